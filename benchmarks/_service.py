@@ -1,0 +1,70 @@
+"""Real processes for the benchmarks: a monitor and a launcher, which end with the benchmark whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+
+T = TypeVar("T")
+
+
+def wait_for(what: str, look: Callable[[], T | None], deadline: float = 60.0) -> T:
+    """Look until something is there.
+
+    Raises:
+        TimeoutError: it did not come within ``deadline`` seconds.
+    """
+    end = time.monotonic() + deadline
+    while time.monotonic() < end:
+        found = look()
+        if found is not None:
+            return found
+        time.sleep(0.02)
+    raise TimeoutError(f"waited {deadline:g} s for {what}")
+
+
+@contextlib.contextmanager
+def process(command: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a session of its own, killed with all its children at the end."""
+    with log.open("wb") as out:
+        running = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **environment}
+        )
+    try:
+        yield running
+    finally:
+        for each in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, each)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(timeout=5)
+
+
+@contextlib.contextmanager
+def monitor(folder: Path) -> Iterator[str]:
+    """A monitor on a free port; yields its address."""
+    ready = folder / "ready.json"
+    command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--ready-file", str(ready)]
+    command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid())]
+    with process(command, folder / "monitor.log"):
+        wait_for("the monitor", lambda: ready.exists() or None)
+        yield json.loads(ready.read_text())["url"]
+
+
+def get(url: str) -> Any:
+    """The JSON at an address, or None while it does not answer."""
+    try:
+        answer = requests.get(url, timeout=5)
+    except requests.ConnectionError:
+        return None
+    return answer.json() if answer.ok else None

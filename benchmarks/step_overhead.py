@@ -1,0 +1,105 @@
+"""P3: what heartbeats, sections and the 1 s export add to a training step.
+
+    python benchmarks/step_overhead.py [--pairs N] [--block N] [--json FILE]
+
+One process trains the small GPT of the examples on the CPU (one thread), in blocks of steps with Rankwatch on and off
+in turn, the order of each pair swapped; a real monitor takes the export. Each step has six sections, a heartbeat and
+``should_stop()``. The figure is the ratio on/off of a pair's median step times, and of its CPU time per step: the
+latter also counts the exporter's thread, and neighbours on the machine disturb it less.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import _service
+import _table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+
+
+def main() -> None:
+    """Run the benchmark."""
+    asked = _table.arguments(__doc__, pairs=(60, "pairs of blocks"), block=(20, "steps in a block"))
+    import torch
+    import train_gpt
+
+    import rankwatch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = train_gpt.Config()
+    model = train_gpt.GPT(config)
+    batch = train_gpt.Corpus(config).batch("train", 0, 0, torch.device("cpu"))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        with rankwatch.step():
+            with rankwatch.section("data"):
+                inputs, targets = batch
+            with rankwatch.section("forward"):
+                loss = model(inputs, targets)
+            with rankwatch.section("backward"):
+                loss.backward()
+            with rankwatch.section("optimizer"):
+                optimizer.step()
+                optimizer.zero_grad()
+            with rankwatch.section("logging"):
+                pass
+            rankwatch.heartbeat()
+        rankwatch.should_stop()
+
+    def block() -> tuple[float, float]:
+        times, cpu = [], time.process_time()
+        for _ in range(asked.block):
+            began = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - began)
+        return statistics.median(times), (time.process_time() - cpu) / asked.block
+
+    with tempfile.TemporaryDirectory() as name, _service.monitor(Path(name)) as url:
+        os.environ.update(RANKWATCH_JOB_ID="overhead")
+
+        def on() -> tuple[float, float]:
+            rankwatch.init(monitor=url)
+            # The exporter's imports happen once in a job's life; they are no part of a step.
+            _service.wait_for("the first report", lambda: reporting(f"{url}/api/v1/jobs/overhead"))
+            measured = block()
+            rankwatch.shutdown()
+            return measured
+
+        block()
+        walls, cpus, base = [], [], []
+        for pair in range(asked.pairs):
+            if pair % 2:
+                with_it, without = on(), block()
+            else:
+                without, with_it = block(), on()
+            walls.append(with_it[0] / without[0])
+            cpus.append(with_it[1] / without[1])
+            base.append(without[0])
+    print(f"a step without Rankwatch takes {statistics.median(base) * 1e3:.1f} ms (median)")
+    rows = {"median step time": interval(walls), "CPU time": interval(cpus)}
+    _table.report(rows, "ratio on/off", asked.json)
+
+
+def interval(ratios: list[float]) -> dict[str, float]:
+    """The median with its 95 % interval: the order statistics 0.98 sqrt(n) places to either side (binomial)."""
+    ordered, half = sorted(ratios), 0.98 * len(ratios) ** 0.5
+    middle = (len(ordered) - 1) / 2
+    low, high = max(0, round(middle - half)), min(len(ordered) - 1, round(middle + half))
+    return {"n": len(ratios), "p50": statistics.median(ratios), "low": ordered[low], "high": ordered[high]}
+
+
+def reporting(job: str) -> int | None:
+    """How many ranks of a job report, or None."""
+    return (_service.get(job) or {}).get("ranks_reporting") or None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Where the launcher speaks: one logger whose lines a person reads on the terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+logger: Final = logging.getLogger("rankwatch")
+
+
+def to_stderr() -> None:
+    """Send the launcher's lines to stderr, each marked ``[rankwatch]``; a second call changes nothing."""
+    if any(getattr(handler, "rankwatch", False) for handler in logger.handlers):
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("[rankwatch] %(message)s"))
+    handler.rankwatch = True  # type: ignore[attr-defined]
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

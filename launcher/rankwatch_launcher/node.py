@@ -1,0 +1,272 @@
+"""This launcher's side of one node, which outlives an attempt: events, evidence, observations, settings."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rankwatch.slots import PHASE_SHUT_DOWN, Reading
+from rankwatch.wire.control import Directive, Evidence, NodeObservation, NodeRegistration, ProcessEvent, RankObservation
+from rankwatch.wire.limits import RankLimits
+from rankwatch.wire.vocabulary import AckState, ProcessEventKind
+from rankwatch_launcher import observe, proc
+from rankwatch_launcher.control import Control
+from rankwatch_launcher.evidence import StackReader, Target
+from rankwatch_launcher.log import logger
+from rankwatch_launcher.node_slots import NodeSlots, SlotsFolder
+from rankwatch_launcher.orders import Orders
+from rankwatch_launcher.processes import RankProcess
+
+LOOK_SECONDS: Final = 0.5
+"""How often slots and /proc are read; a rank that cannot speak is reported at this pace, and when a limit is passed."""
+MARGIN_SECONDS: Final = 0.01
+"""How long after a limit the next look comes, so that it surely sees it passed."""
+BEAT_SECONDS: Final = 5.0
+"""How often the launcher shows that it lives while all its ranks speak for themselves."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt on this node: its ranks while they run."""
+
+    number: int
+    slots: NodeSlots
+    ranks: tuple[RankProcess, ...] = ()
+    world_size: int = 0
+    captured: set[str | None] = field(default_factory=set)
+    """Incidents for which stacks were taken; None stands for a crash."""
+
+
+class Node:
+    """Knows the ranks of this node and speaks for them; shared by the agent's loop and the control threads."""
+
+    def __init__(self, job_name: str, local_world_size: int, policy: Mapping[str, Any]) -> None:
+        self.host = socket.gethostname()
+        self.name = f"{self.host}-{os.getpid()}"
+        self._job_name = job_name
+        self._local_world_size = local_world_size
+        self._policy = dict(policy)
+        self.facts: dict[str, str] = {}
+        self.folder = SlotsFolder()
+        self.stacks = StackReader()
+        self._attempt: Attempt | None = None
+        self._settings: dict[str, Any] = {}
+        self._started: list[tuple[ProcessEvent, float]] = []
+        self._capturing = threading.Lock()
+        self._blind = 0
+        """Looks at the ranks that failed."""
+        self._end = threading.Event()
+        self.control: Control | None = None
+        self.orders = Orders(self, self._ack)
+        threading.Thread(target=self.stacks.probe, name="rankwatch-probe", daemon=True).start()
+
+    def attach(
+        self,
+        control: Control,
+        url: str,
+        token: str,
+        *,
+        ready: Callable[[], object] | None = None,
+        patience: float = 0.0,
+    ) -> None:
+        """Talk to the monitor at ``url`` from now on, and watch the ranks for it; see :meth:`Control.connect`."""
+        self.control = control
+        control.on_directive = self.orders.receive
+        control.on_registered = self._registered
+        control.connect(url, token, ready=ready, patience=patience)
+        threading.Thread(target=self._observe, name="rankwatch-observe", daemon=True).start()
+
+    def registration(self) -> NodeRegistration:
+        """What the monitor is told of this launcher."""
+        return NodeRegistration(
+            node=self.name,
+            host=self.host,
+            launcher_pid=os.getpid(),
+            local_world_size=self._local_world_size,
+            job_name=self._job_name,
+            attempt=self.attempt,
+            policy=self._policy,
+            facts=self.facts,
+        )
+
+    # Attempts ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that runs now; 0 before the first."""
+        current = self._attempt
+        return current.number if current is not None else 0
+
+    def prepare(self, attempt: int) -> Path:
+        """Make room for an attempt's slots; return the folder that its ranks are told of."""
+        if self._attempt is not None:
+            self._attempt.slots.close()
+        folder = self.folder.attempt(attempt)
+        slots = NodeSlots(folder, self._local_world_size)
+        slots.hand_down(self._settings)
+        self._attempt = Attempt(attempt, slots)
+        return folder
+
+    def started(self, ranks: Sequence[RankProcess], world_size: int) -> None:
+        """The ranks of the attempt run now."""
+        assert self._attempt is not None
+        self._attempt = replace(self._attempt, ranks=tuple(ranks), world_size=world_size)
+        self._started = [
+            (self._event(ProcessEventKind.STARTED, rank=r.rank, local_rank=r.local_rank, pid=r.pid), time.monotonic())
+            for r in ranks
+        ]
+        for event, at in self._started:
+            self._post_event(event, at)
+
+    def report(self, kind: ProcessEventKind, reason: str = "", **details: Any) -> None:
+        """Tell the monitor what happened to a rank or to all of them."""
+        self._post_event(self._event(kind, reason=reason, **details), time.monotonic())
+
+    def readings(self) -> dict[int, Reading]:
+        """What the slots say now, by local rank."""
+        return self._attempt.slots.read() if self._attempt is not None else {}
+
+    def had_finished(self, local_rank: int) -> bool:
+        """Whether the rank had called ``rankwatch.shutdown()``."""
+        reading = self.readings().get(local_rank)
+        return reading is not None and reading.phase == PHASE_SHUT_DOWN
+
+    def set_stop_step(self, step: int) -> tuple[bool, int | None]:
+        """Ask the ranks to stop after a step; see :meth:`NodeSlots.set_stop_step`."""
+        return self._attempt.slots.set_stop_step(step) if self._attempt is not None else (False, None)
+
+    def close(self) -> None:
+        """Send what is left and remove the slots."""
+        self._end.set()
+        if self.control is not None:
+            self.control.close(timeout=3.0)
+        if self._attempt is not None:
+            self._attempt.slots.close()
+        self.folder.remove()
+
+    # What orders ask for ----------------------------------------------------------------------------------------------
+
+    def captured(self, incident: str | None) -> bool:
+        """Whether stacks were taken in this attempt for an incident."""
+        return self._attempt is not None and incident in self._attempt.captured
+
+    def capture(
+        self, deadline: float, *, incident: str | None, directive: int | None = None, last: bool = False
+    ) -> int:
+        """Take the stacks of the ranks that live, post them, and return how many were read. One capture at a time."""
+        # A capture under way is waited for, but no longer than this one may take: the ranks of a crash must be ended
+        # soon.
+        if self.control is None or not self._capturing.acquire(timeout=deadline):
+            return 0
+        try:
+            current = self._attempt
+            if current is None or (directive is None and incident is not None and incident in current.captured):
+                return 0
+            began = time.monotonic()
+            self._tell_how_far(current)
+            targets = [
+                Target(r.rank, r.local_rank, r.pid, current.slots.stack_file(r.local_rank))
+                for r in current.ranks
+                if r.code is None
+            ]
+            stacks = self.stacks.capture(targets, deadline, last=last)
+            current.captured.add(incident)
+        finally:
+            self._capturing.release()
+        evidence = Evidence(
+            self.name, current.number, incident, stacks, directive, seconds=round(time.monotonic() - began, 3)
+        )
+        taken = time.monotonic()
+        self.control.post("evidence", lambda: asdict(replace(evidence, age=round(time.monotonic() - taken, 3))))
+        return sum(1 for stack in stacks if stack.method)
+
+    def _tell_how_far(self, current: Attempt) -> None:
+        """Post how far every rank has come: the attempt may end before their own next word."""
+        try:
+            seen, _ = self._look(current)
+        except Exception:  # noqa: BLE001  # a rank can write anything into its slots; _observe() has said so
+            self._blind += 1
+            return
+        observation = NodeObservation(self.name, current.number, tuple(o for o, _ in seen))
+        assert self.control is not None
+        looked = time.monotonic()
+        self.control.post("observations", lambda: asdict(replace(observation, age=time.monotonic() - looked)))
+
+    def apply_settings(self, settings: Mapping[str, Any]) -> None:
+        """Hand settings down to all ranks, now and in later attempts."""
+        self._settings = dict(settings)
+        if self._attempt is not None:
+            self._attempt.slots.hand_down(self._settings)
+
+    # On the threads ---------------------------------------------------------------------------------------------------
+
+    def _observe(self) -> None:
+        assert self.control is not None
+        session = self.control.session()
+        spoken_for: set[int] = set()
+        last = 0.0
+        ahead = LOOK_SECONDS
+        while not self._end.wait(min(LOOK_SECONDS, ahead + MARGIN_SECONDS)):
+            ahead = LOOK_SECONDS
+            current = self._attempt
+            if current is None:
+                continue
+            try:
+                seen, ahead = self._look(current)
+            except Exception as error:  # noqa: BLE001  # a rank can write anything into its slots
+                if not self._blind:
+                    logger.warning("the ranks cannot be observed: %r; what they send themselves still counts", error)
+                self._blind += 1
+                seen = []
+            now = time.monotonic()
+            # Whom we spoke for once more is told of when it has recovered, too: nobody else might say so.
+            ranks = tuple(o for o, reason in seen if reason or o.rank in spoken_for)
+            if ranks or now - last >= BEAT_SECONDS:
+                last = now
+                observation = NodeObservation(self.name, current.number, ranks)
+                if self.control.try_post(session, "observations", asdict(observation)):
+                    spoken_for = {o.rank for o, reason in seen if reason}
+
+    def _look(self, current: Attempt) -> tuple[list[tuple[RankObservation, str | None]], float]:
+        """What is seen of each rank, why it must be spoken for, and the seconds until one of them passes a limit."""
+        limits = RankLimits.of_settings(self._settings)
+        readings = current.slots.read()
+        seen, ahead = [], LOOK_SECONDS
+        for rank in current.ranks:
+            if rank.code is not None:
+                continue
+            state, reading = proc.process_state(rank.pid), readings.get(rank.local_rank)
+            if reading is not None:
+                ahead = min(ahead, limits.standing(reading.open_sections, reading.heartbeat_age, reading.idle)[1])
+            observation = observe.observation(rank.rank, rank.pid, state, reading)
+            seen.append((observation, observe.needs_a_voice(state, reading, limits)))
+        return seen, ahead
+
+    def _registered(self, settings: Mapping[str, Any], again: bool) -> None:
+        if settings:
+            self.apply_settings(settings)
+        if again:
+            # The monitor has forgotten the job: tell it anew which ranks run.
+            for event, at in self._started:
+                self._post_event(event, at)
+
+    def _ack(self, directive: Directive, state: AckState, detail: str, max_iteration: int | None) -> None:
+        if self.control is not None:
+            self.control.ack(self.name, directive, state, detail, max_iteration)
+
+    def _event(self, kind: ProcessEventKind, **details: Any) -> ProcessEvent:
+        world_size = self._attempt.world_size if self._attempt is not None else None
+        details.setdefault("attempt", self.attempt)
+        return ProcessEvent(node=self.name, kind=kind, world_size=world_size or None, **details)
+
+    def _post_event(self, event: ProcessEvent, at: float) -> None:
+        if self.control is not None:
+            self.control.post(
+                "process-events", lambda: {"events": [asdict(replace(event, age=round(time.monotonic() - at, 3)))]}
+            )

@@ -1,0 +1,57 @@
+"""Every private name of torch that the launcher uses, in one place, checked before anything is started.
+
+Rankwatch is a guest in torchelastic: it subclasses the agent and wraps the rendezvous. What is public there may be
+used anywhere in this package; a name with a leading underscore only if it stands in :data:`PRIVATE_NAMES`. When torch
+is of a version that was not tried, or a name is gone, :func:`complaint` says so and the launcher runs plain torchrun.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+# Public names of torch.distributed, which torch imports without saying so in a way that type checkers read.
+from torch.distributed import DistError as DistError
+from torch.distributed import PrefixStore as PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import Store as Store  # type: ignore[attr-defined]
+from torch.distributed import TCPStore as TCPStore  # type: ignore[attr-defined]
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+
+SUPPORTED: Final = ("2.13",)
+"""Minor versions of torch with which the launcher's tests were run."""
+
+PRIVATE_NAMES: Final = {
+    "_invoke_run": "replaced: the loop of one launcher",
+    "_rendezvous": "extended: what the nodes tell each other once they have met",
+    "_start_workers": "extended: the ranks' environment and slots",
+    "_initialize_workers": "called: rendezvous, then start",
+    "_shutdown": "called: closes the logs and reaps the ranks",
+    "_check_uninterruptible_state_timeout": "called: torchrun's own check for ranks stuck in the kernel",
+}
+"""Methods of torch's agent, and what the launcher does with each."""
+
+PRIVATE_ATTRIBUTES: Final = (
+    "_worker_group",
+    "_remaining_restarts",
+    "_exit_barrier_timeout",
+    "_pcontext",
+    "_uninterruptible_state_timeout",
+)
+"""Attributes that torch's agent sets on itself, read or set by ours."""
+
+
+def complaint(version: str | None = None, agent: type[Any] = LocalElasticAgent) -> str | None:
+    """Say in words why this torch cannot be used, or return None when it can."""
+    version = version or str(torch.__version__)
+    if ".".join(version.split(".")[:2]) not in SUPPORTED:
+        return f"torch {version} has not been tried; supported is {', '.join(s + '.x' for s in SUPPORTED)}"
+    missing = sorted(name for name in PRIVATE_NAMES if not callable(getattr(agent, name, None)))
+    if missing:
+        return f"torch {version} lacks {', '.join(f'{agent.__name__}.{name}' for name in missing)}"
+    return None
+
+
+def missing_attributes(agent: Any) -> list[str]:
+    """Names of :data:`PRIVATE_ATTRIBUTES` that an agent does not have once it is built."""
+    return [name for name in PRIVATE_ATTRIBUTES if not hasattr(agent, name)]

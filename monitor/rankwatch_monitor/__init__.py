@@ -1,0 +1,1 @@
+"""The monitor: one service that knows all ranks, judges them and says what is done about them."""

@@ -1,0 +1,1 @@
+"""The REST surface, the live stream, and who may use them."""

@@ -1,0 +1,97 @@
+"""Who may do what: three scopes, each behind a token of its own, or one token for all three.
+
+==========  ==============================================================================================
+scope       allows
+==========  ==============================================================================================
+ingest      sending telemetry, and what launchers send of their nodes and ranks
+read        the API's answers, the live stream, /metrics
+control     changing a policy, ordering actions, and what ``ingest`` and ``read`` allow
+==========  ==============================================================================================
+
+The page itself, /livez and /readyz need none. Without any token everything is allowed, which is why a monitor without
+one listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fastapi import HTTPException, Request
+
+from rankwatch_monitor.ingest.limits import Counters
+from rankwatch_monitor.ingest.refusal import Refusal
+
+
+class Scope(StrEnum):
+    """A group of things one may do."""
+
+    INGEST = "ingest"
+    READ = "read"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of a monitor. ``control`` opens everything; the others only their own scope."""
+
+    control: str | None = None
+    read: str | None = None
+    ingest: str | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether a token is needed at all."""
+        return bool(self.control or self.read or self.ingest)
+
+    def allow(self, given: str, scope: Scope) -> bool:
+        """Whether a token opens a scope. Compared in constant time, so that it cannot be guessed letter by letter."""
+        opening = [self.control, {Scope.READ: self.read, Scope.INGEST: self.ingest}.get(scope)]
+        matches = [hmac.compare_digest(given.encode(), token.encode()) for token in opening if token]
+        return any(matches)
+
+
+def given_token(request: Request) -> str:
+    """The token of a request: its bearer token, or ``?token=`` for browsers' event streams, which can set no header."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return token.strip()
+    return request.query_params.get("token", "") if request.method == "GET" else ""
+
+
+def refusal(tokens: Tokens, scope: Scope, request: Request) -> tuple[int, str] | None:
+    """Why a request may not pass, as a status and a sentence; None when it may."""
+    if not tokens.any:
+        return None
+    given = given_token(request)
+    if tokens.allow(given, scope):
+        return None
+    if not given:
+        return 401, "this monitor needs a token: send it as 'Authorization: Bearer TOKEN' (RANKWATCH_TOKEN does so)"
+    if any(tokens.allow(given, other) for other in Scope):
+        return 403, f"this token does not allow {scope}; use one that does"
+    return 401, "the token is wrong"
+
+
+def require(tokens: Tokens, scope: Scope, counters: Counters) -> Callable[[Request], None]:
+    """A FastAPI dependency that lets a request pass only with a token for ``scope``."""
+
+    def check(request: Request) -> None:
+        if (refused := refusal(tokens, scope, request)) is not None:
+            counters.reject("unauthorized")
+            raise HTTPException(*refused, {"WWW-Authenticate": "Bearer"})
+
+    return check
+
+
+def admit_senders(tokens: Tokens) -> Callable[[Request], None]:
+    """The same for the OTLP endpoints, which answer in OTLP's own way."""
+
+    def check(request: Request) -> None:
+        if (refused := refusal(tokens, Scope.INGEST, request)) is not None:
+            status, words = refused
+            raise Refusal(status, "unauthorized", words)
+
+    return check

@@ -1,0 +1,71 @@
+"""Reading: jobs, ranks, incidents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, HTTPException
+
+from rankwatch_monitor.core import picture, timeouts
+from rankwatch_monitor.loop import Monitor
+
+
+def job_routes(monitor: Monitor) -> APIRouter:
+    """``GET /jobs`` and what stands below it."""
+    routes = APIRouter(tags=["jobs"])
+
+    @routes.get("/jobs", summary="All jobs, the newest first")
+    async def jobs() -> dict[str, Any]:
+        now = monitor.clock.now()
+        newest = sorted(monitor.jobs.values(), key=lambda job: -job.created_at)
+        return {"jobs": [picture.summary(job, now) for job in newest]}
+
+    @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
+    async def one_job(job_id: str) -> dict[str, Any]:
+        job, now = monitor.job(job_id), monitor.clock.now()
+        nodes = [
+            {
+                "node": name,
+                "host": node.registration.host,
+                "launcher_pid": node.registration.launcher_pid,
+                "local_world_size": node.registration.local_world_size,
+                "last_seen_age": max(0.0, now - node.seen),
+                "attempt": node.attempt,
+                "ranks": sorted(node.ranks),
+                "facts": dict(node.registration.facts),
+                "ended": str(node.ended.kind) if node.ended else None,
+            }
+            for name, node in job.nodes.items()
+        ]
+        return {
+            **picture.summary(job, now),
+            "policy": job.policy.to_json(),
+            "timeouts": timeouts.table(job.policy),
+            "nodes": nodes,
+            "sections": {
+                name: {"finished": known.count, "longest": known.longest} for name, known in sorted(job.learned.items())
+            },
+            "dropped": job.dropped,
+        }
+
+    @routes.get("/jobs/{job_id}/ranks", summary="Every rank of a job")
+    async def ranks(job_id: str) -> dict[str, Any]:
+        return {"ranks": picture.ranks(monitor.job(job_id), monitor.clock.now())}
+
+    @routes.get("/jobs/{job_id}/incidents", summary="A job's incidents, the newest first")
+    async def incidents(job_id: str) -> dict[str, Any]:
+        return {"incidents": [incident.to_json() for incident in reversed(monitor.job(job_id).incidents)]}
+
+    @routes.get("/jobs/{job_id}/incidents/{incident_id}", summary="One incident with its grouped stacks")
+    async def one_incident(job_id: str, incident_id: str) -> dict[str, Any]:
+        incident = monitor.incident(job_id, incident_id)
+        if incident is None:
+            raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
+        failed = [s for s in incident.stacks.values() if not s.frames]
+        return {
+            **incident.to_json(),
+            "stack_groups": picture.stack_groups(incident),
+            "stack_errors": [{"rank": s.rank, "error": s.error, "process_state": s.process_state} for s in failed],
+        }
+
+    return routes

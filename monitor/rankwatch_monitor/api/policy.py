@@ -1,0 +1,61 @@
+"""What a person changes or orders while a job runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, HTTPException
+from pydantic import BaseModel, Field
+
+from rankwatch.wire.vocabulary import Action
+from rankwatch_monitor.core.events import Order, PolicyChanged
+from rankwatch_monitor.loop import Monitor
+
+
+class OrderedAction(BaseModel):
+    """A person's order."""
+
+    action: Literal["capture", "restart", "save_and_stop", "stop"]
+    reason: str = Field("", max_length=500, description="why, for the incident and the restart reason")
+
+
+def policy_routes(monitor: Monitor) -> APIRouter:
+    """Reading a policy; see :func:`control_routes` for changing it."""
+    routes = APIRouter(tags=["policy"])
+
+    @routes.get("/jobs/{job_id}/policy", summary="The policy in force")
+    async def policy(job_id: str) -> dict[str, Any]:
+        return monitor.job(job_id).policy.to_json()
+
+    return routes
+
+
+def control_routes(monitor: Monitor) -> APIRouter:
+    """Changing a policy and ordering actions."""
+    routes = APIRouter(tags=["policy"])
+
+    @routes.patch("/jobs/{job_id}/policy", summary="Change some values of the policy; null switches a limit off")
+    async def change(job_id: str, changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+        job = monitor.job(job_id)
+        try:
+            changed = job.policy.changed(changes)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+        monitor.submit(job_id, PolicyChanged(changed))
+        monitor.hand_down(job)
+        return changed.to_json()
+
+    @routes.post("/jobs/{job_id}/actions", status_code=202, summary="Order a capture, a restart or a stop")
+    async def order(job_id: str, ordered: OrderedAction) -> dict[str, Any]:
+        job = monitor.job(job_id)
+        if job.ended is not None:
+            raise HTTPException(409, f"job {job_id!r} has {job.ended.state} already: there is nothing to act on")
+        if not job.acting_nodes():
+            raise HTTPException(
+                409,
+                f"job {job_id!r} is only watched, as no launcher of Rankwatch runs it: start it with 'rankwatch run'",
+            )
+        monitor.submit(job_id, Order(Action(ordered.action), ordered.reason))
+        return {"incident_id": job.incidents[-1].id}
+
+    return routes

@@ -1,0 +1,100 @@
+"""Wiring only: which route stands where, behind which scope. Read this file to see the whole monitor at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from fastapi import Depends, FastAPI
+from fastapi.params import Depends as DependsOn
+from fastapi.responses import JSONResponse, Response
+
+import rankwatch
+from rankwatch.wire import names
+from rankwatch_monitor import web
+from rankwatch_monitor.api import problems
+from rankwatch_monitor.api.auth import Scope, Tokens, admit_senders, require
+from rankwatch_monitor.api.body_limit import BodyLimit
+from rankwatch_monitor.api.directives import launcher_routes
+from rankwatch_monitor.api.jobs import job_routes
+from rankwatch_monitor.api.policy import control_routes, policy_routes
+from rankwatch_monitor.api.stream import stream_routes
+from rankwatch_monitor.ingest.routes import otlp_routes
+from rankwatch_monitor.loop import Monitor
+from rankwatch_monitor.publish.prometheus import CONTENT_TYPE, Own, exposition
+
+STALLED = 5.0
+"""Seconds without a tick after which the monitor is not ready."""
+
+
+def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
+    """The monitor as an ASGI application."""
+    tokens = tokens or Tokens()
+
+    @contextlib.asynccontextmanager
+    async def watch(_: FastAPI) -> AsyncIterator[None]:
+        loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
+        yield
+        loop.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loop
+        monitor.close()
+
+    app = FastAPI(
+        title="Rankwatch monitor",
+        version=rankwatch.__version__,
+        summary="Who hangs, why, since when, and what was done about it.",
+        lifespan=watch,
+    )
+    problems.install(app, monitor.counters)
+    app.add_middleware(
+        BodyLimit,
+        limit=monitor.limits.decompressed_bytes,
+        counters=monitor.counters,
+        exempt=(names.OTLP_METRICS_PATH, names.OTLP_TRACES_PATH),
+    )
+
+    def behind(scope: Scope) -> list[DependsOn]:
+        return [Depends(require(tokens, scope, monitor.counters))]
+
+    api = names.API_PREFIX
+    app.include_router(
+        otlp_routes(
+            monitor.take,
+            limits=monitor.limits,
+            counters=monitor.counters,
+            since_unix_ns=int(monitor.started_at * 1e9),
+            admit=admit_senders(tokens),
+        )
+    )
+    app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST))
+    for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor)):
+        app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
+    app.include_router(control_routes(monitor), prefix=api, dependencies=behind(Scope.CONTROL))
+
+    @app.get("/metrics", dependencies=behind(Scope.READ), tags=["operation"], summary="Prometheus exposition")
+    async def metrics() -> Response:
+        errors = monitor.repository.errors if monitor.repository else 0
+        own = Own(
+            monitor.counters.reports, monitor.counters.rejected, monitor.tick_seconds, monitor.tick_errors, errors
+        )
+        return Response(exposition(monitor.jobs.values(), own, monitor.clock.now()), media_type=CONTENT_TYPE)
+
+    @app.get("/livez", tags=["operation"], summary="The process answers")
+    async def livez() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @app.get("/readyz", tags=["operation"], summary="The loop judges and the store takes rows")
+    async def readyz() -> Response:
+        lag = monitor.clock.now() - monitor.last_tick
+        if lag > STALLED:
+            return problems.problem(503, f"the loop has not judged any job for {lag:.1f} s")
+        if monitor.failing:
+            return problems.problem(503, f"{len(monitor.failing)} jobs cannot be judged; the monitor's log says why")
+        if monitor.repository is not None and monitor.repository.errors:
+            return problems.problem(503, "the database refuses rows; detection goes on in memory")
+        return JSONResponse({"status": "ready"})
+
+    web.mount(app)
+    return app

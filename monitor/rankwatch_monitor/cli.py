@@ -1,0 +1,134 @@
+"""``rankwatch monitor``: reads the settings, opens the store, serves until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+
+from rankwatch_monitor.api.auth import Tokens
+from rankwatch_monitor.app import create_app
+from rankwatch_monitor.loop import Monitor
+from rankwatch_monitor.settings import Settings, read
+from rankwatch_monitor.store.repository import Repository
+
+log = logging.getLogger("rankwatch")
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Serve the monitor: telemetry in; page, API and orders to launchers out.
+
+    The exit code is 0 after an orderly end and 2 when the settings make no sense.
+    """
+    try:
+        settings = read(argv, os.environ)
+        repository = None if settings.database == "none" else Repository(settings.database)
+    except ValueError as error:
+        _complain(str(error))
+        return 2
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s [rankwatch monitor] %(message)s", stream=sys.stderr
+    )
+    try:
+        listener = _listen(settings)
+    except OSError as error:
+        _complain(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "another --port may be free, --port 0 takes any"
+        )
+        return 2
+    monitor = Monitor(repository=repository)
+    tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
+    config = uvicorn.Config(
+        create_app(monitor, tokens),
+        log_level="warning",
+        access_log=False,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        # Live streams and long polls never end by themselves; a monitor that is told to end does not wait for them.
+        timeout_graceful_shutdown=1,
+    )
+    try:
+        config.load()
+    except ssl.SSLError as error:
+        _complain(f"--tls-cert and --tls-key hold no certificate and its key: {error}")
+        listener.close()
+        return 2
+    server = uvicorn.Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
+        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+    asyncio.run(_run(server, listener, settings))
+    return 0
+
+
+def _complain(words: str) -> None:
+    sys.stderr.write(f"rankwatch monitor: {words}\n")
+
+
+async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
+    url = address(settings, listener)
+    watcher = asyncio.create_task(_end_with(settings.parent_pid, server))
+    announcer = asyncio.create_task(_announce(url, server, settings))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        watcher.cancel()
+        announcer.cancel()
+
+
+async def _announce(url: str, server: uvicorn.Server, settings: Settings) -> None:
+    while not server.started:
+        await asyncio.sleep(0.01)
+    log.info("page, API and OTLP at %s", url)
+    if settings.token and not settings.loopback and not settings.tls_cert:
+        log.warning(
+            "the token travels in clear text beyond this machine: give --tls-cert and --tls-key, or use a TLS proxy"
+        )
+    if settings.ready_file:
+        target = Path(settings.ready_file)
+        unfinished = target.with_name(target.name + ".tmp")
+        unfinished.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+        unfinished.replace(target)
+
+
+async def _end_with(parent: int | None, server: uvicorn.Server) -> None:
+    """End the server when the process that started it is gone."""
+    while parent is not None:
+        try:
+            os.kill(parent, 0)
+        except ProcessLookupError:
+            log.info("the launcher (pid %d) is gone, so this monitor ends", parent)
+            server.should_exit = True
+            return
+        except PermissionError:
+            return
+        await asyncio.sleep(1.0)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def address(settings: Settings, listener: socket.socket) -> str:
+    """The URL under which the monitor is reached from this machine."""
+    scheme = "https" if settings.tls_cert else "http"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"

@@ -1,0 +1,198 @@
+"""Who is to blame for a hang, and in which words.
+
+How this works
+--------------
+Evidence is asked in the order of how hard it is; the first that names somebody ends the search.
+
+1.  A process that ended, is stopped, or was never there is to blame: the others wait for it.
+2.  A rank whose pulse thread cannot run although its process does: something holds its GIL.
+3.  A rank of which nothing is heard while others speak: its host or its network.
+4.  A rank whose progress vector (step, progress within the step) is behind the furthest one. When the ranks behind
+    are not fewer than the others, counts alone prove nothing (ranks may count differently): the stacks must agree.
+5.  A rank whose stack stands outside every call that waits for peers, while the others' stacks stand in one.
+6.  Else everybody is stuck in the same place, and nobody is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rankwatch.wire.vocabulary import CulpritClass, VerdictKind
+from rankwatch_monitor.core.columns import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns
+from rankwatch_monitor.core.detect import Verdict
+from rankwatch_monitor.core.stacks import StackGroup
+
+PULSE_LOST = 3.0
+"""Seconds without a pulse (which comes four times a second) after which a running process is said to hold its GIL."""
+
+
+class Culprit(NamedTuple):
+    """One rank that is to blame, and why in one sentence."""
+
+    rank: int
+    host: str
+    kind: CulpritClass
+    reason: str
+
+
+class Blame(NamedTuple):
+    """Who is to blame. ``culprits`` is empty when nobody is; ``explanation`` then says why."""
+
+    culprits: tuple[Culprit, ...]
+    explanation: str
+    certain: bool
+    """False: stacks could still change it."""
+
+
+def blame(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup], now: float) -> Blame:
+    """Name the culprits among the ranks of an attempt, at ``now`` and with what is known then."""
+    for rule in (_process, _gil, _silent):
+        if culprits := rule(columns, verdicts, now):
+            return Blame(culprits, _joined(culprits), certain=True)
+    odd = _odd_by_stack(groups)
+    culprits = _by_progress(columns, odd) or _by_stack(columns, odd, groups) or _alone(columns, verdicts)
+    if culprits:
+        return Blame(culprits, _joined(culprits), certain=bool(groups))
+    return Blame((), _nobody(columns, groups), certain=bool(groups))
+
+
+def _process(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> tuple[Culprit, ...]:
+    del now
+    culprits = []
+    for verdict in sorted(verdicts, key=lambda v: v.since):
+        if verdict.kind is VerdictKind.PROCESS_EXITED:
+            text = f"its process {exit_words(columns, verdict.rank)}"
+            culprits.append(_culprit(columns, verdict.rank, CulpritClass.DEAD, text))
+    if not culprits:
+        for rank in np.flatnonzero(columns.process_R == STOPPED):
+            text = "its process is stopped by a signal (state T), so it cannot run"
+            culprits.append(_culprit(columns, int(rank), CulpritClass.STOPPED, text))
+    if not culprits:
+        for verdict in verdicts:
+            if verdict.kind is VerdictKind.NEVER_STARTED:
+                text = "it never reported, while other ranks did"
+                culprits.append(_culprit(columns, verdict.rank, CulpritClass.NEVER_STARTED, text))
+    return tuple(culprits)
+
+
+def _gil(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> tuple[Culprit, ...]:
+    del verdicts, now
+    lost_R = columns.heard_R - columns.pulse_R  # as its launcher last saw it; what it was not told it does not guess
+    runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
+    ranks = np.flatnonzero((lost_R > PULSE_LOST) & runs_R)
+    return tuple(
+        _culprit(
+            columns,
+            int(r),
+            CulpritClass.GIL_HELD,
+            f"its process runs, but no Python thread of it has for {lost_R[r]:.1f} s: something holds its GIL",
+        )
+        for r in ranks
+    )
+
+
+def _silent(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> tuple[Culprit, ...]:
+    del now
+    return tuple(
+        _culprit(columns, v.rank, CulpritClass.HOST_SILENT, f"nothing was heard of it for {v.elapsed:.1f} s")
+        for v in verdicts
+        if v.kind is VerdictKind.SILENT
+    )
+
+
+def _live(columns: RankColumns) -> Ints:
+    return np.flatnonzero(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED))
+
+
+def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
+    ranks = _live(columns)
+    if len(ranks) < 2:
+        return ()
+    iteration_R, progress_R = columns.iteration_R[ranks], columns.progress_R[ranks]
+    order = np.lexsort((progress_R, iteration_R))
+    first, last = order[0], order[-1]
+    behind_R = (iteration_R == iteration_R[first]) & (progress_R == progress_R[first])
+    behind, others = ranks[behind_R], len(ranks) - int(np.sum(behind_R))
+    named = set(behind.tolist())
+    if not others or (odd and not named & odd) or (len(behind) >= others and not (odd and named <= odd)):
+        return ()
+    steps = int(iteration_R[last] - iteration_R[first])
+    gap = f"{steps} {'step' if steps == 1 else 'steps'} behind" if steps else "behind within the same step"
+    waiting = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
+    text = f"it is {gap}, and {waiting} for it"
+    return tuple(_culprit(columns, int(r), CulpritClass.BEHIND, text) for r in behind)
+
+
+def _by_stack(columns: RankColumns, odd: set[int], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    if not odd or 2 * len(odd) > len(_live(columns)):
+        return ()
+    place = {rank: g.frames[0] for g in groups for rank in g.ranks}
+    return tuple(
+        _culprit(
+            columns,
+            rank,
+            CulpritClass.BEHIND,
+            f"it stands in {place[rank].function} ({place[rank].file.rsplit('/', 1)[-1]}:{place[rank].line}), "
+            "while the others wait for their peers",
+        )
+        for rank in sorted(odd)
+    )
+
+
+def _nobody(columns: RankColumns, groups: Sequence[StackGroup]) -> str:
+    ranks = _live(columns)
+    places = set(zip(columns.iteration_R[ranks].tolist(), columns.progress_R[ranks].tolist(), strict=True))
+    if len(places) > 1 and not groups:
+        return "the ranks have come differently far, but only stacks could tell who waits for whom, so nobody is named"
+    return "all ranks are stuck in the same place, so nobody is named"
+
+
+def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, ...]:
+    """A minority is past its limits while the others are not, or there are no others."""
+    offenders, live = {v.rank for v in verdicts}, len(_live(columns))
+    if live > 1 and 2 * len(offenders) >= live:
+        return ()
+    alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
+    text = "it is past its limit, and the other ranks are not" if live > 1 else alone
+    return tuple(_culprit(columns, rank, CulpritClass.BEHIND, text) for rank in sorted(offenders))
+
+
+def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:
+    """Ranks that stand outside every call that waits for peers, if there are others that stand in one."""
+    if not any(g.waits for g in groups):
+        return set()
+    return {rank for g in groups if not g.waits for rank in g.ranks}
+
+
+def _culprit(columns: RankColumns, rank: int, kind: CulpritClass, reason: str) -> Culprit:
+    return Culprit(rank, columns.hosts[rank], kind, reason)
+
+
+def _joined(culprits: Sequence[Culprit]) -> str:
+    return "; ".join(f"rank {c.rank}: {c.reason}" for c in culprits[:3])
+
+
+def signal_number(name: str) -> int:
+    """The number of a signal's name (``SIGKILL``, or ``signal 35``), 0 when it is none."""
+    known = {text: number for number, text in SIGNALS.items()}
+    return known.get(name) or int("0" + "".join(filter(str.isdigit, name)))
+
+
+def exit_words(columns: RankColumns, rank: int) -> str:
+    """``was killed by SIGKILL`` or ``exited with code 1 (ValueError: no data)``."""
+    code, message = int(columns.exit_code_R[rank]), columns.exit_messages.get(rank, "")
+    if code < 0:
+        return f"was killed by {SIGNALS.get(-code, f'signal {-code}')}"
+    return f"exited with code {code}" + (f" ({message})" if message else "")
+
+
+SIGNALS = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+    16: "SIGSTKFLT", 24: "SIGXCPU", 25: "SIGXFSZ", 26: "SIGVTALRM", 27: "SIGPROF", 29: "SIGIO", 30: "SIGPWR",
+    31: "SIGSYS",
+}  # fmt: skip
+"""Linux's numbers: what launchers report, wherever the monitor runs."""

@@ -1,0 +1,157 @@
+"""What is done about a job: verdicts, policy and budgets in; effects out.
+
+:func:`advance` is called after every event that could matter and at every tick. It opens at most one incident, takes
+orders, and has ``phases`` move the open incident along as far as it can go at ``now``. Nothing here waits: a deadline
+is a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rankwatch.wire.vocabulary import Action, VerdictKind
+from rankwatch_monitor.core import phases
+from rankwatch_monitor.core.columns import EXITED
+from rankwatch_monitor.core.detect import Verdict, detect
+from rankwatch_monitor.core.effects import Changed, Effect
+from rankwatch_monitor.core.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.state import KEPT_INCIDENTS, Job
+from rankwatch_monitor.core.timeouts import in_force
+
+SETTLE = 0.2
+"""Seconds to hear of the other ranks before an incident is opened. Each rank speaks when it passes its own limit, so
+after this the progress of all of them is known as it is, not as it was an export interval ago."""
+TOGETHER = (VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN)
+
+
+def advance(job: Job, now: float) -> list[Effect]:
+    """Judge a job at ``now`` and return what follows."""
+    verdicts = verdicts_of(job, now)
+    effects: list[Effect] = []
+    incident = job.open_incident
+    if incident is None and _settled(job, verdicts, now):
+        incident = _open(job, verdicts, now, effects)
+    if job.orders:
+        incident = _ordered(job, incident, now, effects)
+    if incident is not None and verdicts:
+        _reconsider(job, incident, now, effects)
+    if incident is not None:
+        phases.move(job, incident, verdicts, now, effects)
+    return effects
+
+
+def verdicts_of(job: Job, now: float) -> list[Verdict]:
+    """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
+    if not job.policy.detection or job.ended is not None or not len(job.columns):
+        return []
+    return detect(job.columns, in_force(job.policy), now, watching_since=job.watching_since)
+
+
+def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether it is time to speak: ranks that wait for each other pass their limits within moments of each other."""
+    if not verdicts:
+        job.trouble_since = None
+        return False
+    if job.trouble_since is None:
+        job.trouble_since = now
+    if any(v.kind not in TOGETHER for v in verdicts) or now - job.trouble_since >= SETTLE:
+        return True
+    columns = job.columns
+    live = int(np.sum(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED)))
+    return len({v.rank for v in verdicts}) >= live
+
+
+def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
+    incident = _new_incident(job, verdicts[0].kind, min(v.since for v in verdicts), now)
+    phases.name(job, incident, verdicts, now)
+    if any(v.kind is VerdictKind.PROCESS_EXITED for v in verdicts):
+        incident.action, incident.phase = Action.RESTART, Phase.ACTING
+        incident.action_reason = "launchers restart crashed ranks at once and by themselves, within their budget"
+    else:
+        incident.action, incident.action_reason = allowed_action(job, job.policy.on_hang)
+        if incident.action is not Action.LOG:
+            phases.capture(job, incident, effects)
+    effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
+    return incident
+
+
+def _reconsider(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
+    """Act on an incident that was only recorded, once acting is possible: a launcher came, observe-only was left."""
+    if incident.phase is not Phase.DETECTED or incident.action is not Action.LOG:
+        return
+    if incident.refusals or incident.attempt != job.attempt:
+        return
+    action, why = allowed_action(job, job.policy.on_hang)
+    if action is not Action.LOG:
+        incident.action, incident.action_reason, incident.phase_since = action, why, now
+        incident.timeline.decided = now
+        phases.capture(job, incident, effects)
+        effects.append(Changed(incident, f"{incident.reason} Action: {_words(action)}; {why}."))
+
+
+def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident:
+    order = job.orders.popleft()
+    job.orders.clear()
+    because = f"a person ordered {_words(order.action)}"
+    because += f": {order.reason.rstrip('. ')}" if order.reason.strip() else ""
+    if incident is None:
+        incident = _new_incident(job, VerdictKind.ORDERED, now, now)
+        incident.reason = f"{because[:1].upper()}{because[1:]}."
+    if job.ended is not None:
+        return incident
+    if not job.acting_nodes():
+        outcome = "there is no launcher of Rankwatch to carry it out"
+        if incident.kind is VerdictKind.ORDERED:
+            phases.close(incident, now, outcome, effects)
+        else:
+            effects.append(Changed(incident, f"{because[:1].upper()}{because[1:]}, but {outcome}."))
+        return incident
+    under_way = incident.phase is Phase.CAPTURING and incident.action is not Action.LOG
+    if order.action is Action.CAPTURE and under_way:
+        return incident  # stacks are being taken already, for something that goes further
+    incident.action, incident.action_reason, incident.ordered = order.action, because, True
+    # It is about the attempt that runs now, whichever one the incident began in.
+    incident.attempt, incident.phase_since = job.attempt, now
+    incident.timeline.decided, incident.timeline.captured = now, None
+    incident.heard_nodes = ()
+    phases.capture(job, incident, effects)
+    effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}."))
+    return incident
+
+
+def _new_incident(job: Job, kind: VerdictKind, since: float, now: float) -> Incident:
+    job.last_incident += 1
+    job.incident_counts[kind] = job.incident_counts.get(kind, 0) + 1
+    incident = Incident(
+        id=f"{job.id}-{job.created_at:.0f}-{job.last_incident}",
+        job_id=job.id,
+        kind=kind,
+        attempt=job.attempt,
+        opened_at=now,
+        reason="",
+        phase_since=now,
+        furthest_iteration=job.furthest_iteration,
+        timeline=Timeline(since=since, detected=now, decided=now),
+    )
+    job.incidents.append(incident)
+    del job.incidents[:-KEPT_INCIDENTS]
+    return incident
+
+
+def _words(action: Action) -> str:
+    return action.replace("_", " ")
+
+
+def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
+    """What may really be done when ``wanted`` is wished for, and why in words."""
+    if wanted is Action.LOG:
+        return Action.LOG, "the policy only records"
+    if not job.acting_nodes():
+        return Action.LOG, "no launcher of Rankwatch runs this job, so it can only be watched"
+    if job.policy.observe_only:
+        return Action.LOG, "observe-only is on"
+    if wanted is Action.RESTART and job.restarts >= job.policy.max_restarts:
+        return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
+    return wanted, f"the policy says {_words(wanted)}"

@@ -1,0 +1,140 @@
+"""Who is past a limit: columns, limits and ``now`` in, verdicts out.
+
+A limit on a rank's own doings (heartbeat, section, outside all sections) is judged by what was *last said* of the rank,
+never by extrapolating: a section may have closed since. That costs no time, because a rank speaks at once when it
+passes a limit it knows, and its launcher speaks in its name when it cannot. Only silence itself is judged by the clock.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rankwatch.wire.vocabulary import VerdictKind
+from rankwatch_monitor.core.columns import EXITED, Bools, Floats, RankColumns
+from rankwatch_monitor.core.timeouts import Limits
+
+SILENT_GAPS = 3.0
+"""A rank is silent only after it missed this many of its own export intervals: others may export once a minute."""
+
+
+class Verdict(NamedTuple):
+    """One rank is past one limit. ``elapsed`` and ``limit`` are seconds; ``since`` is when it began."""
+
+    kind: VerdictKind
+    rank: int
+    section: str | None
+    limit: float
+    elapsed: float
+    since: float
+
+
+def detect(columns: RankColumns, limits: Limits, now: float, *, watching_since: float) -> list[Verdict]:
+    """All verdicts at ``now``, ordered by rank.
+
+    Args:
+        columns: the ranks of the current attempt.
+        limits: the limits in force.
+        now: unix seconds.
+        watching_since: when this monitor began to watch this attempt; it was deaf before, so silence counts from then.
+    """
+    judged_R = ~columns.ended_R & (columns.process_R != EXITED)
+    speaking_R = columns.seen_R & judged_R
+    verdicts = _exited(columns, watching_since)
+    verdicts += _heartbeats(columns, limits, speaking_R)
+    verdicts += _sections(columns, limits, speaking_R)
+    verdicts += _silent(columns, limits, speaking_R, now, watching_since)
+    verdicts += _never_started(columns, limits, judged_R, now, watching_since)
+    return sorted(verdicts, key=lambda v: v.rank)
+
+
+def _past(
+    kind: VerdictKind,
+    elapsed_R: Floats,
+    limit: float | Floats,
+    where_R: Bools,
+    section: str | None = None,
+    *,
+    end: Floats | float,
+) -> list[Verdict]:
+    # NaN compares false, so a rank of whom nothing is known is never past a limit.
+    limit_R = np.broadcast_to(limit, elapsed_R.shape)
+    end_R = np.broadcast_to(end, elapsed_R.shape)
+    return [
+        Verdict(kind, int(r), section, float(limit_R[r]), float(elapsed_R[r]), float(end_R[r] - elapsed_R[r]))
+        for r in np.flatnonzero(where_R & (elapsed_R > limit_R))
+    ]
+
+
+def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:
+    failed_R = (columns.process_R == EXITED) & (columns.exit_code_R != 0)
+    return [
+        Verdict(
+            VerdictKind.PROCESS_EXITED,
+            int(r),
+            None,
+            0.0,
+            0.0,
+            float(np.nan_to_num(columns.heard_R[r], nan=watching_since)),
+        )
+        for r in np.flatnonzero(failed_R)
+    ]
+
+
+def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+    verdicts: list[Verdict] = []
+    has_beaten_R = columns.beats_R > 0
+    if limits.heartbeat is not None:
+        elapsed_R = columns.spoke_R - columns.beat_R
+        kind = VerdictKind.HEARTBEAT_OVERRUN
+        verdicts += _past(kind, elapsed_R, limits.heartbeat, speaking_R & has_beaten_R, end=columns.spoke_R)
+    if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
+        others_beat = float(np.nanmin(columns.first_beat_R))
+        elapsed_R = columns.spoke_R - np.fmax(columns.first_spoke_R, others_beat)
+        # A rank that shows progress otherwise need not beat: many scripts call heartbeat() on one rank only.
+        waiting_R = speaking_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
+        kind = VerdictKind.HEARTBEAT_OVERRUN
+        verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.spoke_R)
+    return verdicts
+
+
+def _sections(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+    verdicts: list[Verdict] = []
+    for s, name in enumerate(columns.sections):
+        limit = limits.sections.get(name)
+        if limit is not None:
+            elapsed_R = columns.sections_told_R - columns.open_since_RS[:, s]
+            kind = VerdictKind.SECTION_OVERRUN
+            verdicts += _past(kind, elapsed_R, limit, speaking_R, name, end=columns.sections_told_R)
+    if limits.out_of_section is not None:
+        elapsed_R = columns.sections_told_R - columns.idle_since_R
+        kind = VerdictKind.OUT_OF_SECTION_OVERRUN
+        where_R = speaking_R & columns.uses_sections_R
+        verdicts += _past(kind, elapsed_R, limits.out_of_section, where_R, end=columns.sections_told_R)
+    return verdicts
+
+
+def _silent(
+    columns: RankColumns, limits: Limits, speaking_R: Bools, now: float, watching_since: float
+) -> list[Verdict]:
+    if limits.silence is None:
+        return []
+    elapsed_R = now - np.maximum(columns.heard_R, watching_since)
+    limit_R = np.fmax(limits.silence, SILENT_GAPS * columns.gap_R)
+    # When nobody speaks at all, the path to the monitor is the likelier cause: the job is lost from sight, not hung.
+    # The last reports before a cut lie up to an export interval apart: "speaks" must mean well within the limit.
+    fresh_R = elapsed_R <= np.fmax(limits.silence / 2, SILENT_GAPS * columns.gap_R)
+    somebody_speaks = bool(np.any(speaking_R & fresh_R))
+    return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if somebody_speaks else []
+
+
+def _never_started(
+    columns: RankColumns, limits: Limits, judged_R: Bools, now: float, watching_since: float
+) -> list[Verdict]:
+    if limits.initial_heartbeat is None or not np.any(columns.seen_R):
+        return []
+    others_spoke = max(float(np.nanmin(columns.first_spoke_R)), watching_since)
+    elapsed_R = np.full(len(columns), now - others_spoke)
+    kind = VerdictKind.NEVER_STARTED
+    return _past(kind, elapsed_R, limits.initial_heartbeat, judged_R & ~columns.seen_R, end=now)

@@ -1,0 +1,85 @@
+"""Small facts about a job that are not columns over its ranks: launchers, endings, what sections have shown."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rankwatch.wire.control import NodeRegistration, ProcessEvent
+from rankwatch.wire.vocabulary import JobState, ProcessEventKind
+
+
+@dataclass(slots=True)
+class Node:
+    """A launcher that registered, and what it last said."""
+
+    registration: NodeRegistration
+    seen: float
+    attempt: int
+    ranks: set[int] = field(default_factory=set)
+    ended: ProcessEvent | None = None
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a job ended."""
+
+    state: JobState
+    reason: str
+    at: float
+
+
+def ending_of(told: Sequence[ProcessEvent], at: float) -> Ending | None:
+    """How a job ended whose launchers have all said how theirs did: the worst of them counts."""
+    for kind, state in (
+        (ProcessEventKind.FAILED, JobState.FAILED),
+        (ProcessEventKind.STOPPED, JobState.STOPPED),
+        (ProcessEventKind.FINISHED, JobState.FINISHED),
+    ):
+        reason = next((event.reason for event in told if event.kind == kind), None)
+        if reason is not None:
+            return Ending(state, reason, at)
+    return None
+
+
+@dataclass(slots=True)
+class Learned:
+    """What a job's finished sections have shown so far: the basis for limits that nobody had to configure."""
+
+    count: int = 0
+    longest: float = 0.0
+
+    def take(self, count: int, longest: float) -> None:
+        """Take in so many more sections, the longest of them of so many seconds."""
+        self.count += count
+        self.longest = max(self.longest, longest)
+
+
+PACE_WINDOW = 30.0
+"""Seconds over which the pace of a job is taken."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast a job goes: one sample a second of the furthest iteration, over :data:`PACE_WINDOW`."""
+
+    samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for a sample."""
+        return not self.samples or now - self.samples[-1][0] >= 1.0
+
+    def add(self, now: float, iteration: int) -> None:
+        """Take a sample and forget those that are too old."""
+        self.samples.append((now, iteration))
+        while now - self.samples[0][0] > PACE_WINDOW:
+            self.samples.popleft()
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Steps per second over the window; None before there are two samples."""
+        if len(self.samples) < 2:
+            return None
+        (t0, i0), (t1, i1) = self.samples[0], self.samples[-1]
+        return max(0.0, (i1 - i0) / (t1 - t0))

@@ -1,0 +1,114 @@
+"""An incident: what was found, who was blamed, what was done and when. Plain data; ``decide`` moves it along.
+
+Phases
+------
+============  =======================================================  ==============================================
+phase         left when                                                for
+============  =======================================================  ==============================================
+detected      the ranks go on by themselves → closed                   ``log``; ``capture`` once taken; what was refused
+capturing     all launchers sent stacks, or the deadline passed        every action but ``log``
+acting        the launchers begin a new attempt, or the job ends       ``restart``, ``save_and_stop``, ``stop``
+recovering    a rank of the new attempt completes a step → closed      ``restart``
+closed        -
+============  =======================================================  ==============================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rankwatch.wire.control import RankStack
+from rankwatch.wire.vocabulary import Action, VerdictKind
+from rankwatch_monitor.core.culprit import Culprit
+
+
+class Phase(StrEnum):
+    """How far an incident has got."""
+
+    DETECTED = "detected"
+    CAPTURING = "capturing"
+    ACTING = "acting"
+    RECOVERING = "recovering"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Unix seconds of each transition: when it happened rather than when it was noticed; None: not yet, or never."""
+
+    since: float | None = None
+    """When the trouble began: the section was entered, the last beat was given, the process ended."""
+    detected: float | None = None
+    decided: float | None = None
+    captured: float | None = None
+    restarted: float | None = None
+    first_step: float | None = None
+
+
+@dataclass(slots=True)
+class Incident:
+    """One thing that went wrong, or that a person ordered, from its beginning to its end."""
+
+    id: str
+    job_id: str
+    kind: VerdictKind
+    attempt: int
+    opened_at: float
+    reason: str
+    culprits: tuple[Culprit, ...] = ()
+    affected: tuple[int, ...] = ()
+    section: str | None = None
+    limit: float | None = None
+    elapsed: float | None = None
+    action: Action = Action.LOG
+    action_reason: str = ""
+    phase: Phase = Phase.DETECTED
+    phase_since: float = 0.0
+    outcome: str = ""
+    closed_at: float | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    steps_lost: int | None = None
+    furthest_iteration: int | None = None
+    """The last step any rank had completed when it was opened."""
+    stop_step: int | None = None
+    directive: int = 0
+    """The newest directive issued for it."""
+    ordered: bool = False
+    """A person ordered its action: it is carried out also when the ranks go on by themselves."""
+    refusals: tuple[str, ...] = ()
+    """Launchers that could not carry out its newest directive."""
+    heard_nodes: tuple[str, ...] = ()
+    """Launchers whose stacks have arrived."""
+    stacks: dict[int, RankStack] = field(default_factory=dict)
+
+    @property
+    def open(self) -> bool:
+        """Not yet closed."""
+        return self.phase is not Phase.CLOSED
+
+    def to_json(self) -> dict[str, Any]:
+        """The incident as the API shows it, without its stacks."""
+        return {
+            "id": self.id,
+            "job_id": self.job_id,
+            "kind": str(self.kind),
+            "attempt": self.attempt,
+            "opened_at": self.opened_at,
+            "closed_at": self.closed_at,
+            "culprits": [
+                {"rank": c.rank, "host": c.host, "class": str(c.kind), "reason": c.reason} for c in self.culprits
+            ],
+            "affected": list(self.affected),
+            "reason": self.reason,
+            "section": self.section,
+            "limit": self.limit,
+            "elapsed": self.elapsed,
+            "action": str(self.action),
+            "action_reason": self.action_reason,
+            "phase": str(self.phase),
+            "outcome": self.outcome,
+            "timeline": asdict(self.timeline),
+            "steps_lost": self.steps_lost,
+        }

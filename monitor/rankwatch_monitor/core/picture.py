@@ -1,0 +1,149 @@
+"""States, derived when somebody asks. Nothing here is stored, so nothing here can be stale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rankwatch.wire.vocabulary import Action, JobState, RankState, VerdictKind
+from rankwatch_monitor.core.columns import ALIVE, EXITED, STOPPED
+from rankwatch_monitor.core.culprit import exit_words
+from rankwatch_monitor.core.decide import verdicts_of
+from rankwatch_monitor.core.detect import Verdict
+from rankwatch_monitor.core.incident import Incident, Phase
+from rankwatch_monitor.core.phases import UNINSTRUMENTED_AFTER
+from rankwatch_monitor.core.stacks import group
+from rankwatch_monitor.core.state import Job
+
+RANK_STATES: Final = tuple(RankState)
+_CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
+
+
+def job_state(job: Job, now: float) -> tuple[JobState, str]:
+    """What a job is doing and, when it is not simply running, why in one sentence."""
+    if job.ended is not None:
+        return job.ended.state, job.ended.reason
+    silence = job.policy.silence_timeout
+    all_said_goodbye = job.instrumented and bool(np.all(job.columns.ended_R | ~job.columns.seen_R))
+    if silence is not None and now - max(job.last_heard, job.watching_since) > silence and not all_said_goodbye:
+        return JobState.LOST, f"nothing was heard of any rank or launcher for {now - job.last_heard:.0f} s"
+    incident = job.open_incident
+    if incident is not None and not (incident.kind is VerdictKind.ORDERED and incident.action is Action.CAPTURE):
+        if incident.kind is VerdictKind.ORDERED and incident.action is not Action.RESTART:
+            return JobState.RUNNING, incident.reason  # well, and on its way to a stop
+        restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action is Action.RESTART
+        return JobState.RECOVERING if restarting else JobState.HUNG, incident.reason
+    columns = job.columns
+    if all_said_goodbye:
+        return JobState.FINISHED, "every rank shut down by itself"
+    if job.instrumented:
+        return JobState.RUNNING, ""
+    if bool(np.any(columns.process_R == ALIVE)) and now - job.attempt_since > UNINSTRUMENTED_AFTER:
+        return JobState.RUNNING, "no rank has called rankwatch.init(): only exits and stacks are watched"
+    return JobState.STARTING, "no rank has reported yet"
+
+
+def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
+    """One code for each rank, an index into :data:`RANK_STATES`; shape (R,)."""
+    columns = job.columns
+    codes_R = np.where(columns.seen_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
+    incident = job.open_incident
+    blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
+    for verdict in verdicts:
+        if verdict.kind is VerdictKind.SILENT:
+            codes_R[verdict.rank] = _CODE[RankState.SILENT]
+        else:
+            waits = bool(blamed) and verdict.rank not in blamed
+            codes_R[verdict.rank] = _CODE[RankState.WAITING if waits else RankState.HUNG]
+    for rank in blamed:
+        if rank < len(codes_R) and codes_R[rank] != _CODE[RankState.SILENT]:
+            codes_R[rank] = _CODE[RankState.HUNG]
+    codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
+    gone_R = columns.process_R == EXITED
+    codes_R[columns.ended_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
+    codes_R[gone_R & (columns.exit_code_R != 0)] = _CODE[RankState.DEAD]
+    return codes_R
+
+
+def summary(job: Job, now: float) -> dict[str, Any]:
+    """The job as ``GET /jobs`` shows it."""
+    state, reason = job_state(job, now)
+    columns = job.columns
+    return {
+        "id": job.id,
+        "name": job.name,
+        "state": str(state),
+        "reason": reason,
+        "world_size": job.world_size,
+        "ranks_reporting": int(np.sum(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED))),
+        "attempt": job.attempt,
+        "started_at": job.created_at,
+        "ended_at": job.ended.at if job.ended else None,
+        "goodput": None,
+        "iteration": job.furthest_iteration,
+        "iterations_per_second": job.steps_per_second,
+        "instrumented": job.instrumented,
+        "observe_only": job.policy.observe_only,
+        "open_incidents": int(job.open_incident is not None),
+        "incidents": len(job.incidents),
+        "restarts": job.restarts,
+        "max_restarts": job.policy.max_restarts,
+    }
+
+
+def ranks(job: Job, now: float) -> list[dict[str, Any]]:
+    """Every rank as ``GET /jobs/{id}/ranks`` shows it."""
+    verdicts = verdicts_of(job, now)
+    codes_R = rank_states(job, verdicts)
+    columns = job.columns
+    incident = job.open_incident
+    reasons = {c.rank: c.reason for c in incident.culprits} if incident and incident.attempt == job.attempt else {}
+    rows = []
+    for rank in range(len(columns)):
+        dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
+        rows.append(
+            {
+                "rank": rank,
+                "local_rank": _known(columns.local_rank_R[rank]),
+                "host": columns.hosts[rank],
+                "pid": _known(columns.pid_R[rank]),
+                "state": str(RANK_STATES[codes_R[rank]]),
+                "iteration": _known(columns.iteration_R[rank]),
+                "progress": _known(columns.progress_R[rank]),
+                "heartbeat_age": _age(now, columns.beat_R[rank]),
+                "report_age": _age(now, columns.heard_R[rank]),
+                "open_sections": columns.open_sections(rank, now),
+                "idle": _age(now, columns.idle_since_R[rank]),
+                "scores": {},
+                "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),
+            }
+        )
+    return rows
+
+
+def stack_groups(incident: Incident) -> list[dict[str, Any]]:
+    """The grouped stacks of an incident, the culprits' first."""
+    named = {c.rank for c in incident.culprits}
+    rows = [
+        {
+            "ranks": list(g.ranks),
+            "label": g.label,
+            "frames": [{"function": f.function, "file": f.file, "line": f.line} for f in g.frames],
+            "is_culprit": bool(named & set(g.ranks)),
+            "waits": g.waits,
+            "process_state": g.process_state,
+        }
+        for g in group(incident.stacks.values())
+    ]
+    return sorted(rows, key=lambda row: not row["is_culprit"])
+
+
+def _known(value: np.int64) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+def _age(now: float, at: np.float64) -> float | None:
+    return None if np.isnan(at) else max(0.0, now - float(at))

@@ -1,0 +1,400 @@
+"""One job as the monitor knows it: ``apply`` takes an event in, everything else is derived when asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import assert_never
+
+import numpy as np
+
+from rankwatch.wire.control import Directive, Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind, ProcessState, VerdictKind
+from rankwatch_monitor.core.columns import ALIVE, EXITED, PROCESS_CODES, RankColumns
+from rankwatch_monitor.core.culprit import signal_number
+from rankwatch_monitor.core.detect import SILENT_GAPS
+from rankwatch_monitor.core.events import (
+    Acknowledged,
+    JobEvent,
+    Order,
+    PolicyChanged,
+    RankIdentity,
+    RankReport,
+)
+from rankwatch_monitor.core.facts import Ending, Learned, Node, Pace, ending_of
+from rankwatch_monitor.core.incident import Incident, Phase
+
+STALE_OBSERVATION = 2.0
+"""Seconds after which a launcher's observation that waited on its way says nothing about now."""
+KEPT_INCIDENTS = 200
+"""Incidents kept in memory for each job; older ones are in the store."""
+KEPT_DIRECTIVES = 100
+
+
+class Job:
+    """All that is known of one job. Facts come in by :meth:`apply`; decisions are taken in ``decide``."""
+
+    def __init__(self, job_id: str, now: float, *, name: str = "", policy: Policy | None = None) -> None:
+        self.id = job_id
+        self.name = name or job_id
+        self.created_at = now
+        self.policy = policy or Policy()
+        self.world_size = 0
+        self.attempt = 0
+        self.attempt_since = now
+        self.watching_since = now
+        self.columns = RankColumns()
+        self.nodes: dict[str, Node] = {}
+        self.ended: Ending | None = None
+        self.restarts = 0
+        self.restarting_attempt = 0
+        self.incidents: list[Incident] = []
+        self.directives: list[Directive] = []
+        self.last_directive = 0
+        self.last_incident = 0
+        self.incident_counts: dict[VerdictKind, int] = {}
+        self.orders: deque[Order] = deque(maxlen=16)
+        self.refused_step: int | None = None
+        self.learned: dict[str, Learned] = {}
+        self._dropped: dict[str, dict[int, int]] = {}
+        self.stale_reports = 0
+        self.pace = Pace()
+        self.last_heard = now
+        self.trouble_since: float | None = None
+        """Since when there have been verdicts; ``decide`` keeps it."""
+
+    # Events -----------------------------------------------------------------------------------------------------------
+
+    def apply(self, event: JobEvent, now: float) -> None:
+        """Take one event in. ``now`` is unix seconds and never goes back."""
+        if not isinstance(event, Order | PolicyChanged):  # a person's word is no sign of life
+            self._heard(now)
+        match event:
+            case RankReport():
+                self._report(event, now)
+            case NodeObservation():
+                self._observation(event, now)
+            case ProcessEvent():
+                self._process_event(event, now)
+            case NodeRegistration():
+                self._registration(event, now)
+            case Acknowledged():
+                self._acknowledged(event, now)
+            case Evidence():
+                self._evidence(event, now)
+            case Order():
+                self.orders.append(event)
+            case PolicyChanged():
+                self.policy = event.policy
+            case _:
+                assert_never(event)
+
+    def _heard(self, now: float) -> None:
+        pause, self.last_heard = now - self.last_heard, max(self.last_heard, now)
+        silence = self.policy.silence_timeout
+        if silence is None or pause <= silence / 2:
+            return
+        gap_R = self.columns.gap_R
+        usual = float(np.nanmedian(gap_R)) if np.any(~np.isnan(gap_R)) else 0.0
+        if pause > SILENT_GAPS * usual:
+            # The whole job was out of sight (as after a pause of the monitor): silence counts from here.
+            self.watching_since = now
+
+    def _report(self, report: RankReport, now: float) -> None:
+        who = report.identity
+        if not self._belongs(who, now):
+            self.stale_reports += 1
+            return
+        columns, rank = self.columns, who.rank
+        if not columns.seen_R[rank]:
+            columns.seen_R[rank] = True
+            columns.first_spoke_R[rank] = now
+        elif now > columns.self_spoke_R[rank]:
+            columns.gap_R[rank] = now - columns.self_spoke_R[rank]
+        columns.spoke_R[rank] = columns.heard_R[rank] = columns.self_spoke_R[rank] = now
+        columns.pulse_R[rank] = np.nan
+        if columns.process_R[rank] != EXITED:
+            columns.process_R[rank] = ALIVE
+        columns.pid_R[rank], columns.local_rank_R[rank] = who.pid, who.local_rank
+        columns.hosts[rank] = who.host
+        if report.beats is not None:
+            columns.beat(rank, report.beats, report.heartbeat_age, now)
+        self._progress(rank, report.iteration, report.progress, now)
+        columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
+        if report.open_sections is not None:
+            columns.set_sections(rank, now, report.open_sections, report.idle)
+        columns.ended_R[rank] = report.ended
+        for name, statistics in report.finished.items():
+            self.learned.setdefault(name, Learned()).take(statistics.count, statistics.max)
+        for reason, count in report.dropped.items():
+            self._dropped.setdefault(reason, {})[rank] = count
+
+    def _observation(self, observation: NodeObservation, now: float) -> None:
+        node = self.nodes.get(observation.node)
+        if node is not None:
+            node.seen = now
+        if observation.attempt != self.attempt or observation.age > STALE_OBSERVATION:
+            return
+        columns = self.columns
+        for seen in observation.ranks:
+            self._make_room(seen.rank)
+            rank = seen.rank
+            if columns.process_R[rank] == EXITED:
+                continue
+            columns.heard_R[rank] = now
+            columns.process_R[rank] = PROCESS_CODES.index(ProcessState(seen.process_state))
+            if seen.pulse_age is None:
+                continue
+            columns.pulse_R[rank] = now - seen.pulse_age
+            columns.spoke_R[rank] = now
+            if not columns.seen_R[rank]:
+                columns.seen_R[rank], columns.first_spoke_R[rank] = True, now
+            if seen.beats:
+                columns.beat(rank, seen.beats, seen.heartbeat_age, now)
+            self._progress(rank, seen.iteration, seen.progress, now)
+            columns.first_step(rank, seen.first_iteration, seen.first_iteration_age, now)
+            if seen.uses_sections:
+                columns.set_sections(rank, now, seen.open_sections, seen.idle)
+
+    def _process_event(self, event: ProcessEvent, now: float) -> None:
+        node = self.nodes.get(event.node)
+        if node is not None:
+            node.seen = now
+        at = now - event.age
+        match event.kind:
+            case ProcessEventKind.STARTED:
+                if event.attempt < self.attempt and node is not None and node.attempt == 0:
+                    self._launched_anew(now)
+                if event.attempt > self.attempt:
+                    self._begin_attempt(event.attempt, at, event.world_size)
+                if event.attempt == self.attempt and event.rank is not None:
+                    self._started(event, event.rank, node)
+            case ProcessEventKind.EXITED:
+                if event.attempt == self.attempt and event.rank is not None:
+                    self._exited(event, event.rank, at)
+            case ProcessEventKind.RESTARTING:
+                # Every node of a job says so; the first one counts.
+                if event.attempt > self.restarting_attempt:
+                    self.restarting_attempt = event.attempt
+                    self.restarts += 1
+            case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
+                if node is not None:
+                    node.ended = event
+                self._maybe_end(at)
+
+    def _registration(self, registration: NodeRegistration, now: float) -> None:
+        known = self.nodes.get(registration.node)
+        # A launcher registers again after every broken line; what a person changed since then stays.
+        told_before = any(node.registration.policy == registration.policy for node in self.nodes.values())
+        policy = self.policy if told_before else self.policy.changed(registration.policy)
+        if self.ended is not None and known is None:
+            self._begin_run(now)
+        ranks = known.ranks if known else set()
+        self.nodes[registration.node] = Node(registration, now, registration.attempt, ranks)
+        if registration.job_name:
+            self.name = registration.job_name
+        self.policy = policy
+        if registration.attempt > self.attempt:
+            self._begin_attempt(registration.attempt, now)
+
+    def _acknowledged(self, event: Acknowledged, now: float) -> None:
+        if (node := self.nodes.get(event.ack.node)) is not None:
+            node.seen = now
+        incident = self.open_incident
+        if incident is None or incident.directive != event.directive:
+            return
+        if event.ack.state not in (AckState.REFUSED, AckState.FAILED):
+            return
+        incident.outcome = event.ack.detail or incident.outcome
+        incident.refusals = tuple({*incident.refusals, event.ack.node})
+        if event.ack.state == AckState.REFUSED and event.ack.max_iteration is not None:
+            self.refused_step = max(self.refused_step or 0, event.ack.max_iteration)
+
+    def _evidence(self, evidence: Evidence, now: float) -> None:
+        if (node := self.nodes.get(evidence.node)) is not None:
+            node.seen = now
+        incident = next(
+            (
+                i
+                for i in reversed(self.incidents)
+                if i.id == evidence.incident_id or (evidence.incident_id is None and i.attempt == evidence.attempt)
+            ),
+            None,
+        )
+        if incident is None:
+            return
+        incident.stacks.update({stack.rank: stack for stack in evidence.stacks})
+        if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
+            # Of a crash: the launcher took them by itself, before it ended the ranks.
+            incident.timeline.captured = now - evidence.age
+        if evidence.node not in incident.heard_nodes:
+            incident.heard_nodes = (*incident.heard_nodes, evidence.node)
+
+    # Facts ------------------------------------------------------------------------------------------------------------
+
+    def _belongs(self, who: RankIdentity, now: float) -> bool:
+        """Whether this process is the one that owns its rank now; makes room for it when it is."""
+        if self._older_than_owner(who) or (who.attempt < self.attempt and not self._out_of_sight(now)):
+            return False
+        if who.attempt < self.attempt:
+            self._begin_run(now)
+        if who.attempt > self.attempt:
+            self._begin_attempt(who.attempt, now, who.world_size)
+        self.world_size = max(self.world_size, who.world_size, who.rank + 1)
+        self.columns.grow(self.world_size)
+        columns, rank = self.columns, who.rank
+        owner = columns.instances[rank]
+        if who.instance == owner:
+            return True
+        if owner and who.instance == columns.retired[rank]:
+            return False
+        if owner:
+            columns.retired[rank] = owner
+            columns.clear(rank)
+        columns.instances[rank] = who.instance
+        columns.started_R[rank] = who.started_at or np.nan
+        if who.job_name:
+            self.name = who.job_name
+        return True
+
+    def _older_than_owner(self, who: RankIdentity) -> bool:
+        """Whether the process that owns this rank was started after this one."""
+        columns, rank = self.columns, who.rank
+        if rank >= len(columns) or who.instance == columns.instances[rank]:
+            return False
+        return bool(0 < who.started_at < columns.started_R[rank])
+
+    def _out_of_sight(self, now: float) -> bool:
+        """No launcher runs this job and no rank of it speaks any more: whoever speaks next begins a new run."""
+        if any(node.ended is None for node in self.nodes.values()):
+            return False
+        columns, silence = self.columns, self.policy.silence_timeout
+        silent_R = now - columns.heard_R > (np.inf if silence is None else silence)
+        return bool(np.all(~columns.seen_R | columns.ended_R | silent_R))
+
+    def _make_room(self, rank: int) -> None:
+        if rank >= len(self.columns):
+            self.columns.grow(max(rank + 1, self.world_size))
+
+    def _begin_attempt(self, attempt: int, at: float, world_size: int | None = None) -> None:
+        self.attempt, self.attempt_since, self.watching_since = attempt, at, at
+        self.world_size = world_size or self.world_size  # an elastic job may come back smaller
+        self.columns = RankColumns(self.world_size)
+        self.pace = Pace()
+        self.ended = None
+        for node in self.nodes.values():
+            node.ended = None
+            node.ranks.clear()
+
+    def _begin_run(self, now: float) -> None:
+        """The same job is launched again after it ended: its attempts count from the beginning, its history stays."""
+        self.nodes.clear()
+        self.restarts = self.restarting_attempt = 0
+        self._begin_attempt(0, now)
+
+    def _launched_anew(self, now: float) -> None:
+        """A new rendezvous counts attempts from 1: the launchers before it are gone, whether they said so or not."""
+        fresh = {name: node for name, node in self.nodes.items() if node.attempt == 0}
+        self._begin_run(now)
+        self.nodes.update(fresh)
+
+    def _started(self, event: ProcessEvent, rank: int, node: Node | None) -> None:
+        self.world_size = max(self.world_size, event.world_size or 0, rank + 1)
+        self._make_room(rank)
+        columns = self.columns
+        columns.process_R[rank] = ALIVE
+        columns.pid_R[rank] = event.pid or -1
+        columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
+        if node is not None:
+            node.attempt = event.attempt
+            node.ranks.add(rank)
+            columns.hosts[rank] = node.registration.host
+
+    def _exited(self, event: ProcessEvent, rank: int, at: float) -> None:
+        self._make_room(rank)
+        self.columns.process_R[rank] = EXITED
+        self.columns.heard_R[rank] = at
+        code = event.exit_code or 0
+        if event.signal:
+            code = -(signal_number(event.signal) or abs(code) or 1)
+        self.columns.exit_code_R[rank] = code
+        if event.message:
+            self.columns.exit_messages[rank] = event.message
+
+    def _maybe_end(self, at: float) -> None:
+        endings = [node.ended for node in self._taking_part()]
+        told = [e for e in endings if e is not None]
+        if not told or len(told) < len(endings):
+            return
+        self.ended = ending_of(told, at)
+
+    def _progress(self, rank: int, iteration: int | None, progress: int | None, now: float) -> None:
+        if iteration is not None:
+            self.columns.iteration_R[rank] = iteration
+            if self.pace.due(now) and (furthest := self.furthest_iteration) is not None:
+                self.pace.add(now, furthest)
+        if progress is not None:
+            self.columns.progress_R[rank] = progress
+
+    # Derived ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def open_incident(self) -> Incident | None:
+        """The incident that is open now; there is one at a time, and what follows from it joins it."""
+        return self.incidents[-1] if self.incidents and self.incidents[-1].open else None
+
+    @property
+    def instrumented(self) -> bool:
+        """Whether any rank has spoken in this attempt."""
+        return bool(self.columns.seen_R.any())
+
+    @property
+    def furthest_iteration(self) -> int | None:
+        """The last step that any rank of this attempt completed."""
+        iteration_R = self.columns.iteration_R
+        return int(iteration_R.max()) if len(iteration_R) and iteration_R.max() >= 0 else None
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Steps per second, lately; None when there is nothing to tell it from."""
+        return self.pace.steps_per_second
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """What the ranks' telemetry lost, by reason, over all ranks."""
+        return {reason: sum(by_rank.values()) for reason, by_rank in self._dropped.items()}
+
+    def acting_nodes(self) -> dict[str, Node]:
+        """Launchers that run ranks of the current attempt and have not ended."""
+        return {node.registration.node: node for node in self._taking_part() if node.ended is None}
+
+    def _taking_part(self) -> list[Node]:
+        # A spare, or a launcher that was replaced, runs no rank; before any rank is started all of them count.
+        return [node for node in self.nodes.values() if node.ranks] or list(self.nodes.values())
+
+    def new_directive(
+        self,
+        kind: DirectiveKind,
+        reason: str,
+        *,
+        incident_id: str | None = None,
+        deadline: float = 5.0,
+        stop_step: int | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Directive:
+        """Make the next directive of this job and remember it."""
+        self.last_directive += 1
+        directive = Directive(
+            id=self.last_directive,
+            kind=kind,
+            attempt=self.attempt,
+            reason=reason,
+            incident_id=incident_id,
+            deadline=deadline,
+            stop_step=stop_step,
+            settings=dict(settings or {}),
+        )
+        self.directives.append(directive)
+        del self.directives[:-KEPT_DIRECTIVES]
+        return directive

@@ -1,0 +1,110 @@
+"""A report in the making: what the readers of single metrics write into, and what they share.
+
+What a reader turns away is told to the draft's rejections and leaves the report as if it had not been sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    ExponentialHistogramDataPoint,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+)
+
+from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.ingest.limits import Counters, Limits
+from rankwatch_monitor.ingest.refusal import Rejections, quote
+from rankwatch_monitor.ingest.series import ProcessSeries, SeriesKey, SeriesTracker
+
+Point = TypeVar("Point", NumberDataPoint, HistogramDataPoint, ExponentialHistogramDataPoint)
+Read = Callable[["Draft", Metric, Sequence[Any]], None]
+"""Reads the points of a metric into a draft. They are handed over beside the metric because each look into a message
+costs as much as all else that is done with a point."""
+
+_NO_RECORDED_VALUE: Final = 1
+
+
+class Draft:
+    """A report in the making, and what its readers need beside it."""
+
+    __slots__ = ("_identity", "_series", "counters", "fields", "limits", "rejections", "tracker")
+
+    def __init__(
+        self,
+        identity: RankIdentity,
+        tracker: SeriesTracker,
+        limits: Limits,
+        counters: Counters,
+        rejections: Rejections,
+    ) -> None:
+        self._identity = identity
+        self._series: ProcessSeries | None = None
+        self.tracker = tracker
+        self.limits = limits
+        self.counters = counters
+        self.rejections = rejections
+        self.fields: dict[str, Any] = {}
+        """Fields of :class:`RankReport` that were told so far."""
+
+    def report(self) -> RankReport:
+        """Return what was said."""
+        if "idle" in self.fields:
+            # Idle time is sent only while no section is open.
+            self.fields.setdefault("open_sections", {})
+        return RankReport(self._identity, **self.fields)
+
+    def series(self) -> ProcessSeries:
+        """Return what is remembered of this process."""
+        if self._series is None:
+            self._series = self.tracker.of(self._identity)
+        return self._series
+
+    def has_room_for(self, key: SeriesKey) -> bool:
+        """Say whether one more series of this process may be remembered."""
+        series = self.series()
+        return key in series or len(series) < self.limits.sections_per_job
+
+    def reject(self, reason: str, metric: Metric, what: str, points: int = 1) -> None:
+        """Turn ``points`` data points of ``metric`` away because of ``what``."""
+        who = f"rank {self._identity.rank} of {quote(self._identity.job_id)}"
+        self.rejections.add(reason, f"{metric.name} of {who}: {what}", points)
+
+    def named(self, points: Sequence[Point], metric: Metric, key: str) -> list[tuple[str, Point]]:
+        """Return the points with the name each carries under ``key``; those without a usable name are rejected."""
+        found: list[tuple[str, Point]] = []
+        longest = self.limits.name_length
+        for point in points:
+            attributes = point.attributes
+            if len(attributes) > self.limits.attributes:
+                self.reject("too_many_attributes", metric, f"a point with {len(attributes)} attributes")
+                continue
+            name = _attribute(attributes, key)
+            if not name or not name.isprintable():
+                what = f"{key} {quote(name)} has control characters in it" if name else f"a point without {key}"
+                self.reject("bad_name", metric, what)
+            elif len(name) > longest:
+                self.reject("name_too_long", metric, f"{key} has {len(name)} characters, limit {longest}")
+            else:
+                found.append((name, point))
+        return found
+
+
+def _attribute(attributes: Sequence[KeyValue], key: str) -> str:
+    for attribute in attributes:
+        if attribute.key == key:
+            return attribute.value.string_value
+    return ""
+
+
+def value_of(point: NumberDataPoint) -> float | None:
+    """Return the value of a point, an ``int`` or a ``float``; None when it has none (a series that has ended)."""
+    # An arm of the union that is not set reads as zero, so only a zero needs a look at whether there was a value.
+    value = point.as_double or point.as_int
+    if not value and (point.flags & _NO_RECORDED_VALUE or point.WhichOneof("value") is None):
+        return None
+    return value

@@ -1,0 +1,157 @@
+"""Resource attributes -> which process of which job speaks, or why that cannot be told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from rankwatch.wire import names
+from rankwatch_monitor.core.events import RankIdentity
+from rankwatch_monitor.ingest.limits import Limits
+from rankwatch_monitor.ingest.refusal import Refused, quote
+
+Value = str | int | float
+_SYNONYM, _NAME = names.SYNONYM_PREFIX
+_LARGEST: Final = 2**63 - 1
+_LONGEST_NUMERAL: Final = 20
+
+
+class Identified(NamedTuple):
+    """A process, and words about a name that had to be cut to be shown (empty: none)."""
+
+    identity: RankIdentity
+    warning: str = ""
+
+
+def identify(resource: Resource, limits: Limits) -> Identified | Refused:
+    """Return who speaks in ``resource``. Names that tell processes apart are refused when too long, others are cut."""
+    if len(resource.attributes) > limits.attributes:
+        return Refused(
+            "too_many_attributes", f"resource with {len(resource.attributes)} attributes, limit {limits.attributes}"
+        )
+    values = _values(resource)
+    numbers: dict[str, int] = {}
+    for name in (names.RANK, names.WORLD_SIZE, names.ATTEMPT):
+        if name in values:
+            number = _whole(values[name])
+            if number is None or number < 0:
+                return Refused("bad_identity", f"{name} {quote(values[name])} is not a number from 0 up")
+            numbers[name] = number
+
+    job_name = _text(values, names.SERVICE_NAME)
+    # An id stands in addresses; names like "team/model" are common and meant well.
+    job_id = _text(values, names.JOB_ID) or job_name.replace("/", "-")
+    problem = _check(job_id, numbers, limits)
+    if problem is not None:
+        return problem
+    instance = _text(values, names.SERVICE_INSTANCE_ID)
+    for name, text in ((names.JOB_ID, job_id), (names.SERVICE_INSTANCE_ID, instance)):
+        if len(text) > limits.name_length:
+            return Refused("name_too_long", f"{name} has {len(text)} characters, limit {limits.name_length}")
+
+    shown = {name: _text(values, name) for name in (names.SERVICE_NAME, names.HOST_NAME, names.HW_ID)}
+    cut = [name for name, text in shown.items() if len(text) > limits.name_length]
+    local_rank, pid = _whole(values.get(names.LOCAL_RANK, -1)), _whole(values.get(names.PROCESS_PID, 0))
+    identity = RankIdentity(
+        job_id=job_id,
+        rank=numbers[names.RANK],
+        job_name=shown[names.SERVICE_NAME][: limits.name_length],
+        local_rank=-1 if local_rank is None else local_rank,
+        world_size=numbers.get(names.WORLD_SIZE, 0),
+        attempt=numbers.get(names.ATTEMPT, 0),
+        host=shown[names.HOST_NAME][: limits.name_length],
+        pid=pid or 0,
+        instance=instance,
+        started_at=_unix_seconds(_text(values, names.PROCESS_START_TIME)),
+        device=shown[names.HW_ID][: limits.name_length],
+    )
+    warning = f"{', '.join(cut)} cut to {limits.name_length} characters" if cut else ""
+    return Identified(identity, warning)
+
+
+def _check(job_id: str, numbers: dict[str, int], limits: Limits) -> Refused | None:
+    rank, world_size = numbers.get(names.RANK), numbers.get(names.WORLD_SIZE, 0)
+    if rank is None:
+        return Refused(
+            "no_identity", f"resource without {names.RANK}: set it and {names.JOB_ID} or {names.SERVICE_NAME}"
+        )
+    if not job_id:
+        return Refused(
+            "no_identity", f"resource without a job: set {names.JOB_ID} or {names.SERVICE_NAME} beside {names.RANK}"
+        )
+    if "/" in job_id or job_id in (".", ".."):
+        return Refused(
+            "bad_identity", f"{names.JOB_ID} {quote(job_id)} cannot stand in an address: use no / and not . or .. alone"
+        )
+    if not job_id.isprintable():
+        return Refused("bad_identity", f"job {quote(job_id)} has control characters in it")
+    if world_size and rank >= world_size:
+        return Refused(
+            "bad_identity",
+            f"{names.RANK} {rank} is outside the world: {names.WORLD_SIZE} is {world_size}, so the last rank is "
+            f"{world_size - 1}",
+        )
+    if max(rank + 1, world_size) > limits.ranks_per_job:
+        return Refused(
+            "bad_identity",
+            f"{names.RANK} {rank} of {names.WORLD_SIZE} {world_size} is above the limit of {limits.ranks_per_job} "
+            "ranks per job",
+        )
+    return None
+
+
+def _values(resource: Resource) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    synonyms: dict[str, Value] = {}
+    for attribute in resource.attributes:
+        value = _scalar(attribute.value)
+        if value is None:
+            continue
+        key = attribute.key
+        if key.startswith(_SYNONYM):
+            synonyms[_NAME + key[len(_SYNONYM) :]] = value
+        else:
+            values[key] = value
+    return synonyms | values
+
+
+def _scalar(value: AnyValue) -> Value | None:
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        return value.string_value
+    if kind == "int_value":
+        return value.int_value
+    return value.double_value if kind == "double_value" else None
+
+
+def _text(values: dict[str, Value], name: str) -> str:
+    return str(values.get(name, ""))
+
+
+def _whole(value: Value) -> int | None:
+    """Return the whole number that an attribute stands for; senders write ranks as ints, as text and as doubles."""
+    if isinstance(value, str):
+        # int() would also take underscores, spaces and the digits of other scripts.
+        digits = value[1:] if value.startswith("-") else value
+        if not (digits.isascii() and digits.isdigit()) or len(value) > _LONGEST_NUMERAL:
+            return None
+        number = int(value)
+    elif isinstance(value, float):
+        if not value.is_integer():
+            return None
+        number = int(value)
+    else:
+        number = value
+    return number if -_LARGEST <= number <= _LARGEST else None
+
+
+def _unix_seconds(text: str) -> float:
+    """Return the moment that an ISO 8601 text names, 0 when it names none; without an offset it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,109 @@
+"""How much one sender may ask of the monitor, and the count of what was turned away.
+
+Every bound of the ingest stands in :class:`Limits` with its default, unit and meaning; command-line flags, the metrics
+page and the documentation are generated from there. What exceeds a bound is answered with words and counted under one
+of :data:`REASONS`; it never stops the monitor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+def _limit(default: int, unit: str, meaning: str) -> Any:
+    return field(default=default, metadata={"unit": unit, "meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of the ingest. Each field's metadata holds its ``unit`` and ``meaning``.
+
+    Raises:
+        ValueError: a limit is below 1.
+    """
+
+    body_bytes: int = _limit(4 * MIB, "By", "bytes of one request body as it comes over the network")
+    decompressed_bytes: int = _limit(16 * MIB, "By", "bytes of one request body after it was inflated")
+    jobs: int = _limit(1_000, "{job}", "jobs that the monitor keeps at the same time")
+    ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is believed")
+    sections_per_job: int = _limit(256, "{section}", "different section names of one job")
+    kernels_per_report: int = _limit(512, "{kernel}", "kernels in one report of one rank")
+    name_length: int = _limit(256, "{char}", "characters of a name: job, host, device, section, reason")
+    attributes: int = _limit(128, "{attribute}", "attributes of one resource, data point or span")
+    points_per_request: int = _limit(
+        200_000, "{point}", "data points in one request, each metric and scope as one more; also objects in JSON"
+    )
+    resources_per_request: int = _limit(10_000, "{resource}", "resources (rank reports) in one request")
+    spans_per_request: int = _limit(50_000, "{span}", "spans in one request; a scope counts as one")
+    processes_remembered: int = _limit(
+        131_072, "{process}", "processes whose identity and last totals are kept to read their next report"
+    )
+
+    def __post_init__(self) -> None:
+        for described in describe(self):
+            if described.value < 1:
+                raise ValueError(f"limit {described.name} is {described.value}; it must be at least 1")
+
+
+class DescribedLimit(NamedTuple):
+    """One limit with what the documentation and the metrics page say of it."""
+
+    name: str
+    value: int
+    unit: str
+    meaning: str
+
+
+def describe(limits: Limits) -> Iterator[DescribedLimit]:
+    """Yield every limit in force with its unit and meaning."""
+    for each in fields(limits):
+        yield DescribedLimit(each.name, getattr(limits, each.name), each.metadata["unit"], each.metadata["meaning"])
+
+
+REASONS: Final = {
+    "body_too_large": "a request body, or what it inflates to, is above its limit",
+    "bad_body": "a request body is truncated, corrupt or not OTLP",
+    "bad_content_type": "a content type or encoding that is not accepted",
+    "disconnected": "the sender went away in the middle of a request",
+    "unauthorized": "no token, or one without the right",
+    "too_many_points": "more resources, data points or spans in one request than the limit",
+    "no_identity": "a resource that does not say which job and rank it speaks for",
+    "bad_identity": "a rank outside its world, or identity attributes that cannot be read",
+    "bad_value": "a value that is missing, negative, not finite or of the wrong kind",
+    "bad_name": "a section or reason without a name, or with control characters in it",
+    "name_too_long": "a name above its limit: refused, or cut where it is only shown",
+    "too_many_sections": "more section names than the limit",
+    "too_many_kernels": "more kernels in one report than the limit",
+    "too_many_attributes": "more attributes on one resource, data point or span than the limit",
+    "unknown": "an API call about a job, incident or path that is not there",
+    "bad_request": "an API call whose body or parameters do not fit",
+    "too_many_jobs": "a job beyond the limit",
+    "too_many_ranks": "a rank beyond the limit of its job",
+    "unavailable": "a request the monitor could not take now; the sender was asked to come again",
+}
+"""Why something was turned away by the ingest: the reason as it is counted, and its meaning.
+
+A sink may add reasons of its own (too many jobs, too many ranks).
+"""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the ingest took and turned away since it started; read by the metrics page."""
+
+    requests: int = 0
+    reports: int = 0
+    spans: int = 0
+    repeats: int = 0
+    """Data points that had been counted before: a batch sent twice, or an SDK's last export at its shutdown."""
+    rejected: dict[str, int] = field(default_factory=dict)
+    """Items by reason: data points, spans, or whole requests where nothing in them could be read."""
+
+    def reject(self, reason: str, items: int = 1) -> None:
+        """Count ``items`` that were turned away for ``reason``."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + items

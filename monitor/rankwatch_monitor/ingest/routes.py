@@ -1,0 +1,200 @@
+"""The two OTLP/HTTP endpoints: body in, reports to a sink, OTLP's own answers out.
+
+Answers follow the OTLP/HTTP specification: success and partial success are 200 with the service's response message,
+every failure is a ``google.rpc.Status``, and all of them come in the encoding of the request. A sender gives up on 400,
+413 and 415, and tries again on 429 and 503, which carry ``Retry-After``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+from google.protobuf.message import Message
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from starlette.requests import ClientDisconnect
+
+from rankwatch.wire import names
+from rankwatch_monitor.core.events import RankReport
+from rankwatch_monitor.ingest.body import (
+    ACCEPTED_ENCODINGS,
+    CONTENT_TYPES,
+    Format,
+    body_format,
+    check_length,
+    inflate,
+    too_large,
+)
+from rankwatch_monitor.ingest.limits import Counters, Limits
+from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
+from rankwatch_monitor.ingest.otlp import MetricsDecoder
+from rankwatch_monitor.ingest.refusal import Refusal, Rejections
+from rankwatch_monitor.ingest.traces import SpanRecord, TracesDecoder
+
+
+class RefusedReport(NamedTuple):
+    """A report that the sink did not take."""
+
+    position: int
+    """Which of the reports it was given."""
+    reason: str
+    """What it is counted under, such as ``too_many_jobs``."""
+    words: str
+    """What the sender reads."""
+
+
+Sink = Callable[[Sequence[RankReport]], Sequence[RefusedReport]]
+"""Takes the reports of one request on the event loop and must not block. It returns those it refused (usually none). To
+have senders come again later, refuse them in :data:`Admit`: what a sink has seen is not asked for twice."""
+
+SpanSink = Callable[[Sequence[SpanRecord]], None]
+Admit = Callable[[Request], None]
+"""Raises a :class:`Refusal` when a sender has no right to send (401, 403) or has to come again later (429, 503, with
+``retry_after``). Called before the body is read."""
+
+# google.rpc.Code by HTTP status, as the table in google/rpc/code.proto maps them.
+_RPC_CODES: Final = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 8, 503: 14}
+_RPC_UNKNOWN: Final = 2
+_MEDIA_TYPES: Final = {encoded: media_type for media_type, encoded in CONTENT_TYPES.items()}
+# A message from here up is parsed on a thread, so that live requests are not kept waiting. JSON takes about 15 times as
+# long as protobuf.
+_LARGE_BYTES: Final[dict[Format, int]] = {"protobuf": 512 * 1024, "json": 16 * 1024}
+
+
+def otlp_routes(
+    sink: Sink,
+    *,
+    spans: SpanSink | None = None,
+    limits: Limits | None = None,
+    counters: Counters | None = None,
+    since_unix_ns: int = 0,
+    admit: Admit | None = None,
+) -> APIRouter:
+    """Return the router of ``POST /v1/metrics`` and ``POST /v1/traces``.
+
+    Args:
+        sink: takes the rank reports.
+        spans: takes the section entries; without it spans are checked, answered and let go.
+        limits: what one sender may ask.
+        counters: where requests, reports and rejections are counted.
+        since_unix_ns: when the monitor began, see :class:`SeriesTracker`.
+        admit: says who may send; everyone may when it is not given.
+    """
+    limits = limits or Limits()
+    counters = counters if counters is not None else Counters()
+    metrics_decoder = MetricsDecoder(limits, counters, since_unix_ns)
+    traces_decoder = TracesDecoder(limits, counters)
+    large = asyncio.Semaphore(1)
+
+    def take_metrics(request: ExportMetricsServiceRequest) -> Message:
+        reports, points, rejections = metrics_decoder.decode(request)
+        refused = sink(reports) if reports else ()
+        for position, reason, words in refused:
+            rejections.add(reason, words, points[position])
+        counters.reports += len(reports) - len(refused)
+        answer = ExportMetricsServiceResponse()
+        if message := rejections.message():
+            answer.partial_success.rejected_data_points = rejections.items
+            answer.partial_success.error_message = message
+        return answer
+
+    def take_traces(request: ExportTraceServiceRequest) -> Message:
+        records, rejections = traces_decoder.decode(request)
+        if spans is not None and records:
+            spans(records)
+        counters.spans += len(records)
+        return _traces_answer(rejections)
+
+    async def metrics(request: Request) -> Response:
+        return await _serve(request, ExportMetricsServiceRequest, take_metrics, limits, counters, admit, large)
+
+    async def traces(request: Request) -> Response:
+        return await _serve(request, ExportTraceServiceRequest, take_traces, limits, counters, admit, large)
+
+    router = APIRouter()
+    # Plain routes: FastAPI's parameter handling has nothing to do here and takes longer than the decoding.
+    router.add_route(names.OTLP_METRICS_PATH, metrics, methods=["POST"])
+    router.add_route(names.OTLP_TRACES_PATH, traces, methods=["POST"])
+    return router
+
+
+def _traces_answer(rejections: Rejections) -> ExportTraceServiceResponse:
+    answer = ExportTraceServiceResponse()
+    if message := rejections.message():
+        answer.partial_success.rejected_spans = rejections.items
+        answer.partial_success.error_message = message
+    return answer
+
+
+async def _serve(
+    request: Request,
+    kind: type[AnyMessage],
+    take: Callable[[AnyMessage], Message],
+    limits: Limits,
+    counters: Counters,
+    admit: Admit | None,
+    large: asyncio.Semaphore,
+) -> Response:
+    counters.requests += 1
+    # Until the content type is known to be one of ours, a refusal is answered in the one that people can read.
+    encoded: Format = "json"
+    try:
+        headers = request.headers
+        encoded = body_format(headers.get("content-type"))
+        if admit is not None:
+            admit(request)
+        check_length(headers.get("content-length"), limits)
+        body = inflate(await _read_body(request, limits), headers.get("content-encoding"), limits)
+        message = await _parse(body, encoded, kind, limits, large)
+        answer = take(message)
+    except Refusal as refusal:
+        counters.reject(refusal.reason)
+        return _refused(refusal, encoded)
+    return Response(encode(answer, encoded), media_type=_MEDIA_TYPES[encoded])
+
+
+async def _read_body(request: Request, limits: Limits) -> bytes:
+    """Return the body as sent, never holding more than the limit of it."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > limits.body_bytes:
+                raise too_large(limits)
+            parts.append(part)
+    except ClientDisconnect:
+        raise Refusal(400, "disconnected", "the connection was closed in the middle of the body") from None
+    return b"".join(parts)
+
+
+async def _parse(
+    body: bytes, encoded: Format, kind: type[AnyMessage], limits: Limits, large: asyncio.Semaphore
+) -> AnyMessage:
+    if len(body) < _LARGE_BYTES[encoded]:
+        return decode(body, encoded, kind, limits)
+    # One at a time: a message made to be large in memory takes up to 50 times its bytes.
+    async with large:
+        return await asyncio.to_thread(decode, body, encoded, kind, limits)
+
+
+def _refused(refusal: Refusal, encoded: Format) -> Response:
+    status = Status(code=_RPC_CODES.get(refusal.status, _RPC_UNKNOWN), message=refusal.words)
+    response = Response(encode(status, encoded), status_code=refusal.status, media_type=_MEDIA_TYPES[encoded])
+    if refusal.retry_after is not None:
+        response.headers["Retry-After"] = str(refusal.retry_after)
+    if refusal.status == 415:
+        response.headers["Accept-Encoding"] = ACCEPTED_ENCODINGS  # RFC 9110 section 15.5.16
+    if refusal.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response

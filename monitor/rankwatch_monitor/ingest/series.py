@@ -1,0 +1,117 @@
+"""Running totals -> what is new since the last report, and repeats -> nothing.
+
+OpenTelemetry senders count in two ways: *delta* points hold what happened since the last export, *cumulative* ones
+everything since the series began. The core wants increments of finished sections and totals of counters, so one value
+per process and series is remembered here. It is bounded: the process that has been silent for longest is forgotten
+first. A time of 0 is OTLP's "not told"; without times no repeat can be recognised.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from rankwatch_monitor.core.events import RankIdentity, SectionStatistics
+
+SeriesKey = str | tuple[str, str]
+"""A section name, or (metric, attribute value) of a counter."""
+
+
+class _Running(NamedTuple):
+    """The last cumulative histogram point of a series."""
+
+    start_ns: int
+    time_ns: int
+    statistics: SectionStatistics
+
+
+class _Total(NamedTuple):
+    """The sum of the delta points of a counter."""
+
+    time_ns: int
+    value: int
+
+
+# A delta histogram needs no more than the time of its last point: the same series has no two points at one time.
+_Remembered = _Running | _Total | int
+ProcessSeries = dict[SeriesKey, _Remembered]
+
+
+class SeriesTracker:
+    """What was last seen of each series of each process.
+
+    Args:
+        processes: how many processes are remembered.
+        since_unix_ns: when this monitor began. A cumulative series that is older was (in part) counted by an earlier
+            run of the monitor, so its first point only sets where counting begins.
+    """
+
+    def __init__(self, processes: int, since_unix_ns: int = 0) -> None:
+        self._limit = processes
+        self._since_ns = since_unix_ns
+        self._processes: OrderedDict[RankIdentity, ProcessSeries] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def of(self, identity: RankIdentity) -> ProcessSeries:
+        """Return what is remembered of one process, to be handed to the methods below."""
+        series = self._processes.get(identity)
+        if series is None:
+            series = self._processes[identity] = {}
+            if len(self._processes) > self._limit:
+                self._processes.popitem(last=False)
+        else:
+            self._processes.move_to_end(identity)
+        return series
+
+    def total_of_deltas(self, series: ProcessSeries, key: SeriesKey, time_ns: int, value: int) -> int | None:
+        """Return the total of a delta counter after this point, None when the point was counted before."""
+        last = series.get(key)
+        total = 0
+        if isinstance(last, _Total):
+            if time_ns and last.time_ns == time_ns:
+                return None
+            total = last.value
+        series[key] = _Total(time_ns, total + value)
+        return total + value
+
+    def is_new_delta(self, series: ProcessSeries, key: SeriesKey, time_ns: int) -> bool:
+        """Say whether a delta histogram point is another than the last one."""
+        if time_ns and series.get(key) == time_ns:
+            return False
+        series[key] = time_ns
+        return True
+
+    def increment(
+        self, series: ProcessSeries, key: SeriesKey, start_ns: int, time_ns: int, now: SectionStatistics
+    ) -> SectionStatistics | None:
+        """Return what a cumulative histogram gained since its last point, None when nothing."""
+        last = series.get(key)
+        if not isinstance(last, _Running) or last.start_ns != start_ns:
+            series[key] = _Running(start_ns, time_ns, now)
+            return now if start_ns >= self._since_ns else None
+        if time_ns and time_ns <= last.time_ns:
+            return None
+        series[key] = _Running(start_ns, time_ns, now)
+        before = last.statistics
+        if now.count < before.count:  # a sender that began again and kept its start time
+            return now
+        return _difference(now, before) if now.count > before.count else None
+
+
+def _difference(now: SectionStatistics, before: SectionStatistics) -> SectionStatistics:
+    """Return the statistics of the durations that ``now`` has and ``before`` had not.
+
+    A running maximum that rose is one of the new durations; one that did not says only that none was longer, and then
+    the mean stands in for it. The same holds for the minimum.
+    """
+    count = now.count - before.count
+    total = max(0.0, now.sum - before.sum)
+    mean = min(max(total / count, now.min), now.max)
+    return SectionStatistics(
+        count,
+        total,
+        now.min if now.min < before.min else mean,
+        now.max if now.max > before.max else mean,
+    )

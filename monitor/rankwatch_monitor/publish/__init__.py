@@ -1,0 +1,1 @@
+"""What the monitor publishes: one file for each target, one signature."""

@@ -1,0 +1,92 @@
+"""``/metrics``: a snapshot of the jobs, made into families, encoded by prometheus_client.
+
+Nothing is kept between scrapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from rankwatch.wire import prometheus as names
+from rankwatch.wire.vocabulary import JobState
+from rankwatch_monitor.core import picture
+from rankwatch_monitor.core.decide import verdicts_of
+from rankwatch_monitor.core.state import Job
+
+__all__ = ["CONTENT_TYPE", "exposition"]
+
+_Made = CounterMetricFamily | GaugeMetricFamily
+
+
+class Own(NamedTuple):
+    """What the monitor says of itself."""
+
+    reports: int
+    rejected: Mapping[str, int]
+    tick_seconds: float
+    tick_errors: int
+    store_errors: int
+
+
+def exposition(jobs: Iterable[Job], own: Own, now: float) -> bytes:
+    """The text that Prometheus scrapes, at ``now`` (unix seconds)."""
+    return generate_latest(_Snapshot(jobs, own, now))
+
+
+class _Snapshot(Collector):
+    def __init__(self, jobs: Iterable[Job], own: Own, now: float) -> None:
+        self._jobs, self._own, self._now = jobs, own, now
+        self._families: dict[str, _Made] = {}
+
+    def collect(self) -> Iterator[_Made]:
+        for family in names.FAMILIES:
+            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+            self._families[family.name] = kind(family.name, family.meaning, labels=family.labels)
+        for job in self._jobs:
+            self._job(job, self._now)
+        self._itself()
+        yield from self._families.values()
+
+    def _add(self, family: names.Family, value: float, *labels: str) -> None:
+        self._families[family.name].add_metric(labels, value)
+
+    def _job(self, job: Job, now: float) -> None:
+        state, _ = picture.job_state(job, now)
+        for each in JobState:
+            self._add(names.JOB_STATE, float(each is state), job.id, each)
+        codes_R = picture.rank_states(job, verdicts_of(job, now))
+        counts = np.bincount(codes_R, minlength=len(picture.RANK_STATES))
+        for code, rank_state in enumerate(picture.RANK_STATES):
+            self._add(names.JOB_RANKS, float(counts[code]), job.id, rank_state)
+        self._add(names.JOB_WORLD_SIZE, job.world_size, job.id)
+        self._add(names.JOB_ATTEMPT, job.attempt, job.id)
+        if job.furthest_iteration is not None:
+            self._add(names.JOB_ITERATION, job.furthest_iteration, job.id)
+        self._add(names.JOB_RESTARTS, job.restarts, job.id)
+        self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
+        for kind, count in job.incident_counts.items():
+            self._add(names.INCIDENTS, count, job.id, kind)
+        incident = job.open_incident
+        if incident is not None:
+            self._add(names.INCIDENT_OPEN, 1.0, job.id, incident.kind, incident.action)
+            for culprit in incident.culprits:
+                where = (job.id, str(culprit.rank), culprit.host, culprit.kind)
+                self._add(names.CULPRIT, 1.0, *where, incident.reason)
+        for reason, lost in job.dropped.items():
+            self._add(names.TELEMETRY_DROPPED, lost, job.id, reason)
+
+    def _itself(self) -> None:
+        own = self._own
+        self._add(names.INGEST_REPORTS, own.reports)
+        for reason, items in own.rejected.items():
+            self._add(names.INGEST_REJECTED, items, reason)
+        self._add(names.TICK_SECONDS, own.tick_seconds)
+        self._add(names.TICK_ERRORS, own.tick_errors)
+        self._add(names.STORE_ERRORS, own.store_errors)

@@ -1,0 +1,121 @@
+"""The monitor's settings: name, default, unit and meaning in one place; flags and environment are made from here."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+def _setting(default: Any, metavar: str, meaning: str) -> Any:
+    return field(default=default, metadata={"metavar": metavar, "meaning": meaning})
+
+
+def _default_database() -> str:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return str(Path(state).expanduser() / "rankwatch" / "rankwatch.db")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the monitor serves. Each field is a flag (``--database``) and a variable (``RANKWATCH_MONITOR_DATABASE``)."""
+
+    host: str = _setting("127.0.0.1", "ADDRESS", "address to listen on; any but loopback needs a token")
+    port: int = _setting(9560, "PORT", "port to listen on; 0 takes any free one")
+    token: str | None = _setting(None, "TOKEN", "token that allows everything (also RANKWATCH_TOKEN)")
+    read_token: str | None = _setting(None, "TOKEN", "token that allows reading only")
+    ingest_token: str | None = _setting(None, "TOKEN", "token that allows sending telemetry only")
+    database: str = _setting("", "URL", "SQLAlchemy URL, or a path for SQLite; 'none' keeps nothing")
+    ready_file: str | None = _setting(None, "FILE", "write the address and pid here as JSON once it listens")
+    parent_pid: int | None = _setting(None, "PID", "end when this process is gone")
+    tls_cert: str | None = _setting(None, "FILE", "certificate (chain) in PEM, to serve HTTPS")
+    tls_key: str | None = _setting(None, "FILE", "private key of the certificate in PEM")
+    log_level: str = _setting("info", "LEVEL", "debug, info, warning or error")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether it listens on loopback only."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def checked(self) -> Settings:
+        """These settings, if they make sense together.
+
+        Raises:
+            ValueError: they do not; the text says what is wrong and what to do.
+        """
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"--port must be 0 to 65535, not {self.port}")
+        if not self.loopback and not self.token:
+            raise ValueError(
+                f"listening on {self.host} needs a token, or anybody could stop jobs: set RANKWATCH_TOKEN or --token "
+                "(for a new one: python -c 'import secrets; print(secrets.token_urlsafe())'), or listen on 127.0.0.1"
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("--tls-cert and --tls-key go together: give both or none")
+        for flag, file in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            if file and not Path(file).is_file():
+                raise ValueError(f"{flag}: there is no file {file}")
+        if self.ready_file and not os.access(Path(self.ready_file).parent, os.W_OK | os.X_OK):
+            raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must be there and writable")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise ValueError(f"--log-level must be debug, info, warning or error, not {self.log_level!r}")
+        return self
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``rankwatch monitor``."""
+    made = argparse.ArgumentParser(
+        prog="rankwatch monitor",
+        description="Serve the monitor: telemetry in, verdicts, page, API and orders to launchers out.",
+    )
+    for setting in fields(Settings):
+        default = "" if setting.default in (None, "") else f" (default {setting.default})"
+        made.add_argument(
+            "--" + setting.name.replace("_", "-"),
+            metavar=setting.metadata["metavar"],
+            type=_type(setting),
+            default=None,
+            help=f"{setting.metadata['meaning']}{default}; also {variable(setting.name)}",
+        )
+    return made
+
+
+def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Settings from flags, else from the environment, else the defaults.
+
+    Raises:
+        ValueError: a value makes no sense.
+    """
+    given = {name: value for name, value in vars(parser().parse_args(argv)).items() if value is not None}
+    values: dict[str, Any] = {}
+    for setting in fields(Settings):
+        raw = environment.get(variable(setting.name))
+        if setting.name in given:
+            values[setting.name] = given[setting.name]
+        elif raw:
+            try:
+                values[setting.name] = _type(setting)(raw)
+            except ValueError:
+                raise ValueError(f"{variable(setting.name)} must be a whole number, not {raw!r}") from None
+    values.setdefault("token", environment.get("RANKWATCH_TOKEN") or None)
+    if not values.get("database"):
+        values["database"] = _default_database()
+    return Settings(**values).checked()
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"RANKWATCH_MONITOR_{name.upper()}"
+
+
+def _type(setting: Field[Any]) -> type:
+    return int if "int" in str(setting.type) else str

@@ -1,0 +1,1 @@
+"""What the monitor keeps: tables, their JSON, and the one thread that writes them."""

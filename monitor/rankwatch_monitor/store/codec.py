@@ -1,0 +1,126 @@
+"""Jobs and incidents to JSON and back. Columns over ranks are not stored: ranks tell them anew within a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rankwatch.wire.control import Directive, Frame, NodeRegistration, ProcessEvent, RankStack, read
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import (
+    Action,
+    CulpritClass,
+    DirectiveKind,
+    JobState,
+    ProcessEventKind,
+    ProcessState,
+    VerdictKind,
+)
+from rankwatch_monitor.core.culprit import Culprit
+from rankwatch_monitor.core.facts import Ending, Learned, Node
+from rankwatch_monitor.core.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.state import Job
+
+
+def job_row(job: Job) -> dict[str, Any]:
+    """A job as a row of the table ``jobs``."""
+    return {
+        "id": job.id,
+        "created_at": job.created_at,
+        "last_heard": job.last_heard,
+        "policy": job.policy.to_json(),
+        "learned": {name: asdict(known) for name, known in job.learned.items()},
+        "body": {
+            "name": job.name,
+            "world_size": job.world_size,
+            "attempt": job.attempt,
+            "attempt_since": job.attempt_since,
+            "restarts": job.restarts,
+            "restarting_attempt": job.restarting_attempt,
+            "last_directive": job.last_directive,
+            "last_incident": job.last_incident,
+            "incident_counts": dict(job.incident_counts),
+            "ended": asdict(job.ended) if job.ended else None,
+            "nodes": [
+                {
+                    "registration": asdict(node.registration),
+                    "attempt": node.attempt,
+                    "ranks": sorted(node.ranks),
+                    "ended": asdict(node.ended) if node.ended else None,
+                }
+                for node in job.nodes.values()
+            ],
+        },
+    }
+
+
+def job_of(row: Mapping[str, Any], now: float) -> Job:
+    """The job of a row, as a monitor that starts at ``now`` takes it up: deaf until then, so silence counts anew."""
+    body = row["body"]
+    job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
+    job.last_heard = row["last_heard"]
+    job.world_size, job.attempt = body["world_size"], body["attempt"]
+    job.attempt_since, job.watching_since = body["attempt_since"], now
+    job.columns.grow(job.world_size)
+    job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
+    job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
+    job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
+    job.learned = {name: Learned(**known) for name, known in row["learned"].items()}
+    if body["ended"]:
+        job.ended = Ending(JobState(body["ended"]["state"]), body["ended"]["reason"], body["ended"]["at"])
+    for stored in body["nodes"]:
+        registration = read(NodeRegistration, stored["registration"])
+        node = Node(registration, now, stored["attempt"], set(stored["ranks"]))
+        if stored["ended"]:
+            node.ended = read(ProcessEvent, {**stored["ended"], "kind": ProcessEventKind(stored["ended"]["kind"])})
+        job.nodes[registration.node] = node
+    return job
+
+
+def incident_row(incident: Incident) -> dict[str, Any]:
+    """An incident as a row of the table ``incidents``."""
+    body = asdict(incident)
+    body["culprits"] = [c._asdict() for c in incident.culprits]
+    body["stacks"] = [asdict(stack) for stack in incident.stacks.values()]
+    return {
+        "id": incident.id,
+        "job_id": incident.job_id,
+        "opened_at": incident.opened_at,
+        "closed_at": incident.closed_at,
+        "body": body,
+    }
+
+
+def incident_of(row: Mapping[str, Any]) -> Incident:
+    """The incident of a row."""
+    body = dict(row["body"])
+    body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
+    body["phase"], body["timeline"] = Phase(body["phase"]), Timeline(**body["timeline"])
+    body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
+    for name in ("affected", "heard_nodes", "refusals"):
+        body[name] = tuple(body[name])
+    body["stacks"] = {stack.rank: stack for stack in map(stack_of, body["stacks"])}
+    return Incident(**body)
+
+
+def stack_of(data: Mapping[str, Any]) -> RankStack:
+    """A rank's stack from JSON, its frames included.
+
+    Raises:
+        ValueError: a field is missing or has a value outside the vocabulary.
+    """
+    frames = tuple(read(Frame, f) for f in data.get("frames", ()))
+    others = {name: tuple(read(Frame, f) for f in stack) for name, stack in data.get("other_threads", {}).items()}
+    state = ProcessState(data.get("process_state", ProcessState.UNKNOWN))
+    return read(RankStack, {**data, "frames": frames, "other_threads": others, "process_state": state})
+
+
+def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:
+    """A directive as a row of the table ``directives``."""
+    return {"job_id": job_id, "id": directive.id, "body": asdict(directive)}
+
+
+def directive_of(row: Mapping[str, Any]) -> Directive:
+    """The directive of a row."""
+    return read(Directive, {**row["body"], "kind": DirectiveKind(row["body"]["kind"])})

@@ -1,0 +1,50 @@
+"""The tables. SQLite in WAL mode by default, PostgreSQL by URL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import JSON, Column, Float, Index, Integer, MetaData, String, Table
+
+metadata = MetaData()
+
+jobs: Final = Table(
+    "jobs",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("last_heard", Float, nullable=False),
+    Column("policy", JSON, nullable=False),
+    Column("learned", JSON, nullable=False),
+    Column("body", JSON, nullable=False),
+)
+
+incidents: Final = Table(
+    "incidents",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("job_id", String, nullable=False),
+    Column("opened_at", Float, nullable=False),
+    Column("closed_at", Float),
+    Column("body", JSON, nullable=False),
+    Index("incidents_of_job", "job_id", "opened_at"),
+)
+
+transitions: Final = Table(
+    "transitions",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("job_id", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("state", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Index("transitions_of_job", "job_id", "at"),
+)
+
+directives: Final = Table(
+    "directives",
+    metadata,
+    Column("job_id", String, primary_key=True),
+    Column("id", Integer, primary_key=True),
+    Column("body", JSON, nullable=False),
+)

@@ -1,0 +1,68 @@
+"""The live page: static files built from ``source`` into ``static``, and the routes that serve them."""
+
+from __future__ import annotations
+
+import gzip
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+
+NOT_BUILT: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Rankwatch</title>'
+    "<p>The monitor is running, but its page was not built: run <code>make web</code> in the repository, "
+    "then reload.</p></html>"
+)
+
+# The page may carry a token in its address for a moment: no referrer. All it needs comes from this server: no other
+# origin. A build has new names in assets/ when their content changes, so those may be kept for ever, the page may not.
+_PAGE_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_ASSET_HEADERS: Final = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
+_MEDIA_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+def static_folder() -> Path:
+    """Return the folder of the built page; it does not exist before the first build."""
+    return Path(__file__).parent / "static"
+
+
+def mount(app: FastAPI, folder: Path | None = None) -> None:
+    """Serve the page at ``/`` and its files under ``/assets``. Looks at each request, so a build needs no restart."""
+    static = folder or static_folder()
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    def page() -> Response:
+        index = static / "index.html"
+        if not index.is_file():
+            return HTMLResponse(NOT_BUILT, status_code=503, headers={"Cache-Control": "no-store"})
+        return HTMLResponse(index.read_bytes(), headers=_PAGE_HEADERS)
+
+    @app.api_route("/assets/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+    def asset(name: str, request: Request) -> Response:
+        # Compared with a listing, so that no name can lead out of the folder.
+        found = next((file for file in (static / "assets").glob("*") if file.name == name), None)
+        if found is None:
+            return Response(status_code=404)
+        zipped = "gzip" in request.headers.get("accept-encoding", "")
+        return Response(
+            _zipped(found, found.stat().st_mtime_ns) if zipped else found.read_bytes(),
+            media_type=_MEDIA_TYPES.get(found.suffix, "application/octet-stream"),
+            headers=_ASSET_HEADERS | ({"Content-Encoding": "gzip"} if zipped else {}),
+        )
+
+
+@lru_cache(maxsize=16)
+def _zipped(file: Path, _changed_ns: int) -> bytes:
+    """Compress once for each version of a file: the page is often read through a slow tunnel."""
+    return gzip.compress(file.read_bytes(), mtime=0)

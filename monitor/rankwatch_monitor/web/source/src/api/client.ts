@@ -1,0 +1,46 @@
+// Reading from the monitor, with its own words when something is wrong.
+
+import { heard, refused, serverTime } from "../live/connection";
+import { token } from "./token";
+
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    detail: string,
+  ) {
+    super(detail);
+  }
+}
+
+/** Longer than any honest answer takes; without it a monitor that froze would look like a slow one for ever. */
+const PATIENCE_MS = 15_000;
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const patience = AbortSignal.timeout(PATIENCE_MS);
+  const answer = await fetch(`/api/v1${path}`, {
+    headers: token.value === null ? {} : { Authorization: `Bearer ${token.value}` },
+    signal: signal ? AbortSignal.any([signal, patience]) : patience,
+    cache: "no-store",
+  });
+  serverTime(answer.headers.get("date"));
+  if (answer.status === 401 || answer.status === 403) refused.value = true;
+  if (!answer.ok) throw new Problem(answer.status, await detail(answer));
+  const body = (await answer.json()) as T;
+  refused.value = false;
+  heard();
+  return body;
+}
+
+async function detail(answer: Response): Promise<string> {
+  try {
+    const problem = (await answer.json()) as { title?: string; detail?: string };
+    return problem.detail ?? problem.title ?? answer.statusText;
+  } catch {
+    return answer.statusText;
+  }
+}
+
+/** The address of an event stream; EventSource cannot send headers, so the token goes into the query. */
+export function streamAddress(path: string): string {
+  return `/api/v1${path}${token.value === null ? "" : `?token=${encodeURIComponent(token.value)}`}`;
+}

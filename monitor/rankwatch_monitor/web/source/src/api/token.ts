@@ -1,0 +1,23 @@
+// The read token: arrives once in the address, lives as long as the tab.
+
+import { signal } from "@preact/signals";
+
+const KEY = "rankwatch.token";
+
+export const token = signal<string | null>(sessionStorage.getItem(KEY));
+
+export function keepToken(value: string): void {
+  sessionStorage.setItem(KEY, value);
+  token.value = value;
+}
+
+/** Take ?token=... out of the address bar, where it would end in histories and screenshots. */
+export function takeTokenFromAddress(): void {
+  const query = new URLSearchParams(location.search);
+  const given = query.get("token");
+  if (given === null) return;
+  keepToken(given);
+  query.delete("token");
+  const rest = query.size > 0 ? `?${query}` : "";
+  history.replaceState(null, "", location.pathname + rest + location.hash);
+}

@@ -1,0 +1,47 @@
+// Whether the monitor is there, and what time it is by its clock.
+
+import { computed, signal } from "@preact/signals";
+
+/** The monitor wants a token, or another one. */
+export const refused = signal(false);
+/** The event stream is broken; unix seconds of the next try by this page's clock, else null. */
+export const retryAt = signal<number | null>(null);
+/** When anything was last heard of the monitor, by `now`. */
+export const lastHeard = signal<number | null>(null);
+/** Unix seconds by the monitor's clock, ticking once a second. */
+export const now = signal(Date.now() / 1000);
+
+/** Short breaks mend themselves; telling of them would only startle. */
+const WORTH_TELLING_S = 3;
+
+/** For how long nothing was heard of the monitor, once that is worth telling. */
+export const silentFor = computed(() => {
+  if (retryAt.value === null || lastHeard.value === null) return null;
+  const seconds = now.value - lastHeard.value;
+  return seconds >= WORTH_TELLING_S ? seconds : null;
+});
+
+/** The moment that the figures speak of: now, or the last word of a monitor that is away. Nothing is told to go on then. */
+export const asOf = computed(() => (silentFor.value === null ? now.value : lastHeard.value!));
+
+let offset = 0;
+
+function exactNow(): number {
+  return Date.now() / 1000 + offset;
+}
+
+export function heard(): void {
+  lastHeard.value = exactNow();
+}
+
+/** Learn the monitor's clock from a Date header: ages would lie when the reader's own clock is wrong. */
+export function serverTime(date: string | null): void {
+  if (date === null) return;
+  const difference = Date.parse(date) / 1000 - Date.now() / 1000;
+  // The header has whole seconds, so less than two is agreement.
+  if (Number.isFinite(difference)) offset = Math.abs(difference) < 2 ? 0 : difference;
+}
+
+export function startClock(): void {
+  setInterval(() => (now.value = exactNow()), 1000);
+}

@@ -1,0 +1,121 @@
+// One job, live: its summary, its grid, its ranks, its incidents.
+
+import { batch, type Signal, signal } from "@preact/signals";
+import { get, Problem } from "../api/client";
+import type { GridEvent, Incident, JobSummary, RankReport, RankState } from "../api/shapes";
+import { merged } from "../logic/incidents";
+import { sample } from "./samples";
+import { listen, type Stream } from "./stream";
+
+export interface Grid {
+  states: Uint8Array;
+  legend: RankState[];
+  furthest: number | null;
+}
+
+export interface JobWatch extends Stream {
+  id: string;
+  job: Signal<JobSummary | null>;
+  grid: Signal<Grid | null>;
+  /** By rank number; unix seconds by this page's clock say when they were read. */
+  reports: Signal<{ at: number; byRank: (RankReport | undefined)[] }>;
+  /** Null until the first answer. */
+  incidents: Signal<Incident[] | null>;
+  /** The monitor's words when it does not know the job. */
+  unknown: Signal<string | null>;
+}
+
+export function watchJob(id: string): JobWatch {
+  const path = `/jobs/${encodeURIComponent(id)}`;
+  const job = signal<JobSummary | null>(null);
+  const grid = signal<Grid | null>(null);
+  const reports = signal<{ at: number; byRank: (RankReport | undefined)[] }>({ at: 0, byRank: [] });
+  const incidents = signal<Incident[] | null>(null);
+  const unknown = signal<string | null>(null);
+  const ended = new AbortController();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  function take(summary: JobSummary): void {
+    job.value = summary;
+    unknown.value = null;
+    sample(summary, Date.now() / 1000);
+  }
+
+  async function readAll(): Promise<void> {
+    try {
+      const [summary, list] = await Promise.all([
+        get<JobSummary>(path, ended.signal),
+        get<{ incidents: Incident[] }>(`${path}/incidents`, ended.signal),
+      ]);
+      batch(() => {
+        take(summary);
+        incidents.value = list.incidents;
+      });
+    } catch (problem) {
+      if (problem instanceof Problem && problem.status === 404) unknown.value = problem.message;
+    }
+  }
+
+  async function readRanks(): Promise<void> {
+    clearTimeout(timer);
+    try {
+      if (!document.hidden) {
+        const answer = await get<{ ranks: RankReport[] }>(`${path}/ranks`, ended.signal);
+        const byRank: (RankReport | undefined)[] = [];
+        for (const report of answer.ranks) byRank[report.rank] = report;
+        reports.value = { at: Date.now() / 1000, byRank };
+      }
+    } catch {
+      // The connection line tells it; the grid itself comes by the stream.
+    }
+    if (!ended.signal.aborted) timer = setTimeout(readRanks, secondsBetween(job.value) * 1000);
+  }
+
+  const stream = listen(
+    `${path}/events`,
+    {
+      job: (data) => take(data as JobSummary),
+      grid: (data) => {
+        const next = decoded(data as GridEvent);
+        if (!sameGrid(grid.value, next)) grid.value = next;
+      },
+      incident: (data) => {
+        incidents.value = merged(incidents.value ?? [], data as Incident);
+        void readRanks();
+      },
+    },
+    () => void Promise.all([readAll(), readRanks()]),
+    () => void readAll(),
+  );
+  const seen = () => void (document.hidden || readRanks());
+  document.addEventListener("visibilitychange", seen);
+
+  return {
+    id, job, grid, reports, incidents, unknown,
+    close() {
+      stream.close();
+      ended.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
+    },
+  };
+}
+
+/** Details of ranks are megabytes for the largest jobs, and hardly change once a job has ended. */
+function secondsBetween(job: JobSummary | null): number {
+  if (job === null) return 2;
+  if (job.ended_at !== null) return 30;
+  return job.world_size <= 512 ? 2 : job.world_size <= 4096 ? 5 : 10;
+}
+
+function decoded(event: GridEvent): Grid {
+  const bytes = atob(event.states);
+  const states = new Uint8Array(bytes.length);
+  for (let i = 0; i < bytes.length; i++) states[i] = bytes.charCodeAt(i);
+  return { states, legend: event.legend, furthest: event.iterations.max };
+}
+
+function sameGrid(old: Grid | null, next: Grid): boolean {
+  if (old === null || old.states.length !== next.states.length || old.furthest !== next.furthest) return false;
+  return old.states.every((byte, rank) => byte === next.states[rank]);
+}

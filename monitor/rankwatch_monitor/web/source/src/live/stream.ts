@@ -1,0 +1,70 @@
+// One event stream that comes back by itself.
+
+import { streamAddress } from "../api/client";
+import { heard, retryAt } from "./connection";
+
+const FIRST_RETRY_S = 1;
+const LONGEST_RETRY_S = 10;
+
+export interface Stream {
+  close(): void;
+}
+
+let wake: (() => void) | null = null;
+
+/** Try again now instead of waiting for the next turn. */
+export function retryNow(): void {
+  wake?.();
+}
+
+/**
+ * Listen to named events. `opened` is called after every connect, `broken` after every break: an EventSource does not
+ * say why, so the caller asks over plain HTTP, where a wrong token and an unknown job have their own answers.
+ */
+export function listen(
+  path: string,
+  events: Record<string, (data: unknown) => void>,
+  opened: () => void,
+  broken: () => void,
+): Stream {
+  let source: EventSource | null = null;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let pause = FIRST_RETRY_S;
+
+  function connect(): void {
+    clearTimeout(timer);
+    source?.close();
+    source = new EventSource(streamAddress(path));
+    source.onopen = () => {
+      pause = FIRST_RETRY_S;
+      retryAt.value = null;
+      heard();
+      opened();
+    };
+    source.onerror = () => {
+      // Our own turns instead of the browser's: it gives up for good after an HTTP error.
+      source?.close();
+      retryAt.value = Date.now() / 1000 + pause;
+      timer = setTimeout(connect, pause * 1000);
+      pause = Math.min(LONGEST_RETRY_S, pause * 2);
+      broken();
+    };
+    for (const [name, handle] of Object.entries(events)) {
+      source.addEventListener(name, (event: MessageEvent<string>) => {
+        heard();
+        handle(JSON.parse(event.data));
+      });
+    }
+  }
+
+  wake = connect;
+  connect();
+  return {
+    close() {
+      if (wake === connect) wake = null;
+      clearTimeout(timer);
+      source?.close();
+      retryAt.value = null;
+    },
+  };
+}

@@ -1,0 +1,66 @@
+// Which incident the page speaks about, and what it says of it.
+
+import type { Culprit, Incident, JobSummary } from "../api/shapes";
+import { count, runs, words } from "./text";
+
+/** After this a healthy job is not introduced by its last trouble any more; the list still has it. */
+const RECENT = 3600;
+
+/** The one that was asked for, else the open one, else the last if it is recent or the job ended badly by it. */
+export function focus(
+  incidents: readonly Incident[], asked: string | null, job: JobSummary | null, now: number,
+): Incident | null {
+  if (asked !== null) return incidents.find((incident) => incident.id === asked) ?? null;
+  const open = incidents.find((incident) => incident.closed_at === null);
+  if (open) return open;
+  const [last] = incidents;
+  if (!last) return null;
+  const ended = job !== null && ["failed", "lost"].includes(job.state);
+  return ended || now - (last.closed_at ?? now) < RECENT ? last : null;
+}
+
+/** Put a new or changed incident in its place: newest first. */
+export function merged(incidents: readonly Incident[], changed: Incident): Incident[] {
+  return [changed, ...incidents.filter((incident) => incident.id !== changed.id)].sort(
+    (a, b) => b.opened_at - a.opened_at,
+  );
+}
+
+/** "rank 2", "ranks 9208–9215", or that nobody is named. */
+export function who(culprits: readonly Culprit[]): string {
+  if (culprits.length === 0) return "nobody named";
+  if (culprits.length === 1) return `rank ${count(culprits[0]!.rank)}`;
+  return `ranks ${runs(culprits.map((culprit) => culprit.rank), 4)}`;
+}
+
+/** The hosts of the culprits, each once. */
+export function hosts(culprits: readonly Culprit[]): string[] {
+  return [...new Set(culprits.map((culprit) => culprit.host).filter((host) => host !== ""))];
+}
+
+export function classes(culprits: readonly Culprit[]): string {
+  return [...new Set(culprits.map((culprit) => words(culprit.class)))].join(", ");
+}
+
+const DOING: Record<string, string> = {
+  detected: "deciding what to do",
+  capturing: "capturing stacks",
+  acting: "restarting",
+  recovering: "waiting for the first new step",
+};
+
+/** What is being done at this moment; empty once it is closed. */
+export function doing(incident: Incident): string {
+  if (incident.closed_at !== null) return "";
+  if (incident.phase === "acting" && incident.action !== "restart") return words(incident.action);
+  return DOING[incident.phase] ?? words(incident.phase);
+}
+
+/** Processor time that stood still: downtime of every rank. */
+export function rankTime(seconds: number, worldSize: number): string {
+  const total = seconds * worldSize;
+  if (total < 60) return `${total.toFixed(0)} rank-seconds`;
+  if (total < 3600) return `${(total / 60).toFixed(1)} rank-minutes`;
+  const hours = total / 3600;
+  return `${hours < 100 ? hours.toFixed(1) : count(Math.round(hours))} rank-hours`;
+}

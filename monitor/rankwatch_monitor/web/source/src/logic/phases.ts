@@ -1,0 +1,50 @@
+// The story of an incident as consecutive phases, each named for what was going on until its end mark.
+
+import type { Timeline } from "../api/shapes";
+
+export interface Phase {
+  name: string;
+  /** What its end mark is called: "detected", "first step". */
+  ends: string;
+  from: number;
+  /** Null while this phase is still going on. */
+  to: number | null;
+  seconds: number;
+}
+
+const MARKS: readonly [keyof Timeline, string, string][] = [
+  ["detected", "Unnoticed", "detected"],
+  ["decided", "Deciding", "decided"],
+  ["captured", "Capturing stacks", "captured"],
+  ["restarted", "Restarting", "restarted"],
+  ["first_step", "Getting going", "first new step"],
+];
+
+/** Phases that were reached, and while the incident is open the one that goes on now. Unreached marks are left out. */
+export function phases(timeline: Timeline, closedAt: number | null, now: number, restarts: boolean): Phase[] {
+  let from = timeline.since ?? timeline.detected;
+  if (from === null) return [];
+  const found: Phase[] = [];
+  let last = -1;
+  MARKS.forEach(([key, name, ends], index) => {
+    const at = timeline[key];
+    if (at === null) return;
+    // Clocks of several machines meet here: a mark a little before its predecessor counts as simultaneous.
+    const to = Math.max(at, from!);
+    found.push({ name, ends, from: from!, to, seconds: to - from! });
+    from = to;
+    last = index;
+  });
+  const next = MARKS.slice(last + 1).find(([key]) => restarts || (key !== "restarted" && key !== "first_step"));
+  if (closedAt === null && next) {
+    found.push({ name: next[1], ends: next[2], from, to: null, seconds: Math.max(0, now - from) });
+  }
+  return found;
+}
+
+/** What it cost the whole job: from the last good moment to the first new step, or until now, or until it closed. */
+export function downtime(timeline: Timeline, closedAt: number | null, now: number): number | null {
+  const start = timeline.since ?? timeline.detected;
+  if (start === null) return null;
+  return Math.max(0, (timeline.first_step ?? closedAt ?? now) - start);
+}

@@ -1,0 +1,48 @@
+// Which rank deserves to be read first.
+
+import type { RankReport, RankState } from "../api/shapes";
+
+/** Worst first. "unseen" stands before "waiting": a rank that never came may be what the others wait for. */
+export const WORST_FIRST: readonly RankState[] = [
+  "dead", "hung", "stopped", "silent", "unseen", "waiting", "running", "finished",
+];
+
+const ORDER = new Map(WORST_FIRST.map((state, index) => [state, index]));
+const TROUBLE: ReadonlySet<RankState> = new Set(["dead", "hung", "stopped", "silent"]);
+
+export function isTrouble(state: RankState): boolean {
+  return TROUBLE.has(state);
+}
+
+/** How many ranks are in each state. */
+export function tally(states: Uint8Array, legend: readonly RankState[]): Map<RankState, number> {
+  const counts = new Uint32Array(256);
+  for (const byte of states) counts[byte]!++;
+  return new Map(legend.map((state, byte) => [state, counts[byte]!]));
+}
+
+/** Rank numbers ordered for the table: named culprits, then by state, then the furthest behind, then by number. */
+export function worstFirst(
+  states: readonly RankState[],
+  reports: readonly (RankReport | undefined)[],
+  culprits: ReadonlySet<number>,
+): number[] {
+  const iteration = (rank: number) => reports[rank]?.iteration ?? Number.POSITIVE_INFINITY;
+  return Array.from(states.keys()).sort((a, b) => {
+    const blame = Number(culprits.has(b)) - Number(culprits.has(a));
+    if (blame !== 0) return blame;
+    const state = ORDER.get(states[a]!)! - ORDER.get(states[b]!)!;
+    if (state !== 0) return state;
+    const [x, y] = [iteration(a), iteration(b)];
+    return x === y ? a - b : x - y;
+  });
+}
+
+/** The section a rank has been in longest: the outermost one that is open. */
+export function openSection(report: RankReport | undefined): { name: string; seconds: number } | null {
+  let found: { name: string; seconds: number } | null = null;
+  for (const [name, seconds] of Object.entries(report?.open_sections ?? {})) {
+    if (found === null || seconds > found.seconds) found = { name, seconds };
+  }
+  return found;
+}

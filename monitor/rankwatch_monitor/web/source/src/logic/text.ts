@@ -1,0 +1,77 @@
+// How numbers become words. One place, so that the same figure reads the same everywhere on the page.
+
+const THIN = "\u2009";
+
+/** A duration for reading at a glance: two units at most, more digits the shorter it is. */
+export function duration(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  const s = Math.max(0, seconds);
+  if (s < 0.0005) return `0${THIN}s`;
+  if (s < 0.9995) return `${Math.round(s * 1000)}${THIN}ms`;
+  if (s < 9.95) return `${s.toFixed(1)}${THIN}s`;
+  // A decimal up to a minute: limits of 10 s are passed by fractions.
+  if (s < 59.95) return `${s.toFixed(1)}${THIN}s`;
+  return wholeDuration(s);
+}
+
+/** The same without fractions, for clocks that tick in front of the reader. */
+export function wholeDuration(seconds: number): string {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s}${THIN}s`;
+  const [unit, big, small] = s < 3600 ? [60, "min", "s"] : s < 86_400 ? [3600, "h", "min"] : [86_400, "d", "h"];
+  const rest = Math.floor((s % unit) / (unit === 60 ? 1 : unit === 3600 ? 60 : 3600));
+  const whole = `${Math.floor(s / unit)}${THIN}${big}`;
+  return rest === 0 ? whole : `${whole} ${rest}${THIN}${small}`;
+}
+
+/** "12 min ago", from unix seconds. */
+export function ago(then: number | null, now: number): string {
+  if (then === null) return "–";
+  return now - then < 1 ? "just now" : `${wholeDuration(now - then)} ago`;
+}
+
+/** Wall clock in the reader's time zone; the date is added when it is not today. */
+export function clock(then: number | null, now: number): string {
+  if (then === null) return "–";
+  const date = new Date(then * 1000);
+  const time = date.toLocaleTimeString("en-GB", { hour12: false });
+  if (date.toDateString() === new Date(now * 1000).toDateString()) return time;
+  return `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${time.slice(0, 5)}`;
+}
+
+export function count(value: number | null | undefined): string {
+  return value === null || value === undefined ? "–" : value.toLocaleString("en-US");
+}
+
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+/** Iterations per second; below one, seconds per iteration say more. */
+export function rate(perSecond: number | null): { value: string; unit: string } {
+  if (perSecond === null) return { value: "–", unit: "it/s" };
+  if (perSecond > 0 && perSecond < 0.1) return { value: (1 / perSecond).toFixed(1), unit: "s/it" };
+  return { value: perSecond >= 100 ? perSecond.toFixed(0) : perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toFixed(2), unit: "it/s" };
+}
+
+export function percent(fraction: number | null): string {
+  return fraction === null ? "–" : `${(fraction * 100).toFixed(1)}${THIN}%`;
+}
+
+/** "section_overrun" -> "section overrun". */
+export function words(name: string): string {
+  return name.replaceAll("_", " ");
+}
+
+/** Ranks as runs: [0, 1, 2, 5] -> "0–2, 5". Shortened after `most` runs. */
+export function runs(ranks: readonly number[], most = 6): string {
+  const sorted = [...ranks].sort((a, b) => a - b);
+  const parts: string[] = [];
+  for (let i = 0; i < sorted.length; ) {
+    let j = i;
+    while (j + 1 < sorted.length && sorted[j + 1] === sorted[j]! + 1) j++;
+    parts.push(j - i >= 2 ? `${sorted[i]}–${sorted[j]}` : sorted.slice(i, j + 1).join(", "));
+    i = j + 1;
+  }
+  return parts.length > most ? `${parts.slice(0, most).join(", ")}, …` : parts.join(", ");
+}

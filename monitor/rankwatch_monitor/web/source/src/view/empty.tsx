@@ -1,0 +1,38 @@
+// No job yet: how to get one, in commands that can be copied as they stand.
+
+import { signal } from "@preact/signals";
+import { token } from "../api/token";
+
+const copied = signal<string | null>(null);
+
+export function Empty() {
+  const secret = token.value === null ? "" : "RANKWATCH_TOKEN=… ";
+  const monitor = `RANKWATCH_MONITOR=${location.origin}`;
+  return (
+    <section class="empty">
+      <h1>No job yet.</h1>
+      <p>The monitor is up and listening. A job appears here as soon as one of its ranks speaks.</p>
+      <h2>Start one with the launcher, which can also restart it</h2>
+      <Command text={`${secret}rankwatch run --monitor ${location.origin} --nproc-per-node 4 train.py`} />
+      <h2>Or watch what you already run: two lines in the script</h2>
+      <Command text={"import rankwatch\nrankwatch.init()"} />
+      <p>and, in its environment, where to send:</p>
+      <Command text={`${secret}${monitor} torchrun --nproc-per-node 4 train.py`} />
+    </section>
+  );
+}
+
+function Command({ text }: { text: string }) {
+  // Browsers offer the clipboard only on https and on localhost.
+  const clipboard = navigator.clipboard as Clipboard | undefined;
+  return (
+    <div class="command">
+      <pre tabIndex={0}>{text}</pre>
+      {clipboard && (
+        <button type="button" class="quiet" onClick={() => void clipboard.writeText(text).then(() => (copied.value = text))}>
+          {copied.value === text ? "Copied" : "Copy"}
+        </button>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,89 @@
+// All jobs: those in trouble first.
+
+import { useEffect, useMemo } from "preact/hooks";
+import type { JobState, JobSummary } from "../api/shapes";
+import { asOf } from "../live/connection";
+import { type FleetWatch, watchFleet } from "../live/fleet";
+import { jobAddress } from "../logic/route";
+import { ago, count, percent, rate } from "../logic/text";
+import { Empty } from "./empty";
+import { JobMark } from "./marks";
+import { showInTab } from "./tab";
+
+const ORDER: Record<JobState, number> = {
+  hung: 0, lost: 1, recovering: 2, starting: 3, running: 4, failed: 5, stopped: 6, finished: 7,
+};
+
+export function Fleet() {
+  const watch: FleetWatch = useMemo(watchFleet, []);
+  useEffect(() => () => watch.close(), [watch]);
+  const jobs = watch.jobs.value;
+  const worst = jobs?.length ? jobs.reduce((a, b) => (ORDER[b.state] < ORDER[a.state] ? b : a)) : null;
+  useEffect(() => showInTab(worst?.state ?? null, worst && ORDER[worst.state] < 3 ? `${worst.state}: ${worst.name}` : ""), [worst?.state, worst?.name]);
+  if (jobs === null) return <p class="loading">Asking the monitor for its jobs.</p>;
+  if (jobs.length === 0) return <Empty />;
+  const sorted = [...jobs].sort((a, b) => ORDER[a.state] - ORDER[b.state] || (b.started_at ?? 0) - (a.started_at ?? 0));
+  return (
+    <section class="fleet">
+      <h1>{summary(jobs)}</h1>
+      <ul>
+        {sorted.map((job) => (
+          <JobRow key={job.id} job={job} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function summary(jobs: readonly JobSummary[]): string {
+  const troubled = jobs.filter((job) => ORDER[job.state] < 3).length;
+  const active = jobs.filter((job) => ORDER[job.state] < 5).length;
+  if (troubled > 0) return `${troubled} of ${active} active ${active === 1 ? "job" : "jobs"} in trouble`;
+  if (active > 0) return active === 1 ? "One job, no trouble" : `${active} jobs, no trouble`;
+  return "No job is running";
+}
+
+function coarse(then: number | null): string {
+  // The seconds of hours ago are noise in a list.
+  return ago(then, asOf.value).replace(/ .* ago/, " ago");
+}
+
+function JobRow({ job }: { job: JobSummary }) {
+  const speed = rate(job.iterations_per_second);
+  const over = job.ended_at !== null;
+  return (
+    <li data-state={job.state}>
+      <a href={jobAddress(job.id)}>
+        <JobMark state={job.state} />
+        <span class="what">
+          <b>{job.name}</b>
+          {job.name !== job.id && <small class="id">{job.id}</small>}
+          {job.reason !== "" && <span class="why">{job.reason}</span>}
+        </span>
+        <span class="figure">
+          <b>{count(job.iteration)}</b>
+          <small>{over ? "last step" : job.iterations_per_second === null ? "step" : `${speed.value} ${speed.unit}`}</small>
+        </span>
+        <span class="figure">
+          <b>{count(job.world_size)}</b>
+          <small>{job.ranks_reporting === job.world_size || over ? "ranks" : `${count(job.ranks_reporting)} reporting`}</small>
+        </span>
+        <span class="figure">
+          <b>
+            {job.restarts}
+            <i>/{job.max_restarts}</i>
+          </b>
+          <small>restarts</small>
+        </span>
+        <span class="figure">
+          <b>{percent(job.goodput)}</b>
+          <small>goodput</small>
+        </span>
+        <span class="figure when">
+          <b>{coarse(over ? job.ended_at : job.started_at)}</b>
+          <small>{over ? "ended" : "started"}</small>
+        </span>
+      </a>
+    </li>
+  );
+}

@@ -1,0 +1,55 @@
+// All incidents of the job as a ledger: when, what, what it cost.
+
+import { signal } from "@preact/signals";
+import type { Incident, JobSummary } from "../api/shapes";
+import { asOf } from "../live/connection";
+import { downtime } from "../logic/phases";
+import { incidentAddress } from "../logic/route";
+import { clock, duration, plural, words } from "../logic/text";
+
+const FEW = 8;
+const all = signal(false);
+
+export function IncidentList({ job, incidents, shown }: { job: JobSummary; incidents: readonly Incident[]; shown: string | null }) {
+  if (incidents.length === 0) {
+    return (
+      <section class="ledger">
+        <h2>Incidents</h2>
+        <p class="note">None in this job so far.</p>
+      </section>
+    );
+  }
+  const visible = all.value ? incidents : incidents.slice(0, FEW);
+  return (
+    <section class="ledger">
+      <h2>
+        Incidents <small>{incidents.length}</small>
+      </h2>
+      <ul>
+        {visible.map((incident) => (
+          <li key={incident.id}>
+            <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
+              <time>{clock(incident.opened_at, asOf.value)}</time>
+              <span class="why">{incident.reason}</span>
+              <small>{facts(incident)}</small>
+            </a>
+          </li>
+        ))}
+      </ul>
+      {visible.length < incidents.length && (
+        <button type="button" class="quiet" onClick={() => (all.value = true)}>
+          Show all {incidents.length}
+        </button>
+      )}
+    </section>
+  );
+}
+
+function facts(incident: Incident): string {
+  const lost = downtime(incident.timeline, incident.closed_at, asOf.value);
+  return [
+    incident.closed_at === null ? "open" : words(incident.action),
+    lost === null ? null : duration(lost),
+    incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
+  ].filter(Boolean).join(" · ");
+}

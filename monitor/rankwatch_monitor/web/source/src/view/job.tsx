@@ -1,0 +1,125 @@
+// One job: is it healthy, who is it, since when, why, what was done, what did it cost.
+
+import { useEffect, useMemo } from "preact/hooks";
+import type { JobSummary } from "../api/shapes";
+import { asOf } from "../live/connection";
+import { type JobWatch, watchJob } from "../live/job";
+import { samplesOf } from "../live/samples";
+import { focus } from "../logic/incidents";
+import { ago, count, percent, plural, rate, wholeDuration } from "../logic/text";
+import { Facts } from "./facts";
+import { IncidentList } from "./incidentlist";
+import { JobMark } from "./marks";
+import { RankGrid } from "./rankgrid";
+import { RankTable } from "./ranktable";
+import { RateChart } from "./ratechart";
+import { announcement } from "./shell";
+import { Stacks } from "./stacks";
+import { showInTab } from "./tab";
+import { Verdict } from "./verdict";
+
+export function Job({ id, asked }: { id: string; asked: string | null }) {
+  const watch: JobWatch = useMemo(() => watchJob(id), [id]);
+  useEffect(() => () => watch.close(), [watch]);
+  const job = watch.job.value;
+  useEffect(() => {
+    if (job === null) return;
+    showInTab(job.state, `${job.state}: ${job.name}`);
+    announcement.value = `Job ${job.name} is ${job.state}. ${job.reason}`;
+  }, [job?.state, job?.name, job?.reason]);
+
+  if (watch.unknown.value !== null && job === null) return <Unknown id={id} words={watch.unknown.value} />;
+  if (job === null) return <p class="loading">Asking the monitor for job {id}.</p>;
+  const incidents = watch.incidents.value ?? [];
+  const over = job.ended_at !== null;
+  const incident = focus(incidents, asked, job, asOf.value);
+  return (
+    <article class="job" data-state={job.state}>
+      <Head job={job} />
+      {asked !== null && incident === null && watch.incidents.value !== null && (
+        <p class="note">
+          This job has no incident {asked}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
+        </p>
+      )}
+      {asked === null && incident?.closed_at !== null && <Now job={job} />}
+      {incident && <Verdict job={job} incident={incident} asked={asked !== null} />}
+      <div class="columns">
+        <div class="left">
+          <RankGrid watch={watch} incident={incident} />
+          <RankTable watch={watch} incident={incident} />
+        </div>
+        <div class="right">
+          {incident && <Stacks job={id} incident={incident} />}
+          {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
+          <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
+        </div>
+      </div>
+    </article>
+  );
+}
+
+function Head({ job }: { job: JobSummary }) {
+  const speed = rate(job.iterations_per_second);
+  const over = job.ended_at !== null;
+  const ran = job.started_at === null ? null : (job.ended_at ?? asOf.value) - job.started_at;
+  return (
+    <header class="head">
+      <div class="title">
+        <JobMark state={job.state} />
+        <h1>{job.name}</h1>
+        {job.observe_only && <span class="tag">observe only</span>}
+        {!job.instrumented && <span class="tag">not instrumented</span>}
+      </div>
+      <Facts
+        kind="facts"
+        facts={[
+          { label: "Iteration", value: count(job.iteration) },
+          ...(over ? [] : [{ label: "Speed", value: speed.value, note: speed.unit }]),
+          { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
+          { label: "Attempt", value: job.attempt },
+          { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
+          { label: "Goodput", value: percent(job.goodput) },
+          { label: over ? "Ran for" : "Up", value: ran === null ? "–" : wholeDuration(ran), note: over ? `ended ${ago(job.ended_at, asOf.value)}` : undefined },
+        ]}
+      />
+    </header>
+  );
+}
+
+/** The state itself in a sentence, when no open incident says it. */
+function Now({ job }: { job: JobSummary }) {
+  const loud = job.state === "hung" || job.state === "lost" || job.state === "failed";
+  return <p class={loud ? "now loud" : "now"}>{job.reason || sentence(job)}</p>;
+}
+
+function sentence(job: JobSummary): string {
+  const missing = job.world_size - job.ranks_reporting;
+  switch (job.state) {
+    case "running":
+      return missing > 0
+        ? `${plural(job.ranks_reporting, "rank")} of ${count(job.world_size)} ${job.ranks_reporting === 1 ? "reports" : "report"}; no limit is passed.`
+        : job.world_size === 1 ? "The rank is making progress." : `All ${count(job.world_size)} ranks are making progress.`;
+    case "starting":
+      return "No rank has made progress in this attempt yet.";
+    case "recovering":
+      return "Restarted; no new step has been seen yet.";
+    case "finished":
+      return "All ranks ended with exit code 0.";
+    case "stopped":
+      return "Ended by an order.";
+    default:
+      return "";
+  }
+}
+
+function Unknown({ id, words }: { id: string; words: string }) {
+  return (
+    <section class="empty">
+      <h1>The monitor does not know job {id}.</h1>
+      <p>{words} If it has just been started, it appears here as soon as one of its ranks speaks.</p>
+      <p>
+        <a href="#/">All jobs of this monitor</a>
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,45 @@
+// The marks of states: a shape and a word, then colour.
+
+import { useLayoutEffect, useRef } from "preact/hooks";
+import type { JobState, RankState } from "../api/shapes";
+import { stamp } from "../logic/stamps";
+import { palette } from "./palette";
+import { repaint } from "./theme";
+
+/** Paths in a box of 16: each state has an outline of its own. */
+export const JOB_SHAPES: Record<JobState, string> = {
+  starting: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13Zm0 2.4a4.1 4.1 0 1 1 0 8.2 4.1 4.1 0 0 1 0-8.2Z",
+  running: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13Z",
+  hung: "M8 .6 15.4 8 8 15.4.6 8Zm-1.1 3.6.3 5h1.6l.3-5Zm.1 6v1.9h2v-1.9Z",
+  recovering: "M8 1.5a6.5 6.5 0 1 0 6.5 6.5h-2.4A4.1 4.1 0 1 1 8 3.9V6l4.6-3.4L8-.8Z",
+  finished: "m1.6 8.4 1.8-1.8 3 3 6.2-6.4 1.8 1.8-8 8.2Z",
+  failed: "m3.4 1.6 4.6 4.6 4.6-4.6 1.8 1.8L9.8 8l4.6 4.6-1.8 1.8L8 9.8l-4.6 4.6-1.8-1.8L6.2 8 1.6 3.4Z",
+  stopped: "M2.2 2.2h11.6v11.6H2.2Z",
+  lost: "M8 1.2a6.8 6.8 0 0 1 4 1.3l-1.3 1.8A4.5 4.5 0 0 0 8 3.4Zm5.5 2.7a6.8 6.8 0 0 1 1.3 4.1h-2.2a4.5 4.5 0 0 0-.9-2.8ZM14.5 9.8A6.8 6.8 0 0 1 12 13.5l-1.3-1.8a4.5 4.5 0 0 0 1.7-2.4ZM10 14.5a6.8 6.8 0 0 1-4.4-.1l.8-2.1a4.5 4.5 0 0 0 2.9 0ZM3.8 13.3a6.8 6.8 0 0 1-2.3-3.8l2.2-.4a4.5 4.5 0 0 0 1.5 2.4ZM1.3 7.4a6.8 6.8 0 0 1 1.5-3.8l1.7 1.4a4.5 4.5 0 0 0-1 2.5ZM4 2.5a6.8 6.8 0 0 1 2.6-1.2l.5 2.2a4.5 4.5 0 0 0-1.7.8Z",
+};
+
+export function JobMark({ state }: { state: JobState }) {
+  return (
+    <span class="state" data-state={state}>
+      <svg viewBox="0 0 16 16" width="1em" height="1em" aria-hidden="true">
+        <path d={JOB_SHAPES[state]} fill="currentColor" fill-rule="evenodd" />
+      </svg>
+      {state}
+    </span>
+  );
+}
+
+/** The same picture that the grid draws. */
+export function RankMark({ state, size = 13 }: { state: RankState; size?: number }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const painted = repaint.value;
+  useLayoutEffect(() => {
+    const pixels = Math.round(size * devicePixelRatio);
+    const context = canvas.current!.getContext("2d")!;
+    canvas.current!.width = canvas.current!.height = pixels;
+    const picture = new ImageData(pixels, pixels);
+    new Uint32Array(picture.data.buffer).set(stamp(state, pixels, palette()));
+    context.putImageData(picture, 0, 0);
+  }, [state, size, painted]);
+  return <canvas ref={canvas} class="rank-mark" style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />;
+}

@@ -1,0 +1,30 @@
+// The phases of an incident: a bar in proportion, and the same in figures below it.
+
+import type { Phase } from "../logic/phases";
+import { clock, duration } from "../logic/text";
+
+export function PhaseBar({ phases }: { phases: Phase[] }) {
+  if (phases.length === 0) return null;
+  const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
+  const kind = (phase: Phase) => phase.name.split(" ")[0]!.toLowerCase();
+  return (
+    <div class="phases">
+      <div class="track" aria-hidden="true">
+        {phases.map((phase) => (
+          // A floor of 0.4 % keeps a phase of milliseconds visible next to minutes.
+          <i key={phase.name} data-phase={kind(phase)} class={phase.to === null ? "going-on" : undefined} style={{ flexGrow: Math.max(phase.seconds, total * 0.004) }} />
+        ))}
+      </div>
+      <ol>
+        {phases.map((phase) => (
+          <li key={phase.name} data-phase={kind(phase)}>
+            <i aria-hidden="true" />
+            <span>{phase.name}</span>
+            <b>{duration(phase.seconds)}</b>
+            <small>{phase.to === null ? "going on" : `${phase.ends} ${clock(phase.to, phase.to)}`}</small>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}

@@ -1,0 +1,226 @@
+// Every rank at once: a canvas for the eye, arrow keys and a line of words for everybody.
+
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Incident } from "../api/shapes";
+import type { Grid, JobWatch } from "../live/job";
+import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
+import { byNode, type NodeGroup } from "../logic/nodes";
+import { isTrouble, openSection, tally, WORST_FIRST } from "../logic/severity";
+import { NUMBERED, paint, readableOn, stamp } from "../logic/stamps";
+import { count, duration, plural } from "../logic/text";
+import { RankMark } from "./marks";
+import { palette } from "./palette";
+import { forgetSelection, only, selected } from "./selection";
+import { colour, repaint } from "./theme";
+
+const TALLEST = 440;
+/** Cells smaller than this need a ring to be noticed. */
+const EASILY_SEEN = 8;
+const MOST_TROUBLED = 48;
+
+/** Drawn as a frame: a number stands on the ground there, not on the fill. */
+const HOLLOW: ReadonlySet<string> = new Set(["unseen", "silent", "finished"]);
+
+const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
+
+export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
+  const grid = watch.grid.value;
+  const worldSize = grid?.states.length ?? 0;
+  const hosts = useHosts(watch, worldSize);
+  const groups = useMemo(() => byNode(worldSize, (rank) => hosts[rank]), [worldSize, hosts]);
+  const [width, setWidth] = useState(0);
+  const holder = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const scale = devicePixelRatio;
+  const placed = useMemo(
+    () => (width > 0 && worldSize > 0 ? layout(groups, worldSize, { width: Math.floor(width * scale), maxHeight: Math.round(TALLEST * scale), scale }) : null),
+    [groups, worldSize, width, scale],
+  );
+  useEffect(() => forgetSelection, [watch]);
+  useEffect(() => {
+    const resized = new ResizeObserver(([entry]) => setWidth(Math.floor(entry!.contentRect.width)));
+    resized.observe(holder.current!);
+    return () => resized.disconnect();
+  }, []);
+  const painted = repaint.value;
+  const filter = only.value;
+  useLayoutEffect(() => {
+    if (placed && grid && canvas.current) draw(canvas.current, placed, grid, filter, scale);
+  }, [placed, grid, filter, painted]);
+
+  const at = (event: PointerEvent) => {
+    if (!placed) return null;
+    const box = canvas.current!.getBoundingClientRect();
+    return rankAt(placed, (event.clientX - box.left) * scale, (event.clientY - box.top) * scale);
+  };
+  const keys = (event: KeyboardEvent) => {
+    if (!placed || !grid || event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = moved(event, placed, grid, selected.value);
+    if (next === undefined) return;
+    selected.value = next;
+    event.preventDefault();
+  };
+  const counts = grid ? tally(grid.states, grid.legend) : new Map();
+  const present = WORST_FIRST.filter((state) => (counts.get(state) ?? 0) > 0);
+  return (
+    <section class="grid">
+      <h2>
+        Ranks now <small>{worldSize > 0 && `${count(worldSize)} on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}</small>
+      </h2>
+      <div class="legend" role="group" aria-label="States; choose one to single it out">
+        {present.map((state) => (
+          <button key={state} type="button" aria-pressed={filter === state} onClick={() => (only.value = filter === state ? null : state)}>
+            <RankMark state={state} />
+            {state} <b>{count(counts.get(state))}</b>
+          </button>
+        ))}
+      </div>
+      <div
+        ref={holder}
+        class="field"
+        tabIndex={0}
+        role="application"
+        aria-roledescription="rank grid"
+        aria-label={`${count(worldSize)} ranks: ${present.map((state) => `${count(counts.get(state))} ${state}`).join(", ")}`}
+        aria-describedby="grid-keys"
+        onKeyDown={keys}
+        onPointerMove={(event) => (selected.value = at(event) ?? selected.value)}
+        onPointerDown={(event) => (selected.value = at(event))}
+      >
+        {placed && (
+          <div class="plane" style={{ width: `${placed.width / scale}px`, height: `${placed.height / scale}px` }}>
+            <canvas ref={canvas} width={placed.width} height={placed.height} aria-hidden="true" />
+            {placed.lines && <NodeNames placed={placed} scale={scale} />}
+            <Rings placed={placed} groups={groups} scale={scale} grid={grid!} incident={incident} />
+            {selected.value !== null && selected.value < worldSize && <Cursor placed={placed} scale={scale} rank={selected.value} />}
+          </div>
+        )}
+      </div>
+      <Readout watch={watch} />
+    </section>
+  );
+}
+
+/** Hosts by rank; the same array as long as nothing moved, so that the layout is computed only when it must. */
+function useHosts(watch: JobWatch, worldSize: number): string[] {
+  const kept = useRef<string[]>([]);
+  const { byRank } = watch.reports.value;
+  const hosts = Array.from({ length: worldSize }, (_, rank) => byRank[rank]?.host ?? "");
+  const same = hosts.length === kept.current.length && hosts.every((host, rank) => host === kept.current[rank]);
+  if (!same) kept.current = hosts;
+  return kept.current;
+}
+
+function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Grid, filter: string | null, scale: number): void {
+  const context = canvas.getContext("2d")!;
+  const colours = palette();
+  const stamps = grid.legend.map((state) => stamp(state, placed.cell, colours, filter !== null && filter !== state));
+  const picture = new ImageData(placed.width, placed.height);
+  paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.states, stamps);
+  context.putImageData(picture, 0, 0);
+  if (placed.cell / scale < NUMBERED) return;
+  context.font = `${Math.round(10 * scale)}px ${colour("sans")}`;
+  context.textBaseline = "top";
+  const quiet = colour("quiet");
+  const numbers = new Map(grid.legend.map((state) => [state, HOLLOW.has(state) ? quiet : readableOn(colour(`rank-${state}`))]));
+  for (let rank = 0; rank < grid.states.length; rank++) {
+    const state = grid.legend[grid.states[rank]!]!;
+    context.fillStyle = numbers.get(state)!;
+    const inset = (state === "silent" ? 8 : 4) * scale;
+    context.fillText(String(rank), placed.corners[2 * rank]! + inset, placed.corners[2 * rank + 1]! + inset);
+  }
+}
+
+function moved(event: KeyboardEvent, placed: Layout, grid: Grid, from: number | null): number | null | undefined {
+  const last = grid.states.length - 1;
+  const arrow = ARROWS[event.key];
+  if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
+  if (event.key === "Home") return 0;
+  if (event.key === "End") return last;
+  if (event.key === "Escape") return null;
+  if (event.key.toLowerCase() !== "n") return undefined;
+  const step = event.shiftKey ? last : 1; // one back is one less than a whole turn forward
+  for (let i = 1, rank = from ?? (event.shiftKey ? 0 : last); i <= grid.states.length; i++) {
+    rank = (rank + step) % grid.states.length;
+    if (isTrouble(grid.legend[grid.states[rank]!]!)) return rank;
+  }
+  return from;
+}
+
+function NodeNames({ placed, scale }: { placed: Layout; scale: number }) {
+  return (
+    <>
+      {placed.nodes.map((node) => (
+        <span key={node.host} class="node" title={node.host} style={{ top: `${node.y / scale}px`, lineHeight: `${placed.cell / scale}px` }}>
+          {node.host}
+        </span>
+      ))}
+    </>
+  );
+}
+
+/** Among 16,384 cells nobody finds eight: those to blame are ringed and named, others in trouble are ringed. */
+function Rings({ placed, groups, scale, grid, incident }: { placed: Layout; groups: NodeGroup[]; scale: number; grid: Grid; incident: Incident | null }) {
+  const culprits = incident !== null && incident.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : [];
+  const named = placed.cell / scale < NUMBERED;
+  const others = placed.cell / scale < EASILY_SEEN ? troubled(grid).filter((rank) => !culprits.includes(rank)) : [];
+  return (
+    <>
+      {others.map((rank) => (
+        <span key={rank} class="ring thin" style={cssBox(cell(placed, rank), scale)} />
+      ))}
+      {rings(placed, groups, culprits).map((ring) => (
+        <span key={ring.label} class="ring" style={cssBox(ring, scale)}>
+          {named && <em class={ring.x > placed.width / 2 ? "before" : "after"}>{ring.label}</em>}
+        </span>
+      ))}
+    </>
+  );
+}
+
+/** The ranks in trouble, if they are few: rings around hundreds would hide what they point at. */
+function troubled(grid: Grid): number[] {
+  const found: number[] = [];
+  for (let rank = 0; rank < grid.states.length && found.length <= MOST_TROUBLED; rank++) {
+    if (isTrouble(grid.legend[grid.states[rank]!]!)) found.push(rank);
+  }
+  return found.length > MOST_TROUBLED ? [] : found;
+}
+
+function cssBox(box: { x: number; y: number; width: number; height: number }, scale: number) {
+  return { left: `${box.x / scale}px`, top: `${box.y / scale}px`, width: `${box.width / scale}px`, height: `${box.height / scale}px` };
+}
+
+function Cursor({ placed, scale, rank }: { placed: Layout; scale: number; rank: number }) {
+  return <span class="cursor" style={cssBox(cell(placed, rank), scale)} />;
+}
+
+function Readout({ watch }: { watch: JobWatch }) {
+  const rank = selected.value;
+  const grid = watch.grid.value;
+  const byte = rank === null ? undefined : grid?.states[rank];
+  if (rank === null || !grid || byte === undefined) {
+    return (
+      <p class="readout" id="grid-keys">
+        <small>Point at a rank, or use the arrow keys; N goes to the next rank in trouble.</small>
+      </p>
+    );
+  }
+  const report = watch.reports.value.byRank[rank];
+  const section = openSection(report);
+  const state = grid.legend[byte]!;
+  return (
+    <p class="readout" id="grid-keys" aria-live="polite">
+      <RankMark state={state} />
+      <b>Rank {rank}</b>
+      {report?.host && <span>{report.host}</span>}
+      <span>{state}</span>
+      {section && <span>in <span class="code">{section.name}</span> for {duration(section.seconds)}</span>}
+      {!section && report?.idle != null && <span>outside sections for {duration(report.idle)}</span>}
+      {report?.heartbeat_age != null && <span>heartbeat {duration(report.heartbeat_age)} ago</span>}
+      {report?.iteration != null && <span>iteration {count(report.iteration)}</span>}
+      {report?.pid != null && <span>pid {report.pid}</span>}
+      {report?.reason && <span>{report.reason}</span>}
+    </p>
+  );
+}

@@ -1,0 +1,77 @@
+// What the grid shows, as words: for keyboards, for screen readers, and for copying into a chat.
+
+import { useMemo, useState } from "preact/hooks";
+import type { Incident } from "../api/shapes";
+import type { JobWatch } from "../live/job";
+import { openSection, worstFirst } from "../logic/severity";
+import { count, duration } from "../logic/text";
+import { RankMark } from "./marks";
+import { only, selected } from "./selection";
+
+const FIRST_ROWS = 10;
+const MORE_ROWS = 50;
+
+export function RankTable({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
+  const [limit, setLimit] = useState(FIRST_ROWS);
+  const grid = watch.grid.value;
+  const { byRank } = watch.reports.value;
+  const culprits = useMemo(() => new Set(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : []), [incident]);
+  const states = useMemo(() => Array.from(grid?.states ?? [], (byte) => grid!.legend[byte] ?? "unseen"), [grid]);
+  const order = useMemo(() => worstFirst(states, byRank, culprits), [states, byRank, culprits]);
+  const wanted = only.value === null ? order : order.filter((rank) => states[rank] === only.value);
+  if (grid === null) return null;
+  const rows = wanted.slice(0, limit);
+  const told = rows.some((rank) => byRank[rank]?.reason);
+  return (
+    <section class="ranks">
+      <h2>
+        Ranks <small>{only.value === null ? "worst first" : `${only.value} only`}</small>
+      </h2>
+      <div class="scroll" role="region" aria-label="Ranks, worst first" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col" class="number">Rank</th>
+              <th scope="col">Node</th>
+              <th scope="col">State</th>
+              <th scope="col">Section</th>
+              <th scope="col" class="number">In it for</th>
+              <th scope="col" class="number wide">Heartbeat age</th>
+              <th scope="col" class="number wide">Iteration</th>
+              {told && <th scope="col" class="wide">Why</th>}
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((rank) => {
+              const report = byRank[rank];
+              const section = openSection(report);
+              return (
+                <tr key={rank} class={culprits.has(rank) ? "culprit" : undefined} aria-selected={selected.value === rank} onClick={() => (selected.value = rank)}>
+                  <th scope="row" class="number">{rank}</th>
+                  <td>{report?.host || "–"}</td>
+                  <td>
+                    <RankMark state={states[rank]!} /> {states[rank]}
+                    {culprits.has(rank) && <span class="tag">culprit</span>}
+                  </td>
+                  <td class="code">{section?.name ?? (report?.idle != null ? "outside" : "–")}</td>
+                  <td class="number">{duration(section?.seconds ?? report?.idle)}</td>
+                  <td class="number wide">{duration(report?.heartbeat_age)}</td>
+                  <td class="number wide">{count(report?.iteration)}</td>
+                  {told && <td class="wide why">{report?.reason}</td>}
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+      <p class="more">
+        {count(rows.length)} of {count(wanted.length)}
+        {rows.length < wanted.length && limit < 500 && (
+          <button type="button" class="quiet" onClick={() => setLimit(limit + MORE_ROWS)}>
+            Show {Math.min(MORE_ROWS, wanted.length - rows.length)} more
+          </button>
+        )}
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,109 @@
+// What surrounds every view: the bar, the connection, the voice for screen readers.
+
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { keepToken } from "../api/token";
+import { lastHeard, now, refused, retryAt, silentFor } from "../live/connection";
+import { retryNow } from "../live/stream";
+import { clock, wholeDuration } from "../logic/text";
+import { nextTheme, theme } from "./theme";
+
+/** Said aloud by screen readers when it changes. */
+export const announcement = signal("");
+
+export function Shell({ crumbs, children }: { crumbs: ComponentChildren; children: ComponentChildren }) {
+  const lost = silentFor.value !== null;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        Skip to the state of the job
+      </a>
+      <header class="bar">
+        <a class="brand" href="#/">
+          <Logo />
+          Rankwatch
+        </a>
+        <nav aria-label="Where you are">{crumbs}</nav>
+        <span class="grow" />
+        <Pulse lost={lost} />
+        <button type="button" class="quiet" onClick={nextTheme} aria-label={`Theme: ${theme.value}. Change it.`}>
+          {{ auto: "Auto", light: "Light", dark: "Dark" }[theme.value]}
+        </button>
+      </header>
+      <Connection />
+      <main id="main" tabIndex={-1} class={lost ? "stale" : undefined}>
+        {refused.value ? <TokenGate /> : children}
+      </main>
+      <p class="unseen" role="status" aria-live="assertive">
+        {announcement}
+      </p>
+    </>
+  );
+}
+
+function Logo() {
+  return (
+    <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" class="logo">
+      <path d="M0 0h4.4v4.4H0zM5.8 0h4.4v4.4H5.8zM11.6 0H16v4.4h-4.4zM0 5.8h4.4v4.4H0zM11.6 5.8H16v4.4h-4.4zM0 11.6h4.4V16H0zM5.8 11.6h4.4V16H5.8zM11.6 11.6H16V16h-4.4z" />
+      <path class="odd" d="m8 4.6 3.4 3.4L8 11.4 4.6 8z" />
+    </svg>
+  );
+}
+
+function Pulse({ lost }: { lost: boolean }) {
+  if (refused.value) return null;
+  const heard = lastHeard.value;
+  if (heard === null) return <span class="pulse">Connecting</span>;
+  return (
+    <span class={lost ? "pulse lost" : "pulse"}>
+      <i aria-hidden="true" />
+      {lost ? "Not connected" : "Live"}
+    </span>
+  );
+}
+
+function Connection() {
+  const silent = silentFor.value;
+  const never = lastHeard.value === null && retryAt.value !== null && !refused.value;
+  if (silent === null && !never) return null;
+  const wait = Math.max(0, Math.ceil((retryAt.value ?? 0) - Date.now() / 1000));
+  return (
+    <div class="connection" role="alert">
+      <p>
+        <strong>{never ? "The monitor does not answer." : `No connection to the monitor for ${wholeDuration(silent ?? 0)}.`}</strong>{" "}
+        {!never && <>What you see is from {clock(lastHeard.value, now.value)}. </>}
+        Training does not depend on the monitor.
+      </p>
+      <p class="retry">
+        <span>{wait > 0 ? `Trying again in ${wait} s` : "Trying again"}</span>
+        <button type="button" onClick={retryNow}>
+          Try now
+        </button>
+      </p>
+    </div>
+  );
+}
+
+function TokenGate() {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const value = new FormData(event.currentTarget as HTMLFormElement).get("token");
+    if (typeof value !== "string" || value === "") return;
+    keepToken(value);
+    location.reload();
+  };
+  return (
+    <form class="gate" onSubmit={submit}>
+      <h1>This monitor asks for a token.</h1>
+      <p>
+        It stands in the address that <code>rankwatch run</code> or <code>rankwatch monitor</code> printed, after{" "}
+        <code>?token=</code>. It is kept for this tab only.
+      </p>
+      <label>
+        Token
+        <input name="token" type="password" autocomplete="off" spellcheck={false} required autofocus />
+      </label>
+      <button type="submit">Open the page</button>
+    </form>
+  );
+}

@@ -1,0 +1,102 @@
+// Stack groups side by side: the culprit first, the training code's own frames standing out.
+
+import { signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { get } from "../api/client";
+import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/shapes";
+import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
+import { plural, runs } from "../logic/text";
+
+/** More inner frames than this are folded away; the interesting ones are innermost. */
+const INNER = 14;
+
+export function Stacks({ job, incident }: { job: string; incident: Incident }) {
+  const detail = useMemo(() => signal<IncidentDetail | null>(null), [job, incident.id]);
+  useEffect(() => {
+    const ended = new AbortController();
+    get<IncidentDetail>(`/jobs/${encodeURIComponent(job)}/incidents/${encodeURIComponent(incident.id)}`, ended.signal).then(
+      (answer) => (detail.value = answer),
+      () => undefined, // the connection line tells it
+    );
+    return () => ended.abort();
+    // Stacks come with the capture: read again when the incident moves on.
+  }, [detail, incident.phase, incident.timeline.captured]);
+
+  const groups = [...(detail.value?.stack_groups ?? [])].sort((a, b) => Number(b.is_culprit) - Number(a.is_culprit));
+  const errors = detail.value?.stack_errors ?? [];
+  const shared = sharedOuter(groups);
+  return (
+    <section class="stacks">
+      <h2>
+        Stacks <small>innermost frame first</small>
+      </h2>
+      {groups.length === 0 && <p class="note">{detail.value === null ? "Asking for the stacks." : absence(incident)}</p>}
+      <div class="groups">
+        {groups.map((group) => (
+          <Group key={group.ranks.join()} group={group} shared={shared} />
+        ))}
+      </div>
+      {errors.length > 0 && (
+        <ul class="errors">
+          {errors.slice(0, 8).map((error) => (
+            <li key={error.rank}>
+              No stack of rank {error.rank}: {error.error}
+            </li>
+          ))}
+          {errors.length > 8 && <li>and {plural(errors.length - 8, "more rank")}</li>}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+function absence(incident: Incident): string {
+  if (incident.timeline.captured !== null || incident.closed_at !== null) return "No stack was captured.";
+  return incident.phase === "capturing" ? "Stacks are being captured." : "No stacks yet.";
+}
+
+function Group({ group, shared }: { group: StackGroup; shared: number }) {
+  const own = group.frames.slice(0, group.frames.length - shared);
+  const inner = own.slice(0, INNER);
+  return (
+    <section class={group.is_culprit ? "group culprit" : "group"}>
+      <h3>
+        <b>{group.label}</b>
+        {group.is_culprit && <span class="tag">culprit</span>}
+        {group.process_state !== "alive" && group.process_state !== "" && <small>process {group.process_state}</small>}
+        {/^\d/.test(group.label) && <small title={runs(group.ranks, 100)}>{runs(group.ranks, 3)}</small>}
+      </h3>
+      {group.frames.length === 0 && <p class="note">No frame could be read.</p>}
+      <Frames frames={inner} />
+      <Folded frames={own.slice(INNER)} label="frames further out" />
+      <Folded frames={group.frames.slice(own.length)} label="outer frames that all share" />
+    </section>
+  );
+}
+
+function Folded({ frames, label }: { frames: Frame[]; label: string }) {
+  if (frames.length === 0) return null;
+  return (
+    <details>
+      <summary>
+        {frames.length} {label}
+      </summary>
+      <Frames frames={frames} />
+    </details>
+  );
+}
+
+function Frames({ frames }: { frames: Frame[] }) {
+  return (
+    <ol>
+      {frames.map((frame, depth) => (
+        <li key={depth} class={isUserFrame(frame) ? "own" : undefined}>
+          <span>{frame.function}</span>
+          <small title={`${frame.file}:${frame.line}`}>
+            {shortFile(frame.file)}:{frame.line}
+          </small>
+        </li>
+      ))}
+    </ol>
+  );
+}

@@ -1,0 +1,14 @@
+// The browser's tab tells the state too: at night it is what one sees first.
+
+import type { JobState } from "../api/shapes";
+import { JOB_SHAPES } from "./marks";
+import { colour } from "./theme";
+
+export function showInTab(state: JobState | null, title: string): void {
+  document.title = title === "" ? "Rankwatch" : `${title} · Rankwatch`;
+  const icon = document.querySelector<HTMLLinkElement>('link[rel="icon"]');
+  if (!icon) return;
+  const fill = colour(`job-${state ?? "starting"}`);
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path fill="${fill}" fill-rule="evenodd" d="${JOB_SHAPES[state ?? "starting"]}"/></svg>`;
+  icon.href = `data:image/svg+xml,${encodeURIComponent(svg)}`;
+}

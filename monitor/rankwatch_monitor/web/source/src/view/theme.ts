@@ -1,0 +1,35 @@
+// Dark, light, or as the system says. Colours live in CSS; what draws on a canvas reads them from there.
+
+import { signal } from "@preact/signals";
+
+export type Theme = "auto" | "light" | "dark";
+
+const KEY = "rankwatch.theme";
+const NEXT: Record<Theme, Theme> = { auto: "light", light: "dark", dark: "auto" };
+
+export const theme = signal<Theme>((localStorage.getItem(KEY) as Theme | null) ?? "auto");
+/** Counts up whenever colours may have changed. */
+export const repaint = signal(0);
+
+const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
+
+export function startTheme(): void {
+  apply();
+  systemIsDark.addEventListener("change", apply);
+}
+
+export function nextTheme(): void {
+  theme.value = NEXT[theme.value];
+  localStorage.setItem(KEY, theme.value);
+  apply();
+}
+
+function apply(): void {
+  const system = systemIsDark.matches ? "dark" : "light";
+  document.documentElement.dataset.theme = theme.value === "auto" ? system : theme.value;
+  repaint.value++;
+}
+
+export function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}

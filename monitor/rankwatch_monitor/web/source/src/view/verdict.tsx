@@ -1,0 +1,64 @@
+// The incident in words: one sentence, five answers, and how long each phase took.
+
+import type { Incident, JobSummary } from "../api/shapes";
+import { asOf } from "../live/connection";
+import { classes, doing, hosts, rankTime, who } from "../logic/incidents";
+import { downtime, phases } from "../logic/phases";
+import { jobAddress } from "../logic/route";
+import { ago, clock, duration, plural, words } from "../logic/text";
+import { type Fact, Facts } from "./facts";
+import { PhaseBar } from "./phasebar";
+
+export function Verdict({ job, incident, asked }: { job: JobSummary; incident: Incident; asked: boolean }) {
+  const open = incident.closed_at === null;
+  return (
+    <section class={open ? "verdict open" : "verdict"} aria-label={open ? "Open incident" : "Incident"}>
+      <p class="kicker">
+        <b>{open ? "Open incident" : asked ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
+        <span>{words(incident.kind)}</span>
+        <span>attempt {incident.attempt}</span>
+        {asked && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
+      </p>
+      <h2>{incident.reason}</h2>
+      <Sequel job={job} incident={incident} />
+      <Facts kind="answers" facts={answers(job, incident)} />
+      <PhaseBar phases={phases(incident.timeline, incident.closed_at, asOf.value, incident.action === "restart")} />
+    </section>
+  );
+}
+
+function Sequel({ job, incident }: { job: JobSummary; incident: Incident }) {
+  if (incident.closed_at !== null) return incident.outcome === "" ? null : <p class="sequel">{incident.outcome}</p>;
+  const told = job.reason !== "" && job.reason !== incident.reason ? job.reason : `Now ${doing(incident)}.`;
+  return <p class="sequel">{told}</p>;
+}
+
+function answers(job: JobSummary, incident: Incident): Fact[] {
+  const { culprits, timeline } = incident;
+  const since = timeline.since ?? timeline.detected;
+  const places = hosts(culprits);
+  const host = places.length > 2 ? `${places.length} nodes` : places.join(", ");
+  const lost = downtime(timeline, incident.closed_at, asOf.value);
+  const others = incident.affected.length;
+  return [
+    { label: "Who", value: who(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || "all are stuck in the same place" },
+    { label: "Since", value: clock(since, asOf.value), note: ago(since, asOf.value) },
+    where(incident),
+    { label: incident.closed_at === null ? "What is done" : "What was done", value: words(incident.action), note: incident.action_reason },
+    {
+      label: "What it cost",
+      value: lost === null ? "–" : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
+      note: [
+        incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
+        lost === null ? null : rankTime(lost, job.world_size),
+        others > 0 && incident.closed_at === null ? `${plural(others, "other rank")} affected` : null,
+      ].filter(Boolean).join(", "),
+    },
+  ];
+}
+
+function where(incident: Incident): Fact {
+  const over = incident.elapsed === null ? undefined : `${duration(incident.elapsed)}${incident.limit === null ? "" : `, limit ${duration(incident.limit)}`}`;
+  if (incident.section !== null) return { label: "Where", value: <span class="code">{incident.section}</span>, note: over ?? "section" };
+  return { label: "What", value: words(incident.kind), note: over ?? incident.culprits[0]?.reason };
+}

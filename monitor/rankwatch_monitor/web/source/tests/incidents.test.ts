@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Incident, JobSummary } from "../src/api/shapes";
+import { doing, focus, hosts, merged, rankTime, who } from "../src/logic/incidents";
+import { incidentAddress, parse } from "../src/logic/route";
+
+const incident = (id: string, opened_at: number, closed_at: number | null): Incident => ({
+  id, opened_at, closed_at, job_id: "j", kind: "section_overrun", attempt: 1, culprits: [], affected: [], reason: "", section: null,
+  limit: null, elapsed: null, action: "restart", action_reason: "", phase: closed_at === null ? "capturing" : "closed", outcome: "",
+  timeline: { since: null, detected: null, decided: null, captured: null, restarted: null, first_step: null }, steps_lost: null,
+});
+const job = { state: "running" } as JobSummary;
+
+test("the open incident is spoken about before newer closed ones, and an asked one before all", () => {
+  const list = [incident("c", 300, 310), incident("b", 200, null), incident("a", 100, 110)];
+  assert.equal(focus(list, null, job, 400)?.id, "b");
+  assert.equal(focus(list, "a", job, 400)?.id, "a");
+  assert.equal(focus(list, "nope", job, 400), null);
+});
+
+test("a healthy job is introduced by its last trouble for an hour, a failed one for ever", () => {
+  const list = [incident("a", 100, 110)];
+  assert.equal(focus(list, null, job, 200)?.id, "a");
+  assert.equal(focus(list, null, job, 100_000), null);
+  assert.equal(focus(list, null, { ...job, state: "failed" }, 100_000)?.id, "a");
+});
+
+test("a changed incident replaces its old self and the newest stays first", () => {
+  const list = merged([incident("b", 200, null), incident("a", 100, 110)], incident("b", 200, 230));
+  assert.deepEqual(list.map(({ id, closed_at }) => [id, closed_at]), [["b", 230], ["a", 110]]);
+});
+
+test("culprits are named in few words", () => {
+  const named = (rank: number) => ({ rank, host: "n1", class: "dead", reason: "" });
+  assert.equal(who([]), "nobody named");
+  assert.equal(who([named(2)]), "rank 2");
+  assert.equal(who([8, 9, 10].map(named)), "ranks 8–10");
+  assert.deepEqual(hosts([8, 9].map(named)), ["n1"]);
+});
+
+test("what is being done has words, and nothing is once it is closed", () => {
+  assert.equal(doing(incident("a", 1, null)), "capturing stacks");
+  assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "save_and_stop" }), "save and stop");
+  assert.equal(doing(incident("a", 1, 2)), "");
+});
+
+test("time that stood still is told in the unit that fits", () => {
+  assert.equal(rankTime(10, 4), "40 rank-seconds");
+  assert.equal(rankTime(21, 4), "1.4 rank-minutes");
+  assert.equal(rankTime(60, 16_384), "273 rank-hours");
+});
+
+test("addresses survive any id", () => {
+  assert.deepEqual(parse(incidentAddress("a/b c%", "i#1")), { view: "job", job: "a/b c%", incident: "i#1" });
+  assert.deepEqual(parse("#/"), { view: "fleet" });
+  assert.deepEqual(parse("#/jobs/x"), { view: "job", job: "x", incident: null });
+  assert.deepEqual(parse("#/jobs/50%"), { view: "job", job: "50%", incident: null });
+});

@@ -1,0 +1,29 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { RankReport, RankState } from "../src/api/shapes";
+import { openSection, tally, worstFirst } from "../src/logic/severity";
+
+const report = (rank: number, iteration: number | null, open_sections: Record<string, number> = {}): RankReport => ({
+  rank, host: "a", pid: 1, state: "running", iteration, heartbeat_age: 0, report_age: 0, open_sections, idle: null, reason: "",
+});
+
+test("culprits come first, then the worst states, then the furthest behind", () => {
+  const states: RankState[] = ["waiting", "running", "hung", "dead", "running"];
+  const reports = [report(0, 9), report(1, 9), report(2, 8), report(3, 9), report(4, 7)];
+  assert.deepEqual(worstFirst(states, reports, new Set([2])), [2, 3, 0, 4, 1]);
+});
+
+test("ranks without a report keep their place by number", () => {
+  assert.deepEqual(worstFirst(["running", "running"], [], new Set()), [0, 1]);
+});
+
+test("states are counted by the legend that came with them", () => {
+  const counts = tally(Uint8Array.of(1, 1, 0, 1), ["unseen", "running"]);
+  assert.deepEqual([...counts], [["unseen", 1], ["running", 3]]);
+});
+
+test("the section told about is the one that is open longest", () => {
+  assert.deepEqual(openSection(report(0, 1, { backward: 3, step: 4.5 })), { name: "step", seconds: 4.5 });
+  assert.equal(openSection(report(0, 1)), null);
+  assert.equal(openSection(undefined), null);
+});

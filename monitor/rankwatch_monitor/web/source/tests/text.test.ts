@@ -1,0 +1,34 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ago, duration, percent, rate, runs } from "../src/logic/text";
+
+const plain = (text: string) => text.replaceAll("\u2009", " ");
+
+test("durations have two units at most and no more digits than help", () => {
+  const cases: [number, string][] = [
+    [0, "0 s"], [0.0104, "10 ms"], [0.9996, "1.0 s"], [14.24, "14.2 s"], [59.94, "59.9 s"], [59.96, "1 min"],
+    [125, "2 min 5 s"], [3600, "1 h"], [3725, "1 h 2 min"], [86_399, "23 h 59 min"], [86_400 * 3 + 7200, "3 d 2 h"],
+  ];
+  for (const [seconds, text] of cases) assert.equal(plain(duration(seconds)), text);
+});
+
+test("what is not known is a dash", () => {
+  assert.equal(duration(null), "–");
+  assert.equal(duration(Number.NaN), "–");
+  assert.equal(percent(null), "–");
+  assert.equal(ago(null, 10), "–");
+  assert.equal(rate(null).value, "–");
+});
+
+test("slow iterations are told in seconds each", () => {
+  assert.deepEqual(rate(0.05), { value: "20.0", unit: "s/it" });
+  assert.deepEqual(rate(0), { value: "0.00", unit: "it/s" });
+  assert.deepEqual(rate(3.214), { value: "3.21", unit: "it/s" });
+});
+
+test("ranks are told as runs", () => {
+  assert.equal(runs([2]), "2");
+  assert.equal(runs([3, 0, 1]), "0, 1, 3");
+  assert.equal(runs([0, 1, 2, 5]), "0–2, 5");
+  assert.equal(runs([0, 2, 4, 6], 2), "0, 2, …");
+});

@@ -1,0 +1,138 @@
+"""Writes docs/reference.md from the definitions in the code, so that no setting, metric or limit stands twice.
+
+``python scripts/reference.py`` writes it; with ``--check`` it only says whether the file is up to date (exit code 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rankwatch import settings as rank_settings
+from rankwatch.wire import names, prometheus, vocabulary
+from rankwatch.wire.policy import Policy
+from rankwatch_monitor import settings as monitor_settings
+from rankwatch_monitor.ingest import limits
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+
+HEAD = """# Reference
+
+Made by `python scripts/reference.py` from the definitions in the code; a test fails when it is out of date.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        HEAD,
+        "## Policy: how a job is judged and what is done\n\n"
+        "Flags of `rankwatch run` (`--heartbeat-timeout 300`), environment variables (`RANKWATCH_HEARTBEAT_TIMEOUT`), "
+        "and `GET`/`PATCH /api/v1/jobs/{id}/policy` while the job runs. `section_timeouts` is the flag "
+        "`--section-timeout NAME=SECONDS`, which may be repeated. `null` (as a flag: `none`) switches a limit off.\n",
+        _table(
+            ("name", "default", "unit", "meaning"),
+            ((f"`{f.name}`", _default(f), f.metadata["unit"], f.metadata["meaning"]) for f in fields(Policy)),
+        ),
+        "## Settings of a rank\n\n"
+        "`rankwatch run` sets what it knows; else a person may. Of several variables the first that is set counts.\n",
+        _table(
+            ("name", "variables", "default", "unit", "meaning"),
+            (
+                (
+                    f"`{f.name}`",
+                    ", ".join(f"`{v}`" for v in f.metadata["environment"]),
+                    _default(f),
+                    f.metadata["unit"],
+                    f.metadata["meaning"],
+                )
+                for f in fields(rank_settings.Settings)
+                if f.metadata
+            ),
+        ),
+        "## Settings of the monitor\n",
+        _table(
+            ("flag of `rankwatch monitor`", "variable", "default", "meaning"),
+            (
+                (
+                    f"`--{f.name.replace('_', '-')}`",
+                    f"`{monitor_settings.variable(f.name)}`",
+                    _default(f),
+                    f.metadata["meaning"],
+                )
+                for f in fields(monitor_settings.Settings)
+            ),
+        ),
+        "## Limits of the monitor\n\nWhat exceeds one is answered and counted; it never stops the monitor.\n",
+        _table(
+            ("limit", "value", "unit", "meaning"),
+            (
+                (f"`{each.name}`", f"{each.value:,}", each.unit, each.meaning)
+                for each in limits.describe(limits.Limits())
+            ),
+        ),
+        "## Reasons for which something is turned away\n\nThe label `reason` of `rankwatch_ingest_rejected_total`.\n",
+        _table(("reason", "meaning"), ((f"`{reason}`", text) for reason, text in limits.REASONS.items())),
+        "## OpenTelemetry metrics of a rank\n",
+        _table(
+            ("metric", "kind", "unit", "meaning"),
+            ((f"`{m.name}`", m.kind, f"`{m.unit}`", m.meaning) for m in names.METRICS),
+        ),
+        "## Prometheus metrics of the monitor\n",
+        _table(
+            ("metric", "type", "labels", "meaning"),
+            (
+                (f"`{f.name}`", f.kind, ", ".join(f"`{label}`" for label in f.labels), f.meaning)
+                for f in prometheus.FAMILIES
+            ),
+        ),
+        "## Words\n",
+        *(
+            f"* {what}: " + ", ".join(f"`{word}`" for word in words)
+            for what, words in (
+                ("states of a job", vocabulary.JobState),
+                ("states of a rank", vocabulary.RankState),
+                ("kinds of verdicts", vocabulary.VerdictKind),
+                ("classes of culprits", vocabulary.CulpritClass),
+                ("actions", vocabulary.Action),
+            )
+        ),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _default(setting: Any) -> str:
+    value = setting.default
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, (bool, int, float, str)):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def main() -> int:
+    """Write the page, or compare it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only")
+    made = page()
+    if parser.parse_args().check:
+        if TARGET.read_text() == made:
+            return 0
+        sys.stderr.write("docs/reference.md is out of date: run python scripts/reference.py\n")
+        return 1
+    TARGET.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+"""``python -m rankwatch`` is the ``rankwatch`` command."""
+
+from __future__ import annotations
+
+import sys
+
+from rankwatch.command import main
+
+sys.exit(main())

@@ -1,0 +1,76 @@
+"""The ``rankwatch`` command: hands over to the sub-command that its first argument names.
+
+Sub-commands are the entry points of the group ``rankwatch.commands``. Each is a function that takes the remaining
+arguments and returns an exit code (None counts as 0); the first line of its docstring is its line in the help.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+GROUP: Final = "rankwatch.commands"
+EXIT_USAGE: Final = 2
+
+_EXTRAS: Final = {"run": "torch", "monitor": "monitor"}
+"""What to install for a sub-command of ours whose imports are missing."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sub-command named by the first argument and return its exit code.
+
+    Returns 2, after saying why, for an unknown sub-command and for one whose extra is not installed.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    commands = {point.name: point for point in entry_points(group=GROUP)}
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help", "help"):
+        print(_help(commands))  # noqa: T201
+        return 0
+    if name in ("-V", "--version"):
+        import rankwatch
+
+        print(f"rankwatch {rankwatch.__version__}")  # noqa: T201
+        return 0
+    if name not in commands:
+        known = ", ".join(sorted(commands)) or "none is installed"
+        return _fail(f"there is no sub-command {name!r}; known are: {known}")
+    try:
+        function = commands[name].load()
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(name, name)
+        return _fail(f"'{name}' needs {error.name}, which is not installed: pip install 'rankwatch[{extra}]'")
+    return int(function(rest) or 0)
+
+
+def _fail(words: str) -> int:
+    print(f"rankwatch: {words}", file=sys.stderr)  # noqa: T201
+    return EXIT_USAGE
+
+
+def _help(commands: Mapping[str, EntryPoint]) -> str:
+    width = max(map(len, commands), default=0)
+    lines = ["usage: rankwatch COMMAND [arguments]", "", "Watches every rank of a distributed PyTorch job.", ""]
+    lines += [f"  {name:<{width}}  {_summary(commands[name])}".rstrip() for name in sorted(commands)]
+    lines += ["", "rankwatch COMMAND --help tells more; rankwatch --version prints the version."]
+    return "\n".join(lines)
+
+
+def _summary(command: EntryPoint) -> str:
+    """First line of the function's docstring, read from its source: help must not take as long as importing torch."""
+    try:
+        spec = find_spec(command.module)
+        if spec is None or spec.origin is None:
+            return ""
+        tree = ast.parse(Path(spec.origin).read_bytes())
+    except (ImportError, OSError, SyntaxError, ValueError):
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == command.attr:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""

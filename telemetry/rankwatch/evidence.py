@@ -1,0 +1,46 @@
+"""How this process lets its node's launcher see where it is stuck: py-spy from outside, faulthandler from inside."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+from pathlib import Path
+from typing import IO, Final
+
+_PR_SET_PTRACER: Final = 0x59616D61
+_PR_SET_PTRACER_ANY: Final = -1
+
+
+def write_stacks_on(signal_number: int, path: Path) -> IO[bytes]:
+    """Let ``signal_number`` write the Python stacks of all threads to the end of ``path``, even while the GIL is held.
+
+    The file stays open, since the signal may come at any time; keep the returned object. It is opened for appending, so
+    that a launcher may empty it between two captures.
+
+    Raises:
+        OSError: the file cannot be made.
+        RuntimeError, ValueError: faulthandler does not take that signal.
+    """
+    path.unlink(missing_ok=True)
+    file = path.open("ab", buffering=0)
+    try:
+        faulthandler.register(signal_number, file=file, all_threads=True, chain=False)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def allow_tracing() -> bool:
+    """Let processes of the same user read this one's stack; False where there is nothing to allow.
+
+    Where Yama restricts ptrace to ancestors, the launcher may read its ranks, but the py-spy that it starts may not: it
+    is their sibling. Naming the parent alone would not do: between launcher and rank there may be numactl or a shell.
+    """
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    prctl.argtypes = (ctypes.c_int, *(4 * [ctypes.c_ulong]))
+    return bool(prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY & (2**64 - 1), 0, 0, 0) == 0)

@@ -1,0 +1,86 @@
+"""What a rank records while it trains: the slots' words and, beside them, the little that only this process needs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+from rankwatch import slots as layout
+from rankwatch.slots import Slots
+
+RING_LENGTH: Final = 4096
+"""Finished sections that wait for the exporter; with the default interval, sections per second without loss."""
+
+DROP_NAMES: Final = "section_names"
+DROP_OPEN: Final = "open_sections"
+DROP_RING: Final = "finished_sections"
+DROP_ARGUMENT: Final = "bad_argument"
+
+
+class Finished(NamedTuple):
+    """A section that was left. The hot path stores plain tuples of this shape."""
+
+    section_id: int
+    start_ns: int
+    """On the monotonic clock."""
+    duration_ns: int
+    iteration: int
+    """Index of the step it belongs to."""
+
+
+class Recorder:
+    """The memory that the hot path of one session writes. One thread at a time holds an entry taken from ``free``.
+
+    ``words[i] += n`` needs no lock: CPython switches threads at calls and backward jumps only, and there is none in it.
+    """
+
+    __slots__ = ("_naming", "dropped", "finished", "free", "ids", "iteration", "slots", "words")
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.words = slots.words
+        self.free = [layout.OPEN + 2 * i for i in reversed(range(layout.OPEN_COUNT))]
+        """Words where an open section can be entered; list.pop and list.append are atomic."""
+        self.finished: deque[tuple[int, int, int, int]] = deque(maxlen=RING_LENGTH)
+        self.ids: dict[Hashable, int] = {}
+        self.iteration = 0
+        """Index of the step being run, or to be run next."""
+        self.dropped: dict[str, int] = {}
+        # Reentrant, because a signal handler may use sections too.
+        self._naming = threading.RLock()
+
+    def section_id(self, name: object) -> int:
+        """The id of a section's name, which is registered if it is new; 0 when the table of names is full."""
+        raw = str(name).replace("\0", "").encode(errors="replace")[: layout.NAME_BYTES - 1]
+        text = raw.decode(errors="ignore") or "unnamed"
+        with self._naming:
+            section_id = self.ids.get(text) or self.slots.add_name(text)
+            # A name for which there is no room is not remembered either: a script may make up a new one every step.
+            if section_id:
+                self.ids[text] = section_id
+                if isinstance(name, str):
+                    self.ids[name] = section_id
+            return section_id
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count what was lost, to be reported as ``rankwatch.telemetry.dropped``."""
+        if count:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def complete_step(self) -> None:
+        """The step being run is completed; the next one follows it."""
+        self.iteration += 1
+        words = self.words
+        if not words[layout.FIRST_ITERATION]:
+            words[layout.FIRST_STEP_AT] = time.monotonic_ns()
+            words[layout.FIRST_ITERATION] = self.iteration
+        # In this order, a rank that is stopped between the two looks behind, which it is, and not ahead of the others.
+        words[layout.PROGRESS] = 0
+        words[layout.ITERATION] = self.iteration
+
+    def disconnect(self) -> None:
+        """Let sections that are still open end in private memory: the slots are the parent's, or done with."""
+        self.words = memoryview(bytearray(layout.NAMES_OFFSET)).cast("q")

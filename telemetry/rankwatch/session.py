@@ -1,0 +1,217 @@
+"""The life of the rank side: init, shutdown, exit and fork.
+
+How this works
+--------------
+=============  ==================================================================================================
+init()         claims the slots, attaches the hot path to them, starts the pulse and the exporter's thread
+init() again   does nothing, until shutdown()
+shutdown()     detaches the hot path, sends a last report for at most two seconds; also at the interpreter's exit
+fork           parent: waits until the exporter's thread imports nothing more, for a child that imports the same module
+               would wait for ever; child: silent until it calls init() itself
+=============  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Final
+
+from rankwatch import evidence, sections, settings
+from rankwatch.export_thread import Exporter, Reports
+from rankwatch.pulse import Pulse
+from rankwatch.recorder import Recorder
+from rankwatch.settings import Settings
+from rankwatch.slots import FORMAT, MAGIC, PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, PID, Slots
+from rankwatch.wire import environment
+
+LAST_REPORT: Final = 2.0
+"""Seconds that shutdown() gives the last report."""
+IMPORT_WAIT: Final = 5.0
+"""Seconds that a fork waits at most for the exporter's thread to import OpenTelemetry; it takes less than one."""
+
+_log = logging.getLogger("rankwatch")
+# Reentrant: a signal handler may call shutdown() while init() runs.
+_lock = threading.RLock()
+_session: _Session | None = None
+_hooked = False
+
+
+def init(
+    *,
+    monitor: str | None = None,
+    token: str | None = None,
+    job_id: str | None = None,
+    job_name: str | None = None,
+    rank: int | None = None,
+    local_rank: int | None = None,
+    world_size: int | None = None,
+    attempt: int | None = None,
+    export_interval: float | None = None,
+    span_stride: int | None = None,
+    attributes: Mapping[str, str | int | float | bool] | None = None,
+) -> None:
+    """Begin to record and export this rank's progress. Call it once, early; a second call does nothing.
+
+    Everything may be left to the environment, which the launcher fills; an argument goes before it. ``export_interval``
+    is in seconds; ``attributes`` are further resource attributes, ``dl.tensor_parallel.rank`` for example. Returns
+    within milliseconds and never raises: what is wrong is said once through the logger ``rankwatch``.
+    """
+    overrides = {
+        "monitor": monitor,
+        "token": token,
+        "job_id": job_id,
+        "job_name": job_name,
+        "rank": rank,
+        "local_rank": local_rank,
+        "world_size": world_size,
+        "attempt": attempt,
+        "export_interval": export_interval,
+        "span_stride": span_stride,
+    }
+    global _session
+    with _lock:
+        if _session is not None:
+            return
+        try:
+            loaded, problems = settings.load(overrides)
+            for problem in problems:
+                _log.warning("%s", problem)
+            if not loaded.disabled:
+                _session = _Session(loaded, dict(attributes or {}))
+                _hook()
+        except Exception:  # noqa: BLE001 - the boundary to training code, which must run with or without us
+            _log.warning("rankwatch could not start; this rank trains unwatched", exc_info=True)
+
+
+def shutdown() -> None:
+    """Stop recording, after a last report that takes two seconds at most. May be called at any time, and twice."""
+    global _session
+    with _lock:
+        session, _session = _session, None
+    if session is not None:
+        session.close()
+
+
+class _Session:
+    def __init__(self, loaded: Settings, attributes: dict[str, str | int | float | bool]) -> None:
+        self._slots, shared = _claim_slots(loaded)
+        self.recorder = Recorder(self._slots)
+        self._stacks = _offer_stacks(loaded) if shared else None
+        if shared:
+            evidence.allow_tracing()
+        self.exporter: Exporter | None = None
+        if any(loaded.endpoints) and not loaded.otel_disabled:
+
+            def make() -> Reports:
+                from rankwatch.export import Export
+                from rankwatch.resource import attributes as identity
+
+                return Export(loaded, identity(loaded, attributes), self.recorder)
+
+            self.exporter = Exporter(make, self.recorder, loaded.export_interval)
+        else:
+            _log.info("neither %s nor an OTLP endpoint is set: nothing is exported", environment.MONITOR_URL)
+        self._pulse = Pulse(
+            self.recorder,
+            on_news=self.exporter.wake if self.exporter else _nothing,
+            on_settings=self.exporter.configure if self.exporter else _nothing,
+        )
+        sections.attach(self.recorder)
+        self._pulse.start()
+        if self.exporter is not None:
+            self.exporter.start()
+
+    def close(self) -> None:
+        sections.attach(None)
+        self._pulse.stop()
+        self.recorder.words[PHASE] = PHASE_SHUT_DOWN  # the last report says so too
+        if self.exporter is not None:
+            self.exporter.stop(LAST_REPORT)
+        self.recorder.disconnect()
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def _claim_slots(loaded: Settings) -> tuple[Slots, bool]:
+    """The slots to record into, and whether they are the file that this node's launcher reads."""
+    slots, shared = Slots.private(), False
+    if loaded.slots_dir:
+        path = Path(loaded.slots_dir) / environment.slots_file(loaded.local_rank)
+        try:
+            slots = _open_or_create(path)
+            shared = True
+        except (OSError, ValueError) as error:
+            _log.warning("the launcher cannot see this rank: %s: %s", path, error)
+    slots.forget()
+    slots.claim(rank=loaded.rank, local_rank=loaded.local_rank, world_size=loaded.world_size, attempt=loaded.attempt)
+    return slots, shared
+
+
+def _open_or_create(path: Path) -> Slots:
+    """Map the file. One that is there is not made anew: the launcher may have handed settings down in it already, and
+    truncating it would kill whoever still has it mapped.
+
+    Raises:
+        ValueError: another living process records into it.
+    """
+    try:
+        slots = Slots.open(path)
+    except (FileNotFoundError, ValueError):
+        return Slots.create(path)
+    words = slots.words
+    owner = words[PID]
+    if words[MAGIC] == FORMAT and words[PHASE] == PHASE_RUNNING and owner != os.getpid() and _alive(owner):
+        slots.close()
+        raise ValueError(f"process {owner} already records this rank's progress there")
+    return slots
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _offer_stacks(loaded: Settings) -> IO[bytes] | None:
+    if loaded.stack_signal is None or not loaded.slots_dir:
+        return None
+    path = Path(loaded.slots_dir) / environment.stack_file(loaded.local_rank)
+    try:
+        return evidence.write_stacks_on(loaded.stack_signal, path)
+    except (OSError, RuntimeError, ValueError) as error:
+        _log.warning("signal %d cannot write stacks into %s: %s", loaded.stack_signal, path, error)
+        return None
+
+
+def _hook() -> None:
+    """Register for exit and fork, once in a process's life: neither registration can be taken back."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        atexit.register(shutdown)
+        os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+
+def _before_fork() -> None:
+    session = _session
+    if session is not None and session.exporter is not None:
+        session.exporter.settle(IMPORT_WAIT)
+
+
+def _after_fork_in_child() -> None:
+    global _session, _lock
+    session, _session, _lock = _session, None, threading.RLock()
+    sections.attach(None)
+    if session is not None:
+        session.recorder.disconnect()

@@ -1,0 +1,256 @@
+"""The settings of the rank side: name, default, unit and meaning in one place. The only reader of the environment.
+
+A setting comes from the argument of :func:`rankwatch.init` of the same name, else from the first of its environment
+variables that is set, else from its default. Variables are listed in the order in which they count, so ``RANKWATCH_*``
+beats ``OTEL_*``. A value that makes no sense is reported in words and passed over: settings never raise into training.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from rankwatch.wire import environment, names
+
+MAX_RANKS: Final = 2**31
+
+
+def _setting(default: Any, unit: str, meaning: str, *variables: str, read: Callable[[str], Any]) -> Any:
+    """One setting; ``read`` makes its value from text and raises ``ValueError`` saying what it should be."""
+    return field(default=default, metadata={"unit": unit, "meaning": meaning, "environment": variables, "read": read})
+
+
+def _text(raw: str) -> str:
+    return raw
+
+
+def _flag(raw: str) -> bool:
+    if raw.lower() in ("1", "true", "yes", "on"):
+        return True
+    if raw.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("true or false")
+
+
+def _url(raw: str) -> str:
+    parts = urlsplit(raw)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("an http:// or https:// address")
+    return raw.rstrip("/")
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def read(raw: str) -> int:
+        try:
+            value = int(raw)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return value
+
+    return read
+
+
+def _seconds(low: float, high: float) -> Callable[[str], float]:
+    def read(raw: str) -> float:
+        try:
+            value = float(raw)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise ValueError(f"a number of seconds from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def _compression(raw: str) -> str:
+    if raw.lower() not in ("none", "gzip", "deflate"):
+        raise ValueError("none, gzip or deflate")
+    return raw.lower()
+
+
+def _pairs(raw: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in raw.split(",") if part.strip()]
+    if not all(mark and name.strip() for name, mark, _ in pairs):
+        raise ValueError("written NAME=VALUE,NAME=VALUE")
+    return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
+
+
+_RANK_NUMBER = _integer(0, MAX_RANKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one process was told, from arguments and environment."""
+
+    disabled: bool = _setting(False, "", "do nothing at all: no slots, no export", "RANKWATCH_DISABLED", read=_flag)
+    monitor: str | None = _setting(
+        None,
+        "",
+        "base address of the monitor, to which telemetry goes by OTLP/HTTP",
+        environment.MONITOR_URL,
+        read=_url,
+    )
+    token: str | None = _setting(
+        None, "", "bearer token that the monitor asks for; sent to it alone", environment.TOKEN, read=_text
+    )
+    job_id: str | None = _setting(
+        None,
+        "",
+        "identity of the job, equal on all its ranks and kept by chained retries",
+        environment.JOB_ID,
+        "SLURM_JOB_ID",
+        "TORCHELASTIC_RUN_ID",
+        read=_text,
+    )
+    job_name: str | None = _setting(
+        None, "", "name of the job for people", environment.JOB_NAME, "OTEL_SERVICE_NAME", read=_text
+    )
+    attempt: int = _setting(
+        1, "", "which start of the ranks this is, counted over the whole job", environment.ATTEMPT, read=_RANK_NUMBER
+    )
+    rank: int = _setting(
+        0, "", "global rank of this process", "RANKWATCH_RANK", "RANK", "SLURM_PROCID", read=_RANK_NUMBER
+    )
+    local_rank: int = _setting(
+        0, "", "rank on this node", "RANKWATCH_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID", read=_RANK_NUMBER
+    )
+    world_size: int = _setting(
+        1,
+        "",
+        "number of ranks",
+        "RANKWATCH_WORLD_SIZE",
+        "WORLD_SIZE",
+        "SLURM_NTASKS",
+        read=_integer(1, MAX_RANKS),
+    )
+    export_interval: float = _setting(
+        1.0, "s", "time between two exports", "RANKWATCH_EXPORT_INTERVAL", read=_seconds(0.05, 3600.0)
+    )
+    span_stride: int = _setting(
+        10,
+        "{step}",
+        "sections of every n-th step are sent as spans; 0 sends none",
+        "RANKWATCH_SPAN_STRIDE",
+        read=_integer(0, MAX_RANKS),
+    )
+    slots_dir: str | None = _setting(
+        None,
+        "",
+        "folder of the slot files that this node's launcher reads",
+        environment.SLOTS_DIR,
+        read=_text,
+    )
+    stack_signal: int | None = _setting(
+        None,
+        "",
+        "number of the signal on which all Python stacks are written into the slots folder",
+        environment.STACK_SIGNAL,
+        read=_integer(1, 64),
+    )
+    inject: str | None = _setting(
+        None, "", "fault to inject on purpose (rankwatch.faults)", "RANKWATCH_INJECT", read=_text
+    )
+    otel_disabled: bool = _setting(False, "", "export nothing", "OTEL_SDK_DISABLED", read=_flag)
+    resource_attributes: Mapping[str, str] | None = _setting(
+        None,
+        "",
+        "further resource attributes, dl.tensor_parallel.rank for example",
+        "OTEL_RESOURCE_ATTRIBUTES",
+        read=_pairs,
+    )
+    otlp_endpoint: str | None = _setting(
+        None,
+        "",
+        "base address of an OTLP/HTTP receiver, used when no monitor is named",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        read=_url,
+    )
+    otlp_metrics_endpoint: str | None = _setting(
+        None, "", "full address for metrics alone", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", read=_url
+    )
+    otlp_traces_endpoint: str | None = _setting(
+        None, "", "full address for spans alone", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", read=_url
+    )
+    otlp_headers: Mapping[str, str] | None = _setting(
+        None, "", "headers sent with each request", "OTEL_EXPORTER_OTLP_HEADERS", read=_pairs
+    )
+    otlp_certificate: str | None = _setting(
+        None, "", "file of the certificates to trust", "OTEL_EXPORTER_OTLP_CERTIFICATE", read=_text
+    )
+    otlp_client_certificate: str | None = _setting(
+        None, "", "file of our own certificate", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", read=_text
+    )
+    otlp_client_key: str | None = _setting(
+        None, "", "file of its private key", "OTEL_EXPORTER_OTLP_CLIENT_KEY", read=_text
+    )
+    otlp_compression: str = _setting(
+        "none", "", "none, gzip or deflate", "OTEL_EXPORTER_OTLP_COMPRESSION", read=_compression
+    )
+    # OpenTelemetry's specification counts this in milliseconds, its Python exporter in seconds; this is Python.
+    otlp_timeout: float = _setting(
+        2.0, "s", "longest wait for an answer to an export", "OTEL_EXPORTER_OTLP_TIMEOUT", read=_seconds(0.05, 10.0)
+    )
+
+    @property
+    def endpoints(self) -> tuple[str | None, str | None]:
+        """Where metrics and where spans go; None: nowhere."""
+        base = self.monitor or self.otlp_endpoint
+        metrics = base + names.OTLP_METRICS_PATH if base else None
+        traces = base + names.OTLP_TRACES_PATH if base else None
+        if self.monitor:
+            return metrics, traces
+        return self.otlp_metrics_endpoint or metrics, self.otlp_traces_endpoint or traces
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of every export. Those meant for another receiver, often credentials, stay from the monitor."""
+        foreign = self.monitor and (self.otlp_endpoint or self.otlp_metrics_endpoint or self.otlp_traces_endpoint)
+        headers = {} if foreign else {name.lower(): value for name, value in (self.otlp_headers or {}).items()}
+        if self.monitor and self.token:
+            headers["authorization"] = f"Bearer {self.token}"
+        return headers
+
+
+def load(
+    overrides: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None
+) -> tuple[Settings, list[str]]:
+    """Return the settings and, in words, what was wrong with what was passed over.
+
+    ``overrides`` are the arguments of :func:`rankwatch.init`, "not given" being None; ``variables`` is the environment.
+    """
+    env = os.environ if variables is None else variables
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for setting in fields(Settings):
+        sources = [(f"{setting.name}=", given[setting.name])] if setting.name in given else []
+        sources += [(name, env[name]) for name in setting.metadata["environment"] if env.get(name, "").strip()]
+        for source, raw in sources:
+            try:
+                values[setting.name] = setting.metadata["read"](str(raw).strip())
+                break
+            except ValueError as expected:
+                shown = "" if setting.name in ("token", "otlp_headers") else f", not {raw!r}"
+                problems.append(f"{source} must be {expected}{shown}; it is passed over")
+    if values.get("job_id") == "none" and not env.get(environment.JOB_ID):
+        del values["job_id"]  # torchrun's word for "no rendezvous id was given"
+    values.setdefault("job_id", _shared_by_all_ranks(env))
+    values.setdefault("job_name", (values.get("resource_attributes") or {}).get(names.SERVICE_NAME, values["job_id"]))
+    settings = Settings(**values)
+    if settings.rank >= settings.world_size:
+        problems.append(f"rank {settings.rank} does not fit into a world of {settings.world_size} ranks")
+    return settings, problems
+
+
+def _shared_by_all_ranks(env: Mapping[str, str]) -> str:
+    """An identity for a job that has none: what its ranks share and other jobs on these hosts do not."""
+    if env.get("MASTER_ADDR") and env.get("MASTER_PORT"):
+        return f"{env['MASTER_ADDR']}-{env['MASTER_PORT']}"
+    return f"{socket.gethostname()}-{os.getpid()}"

@@ -1,0 +1,168 @@
+"""The JSON shapes that launchers and the monitor exchange under ``/api/v1``.
+
+Each is a frozen dataclass of JSON types: ``dataclasses.asdict`` writes it, :func:`read` reads it and ignores fields
+that a newer peer added. Times are given as ages in seconds, never as clock readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind, ProcessState
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRegistration:
+    """``POST /jobs/{id}/nodes``: a launcher says that it runs ranks of this job and will obey directives.
+
+    ``policy`` holds only what a person set on the launcher's command line; it is merged into the job's policy.
+    """
+
+    node: str
+    """Identity of this launcher: stable over its life, unique within the job."""
+    host: str
+    launcher_pid: int
+    local_world_size: int
+    job_name: str = ""
+    attempt: int = 0
+    """The newest attempt this launcher has started; 0 before the first."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Facts of the place: versions, scheduler, node names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """What the monitor asks of every launcher of a job (``GET /jobs/{id}/directives?after=N``)."""
+
+    id: int
+    """Ascending within a job; a launcher asks for those after the last it has seen."""
+    kind: DirectiveKind
+    attempt: int
+    """The attempt it is about. A launcher that is past it answers ``superseded``."""
+    reason: str
+    incident_id: str | None = None
+    deadline: float = 5.0
+    """Seconds the launcher has for it."""
+    stop_step: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveAck:
+    """``POST /jobs/{id}/directives/{directive}/acks``: what became of a directive on one node."""
+
+    node: str
+    state: AckState
+    detail: str = ""
+    max_iteration: int | None = None
+    """For a stop step: the furthest iteration among this node's ranks, when it was refused because it was passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvent:
+    """``POST /jobs/{id}/process-events``: something happened to a process of this node."""
+
+    node: str
+    kind: ProcessEventKind
+    attempt: int
+    age: float = 0.0
+    """Seconds since it happened."""
+    rank: int | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+    world_size: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    """The signal's name, SIGKILL for example, when one ended the process."""
+    reason: str = ""
+    message: str = ""
+    """Of an exit: what the rank itself left, the first line of its error for example."""
+    incident_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankObservation:
+    """What a launcher reads of a rank from outside: its slots and /proc. Speaks in the rank's name when it cannot."""
+
+    rank: int
+    pid: int
+    process_state: ProcessState
+    pulse_age: float | None = None
+    """Seconds since the rank's own pulse thread ran; grows when the GIL is held. None: the rank never called init()."""
+    beats: int = 0
+    heartbeat_age: float | None = None
+    iteration: int | None = None
+    progress: int = 0
+    first_iteration: int | None = None
+    first_iteration_age: float | None = None
+    open_sections: Mapping[str, float] = field(default_factory=dict)
+    idle: float | None = None
+    uses_sections: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObservation:
+    """``POST /jobs/{id}/observations``: the launcher's own beat, with the ranks that cannot speak for themselves."""
+
+    node: str
+    attempt: int
+    ranks: tuple[RankObservation, ...] = ()
+    age: float = 0.0
+    """Seconds since the launcher looked; its ages are as of then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a stack, innermost first in a list of them."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankStack:
+    """The Python stack of one rank's main thread (other threads by name), or why it could not be had."""
+
+    rank: int
+    pid: int
+    method: str
+    """``py-spy`` or ``faulthandler``; empty when neither worked."""
+    frames: tuple[Frame, ...] = ()
+    other_threads: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
+    process_state: ProcessState = ProcessState.UNKNOWN
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """``POST /jobs/{id}/evidence``: the stacks of one node's ranks, taken before anything was killed."""
+
+    node: str
+    attempt: int
+    incident_id: str | None
+    stacks: tuple[RankStack, ...]
+    directive: int | None = None
+    seconds: float = 0.0
+    """How long the capture took."""
+    age: float = 0.0
+    """Seconds since it was taken."""
+
+
+T = TypeVar("T")
+
+
+def read(shape: type[T], data: Mapping[str, Any]) -> T:
+    """Build ``shape`` from decoded JSON, leaving out unknown fields. Nested shapes are not followed.
+
+    Raises:
+        ValueError: a required field is missing.
+    """
+    known = fields(shape)  # type: ignore[arg-type]
+    missing = [f.name for f in known if f.name not in data and f.default is MISSING and f.default_factory is MISSING]
+    if missing:
+        raise ValueError(f"{shape.__name__} lacks {', '.join(missing)}")
+    return shape(**{f.name: data[f.name] for f in known if f.name in data})

@@ -1,0 +1,125 @@
+"""The words of Rankwatch: states, verdict kinds, culprit classes, actions. The same word stands in every place."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """What a whole job is doing."""
+
+    STARTING = "starting"
+    """Known, but no rank has reported progress in this attempt yet."""
+    RUNNING = "running"
+    HUNG = "hung"
+    """An incident is open and nothing has been done about it yet."""
+    RECOVERING = "recovering"
+    """A restart was ordered or begun; no new step has been seen since."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """Ended by an order: of a person, of a policy, or by preemption."""
+    LOST = "lost"
+    """Nothing has been heard from any rank or launcher for longer than the silence limit."""
+
+
+class RankState(StrEnum):
+    """What one rank is doing, as far as anyone can tell. The order is the byte that the live grid sends."""
+
+    UNSEEN = "unseen"
+    """Never reported in this attempt."""
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Past a limit, but only because it waits for another rank."""
+    HUNG = "hung"
+    """Past a limit, and to blame or not told apart from the others."""
+    SILENT = "silent"
+    STOPPED = "stopped"
+    """The process is stopped by a signal or a debugger (state T in /proc)."""
+    DEAD = "dead"
+    FINISHED = "finished"
+
+
+class VerdictKind(StrEnum):
+    """What was found wrong with a rank."""
+
+    NEVER_STARTED = "never_started"
+    HEARTBEAT_OVERRUN = "heartbeat_overrun"
+    SECTION_OVERRUN = "section_overrun"
+    OUT_OF_SECTION_OVERRUN = "out_of_section_overrun"
+    SILENT = "silent"
+    PROCESS_EXITED = "process_exited"
+    ORDERED = "ordered"
+    """Nothing is wrong: a person ordered an action, and the ledger keeps it like any other incident."""
+
+
+class CulpritClass(StrEnum):
+    """Why a rank is to blame."""
+
+    DEAD = "dead"
+    STOPPED = "stopped"
+    GIL_HELD = "gil_held"
+    HOST_SILENT = "host_silent"
+    NEVER_STARTED = "never_started"
+    BEHIND = "behind"
+    """Alive, but behind the others, who wait for it."""
+    ALL_STUCK = "all_stuck"
+    """Everybody is stuck in the same place: nobody is named."""
+
+
+class Action(StrEnum):
+    """What can be done about an incident, by policy or by a person's order."""
+
+    LOG = "log"
+    CAPTURE = "capture"
+    RESTART = "restart"
+    SAVE_AND_STOP = "save_and_stop"
+    STOP = "stop"
+
+
+class DirectiveKind(StrEnum):
+    """What the monitor may ask of a launcher."""
+
+    CAPTURE = "capture"
+    RESTART = "restart"
+    SAVE_AND_STOP = "save_and_stop"
+    STOP = "stop"
+    SETTINGS = "settings"
+    """New settings for the slots of the ranks: limits in force, intervals."""
+
+
+class AckState(StrEnum):
+    """How far a launcher got with a directive."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+    """The launcher is already past the attempt that the directive names."""
+
+
+class ProcessEventKind(StrEnum):
+    """What a launcher reports of its ranks and of itself."""
+
+    STARTED = "started"
+    """The rank's process was started; carries rank, local rank and pid."""
+    EXITED = "exited"
+    """The rank's process ended; carries the exit code or the signal."""
+    RESTARTING = "restarting"
+    """The launcher stops its ranks to start a new attempt; carries the reason."""
+    FINISHED = "finished"
+    """All ranks of this launcher ended with exit code 0."""
+    FAILED = "failed"
+    """The launcher gives up; carries the reason."""
+    STOPPED = "stopped"
+    """The launcher ended its ranks because it was ordered to; carries the reason."""
+
+
+class ProcessState(StrEnum):
+    """A rank's process as /proc shows it; a launcher reports it in the rank's name."""
+
+    ALIVE = "alive"
+    STOPPED = "stopped"
+    UNINTERRUPTIBLE = "uninterruptible"
+    EXITED = "exited"
+    UNKNOWN = "unknown"

@@ -1,0 +1,135 @@
+"""What each rank runs in these tests: a two-layer model over gloo, steps of about 20 ms, checkpoints, faults on demand.
+
+Everything lies in one folder that all ranks share:
+
+===============  ======================================================================================================
+``checkpoint``   the step to go on with; rank 0 replaces it every few steps
+``rank-R.jsonl`` what rank R tells: a line when it starts and one when it leaves the loop, over all attempts
+``fault``        written by the test: a fault as in RANKWATCH_INJECT, which strikes once, in whatever step it is seen
+``finish``       made by the test: all ranks leave the loop after the same step
+===============  ======================================================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import rankwatch
+from rankwatch import fault_actions, faults
+
+RANK = int(os.environ["RANK"])
+ATTEMPT = int(os.environ.get("RANKWATCH_ATTEMPT", "1"))
+PACE = 0.02  # seconds of a step that stand for reading a batch
+CHECKPOINT_EVERY = 10
+
+
+class Shared:
+    """The folder, as one rank uses it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.struck = False
+
+    def tell(self, event: str, step: int) -> None:
+        line = {"event": event, "attempt": ATTEMPT, "step": step, "pid": os.getpid(), "launcher": os.getppid()}
+        line["slots"] = os.environ.get("RANKWATCH_SLOTS_DIR")
+        with (self.folder / f"rank-{RANK}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def save(self, step: int) -> None:
+        if RANK == 0:
+            unfinished = self.folder / "checkpoint.new"
+            unfinished.write_text(str(step))
+            unfinished.replace(self.folder / "checkpoint")
+        dist.barrier()  # nobody goes on, and ends, before the checkpoint stands
+
+    def load(self) -> int:
+        checkpoint = self.folder / "checkpoint"
+        return int(checkpoint.read_text()) if checkpoint.exists() else 0
+
+    def strike(self, step: int) -> None:
+        file = self.folder / "fault"
+        if not self.struck and file.exists():
+            self.struck = True
+            fault = dataclasses.replace(faults.parse(file.read_text()), step=step)
+            if fault.strikes(rank=RANK, step=step, attempt=ATTEMPT):
+                fault_actions.carry_out(fault)
+
+    def wants_an_end(self) -> bool:
+        return (self.folder / "finish").exists()
+
+
+def train(shared: Shared, options: argparse.Namespace) -> None:
+    if not options.uninstrumented:
+        rankwatch.init()
+    with rankwatch.section("setup"):
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        torch.manual_seed(RANK)
+        model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
+        done = shared.load()
+        dist.barrier()  # the slowest to start is waited for here, not in a step
+    shared.tell("start", done)
+    stop = False
+    while done < options.steps and not stop:
+        with rankwatch.step(done):
+            with rankwatch.section("data"):
+                faults.maybe_inject(done)
+                shared.strike(done)
+                time.sleep(PACE)
+                inputs = torch.randn(8, 16)
+            with rankwatch.section("forward"):
+                loss = model(inputs).square().mean()
+            with rankwatch.section("backward"):
+                loss.backward()
+                ended = average_gradients(model, shared.wants_an_end(), patient=options.patient)
+            with rankwatch.section("optimizer"), torch.no_grad():
+                for weight in model.parameters():
+                    weight -= 0.01 * weight.grad
+                    weight.grad = None
+        rankwatch.heartbeat()
+        done += 1
+        stop = rankwatch.should_stop() or ended
+        if stop or done == options.steps or done % CHECKPOINT_EVERY == 0:
+            with rankwatch.section("checkpointing"):
+                shared.save(done)
+    shared.tell("end", done)
+    dist.barrier()
+    dist.destroy_process_group()
+    rankwatch.shutdown()
+
+
+def average_gradients(model: nn.Module, wants_an_end: bool, *, patient: bool) -> bool:
+    """One all-reduce for all gradients. Whether a rank wants an end travels along, so that all hear it in one step."""
+    weights = list(model.parameters())
+    flat = torch.cat([torch.tensor([float(wants_an_end)]), *(weight.grad.flatten() for weight in weights)])
+    try:
+        dist.all_reduce(flat)
+    except RuntimeError:  # gloo's word for a peer that has gone
+        while patient:
+            signal.pause()
+        raise
+    mine = flat[1:].split([weight.numel() for weight in weights])
+    for weight, gradient in zip(weights, mine, strict=True):
+        weight.grad = gradient.view_as(weight) / dist.get_world_size()
+    return bool(flat[0] > 0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=10**9, help="without it, until the test makes the file 'finish'")
+    parser.add_argument("--uninstrumented", action="store_true", help="never call rankwatch.init()")
+    parser.add_argument("--patient", action="store_true", help="wait for ever for a peer that has gone, as under NCCL")
+    options = parser.parse_args()
+    train(Shared(options.folder), options)

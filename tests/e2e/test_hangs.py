@@ -1,0 +1,100 @@
+"""A rank that does not go on: found, named with a reason, its stack kept, all ranks restarted from the checkpoint."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from e2e.story import WHOLE, assert_blamed, assert_in_order, functions, stack_of
+from e2e.training import FAULT, HOST, RESUMED, STEP_LIMIT, STEPS, Training
+
+pytestmark = pytest.mark.timeout(240)
+
+LIMIT = ("--section-timeout", f"step={STEP_LIMIT}")
+TO_THE_END = ("--steps", str(STEPS))
+
+
+def assert_restarted(training: Training, ranks: int) -> None:
+    """One restart: every rank went on with the step of the checkpoint and came to the end."""
+    assert training.steps("start") == {rank: [(1, 0), (2, RESUMED)] for rank in range(ranks)}
+    assert training.steps("end") == {rank: [(2, STEPS)] for rank in range(ranks)}
+    job = training.summary()
+    assert (job["state"], job["attempt"], job["restarts"], job["iteration"]) == ("finished", 2, 1, STEPS - 1)
+    assert (job["incidents"], job["open_incidents"]) == (1, 0)
+
+
+def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> None:
+    launcher = watched.run(*LIMIT, ranks=4, script=TO_THE_END, inject=f"rank=2,step={FAULT},kind=hang")
+    assert launcher.wait() == 0, launcher.said()
+    incident = watched.incident()
+    assert_blamed(incident, 2, "behind")
+    assert (incident["kind"], incident["section"], incident["limit"]) == ("section_overrun", "step", STEP_LIMIT)
+    assert STEP_LIMIT < incident["elapsed"] < STEP_LIMIT + 10
+    assert re.fullmatch(
+        rf"Rank 2 on {re.escape(HOST)} has been in section 'step' for [\d.]+ s, over its limit of {STEP_LIMIT} s"
+        r"( \([123] others? too\))?: it is behind within the same step, and the 3 other ranks wait for it\.",
+        incident["reason"],
+    ), incident["reason"]
+    assert (incident["action"], incident["action_reason"]) == ("restart", "the policy says restart")
+    assert_in_order(incident, *WHOLE)
+    assert incident["timeline"]["detected"] - incident["timeline"]["since"] >= STEP_LIMIT
+    assert incident["steps_lost"] == FAULT - RESUMED
+    assert incident["outcome"].startswith(f"attempt 2 goes on at step {RESUMED}")
+    assert f"{FAULT - RESUMED} steps were lost" in incident["outcome"]
+
+    culprit = stack_of(incident, 2)
+    assert culprit["is_culprit"]
+    assert culprit["ranks"] == [2]
+    assert functions(culprit)[0] == "rankwatch_injected_hang"
+    assert "train" in functions(culprit)
+    for rank in (0, 1, 3):
+        waiting = stack_of(incident, rank)
+        assert "all_reduce" in functions(waiting)
+        assert not waiting["is_culprit"]
+    assert incident["stack_errors"] == []
+
+    assert_restarted(watched, 4)
+    line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
+    assert line in launcher.said(), "the launcher says the same words"
+
+
+@pytest.mark.parametrize(
+    ("fault", "culprit_class", "reason", "function", "process_state"),
+    [
+        ("gil", "gil_held", r"no Python thread of it has for [\d.]+ s: something holds its GIL", "held_gil", "alive"),
+        ("stop", "stopped", r"its process is stopped by a signal \(state T\), so it cannot run", "", "stopped"),
+    ],
+    ids=["gil", "stop"],
+)
+def test_a_rank_that_cannot_speak_is_spoken_for(
+    watched: Training, fault: str, culprit_class: str, reason: str, function: str, process_state: str
+) -> None:
+    launcher = watched.run(*LIMIT, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind={fault}")
+    assert launcher.wait() == 0, launcher.said()
+    incident = watched.incident()
+    assert_blamed(incident, 1, culprit_class)
+    assert (incident["kind"], incident["section"], incident["limit"]) == ("section_overrun", "step", STEP_LIMIT)
+    assert re.search(reason, incident["reason"]), incident["reason"]
+    assert incident["action"] == "restart"
+    assert_in_order(incident, *WHOLE)
+    assert incident["steps_lost"] == FAULT - RESUMED
+    culprit = stack_of(incident, 1)
+    assert (culprit["is_culprit"], culprit["process_state"]) == (True, process_state)
+    assert function in functions(culprit)[0]
+    assert "carry_out" in functions(culprit)
+    assert "all_reduce" in functions(stack_of(incident, 0))
+    assert_restarted(watched, 2)
+
+
+def test_a_healthy_job_raises_nothing(watched: Training) -> None:
+    """The silent twin of all the others: the same job, the same limits, no fault."""
+    launcher = watched.run(*LIMIT, "--silence-timeout", "10", script=TO_THE_END)
+    assert launcher.wait() == 0, launcher.said()
+    job = watched.summary()
+    assert (job["state"], job["reason"], job["attempt"], job["restarts"]) == ("finished", "", 1, 0)
+    assert (job["incidents"], job["iteration"], job["instrumented"]) == (0, STEPS - 1, True)
+    assert watched.api is not None
+    assert [rank["state"] for rank in watched.api.ranks(watched.job)] == ["finished", "finished"]
+    assert watched.steps("end") == {0: [(1, STEPS)], 1: [(1, STEPS)]}
+    assert "restarting" not in launcher.said()

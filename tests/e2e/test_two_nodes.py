@@ -1,0 +1,52 @@
+"""Two launchers on one host, one monitor, four ranks: what goes wrong on one node is ended and restarted on both."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from e2e.story import WHOLE, assert_blamed, assert_in_order, functions, stack_of
+from e2e.training import FAULT, RESUMED, STEP_LIMIT, STEPS, Training
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> None:
+    assert watched.api is not None
+    place = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", watched.job)
+    flags = ("--nnodes", "2", *place, "--section-timeout", f"step={STEP_LIMIT}")
+    launchers = [
+        watched.run(*flags, script=("--steps", str(STEPS)), inject=f"rank=3,step={FAULT},kind=hang") for _ in range(2)
+    ]
+    assert [launcher.wait() for launcher in launchers] == [0, 0], "\n".join(each.said() for each in launchers)
+
+    incident = watched.incident()
+    assert_blamed(incident, 3, "behind")
+    assert (incident["kind"], incident["section"], incident["action"]) == ("section_overrun", "step", "restart")
+    assert "the 3 other ranks wait for it" in incident["reason"]
+    assert_in_order(incident, *WHOLE)
+    assert functions(stack_of(incident, 3))[0] == "rankwatch_injected_hang"
+    for rank in (0, 1, 2):
+        assert "all_reduce" in functions(stack_of(incident, rank)), "the evidence is of both nodes"
+
+    first = {rank: next(line for line in lines if line["attempt"] == 1) for rank, lines in watched.told().items()}
+    pids = {launcher.process.pid for launcher in launchers}
+    assert {first[0]["launcher"], first[3]["launcher"]} == pids
+    job = watched.summary()
+    assert (job["state"], job["attempt"], job["restarts"], job["world_size"]) == ("finished", 2, 1, 4)
+    nodes = {node["launcher_pid"]: node for node in job["nodes"]}
+    assert set(nodes) == pids
+    assert sorted(rank for node in nodes.values() for rank in node["ranks"]) == [0, 1, 2, 3]
+    assert {node["attempt"] for node in nodes.values()} == {2}
+
+    line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
+    assert [launcher.said().count(line) for launcher in launchers] == [1, 1], "both say the same words"
+    assert watched.steps("start") == {rank: [(1, 0), (2, RESUMED)] for rank in range(4)}
+    assert watched.steps("end") == {rank: [(2, STEPS)] for rank in range(4)}

@@ -1,0 +1,81 @@
+"""For whom the launcher speaks, each with a silent twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rankwatch import slots as layout
+from rankwatch.slots import PHASE_SHUT_DOWN, Reading, Slots
+from rankwatch.wire.limits import RankLimits
+from rankwatch.wire.vocabulary import ProcessState
+from rankwatch_launcher.observe import needs_a_voice, observation
+from rankwatch_launcher.proc import caught_in, state_of
+
+
+def healthy() -> Reading:
+    slots = Slots.private()
+    slots.claim(rank=1, local_rank=1, world_size=2, attempt=1)
+    slots.words[layout.BEATS], slots.words[layout.ITERATION], slots.words[layout.FINISHED] = 3, 8, 8
+    reading = layout.read(slots)
+    assert reading is not None
+    return replace(reading, pulse_age=0.1, heartbeat_age=1.0, open_sections={"step": 1.0})
+
+
+HEALTHY = healthy()
+LIMITS = RankLimits(heartbeat=5.0, out_of_section=6.0, sections={"step": 10.0})
+
+
+def voice(reading: Reading | None, state: ProcessState = ProcessState.ALIVE) -> str | None:
+    return needs_a_voice(state, reading, LIMITS)
+
+
+def test_a_healthy_rank_speaks_for_itself() -> None:
+    assert voice(HEALTHY) is None
+    assert voice(replace(HEALTHY, open_sections={"other": 1e6})) is None
+    assert voice(replace(HEALTHY, open_sections={}, idle=5.9)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pulse_age": 2.5}, "pulse thread has not run for 2.5 s"),
+        ({"heartbeat_age": 5.1}, "past its limit: heartbeat"),
+        ({"open_sections": {"step": 10.1}}, "past its limit: section step"),
+        ({"open_sections": {}, "idle": 6.1}, "past its limit: out of section"),
+    ],
+)
+def test_a_rank_past_a_limit_is_spoken_for(change: dict[str, object], words: str) -> None:
+    assert words in str(voice(replace(HEALTHY, **change)))  # type: ignore[arg-type]
+
+
+def test_a_stopped_rank_is_spoken_for_even_without_slots() -> None:
+    assert "stopped" in str(voice(None, ProcessState.STOPPED))
+    assert "uninterruptible" in str(voice(HEALTHY, ProcessState.UNINTERRUPTIBLE))
+    assert voice(None) is None
+
+
+def test_a_rank_that_has_shut_down_keeps_its_peace() -> None:
+    assert voice(replace(HEALTHY, phase=PHASE_SHUT_DOWN, pulse_age=100.0)) is None
+
+
+def test_an_observation_holds_what_the_slots_say() -> None:
+    seen = observation(1, 9, ProcessState.ALIVE, HEALTHY)
+    assert (seen.iteration, seen.open_sections, seen.uses_sections) == (7, {"step": 1.0}, True)
+    assert observation(1, 9, ProcessState.STOPPED, None).pulse_age is None
+
+
+@pytest.mark.parametrize(
+    ("letter", "state"),
+    [("T", "stopped"), ("t", "stopped"), ("D", "uninterruptible"), ("Z", "exited"), ("R", "alive"), ("S", "alive")],
+)
+def test_process_states(letter: str, state: str) -> None:
+    assert state_of(f"12 (a) b) {letter} 1 2 3") == state
+
+
+def test_caught_signals() -> None:
+    assert caught_in("Name:\tx\nSigCgt:\t0000000000000006\n", 2)
+    assert caught_in("SigCgt:\t0000000000000006\n", 3)
+    assert not caught_in("SigCgt:\t0000000000000006\n", 4)
+    assert not caught_in("", 2)

@@ -1,0 +1,103 @@
+"""Tokens through the real service: each opens its own scope; what is refused is told, counted and has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from google.rpc.status_pb2 import Status
+
+from support.monitor_process import Api, RunningMonitor, running_monitor
+from support.otlp import PROTOBUF, body, rank_report
+
+CONTROL, READ, INGEST = "control-secret", "read-secret", "ingest-secret"
+TOKENS = {"control": CONTROL, "read": READ, "ingest": INGEST}
+REPORT = body(rank_report("guarded", 0, 1, iteration=1))
+NODE = {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1}
+
+CALLS = {
+    "read": ("GET", "/api/v1/jobs", {}),
+    "read metrics": ("GET", "/metrics", {}),
+    "ingest": ("POST", "/v1/metrics", {"content": REPORT, "headers": PROTOBUF}),
+    "ingest traces": ("POST", "/v1/traces", {"content": b"", "headers": PROTOBUF}),
+    "ingest register": ("POST", "/api/v1/jobs/guarded/nodes", {"json": NODE}),
+    "ingest directives": ("GET", "/api/v1/jobs/guarded/directives?wait=0", {}),
+    "control policy": ("PATCH", "/api/v1/jobs/guarded/policy", {"json": {}}),
+    "control actions": ("POST", "/api/v1/jobs/guarded/actions", {"json": {"action": "capture"}}),
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor]:
+    flags = ("--token", CONTROL, "--read-token", READ)
+    folder = tmp_path_factory.mktemp("guarded")
+    with running_monitor(folder, *flags, settings={"RANKWATCH_MONITOR_INGEST_TOKEN": INGEST}) as monitor:
+        with Api(monitor.url, CONTROL) as api:
+            assert api.post("/api/v1/jobs/guarded/nodes", json=NODE).status_code == 200
+        yield monitor
+        assert not any(token in monitor.said() for token in TOKENS.values()), "a token is never written down"
+
+
+@pytest.fixture
+def owner(guarded: RunningMonitor) -> Iterator[Api]:
+    with Api(guarded.url, CONTROL) as api:
+        yield api
+
+
+@pytest.mark.parametrize("holder", TOKENS)
+@pytest.mark.parametrize("name", CALLS)
+def test_each_token_opens_its_own_scope_only(guarded: RunningMonitor, owner: Api, name: str, holder: str) -> None:
+    scope = name.split()[0]
+    method, path, more = CALLS[name]
+    refused = owner.rejected().get("unauthorized", 0)
+    with Api(guarded.url, TOKENS[holder]) as api:
+        answer = api.request(method, path, **more)
+    if holder in ("control", scope):
+        assert answer.is_success, answer.text
+    else:
+        assert answer.status_code == 403
+        assert f"does not allow {scope}" in words(answer)
+        assert owner.rejected()["unauthorized"] == refused + 1
+
+
+@pytest.mark.parametrize("token", [None, "a-guess", "ünknown"], ids=["none", "wrong", "not ascii"])
+@pytest.mark.parametrize("name", CALLS)
+def test_without_the_right_token_nothing_is_told_and_nothing_done(
+    guarded: RunningMonitor, owner: Api, name: str, token: str | None
+) -> None:
+    method, path, more = CALLS[name]
+    before, refused = owner.job("guarded")["policy"], owner.rejected().get("unauthorized", 0)
+    given = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
+    with Api(guarded.url) as api:
+        answer = api.request(method, path, **{**more, "headers": more.get("headers", {}) | given})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert ("RANKWATCH_TOKEN" if token is None else "wrong") in words(answer)
+    assert owner.rejected()["unauthorized"] == refused + 1
+    assert owner.job("guarded")["policy"] == before
+    assert owner.job("guarded")["incidents"] == len(owner.incidents("guarded"))
+
+
+def words(answer) -> str:
+    kind = answer.headers["content-type"]
+    if kind == "application/x-protobuf":
+        return Status.FromString(answer.content).message
+    assert kind == "application/problem+json"
+    return answer.json()["detail"]
+
+
+def test_a_browser_may_give_its_token_in_the_address_of_a_stream(guarded: RunningMonitor) -> None:
+    with Api(guarded.url) as api:
+        with api.stream("GET", f"/api/v1/events?token={READ}") as answer:
+            assert answer.status_code == 200
+        assert api.get("/api/v1/events?token=guess").status_code == 401
+        # An address is written into logs: it opens reading only, never an order.
+        order = api.post(f"/api/v1/jobs/guarded/actions?token={CONTROL}", json={"action": "stop"})
+        assert order.status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/"])
+def test_health_and_the_page_itself_need_no_token(guarded: RunningMonitor, path: str) -> None:
+    with Api(guarded.url) as api:
+        assert api.get(path).status_code in (200, 503)
+        assert api.get(path).status_code == 200 or path == "/"

@@ -1,0 +1,472 @@
+"""A small stage for the core: a job of N ranks on H hosts, a clock that only the test moves, launchers that obey.
+
+Every tick is one second: healthy ranks complete a step together, as in data-parallel training, where nobody goes on
+while one is missing; then all report; then the monitor's core judges; then the launchers do what they were told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from rankwatch.wire.control import (
+    Directive,
+    DirectiveAck,
+    Evidence,
+    Frame,
+    NodeObservation,
+    NodeRegistration,
+    ProcessEvent,
+    RankObservation,
+    RankStack,
+)
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import AckState, Action, DirectiveKind, ProcessEventKind, ProcessState, RankState
+from rankwatch_monitor.core import picture
+from rankwatch_monitor.core.decide import advance
+from rankwatch_monitor.core.effects import Changed, Issue
+from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIdentity, RankReport
+from rankwatch_monitor.core.incident import Incident, Phase
+from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.store import codec
+
+TRAIN = "/srv/user/train.py"
+TORCH = "/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
+
+LOADING = (Frame("load_batch", TRAIN, 41), Frame("main", TRAIN, 90))
+REDUCING = (Frame("all_reduce", TORCH, 2800), Frame("train_step", TRAIN, 60), Frame("main", TRAIN, 91))
+
+
+class Fate(StrEnum):
+    """What a simulated rank does."""
+
+    RUNS = "runs"
+    HANGS = "hangs"
+    STOPPED = "stopped"
+    GIL_HELD = "gil_held"
+    DEAD = "dead"
+    CUT = "cut"
+    """Works, but nothing it says arrives."""
+    UNBORN = "unborn"
+    ENDED = "ended"
+
+
+@dataclass
+class Rank:
+    """One simulated rank's process and what it would say of itself."""
+
+    number: int
+    host: str
+    node: str
+    pid: int
+    instance: str
+    started_at: float
+    fate: Fate = Fate.UNBORN
+    starts_in: int = 0
+    beats: int = 0
+    beat_at: float = 0.0
+    iteration: int | None = None
+    first_iteration: int | None = None
+    first_step_at: float = 0.0
+    progress: int = 0
+    opened: dict[str, float] = field(default_factory=dict)
+    idle_since: float | None = None
+    pulse_at: float = 0.0
+    frames: tuple[Frame, ...] = REDUCING
+
+
+class Ended(NamedTuple):
+    """A closing, as it was at that moment."""
+
+    incident: str
+    at: float | None
+    outcome: str
+
+
+class Scene:
+    """A job, its ranks and its launchers. ``run`` lets time pass; the faults are methods."""
+
+    def __init__(
+        self,
+        ranks: int = 4,
+        hosts: int = 1,
+        *,
+        launchers: bool = True,
+        job_id: str = "job",
+        checkpoint: int = 5,
+        beats: bool = True,
+        steps: bool = True,
+        sections: bool = True,
+        interval: int = 1,
+        **policy: Any,
+    ) -> None:
+        self.now = 1_000_000.0
+        limits = {"section_timeouts": {"step": 10.0}, **policy}
+        self.job = Job(job_id, self.now, policy=Policy().changed(limits))
+        self.size, self.hosts = ranks, hosts
+        self.launchers, self.checkpoint = launchers, checkpoint
+        self.beats, self.steps, self.sections = beats, steps, sections
+        self.interval = interval
+        self.attempt = 1 if launchers else 0
+        self.issued: list[Directive] = []
+        self.said: list[str] = []
+        self.closings: list[Ended] = []
+        self.ignored: set[DirectiveKind] = set()
+        self.mute_nodes: set[str] = set()
+        self.cut_nodes: set[str] = set()
+        self.stop_step: int | None = None
+        self.paused = False
+        self._todo: list[Directive] = []
+        self._ticks = 0
+        self.ranks: list[Rank] = []
+        if launchers:
+            for node in self.nodes:
+                self.submit(NodeRegistration(node, node.replace("node", "host"), 10, ranks // hosts, "gpt"))
+        self.launch()
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[str]:
+        return [f"node-{h}" for h in range(self.hosts)]
+
+    @property
+    def incident(self) -> Incident:
+        """The one incident of this scene; fails when there are none or several."""
+        assert len(self.job.incidents) == 1, [i.reason for i in self.job.incidents]
+        return self.job.incidents[0]
+
+    @property
+    def blamed(self) -> dict[int, str]:
+        """Culprits of the newest incident and their classes."""
+        return {c.rank: str(c.kind) for c in self.job.incidents[-1].culprits}
+
+    @property
+    def state(self) -> str:
+        return str(picture.job_state(self.job, self.now)[0])
+
+    def rank_state(self, rank: int) -> RankState:
+        return RankState(picture.ranks(self.job, self.now)[rank]["state"])
+
+    def directives(self, kind: DirectiveKind) -> list[Directive]:
+        return [d for d in self.issued if d.kind is kind]
+
+    def quiet(self) -> bool:
+        """Nothing was found and nothing was done."""
+        return not self.job.incidents and not self.issued and not self.said
+
+    # Time -------------------------------------------------------------------------------------------------------------
+
+    def run(self, seconds: int) -> Scene:
+        for _ in range(seconds):
+            self.tick()
+        return self
+
+    def until(self, condition: Callable[[], object], within: int = 120) -> Scene:
+        for _ in range(within):
+            if condition():
+                return self
+            self.tick()
+        raise AssertionError(f"not within {within} s; state {self.state}, incidents {self.job.incidents}")
+
+    def until_found(self, within: int = 120) -> Scene:
+        """Let time pass until an incident was opened."""
+        return self.until(lambda: self.job.incidents, within)
+
+    def tick(self) -> None:
+        """One second passes for everybody; the monitor sleeps through it while ``paused``."""
+        self.now += 1.0
+        self._ticks += 1
+        self._train()
+        if self.paused:
+            return
+        if self._ticks % self.interval == 0:
+            for rank in self.ranks:
+                if (report := self.report(rank)) is not None:
+                    self.job.apply(report, self.now)
+        if self.launchers:
+            self._observe()
+        self.judge()
+        self._obey()
+
+    def judge(self) -> None:
+        """Let the core judge and note what it says and orders."""
+        for effect in advance(self.job, self.now):
+            match effect:
+                case Issue(directive):
+                    self.issued.append(directive)
+                    self._todo.append(directive)
+                case Changed(incident, said):
+                    if said:
+                        self.said.append(said)
+                    if incident.phase is Phase.CLOSED:
+                        assert incident.id not in [c.incident for c in self.closings], f"closed twice: {incident}"
+                        self.closings.append(Ended(incident.id, incident.closed_at, incident.outcome))
+
+    def submit(self, event: JobEvent) -> None:
+        """What the loop does with an event of a launcher or a person: apply, then judge at once."""
+        self.job.apply(event, self.now)
+        self.judge()
+
+    def order(self, action: Action, reason: str = "") -> None:
+        self.submit(Order(action, reason))
+
+    def ack(self, directive: Directive, state: AckState, node: str = "node-0", **more: Any) -> None:
+        self.submit(Acknowledged(directive.id, DirectiveAck(node, state, **more)))
+
+    def event(self, kind: ProcessEventKind, node: str = "node-0", **more: Any) -> None:
+        self.submit(ProcessEvent(node, kind, more.pop("attempt", self.attempt), **more))
+
+    # Faults -----------------------------------------------------------------------------------------------------------
+
+    def hang(self, rank: int, *, outside: bool = False, ahead: int = 1) -> Scene:
+        """A rank gets stuck, inside its step or between two; the others wait in the step, ``ahead`` of it."""
+        self._freeze(ahead)
+        stuck = self.ranks[rank]
+        stuck.fate, stuck.progress, stuck.frames = Fate.HANGS, 0, LOADING
+        if outside:
+            stuck.opened, stuck.idle_since = {}, self.now
+        return self
+
+    def stall(self) -> Scene:
+        """Everybody gets stuck in the same collective."""
+        self._freeze(1)
+        for rank in self.ranks:
+            rank.fate = Fate.HANGS
+        return self
+
+    def stop(self, rank: int) -> Scene:
+        self._freeze(1)
+        self.ranks[rank].fate, self.ranks[rank].frames = Fate.STOPPED, LOADING
+        return self
+
+    def hold_gil(self, rank: int) -> Scene:
+        self._freeze(1)
+        self.ranks[rank].fate, self.ranks[rank].pulse_at = Fate.GIL_HELD, self.now
+        self.ranks[rank].frames = LOADING
+        return self
+
+    def cut(self, *ranks: int) -> Scene:
+        """Nothing that these ranks say arrives any more; they go on working."""
+        for rank in ranks:
+            self.ranks[rank].fate = Fate.CUT
+        return self
+
+    def cut_host(self, host: int) -> Scene:
+        """A host disappears with its launcher and its ranks."""
+        self.cut_nodes.add(f"node-{host}")
+        self._freeze(1)
+        return self.cut(*(r.number for r in self.ranks if r.node == f"node-{host}"))
+
+    def die(self, rank: int, *, exit_code: int | None = None, signal: str | None = None, age: float = 0.0) -> Scene:
+        """A process ends, and its launcher says so at once."""
+        self._freeze(1)
+        dead = self.ranks[rank]
+        dead.fate = Fate.DEAD if exit_code != 0 or signal else Fate.ENDED
+        self.event(
+            ProcessEventKind.EXITED, dead.node, rank=rank, pid=dead.pid, exit_code=exit_code, signal=signal, age=age
+        )
+        return self
+
+    def ages(self, seconds: float) -> Scene:
+        """What is open now was opened that much longer ago."""
+        for rank in self.ranks:
+            rank.opened = {name: at - seconds for name, at in rank.opened.items()}
+        return self
+
+    def resume(self) -> Scene:
+        """Whatever was stuck goes on by itself."""
+        for rank in self.ranks:
+            if rank.fate in (Fate.HANGS, Fate.STOPPED, Fate.GIL_HELD, Fate.CUT):
+                rank.fate = Fate.RUNS
+        self.cut_nodes.clear()
+        return self
+
+    def launch(self, *, attempt: int | None = None, startup: int = 2, size: int | None = None) -> None:
+        """New processes for every rank, resuming after the checkpoint of an earlier attempt."""
+        before = self.ranks
+        self.attempt = self.attempt if attempt is None else attempt
+        self.size = size or self.size
+        resumed = max((r.iteration or 0 for r in before), default=0) // self.checkpoint * self.checkpoint or None
+        self.ranks = []
+        each = max(1, self.size // self.hosts)
+        generation = int(self.now)
+        for number in range(self.size):
+            node = f"node-{min(number // each, self.hosts - 1)}"
+            rank = Rank(
+                number,
+                node.replace("node", "host"),
+                node,
+                generation % 10_000 * 10 + number + 100,
+                f"instance-{generation}-{number}",
+                self.now,
+                starts_in=startup,
+                iteration=resumed,
+            )
+            self.ranks.append(rank)
+            if self.launchers:
+                self.event(
+                    ProcessEventKind.STARTED,
+                    node,
+                    rank=number,
+                    local_rank=number % each,
+                    pid=rank.pid,
+                    world_size=self.size,
+                )
+
+    def reload(self, away: int = 0) -> Scene:
+        """The monitor dies, is away for some seconds and comes back with what was stored; nobody has spoken yet."""
+        row = json.loads(json.dumps(codec.job_row(self.job)))
+        incidents = [json.loads(json.dumps(codec.incident_row(i))) for i in self.job.incidents]
+        directives = self.job.directives
+        self.paused = True
+        self.run(away)
+        self.paused = False
+        self.job = codec.job_of(row, self.now)
+        self.job.incidents = [codec.incident_of(i) for i in incidents]
+        self.job.directives = directives
+        return self
+
+    # The ranks and the launchers --------------------------------------------------------------------------------------
+
+    def report(self, rank: Rank) -> RankReport | None:
+        """What a rank says of itself now; None when it cannot, or when nothing arrives."""
+        if rank.fate in (Fate.STOPPED, Fate.GIL_HELD, Fate.DEAD, Fate.CUT, Fate.UNBORN, Fate.ENDED):
+            return None
+        return RankReport(
+            self.identity(rank),
+            beats=rank.beats if self.beats else None,
+            heartbeat_age=self.now - rank.beat_at if rank.beats and self.beats else None,
+            iteration=rank.iteration if self.steps and rank.first_iteration is not None else None,
+            progress=rank.progress if self.steps else None,
+            open_sections={n: self.now - at for n, at in rank.opened.items()} if self.sections else None,
+            idle=None if rank.idle_since is None else self.now - rank.idle_since,
+            first_iteration=rank.first_iteration if self.steps else None,
+            first_iteration_age=None if rank.first_iteration is None else self.now - rank.first_step_at,
+        )
+
+    def identity(self, rank: Rank, **changes: Any) -> RankIdentity:
+        identity = RankIdentity(
+            self.job.id,
+            rank.number,
+            job_name="gpt",
+            local_rank=rank.number % max(1, self.size // self.hosts),
+            world_size=self.size,
+            attempt=self.attempt,
+            host=rank.host,
+            pid=rank.pid,
+            instance=rank.instance,
+            started_at=rank.started_at,
+        )
+        return identity._replace(**changes)
+
+    def _blocked(self) -> bool:
+        return any(r.fate not in (Fate.RUNS, Fate.CUT, Fate.ENDED) for r in self.ranks) or bool(self.cut_nodes)
+
+    def _train(self) -> None:
+        for rank in self.ranks:
+            if rank.fate is Fate.UNBORN:
+                rank.starts_in -= 1
+                if rank.starts_in <= 0:
+                    rank.fate = Fate.RUNS
+        if self._blocked():
+            return
+        for rank in self.ranks:
+            if rank.fate is Fate.ENDED:
+                continue
+            rank.iteration = 0 if rank.iteration is None else rank.iteration + 1
+            if rank.first_iteration is None:
+                rank.first_iteration, rank.first_step_at = rank.iteration, self.now - 0.5
+            rank.beats, rank.beat_at = rank.beats + 1, self.now - 0.5
+            rank.opened, rank.idle_since, rank.progress = {"step": self.now - 0.5}, None, 0
+            rank.frames = REDUCING
+
+    def _freeze(self, ahead: int) -> None:
+        """Everybody enters the next step and waits in its collective."""
+        for rank in self.ranks:
+            if rank.fate is Fate.RUNS:
+                rank.opened, rank.idle_since, rank.progress = {"step": self.now}, None, ahead
+                rank.frames = REDUCING
+
+    def _observe(self) -> None:
+        for node in self.nodes:
+            if node in self.cut_nodes:
+                continue
+            seen = []
+            for rank in self.ranks:
+                if rank.node != node or rank.fate not in (Fate.STOPPED, Fate.GIL_HELD):
+                    continue
+                stopped = rank.fate is Fate.STOPPED
+                seen.append(
+                    RankObservation(
+                        rank.number,
+                        rank.pid,
+                        ProcessState.STOPPED if stopped else ProcessState.ALIVE,
+                        pulse_age=self.now - (rank.pulse_at or self.now - 9.0),
+                        beats=rank.beats,
+                        heartbeat_age=self.now - rank.beat_at,
+                        iteration=rank.iteration,
+                        progress=0,
+                        open_sections={n: self.now - at for n, at in rank.opened.items()},
+                        uses_sections=True,
+                    )
+                )
+            self.submit(NodeObservation(node, self.attempt, tuple(seen)))
+
+    def stacks(self, node: str) -> tuple[RankStack, ...]:
+        return tuple(
+            RankStack(
+                r.number,
+                r.pid,
+                "py-spy",
+                r.frames,
+                process_state=ProcessState.STOPPED if r.fate is Fate.STOPPED else ProcessState.ALIVE,
+            )
+            for r in self.ranks
+            if r.node == node and r.fate not in (Fate.DEAD, Fate.ENDED)
+        )
+
+    def send_evidence(self, node: str, incident_id: str | None = None, **changes: Any) -> None:
+        incident = incident_id or self.job.incidents[-1].id
+        self.submit(Evidence(node, self.attempt, incident, changes.pop("stacks", self.stacks(node)), **changes))
+
+    def _obey(self) -> None:
+        todo, self._todo = self._todo, []
+        for directive in todo:
+            if directive.kind in self.ignored or not self.launchers:
+                continue
+            for node in self.nodes:
+                if node not in self.mute_nodes | self.cut_nodes:
+                    self._obeys(node, directive)
+            if directive.kind is DirectiveKind.RESTART:
+                self.restart()
+        if self.stop_step is not None and any((r.iteration or 0) >= self.stop_step for r in self.ranks):
+            self.finish(ProcessEventKind.STOPPED, "stopped at the agreed step")
+
+    def _obeys(self, node: str, directive: Directive) -> None:
+        match directive.kind:
+            case DirectiveKind.CAPTURE:
+                self.send_evidence(node, directive.incident_id, directive=directive.id)
+            case DirectiveKind.SAVE_AND_STOP:
+                self.stop_step = directive.stop_step
+                self.ack(directive, AckState.DONE, node)
+            case DirectiveKind.STOP:
+                self.event(ProcessEventKind.STOPPED, node, reason=directive.reason)
+
+    def restart(self, reason: str = "ordered") -> None:
+        """What launchers do to restart: say so, then start every rank anew with the next attempt."""
+        self.cut_nodes.clear()
+        for node in self.nodes:
+            self.event(ProcessEventKind.RESTARTING, node, reason=reason)
+        self.launch(attempt=self.attempt + 1)
+
+    def finish(self, kind: ProcessEventKind = ProcessEventKind.FINISHED, reason: str = "") -> None:
+        """All launchers end."""
+        self.stop_step = None
+        for rank in self.ranks:
+            rank.fate = Fate.ENDED
+        for node in self.nodes:
+            self.event(kind, node, reason=reason)

@@ -1,0 +1,202 @@
+"""Jobs, incidents and directives to JSON and back, for any that could be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.core.scene import Scene
+from rankwatch.wire.control import Directive, Frame, NodeRegistration, ProcessEvent, RankStack
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import (
+    Action,
+    CulpritClass,
+    DirectiveKind,
+    JobState,
+    ProcessEventKind,
+    ProcessState,
+    VerdictKind,
+)
+from rankwatch_monitor.core.culprit import Culprit
+from rankwatch_monitor.core.facts import Ending, Learned, Node
+from rankwatch_monitor.core.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.store.codec import (
+    directive_of,
+    directive_row,
+    incident_of,
+    incident_row,
+    job_of,
+    job_row,
+    stack_of,
+)
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+times = st.floats(0, 2e9)
+maybe_times = st.none() | times
+whole = st.integers(0, 100_000)
+seconds = st.floats(0.001, 86_400)
+
+frames = st.lists(st.builds(Frame, words, words, whole), max_size=3).map(tuple)
+stacks = st.builds(
+    RankStack,
+    rank=whole,
+    pid=whole,
+    method=words,
+    frames=frames,
+    other_threads=st.dictionaries(words, frames, max_size=2),
+    process_state=st.sampled_from(ProcessState),
+    error=words,
+)
+incidents = st.builds(
+    Incident,
+    id=names,
+    job_id=names,
+    kind=st.sampled_from(VerdictKind),
+    attempt=whole,
+    opened_at=times,
+    reason=words,
+    culprits=st.lists(st.builds(Culprit, whole, words, st.sampled_from(CulpritClass), words), max_size=3).map(tuple),
+    affected=st.lists(whole, max_size=4).map(tuple),
+    section=st.none() | names,
+    limit=maybe_times,
+    elapsed=maybe_times,
+    action=st.sampled_from(Action),
+    action_reason=words,
+    phase=st.sampled_from(Phase),
+    phase_since=times,
+    outcome=words,
+    closed_at=maybe_times,
+    timeline=st.builds(Timeline, *[maybe_times] * 6),
+    steps_lost=st.none() | whole,
+    furthest_iteration=st.none() | whole,
+    stop_step=st.none() | whole,
+    directive=whole,
+    heard_nodes=st.lists(names, max_size=3).map(tuple),
+    stacks=st.lists(stacks, max_size=3).map(lambda many: {s.rank: s for s in many}),
+)
+policies = st.builds(
+    Policy,
+    detection=st.booleans(),
+    observe_only=st.booleans(),
+    initial_heartbeat_timeout=st.none() | seconds,
+    heartbeat_timeout=st.none() | seconds,
+    section_timeouts=st.dictionaries(st.text("abc/ é", min_size=1, max_size=9), seconds, max_size=3),
+    out_of_section_timeout=st.none() | seconds,
+    silence_timeout=st.none() | seconds,
+    on_hang=st.sampled_from(Action),
+    capture_deadline=seconds,
+    stop_deadline=seconds,
+    max_restarts=st.integers(0, 10_000),
+)
+registrations = st.builds(
+    NodeRegistration, names, words, whole, whole, words, whole, st.just({"max_restarts": 1}), st.just({"torch": "2"})
+)
+ends = st.builds(
+    ProcessEvent,
+    node=names,
+    kind=st.sampled_from([ProcessEventKind.FINISHED, ProcessEventKind.FAILED, ProcessEventKind.STOPPED]),
+    attempt=whole,
+    age=seconds,
+    reason=words,
+)
+
+
+def through_json(value: object) -> object:
+    return json.loads(json.dumps(value))
+
+
+@given(incidents)
+def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
+    row = incident_row(incident)
+    assert (row["id"], row["job_id"]) == (incident.id, incident.job_id)
+    back = incident_of({**row, "body": through_json(row["body"])})
+    assert back == incident
+    assert type(back.action) is Action
+    assert type(back.phase) is Phase
+    assert back.to_json() == incident.to_json()
+    assert back.open == incident.open
+
+
+@given(
+    policies,
+    st.dictionaries(names, st.builds(Learned, whole, seconds), max_size=3),
+    st.lists(st.tuples(registrations, st.sets(whole, max_size=4), st.none() | ends), max_size=3),
+    st.none() | st.builds(Ending, st.sampled_from([JobState.FINISHED, JobState.FAILED]), words, times),
+    st.tuples(whole, whole, whole),
+    times,
+)
+def test_any_job_comes_back_as_it_was(
+    policy: Policy,
+    learned: dict[str, Learned],
+    nodes: list[tuple[NodeRegistration, set[int], ProcessEvent | None]],
+    ended: Ending | None,
+    counts: tuple[int, int, int],
+    now: float,
+) -> None:
+    job = Job("job", 1.5, name="gpt", policy=policy)
+    job.learned, job.ended = learned, ended
+    job.attempt, job.restarts, job.last_directive = counts
+    job.world_size = 4
+    for registration, ranks, end in nodes:
+        job.nodes[registration.node] = Node(registration, 2.0, registration.attempt, ranks, end)
+    row = through_json(job_row(job))
+    assert isinstance(row, dict)
+    back = job_of(row, now)
+    for name in ("id", "name", "created_at", "policy", "learned", "ended", "attempt", "restarts", "last_directive"):
+        assert getattr(back, name) == getattr(job, name), name
+    assert back.watching_since == now
+    assert len(back.columns) == 4
+    assert not back.instrumented
+    assert {n: asdict(x) | {"seen": 0} for n, x in back.nodes.items()} == {
+        n: asdict(x) | {"seen": 0} for n, x in job.nodes.items()
+    }
+    assert job_row(back) == job_row(job)
+
+
+@given(
+    st.builds(
+        Directive,
+        id=whole,
+        kind=st.sampled_from(DirectiveKind),
+        attempt=whole,
+        reason=words,
+        incident_id=st.none() | names,
+        deadline=seconds,
+        stop_step=st.none() | whole,
+        settings=st.dictionaries(words, st.none() | seconds | words, max_size=2),
+    )
+)
+def test_any_directive_comes_back_as_it_was(directive: Directive) -> None:
+    row = directive_row("job", directive)
+    assert directive_of({**row, "body": through_json(row["body"])}) == directive
+
+
+def test_a_job_played_on_a_stage_comes_back_as_it_was() -> None:
+    scene = Scene(hosts=2).run(10).hang(2).until_found().run(20)
+    before = job_row(scene.job)
+    scene.reload()
+    assert job_row(scene.job) == before
+
+
+def test_a_field_that_a_newer_monitor_stored_is_left_aside_in_stacks() -> None:
+    data = {"rank": 1, "pid": 2, "method": "py-spy", "frames": [{"function": "f", "file": "g", "line": 3, "new": 1}]}
+    assert stack_of({**data, "colour": "red"}) == RankStack(1, 2, "py-spy", (Frame("f", "g", 3),))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"rank": 1, "pid": 2},
+        {"rank": 1, "pid": 2, "method": "x", "frames": [{"function": "f"}]},
+        {"rank": 1, "pid": 2, "method": "x", "process_state": "dancing"},
+    ],
+)
+def test_a_stack_that_lacks_something_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"lacks|not a valid"):
+        stack_of(data)

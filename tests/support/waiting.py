@@ -1,0 +1,21 @@
+"""Waiting for a condition, with a deadline that fails in words. Nothing in the tests sleeps for luck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LOOK_AGAIN = 0.02
+"""Seconds between two looks at a condition."""
+
+
+def wait_for(condition: Callable[[], T], saying: str, seconds: float = 15.0) -> T:
+    """The first true value of ``condition``; an ``AssertionError`` with the last value when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {saying}; the last look showed {found!r}"
+        time.sleep(LOOK_AGAIN)
+    return found

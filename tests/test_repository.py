@@ -1,0 +1,168 @@
+"""The repository's own rules: what a newcomer relies on and what a machine's leftovers must not break."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import rankwatch
+
+ROOT = Path(__file__).parent.parent
+
+LINE_LIMIT = 400
+LONG_FILES: dict[str, str] = {
+    "tests/monitor/core/scene.py": "one stage for all scenes: ranks, launchers and clock belong together",
+    "tests/monitor/core/test_decide.py": "one scenario after the other, each a few lines",
+    "tests/monitor/ingest/test_otlp.py": "one case after the other, each a few lines",
+}
+"""Python files that may be longer than LINE_LIMIT: path, and a reason that a reader would agree with."""
+
+TARGETS = ("help", "demo", "dev", "test", "test-long", "check", "format", "bench", "web", "clean")
+
+# Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.
+MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:" + "|".join(("work", "root", "home", "Users", "tmp/bash")) + r")[/_.]")
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every file that is, or could be, committed."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("needs git and a clone: the files to look at are those that git does not ignore")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
+    return tuple(path for name in sorted(set(listing.split("\0"))) if name and (path := ROOT / name).is_file())
+
+
+def named(suffix: str) -> list[Path]:
+    return [path for path in files() if path.name.endswith(suffix)]
+
+
+def text(path: Path) -> str:
+    """The file's text, or nothing if it is a picture or another binary."""
+    content = path.read_bytes()
+    return "" if b"\0" in content else content.decode("utf-8")
+
+
+def where(path: Path, position: int) -> str:
+    return f"{path.relative_to(ROOT)}:{text(path).count(chr(10), 0, position) + 1}"
+
+
+@pytest.mark.parametrize("folder", ["telemetry", "monitor", "launcher", "dashboards", "tests", "docs/adr", "."])
+def test_every_part_says_what_it_is(folder: str) -> None:
+    readme = ROOT / folder / "README.md"
+    assert readme.is_file(), f"{folder} has no README.md"
+    assert readme.read_text().startswith("# "), f"{folder}/README.md does not begin with a title"
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    found = [f"{where(path, hit.start())}: {hit[0]}" for path in files() for hit in MACHINE_PATH.finditer(text(path))]
+    assert not found
+
+
+def test_the_lock_file_leaves_the_registry_to_the_machine() -> None:
+    locks = named("package-lock.json")
+    assert locks, "the web page has no package-lock.json"
+    for lock in locks:
+        packages = json.loads(lock.read_text())["packages"]
+        hosts = sorted(name for name, entry in packages.items() if "://" in entry.get("resolved", ""))
+        assert not hosts, f"{lock}: made without `omit-lockfile-registry-resolved=true`"
+
+
+def test_constraints_are_exact_and_name_no_place() -> None:
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", pin)] == []
+    names = [re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower() for pin in pins]
+    assert len(names) == len(set(names)), "a package is pinned twice"
+
+
+def test_what_pyproject_asks_for_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    asked = [
+        *project["project"]["dependencies"],
+        *(item for extra in ("monitor", "torch") for item in project["project"]["optional-dependencies"][extra]),
+        *project["dependency-groups"]["dev"],
+        *project["build-system"]["requires"],
+    ]
+    pinned = {re.split("==", line)[0].lower().replace("_", "-") for line in text(ROOT / "constraints.txt").splitlines()}
+    wanted = {re.split(r"[\[<>=!~; ]", item)[0].lower().replace("_", "-") for item in asked} - {"rankwatch"}
+    assert wanted - pinned == set()
+
+
+def test_one_version_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert rankwatch.__version__ == version
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_python_files_hold_one_idea_each() -> None:
+    lengths = {str(path.relative_to(ROOT)): text(path).count("\n") for path in named(".py")}
+    too_long = {name: lines for name, lines in lengths.items() if lines > LINE_LIMIT and name not in LONG_FILES}
+    assert not too_long, "split them, or list them in LONG_FILES with the reason"
+    stale = [name for name in LONG_FILES if lengths.get(name, 0) <= LINE_LIMIT]
+    assert not stale, "these no longer need their exception"
+
+
+def test_the_licence_is_the_one_that_the_package_declares() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    licence = (ROOT / "LICENSE").read_text()
+    assert project["license"] == "Apache-2.0"
+    assert "Apache License" in licence
+    assert "Version 2.0, January 2004" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_make_has_the_promised_targets_and_explains_each() -> None:
+    described = set(re.findall(r"^([a-z-]+):.*## \S", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert described == set(TARGETS)
+
+
+def test_continuous_integration_runs_the_contributors_own_commands() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    ran = re.findall(r"^run make (\S+)$", script.read_text(), flags=re.MULTILINE)
+    assert ran == ["dev", "check", "test", "test-long"]
+
+
+def test_the_readme_gives_the_two_commands_early() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert any("make demo" in line for line in lines[:15]), "the first command stands by line 15"
+    assert any("make test" in line for line in lines)
+
+
+def test_documents_name_only_commands_that_exist() -> None:
+    spoken = re.compile(r"(?:^\s*(?:\$ )?|`)make ([a-z][a-z-]*)", flags=re.MULTILINE)
+    unknown = [
+        f"{where(path, hit.start(1))}: make {hit[1]}"
+        for path in named(".md")
+        for hit in spoken.finditer(text(path))
+        if hit[1] not in TARGETS
+    ]
+    assert not unknown
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    link = re.compile(r"\]\((?!https?://|mailto:|#)([^)#\s]+)[^)]*\)")
+    broken = [
+        f"{where(path, hit.start())}: {hit[1]}"
+        for path in named(".md")
+        for hit in link.finditer(text(path))
+        if not (path.parent / hit[1]).exists()
+    ]
+    assert not broken
+
+
+def test_decisions_are_numbered_without_gaps_and_listed() -> None:
+    folder = ROOT / "docs" / "adr"
+    decisions = sorted(folder.glob("[0-9]*.md"))
+    assert [int(path.name[:4]) for path in decisions] == list(range(len(decisions)))
+    listed = (folder / "README.md").read_text()
+    assert [path.name for path in decisions if f"]({path.name})" not in listed] == []

@@ -1,0 +1,214 @@
+"""A monitor that says what a test tells it to: states that real jobs reach rarely or slowly, at once and for long.
+
+The shapes are those of the REST surface; nothing of the monitor's own code runs here but ``mount``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from rankwatch.wire.vocabulary import RankState
+from rankwatch_monitor.web import mount
+
+LEGEND = [str(state) for state in RankState]
+OUTER = [{"function": "main", "file": "/srv/ada/train.py", "line": 90}]
+WAITING = [
+    {"function": "all_reduce", "file": "/v/lib/python3.11/site-packages/torch/distributed/c10d.py", "line": 3020}
+]
+STUCK = [{"function": "read_shard", "file": "/srv/ada/data.py", "line": 41}]
+
+
+@dataclass
+class Script:
+    """What the monitor says; changed by the test while the page is open."""
+
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ranks: dict[str, list[str]] = field(default_factory=dict)
+    incidents: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    token: str | None = None
+    seen_tokens: set[str | None] = field(default_factory=set)
+    """What came as the bearer token of plain requests."""
+    open: bool = False
+    """Event streams end when this is False: the server would otherwise wait for them when it stops."""
+
+    def add(self, job_id: str, ranks: list[str], **facts: Any) -> None:
+        """Add a job with these rank states."""
+        self.jobs[job_id] = {
+            "id": job_id, "name": f"{job_id}-name", "state": "running", "world_size": len(ranks),
+            "ranks_reporting": len(ranks), "attempt": 1, "started_at": time.time() - 3600, "ended_at": None,
+            "goodput": 0.97, "iteration": 1204, "iterations_per_second": 3.2, "instrumented": True,
+            "observe_only": False, "open_incidents": 0, "incidents": 0, "reason": "", "restarts": 0, "max_restarts": 3,
+        } | facts  # fmt: skip
+        self.ranks[job_id] = ranks
+        self.incidents[job_id] = []
+
+    def hang(self, job_id: str, rank: int, reason: str) -> dict[str, Any]:
+        """Open an incident about one rank; the others wait."""
+        now = time.time()
+        self.ranks[job_id] = ["hung" if r == rank else "waiting" for r in range(len(self.ranks[job_id]))]
+        self.jobs[job_id] |= {"state": "hung", "reason": reason, "open_incidents": 1, "incidents": 1}
+        incident: dict[str, Any] = {
+            "id": "i1", "job_id": job_id, "kind": "section_overrun", "attempt": 1, "opened_at": now - 2,
+            "closed_at": None, "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
+            "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 14.2, "action": "restart",
+            "action_reason": "a configured limit acts at once", "phase": "capturing", "outcome": "",
+            "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 1.9, "captured": None,
+                         "restarted": None, "first_step": None},
+            "steps_lost": None,
+        }  # fmt: skip
+        self.incidents[job_id] = [incident]
+        return incident
+
+    def heal(self, job_id: str) -> None:
+        """Close the incident: restarted, and the first new step was seen."""
+        [incident] = self.incidents[job_id]
+        timeline, now = incident["timeline"], time.time()
+        timeline |= {"captured": timeline["decided"] + 1, "restarted": timeline["decided"] + 4, "first_step": now}
+        incident |= {"closed_at": now, "phase": "closed", "steps_lost": 3, "outcome": "Restarted as attempt 2."}
+        self.jobs[job_id] |= {"state": "running", "reason": "", "open_incidents": 0, "attempt": 2, "restarts": 1}
+        self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
+
+
+def host_of(rank: int) -> str:
+    return f"node-{rank // 8}"
+
+
+@contextmanager
+def serving(script: Script, port: int | None = None) -> Iterator[str]:
+    """Serve the page and the script on loopback; yield the base URL."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port or 0))
+    listener.listen()  # from here on a caller waits instead of being refused
+    server = uvicorn.Server(uvicorn.Config(_app(script), log_level="error", timeout_graceful_shutdown=1, ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    script.open = True
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        script.open = False
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def _app(script: Script) -> FastAPI:
+    app = FastAPI()
+
+    @app.middleware("http")
+    async def authenticate(request: Request, proceed: Any) -> Any:
+        if not request.url.path.startswith("/api"):
+            return await proceed(request)
+        header = request.headers.get("authorization", "").removeprefix("Bearer ") or None
+        script.seen_tokens.add(header)
+        if script.token not in (None, header, request.query_params.get("token")):
+            return _problem(401, "This monitor wants its read token.")
+        return await proceed(request)
+
+    @app.get("/api/v1/jobs")
+    async def jobs() -> Any:
+        return {"jobs": list(script.jobs.values())}
+
+    @app.get("/api/v1/events")
+    async def fleet_events() -> Response:
+        return _stream(script, lambda: [("jobs", {"jobs": list(script.jobs.values())})])
+
+    @app.get("/api/v1/jobs/{job_id}")
+    async def job(job_id: str) -> Any:
+        return script.jobs.get(job_id) or _problem(404, f"No job {job_id}.")
+
+    @app.get("/api/v1/jobs/{job_id}/ranks")
+    async def ranks(job_id: str) -> Any:
+        if job_id not in script.jobs:
+            return _problem(404, f"No job {job_id}.")
+        return {"ranks": [_rank(number, state) for number, state in enumerate(script.ranks[job_id])]}
+
+    @app.get("/api/v1/jobs/{job_id}/incidents")
+    async def incidents(job_id: str) -> Any:
+        return {"incidents": script.incidents[job_id]} if job_id in script.jobs else _problem(404, f"No job {job_id}.")
+
+    @app.get("/api/v1/jobs/{job_id}/incidents/{incident_id}")
+    async def incident(job_id: str, incident_id: str) -> Any:
+        [found] = [each for each in script.incidents[job_id] if each["id"] == incident_id]
+        blamed = [culprit["rank"] for culprit in found["culprits"]]
+        others = [rank for rank in range(len(script.ranks[job_id])) if rank not in blamed]
+        return found | {
+            "stack_groups": [_group(others, WAITING, f"{len(others)} ranks", False),
+                             _group(blamed, STUCK, f"rank {blamed[0]}", True)],
+            "stack_errors": [],
+        }  # fmt: skip
+
+    @app.get("/api/v1/jobs/{job_id}/events")
+    async def job_events(job_id: str) -> Response:
+        if job_id not in script.jobs:
+            return _problem(404, f"No job {job_id}.")
+        return _stream(script, lambda: [
+            ("job", script.jobs[job_id]),
+            ("grid", _grid(script, job_id)),
+            *(("incident", each) for each in script.incidents[job_id]),
+        ])  # fmt: skip
+
+    mount(app)
+    return app
+
+
+def _rank(number: int, state: str) -> dict[str, Any]:
+    troubled = state != "running"
+    return {
+        "rank": number, "local_rank": number % 8, "host": host_of(number), "pid": 4000 + number, "state": state,
+        "iteration": 1204, "progress": 1204, "heartbeat_age": 14.2 if troubled else 0.2, "report_age": 0.3,
+        "open_sections": {"step": 14.2 if troubled else 0.1}, "idle": None, "scores": {}, "reason": "",
+    }  # fmt: skip
+
+
+def _group(ranks: list[int], inner: list[dict[str, Any]], label: str, is_culprit: bool) -> dict[str, Any]:
+    return {
+        "ranks": ranks, "label": label, "frames": inner + OUTER, "is_culprit": is_culprit, "process_state": "alive",
+    }  # fmt: skip
+
+
+def _grid(script: Script, job_id: str) -> dict[str, Any]:
+    states = bytes(LEGEND.index(state) for state in script.ranks[job_id])
+    step = script.jobs[job_id]["iteration"]
+    return {
+        "attempt": script.jobs[job_id]["attempt"], "world_size": len(states), "legend": LEGEND,
+        "states": base64.b64encode(states).decode(), "iterations": {"min": step, "max": step},
+    }  # fmt: skip
+
+
+def _stream(script: Script, picture: Callable[[], list[tuple[str, Any]]]) -> Response:
+    """Send the current picture, and again whenever it has changed."""
+
+    async def events() -> AsyncIterator[str]:
+        sent: dict[str, str] = {}
+        while script.open:
+            for name, data in picture():
+                text = json.dumps(data)
+                if sent.get(name) != text:
+                    sent[name] = text
+                    yield f"event: {name}\ndata: {text}\n\n"
+            await asyncio.sleep(0.1)
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def _problem(status: int, detail: str) -> Response:
+    return JSONResponse(
+        {"type": "about:blank", "title": "problem", "status": status, "detail": detail},
+        status,
+        media_type="application/problem+json",
+    )
