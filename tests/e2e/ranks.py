@@ -17,7 +17,9 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -132,4 +134,13 @@ if __name__ == "__main__":
     parser.add_argument("--uninstrumented", action="store_true", help="never call rankwatch.init()")
     parser.add_argument("--patient", action="store_true", help="wait for ever for a peer that has gone, as under NCCL")
     options = parser.parse_args()
-    train(Shared(options.folder), options)
+    # A rank that ends by an error leaves gloo's threads behind, and the interpreter's end may abort over them: another
+    # exit than the one that a test asks for.
+    try:
+        train(Shared(options.folder), options)
+    except SystemExit as asked:
+        os._exit(asked.code if isinstance(asked.code, int) else 1)
+    except BaseException:  # noqa: BLE001 - whatever it was, it is shown and becomes the exit code
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Route, expect, sync_playwright
 
 from rankwatch_monitor.web import static_folder
 from web.scripted_monitor import Script, serving
@@ -157,6 +157,25 @@ def test_the_grid_is_read_with_the_keyboard(page: Page, monitor_url: str, script
     expect(page.locator(".readout")).to_contain_text("Rank 1")
     page.keyboard.press("Escape")
     expect(page.locator(".readout")).to_contain_text("arrow keys")
+
+
+def test_the_chart_comes_although_its_code_could_not_be_fetched_at_first(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    refused: list[str] = []
+
+    def refuse_once(route: Route) -> None:
+        refused.append(route.request.url)
+        if len(refused) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/uPlot*.js", refuse_once)
+    script.add("j", ["running"])
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".chart canvas")).to_be_visible(timeout=20_000)
+    assert len(refused) > 1
 
 
 def test_a_state_of_the_legend_singles_out_its_ranks(page: Page, monitor_url: str, script: Script) -> None:

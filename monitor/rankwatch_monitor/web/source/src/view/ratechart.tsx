@@ -1,6 +1,6 @@
 // Iterations per second since the page was opened, with the stretches that incidents took.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Incident, JobSummary } from "../api/shapes";
@@ -9,6 +9,8 @@ import { rate } from "../logic/text";
 import { colour, repaint } from "./theme";
 
 const HEIGHT = 150;
+/** How long until the chart library is asked for again, when the monitor could not give it. */
+const AGAIN_MS = 5000;
 /** At first the axis spans this much, so that the line grows instead of jumping. */
 const SHORTEST_S = 60;
 
@@ -20,24 +22,33 @@ export function RateChart({ job, incidents }: { job: JobSummary; incidents: read
   const painted = repaint.value;
   const arrived = sampled.value;
   const samples = samplesOf(job.id);
+  const [asked, ask] = useState(0);
 
   useEffect(() => {
     const element = place.current!;
     let gone = false;
+    let again = 0;
     const resized = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height: HEIGHT }));
     // Half of this page's code is the chart library: what is wrong is shown before it has arrived.
-    void import("uplot").then(({ default: Chart }) => {
-      if (gone) return;
-      chart.current = new Chart(options(element.clientWidth, troubles), data(job.id), element);
-      resized.observe(element);
-    });
+    import("uplot").then(
+      ({ default: Chart }) => {
+        if (gone) return;
+        chart.current = new Chart(options(element.clientWidth, troubles), data(job.id), element);
+        resized.observe(element);
+      },
+      // The monitor went away in between. The page says so already; the chart comes when the monitor is back.
+      () => {
+        if (!gone) again = window.setTimeout(() => ask((count) => count + 1), AGAIN_MS);
+      },
+    );
     return () => {
       gone = true;
+      window.clearTimeout(again);
       resized.disconnect();
       chart.current?.destroy();
       chart.current = null;
     };
-  }, [job.id, painted]);
+  }, [job.id, painted, asked]);
   useEffect(() => chart.current?.setData(data(job.id)), [arrived, incidents]);
 
   const speed = rate(job.iterations_per_second);
