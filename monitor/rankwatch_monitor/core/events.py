@@ -58,6 +58,15 @@ class RankReport(NamedTuple):
     first_iteration: int | None = None
     """The first step this process completed: where it resumed."""
     first_iteration_age: float | None = None
+    quiet: float | None = None
+    """Seconds since the last sign of progress: a section entered or left, a step completed."""
+    first_time: tuple[str, ...] = ()
+    """Sections open now that this process has never finished before."""
+    longest: Mapping[str, float] = {}
+    """The longest each section has taken in this process, its first run left out; only what was told this time."""
+    first_durations: Mapping[str, float] = {}
+    """How long the first run of each section took in this process; only what was told this time."""
+    idle_longest: float | None = None
     ended: bool = False
     """The process shut its telemetry down by itself: silence from now on is no alarm."""
 

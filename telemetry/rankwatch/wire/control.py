@@ -31,6 +31,8 @@ class NodeRegistration:
     policy: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts of the place: versions, scheduler, node names."""
+    ft_state: Mapping[str, Any] = field(default_factory=dict)
+    """What this launcher read from ``ft_state.json`` (see :mod:`rankwatch.wire.ft_state`); empty when there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class RankObservation:
     open_sections: Mapping[str, float] = field(default_factory=dict)
     idle: float | None = None
     uses_sections: bool = False
+    quiet: float | None = None
+    """Seconds since the last sign of progress: a section entered or left, a step completed, ``progress()``."""
+    first_time: tuple[str, ...] = ()
+    """Sections open now that this process has never finished before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +130,34 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Collective:
+    """How far one process group of a rank has come, as torch's flight recorder tells it."""
+
+    group: str
+    """The group's name or description: the same on all its ranks."""
+    operation: str
+    """Of the newest collective that was enqueued: ``all_reduce``, ``barrier``."""
+    enqueued: int
+    """Its sequence number."""
+    completed: int
+    """Sequence number of the newest collective that was completed; -1: none."""
+    ranks: tuple[int, ...] = ()
+    """Global ranks of the group; empty: not told."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankStack:
     """The Python stack of one rank's main thread (other threads by name), or why it could not be had."""
 
     rank: int
     pid: int
     method: str
-    """``py-spy`` or ``faulthandler``; empty when neither worked."""
+    """``py-spy``, ``faulthandler`` or ``control-plane``; empty when none worked."""
     frames: tuple[Frame, ...] = ()
     other_threads: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""
+    collectives: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

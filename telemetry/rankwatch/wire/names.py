@@ -36,6 +36,10 @@ ATTR_ITERATION: Final = "dl.iteration"
 
 STEP_SECTION: Final = "step"
 """The name of the section that :func:`rankwatch.step` opens."""
+SETUP_SECTION: Final = "setup"
+CHECKPOINTING_SECTION: Final = "checkpointing"
+EVALUATION_SECTIONS: Final = ("evaluation", "eval", "validation")
+"""Names that users of NVRx and Megatron know; what they mean is used to learn limits and to account for time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,36 @@ SECTION_OPEN_DURATION: Final = Metric(
 SECTION_IDLE_DURATION: Final = Metric(
     "rankwatch.section.idle.duration", "gauge", "s", "time since the last section closed, only while none is open"
 )
+SECTION_FIRST: Final = Metric(
+    "rankwatch.section.first",
+    "gauge",
+    "1",
+    "1 for each section open now that this process has never finished before: it may compile, or load",
+)
+SECTION_LONGEST: Final = Metric(
+    "rankwatch.section.longest",
+    "gauge",
+    "s",
+    "the longest a section has taken in this process, its first run left out; sent when it grows, and once a minute",
+)
+SECTION_FIRST_DURATION: Final = Metric(
+    "rankwatch.section.first.duration",
+    "gauge",
+    "s",
+    "how long the first run of a section took in this process; sent like the longest",
+)
+SECTION_IDLE_LONGEST: Final = Metric(
+    "rankwatch.section.idle.longest",
+    "gauge",
+    "s",
+    "the longest time between two sections outside all others in this process; sent like the longest",
+)
+PROGRESS_AGE: Final = Metric(
+    "rankwatch.progress.age",
+    "gauge",
+    "s",
+    "time since the last sign of progress: a section entered or left, a step completed, progress() called",
+)
 SECTION_DURATION: Final = Metric(
     "rankwatch.section.duration", "histogram", "s", "durations of the sections finished since the last export"
 )
@@ -89,6 +123,11 @@ METRICS: Final = (
     SESSION_ENDED,
     SECTION_OPEN_DURATION,
     SECTION_IDLE_DURATION,
+    SECTION_FIRST,
+    SECTION_LONGEST,
+    SECTION_FIRST_DURATION,
+    SECTION_IDLE_LONGEST,
+    PROGRESS_AGE,
     SECTION_DURATION,
     TELEMETRY_DROPPED,
 )

@@ -44,6 +44,19 @@ class Policy:
     silence_timeout: float | None = _setting(
         60.0, "s", "limit for hearing nothing at all of a rank; never below three of its export intervals"
     )
+    learn_timeouts: bool = _setting(
+        True, "", "learn limits for the sections that have none, from how long they have taken"
+    )
+    learned_factor: float = _setting(5.0, "", "a learned limit is so many times the longest time seen")
+    learned_minimum: float = _setting(10.0, "s", "no learned limit is shorter than this")
+    first_time_timeout: float | None = _setting(
+        1800.0,
+        "s",
+        "limit for a section of which nothing is known yet, and for the first step of a process, which compiles",
+    )
+    confirmation_window: float = _setting(
+        60.0, "s", "how long a rank past a learned limit must stay without progress before it is acted on"
+    )
     on_hang: Action = _setting(Action.RESTART, "", "what to do when a limit is passed")
     capture_deadline: float = _setting(5.0, "s", "how long to wait for stacks before acting without them")
     stop_deadline: float = _setting(60.0, "s", "how long ranks may take to reach an agreed stop step and save")
@@ -74,7 +87,7 @@ class Policy:
 
 
 def _checked(name: str, value: Any, old: Policy) -> Any:
-    if name in ("detection", "observe_only"):
+    if name in ("detection", "observe_only", "learn_timeouts"):
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be true or false, not {value!r}")
         return value
@@ -89,9 +102,21 @@ def _checked(name: str, value: Any, old: Policy) -> Any:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10_000:
             raise ValueError(f"max_restarts must be a whole number from 0 to 10000, not {value!r}")
         return value
-    if value is None and name in ("capture_deadline", "stop_deadline"):
+    if name == "learned_factor":
+        return _factor(value)
+    if value is None and name in ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window"):
         raise ValueError(f"{name} cannot be switched off; give seconds")
     return None if value is None else timeout(name, value)
+
+
+def _factor(value: Any) -> float:
+    try:
+        factor = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        factor = float("nan")
+    if not 1 < factor <= 1000:
+        raise ValueError(f"learned_factor must be a number above 1 and up to 1000, not {value!r}")
+    return factor
 
 
 def _merged_sections(value: Any, old: Mapping[str, float]) -> dict[str, float]:

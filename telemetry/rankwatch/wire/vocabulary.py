@@ -49,6 +49,8 @@ class VerdictKind(StrEnum):
     OUT_OF_SECTION_OVERRUN = "out_of_section_overrun"
     SILENT = "silent"
     PROCESS_EXITED = "process_exited"
+    NODE_LOST = "node_lost"
+    """A launcher and all its ranks fell silent together."""
     ORDERED = "ordered"
     """Nothing is wrong: a person ordered an action, and the ledger keeps it like any other incident."""
 
@@ -63,8 +65,28 @@ class CulpritClass(StrEnum):
     NEVER_STARTED = "never_started"
     BEHIND = "behind"
     """Alive, but behind the others, who wait for it."""
+    DEVICE_OR_NETWORK = "device_or_network"
+    """Its process is stuck in the kernel: a device, a file system or the network of its node does not answer."""
     ALL_STUCK = "all_stuck"
     """Everybody is stuck in the same place: nobody is named."""
+
+
+class LimitSource(StrEnum):
+    """Where a limit in force comes from."""
+
+    CONFIGURED = "configured"
+    """A person set it, or it is a default of the policy: passing it acts at once."""
+    LOADED = "loaded"
+    """Learned in an earlier run and read from its ``ft_state.json``."""
+    LEARNED = "learned"
+    """Learned from what this job has shown so far."""
+    FIRST_TIME = "first_time"
+    """Nothing is known yet of what the rank does: the policy's ``first_time_timeout``."""
+
+    @property
+    def acts_at_once(self) -> bool:
+        """Whether passing such a limit needs no confirmation."""
+        return self is LimitSource.CONFIGURED
 
 
 class Action(StrEnum):
