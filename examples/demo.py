@@ -230,7 +230,9 @@ def follow(job: Job, launcher: subprocess.Popen[bytes], metrics: Path, tell: Cal
 
 def tell_incident(incident: dict[str, Any], tell: Callable[..., None]) -> None:
     times, key = incident["timeline"], incident["id"]
-    tell(f"HANG FOUND: {incident['reason']}", key=f"{key} found")
+    # The sentence may become a better one once the stacks are known.
+    found = "THE STACKS SAY" if times.get("captured") else "HANG FOUND"
+    tell(f"{found}: {incident['reason']}", key=f"{key} {incident['reason']}")
     if times.get("decided"):
         tell(f"decided: {incident['action']}; {incident['action_reason']}", key=f"{key} decided")
     if times.get("captured"):

@@ -16,13 +16,19 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 
 from rankwatch.wire import environment
 from rankwatch.wire.policy import Policy
-from rankwatch_launcher import flags, torch_seams
+from rankwatch_launcher import flags, inject, torch_seams
+from rankwatch_launcher.ft_state import FtState
 from rankwatch_launcher.launch import launch
 from rankwatch_launcher.log import logger, to_stderr
 from rankwatch_launcher.rendezvous import BACKENDS
 from rankwatch_launcher.watch import Options
 
 NO_ID: Final = ("", "none")
+FT_STATE: Final = "RANKWATCH_FT_STATE"
+FT_STATE_HELP: Final = (
+    "file, or folder of ft_state.json, in which learned timeouts are kept from run to run; put it beside the "
+    "checkpoints, where all nodes see it"
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,6 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--token", metavar="TOKEN", help="the monitor's token; better given as RANKWATCH_TOKEN")
     group.add_argument("--job-id", metavar="ID", help="identity of the job; runs with the same one continue its record")
     group.add_argument("--job-name", metavar="NAME", help="name shown for the job (default: the script's)")
+    group.add_argument("--ft-state", metavar="FILE", help=FT_STATE_HELP)
+    inject.add_flag(group)
     flags.add_policy_flags(group)
     return parser
 
@@ -55,6 +63,10 @@ def run(argv: Sequence[str]) -> int:
     to_stderr()
     parser = build_parser()
     args = parser.parse_args(list(argv))
+    try:
+        inject.hand_down(args, os.environ)
+    except ValueError as error:
+        parser.error(str(error))
     complaint = torch_seams.complaint()
     if complaint is None and not args.no_monitor:
         original_id = args.rdzv_id
@@ -72,11 +84,14 @@ def run(argv: Sequence[str]) -> int:
             # A rank of its own interpreter does the same as runpy in a spawned one, and can be watched like any other.
             args.run_path = False
         config, entrypoint, arguments = torchrun.config_from_args(args)
+        inject.check_ranks(os.environ, config.max_nodes * config.nproc_per_node)
     except (ValueError, AssertionError, RuntimeError) as error:
         parser.error(str(error))
     assert isinstance(entrypoint, str)
+    ft_state = FtState(args.ft_state or os.environ.get(FT_STATE, ""))
+    ft_state.read()
     try:
-        return launch(options, config, entrypoint, arguments) or 0
+        return launch(options, config, entrypoint, arguments, ft_state) or 0
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
         return 1

@@ -1,8 +1,17 @@
 """Takes the stacks of a node's ranks from outside, before anything is killed.
 
-py-spy reads the memory of a process, so it also works on one that is stopped or holds its GIL; it needs the right to
-trace. Where it may not, faulthandler in the rank writes the stacks when it gets a signal, which ``rankwatch.init()``
-prepared.
+How this works
+--------------
+The first way that works is taken, for each rank by itself and all ranks at once:
+
+1.  py-spy reads the memory of a process, so it also works on one that is stopped or holds its GIL; it needs the right
+    to trace.
+2.  faulthandler in the rank writes the stacks when it gets a signal, which ``rankwatch.init()`` prepared.
+3.  torch's worker control plane answers with them, where there is one and the GIL is free.
+
+Beside the stack the control plane is asked how far each process group has come (``collectives``). Nothing of this may
+hold up the end of an attempt: every way has a deadline, and what does not come back by then is left behind on a thread
+that nobody waits for (a reader of a process that is stuck in the kernel can get stuck there itself).
 """
 
 from __future__ import annotations
@@ -10,27 +19,38 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rankwatch.wire.control import RankStack
+from rankwatch.wire.control import Collective, RankStack
 from rankwatch.wire.vocabulary import ProcessState
-from rankwatch_launcher import proc, stack_formats
+from rankwatch_launcher import collectives, proc, stack_formats
 from rankwatch_launcher.log import logger
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 6
 """Above the real-time signals that glibc and common profilers take."""
 
+LONGEST: Final = 10.0
+"""Seconds that any capture may take, whatever was asked for: ranks that hang hold their devices meanwhile."""
+COLLECTIVES_SECONDS: Final = 1.0
+"""For the flight recorder's answer, which takes milliseconds: one that does not come leaves time for a stack."""
+
+_AT_ONCE: Final = 16
 _PROBE_SECONDS: Final = 10.0
+_MAX_DUMP: Final = 4 * 2**20
+"""Bytes read of what py-spy or faulthandler wrote."""
+_KILLED_SECONDS: Final = 0.5
 _PROBE_TRIES: Final = 5
 _PROBE_PAUSE: Final = 0.2
 _NO_RIGHT: Final = ("permission denied", "not permitted", "root")
@@ -47,6 +67,12 @@ class Target:
     local_rank: int
     pid: int
     stack_file: Path | None = None
+
+    @property
+    def control_plane(self) -> Path | None:
+        """The socket of its torch, if there is one; it lies beside the file of its stacks."""
+        path = self.stack_file.with_suffix(".sock") if self.stack_file is not None else None
+        return path if path is not None and path.exists() else None
 
 
 @dataclass
@@ -96,36 +122,37 @@ class StackReader:
 
         Args:
             targets: the ranks that still live.
-            deadline: seconds from now; a rank that takes longer is reported as an error.
+            deadline: seconds from now, :data:`LONGEST` at most; a rank that takes longer is reported as an error.
             last: the ranks are killed next, so a stopped one may be continued to write its own stack.
         """
-        if not targets:
-            return ()
+        deadline = min(deadline, LONGEST)
         until = time.monotonic() + deadline
-        pool = ThreadPoolExecutor(max_workers=min(len(targets), 16), thread_name_prefix="rankwatch-stack")
-        futures = [pool.submit(self._one, target, until, last) for target in targets]
-        stacks = []
-        for target, future in zip(targets, futures, strict=True):
-            try:
-                stacks.append(future.result(timeout=max(0.05, until + 0.1 - time.monotonic())))
-            except TimeoutError:
-                stacks.append(_failed(target, "", f"no stack within {deadline:g} s"))
-        pool.shutdown(wait=False, cancel_futures=True)
-        return tuple(stacks)
+        taken = _all_by(until + 0.1, [(t.rank, partial(self._one, t, until, last)) for t in targets])
+        late = f"no stack within {deadline:g} s"
+        return stack_formats.bounded([taken.get(t.rank) or _failed(t, late) for t in targets])
 
     def _one(self, target: Target, until: float, last: bool) -> RankStack:
         state = proc.process_state(target.pid)
         if state is ProcessState.EXITED:
-            return replace(_failed(target, "", "the process is gone"), process_state=state)
-        error = self.refusal
+            return replace(_failed(target, "the process is gone"), process_state=state)
+        positions = () if state is ProcessState.STOPPED else _collectives(target, until)
+        return replace(self._stack(target, state, until, last), process_state=state, collectives=positions)
+
+    def _stack(self, target: Target, state: ProcessState, until: float, last: bool) -> RankStack:
+        errors = [self.refusal]
         if self.py_spy is not None or not self._probed.is_set():
-            stack, error = self._by_py_spy(target, until)
+            stack, errors[0] = self._by_py_spy(target, until)
             if stack is not None:
-                return replace(stack, process_state=state)
-        stack, why_not = _by_faulthandler(target, until, continue_it=last and state is ProcessState.STOPPED)
-        if stack is not None:
-            return replace(stack, process_state=state)
-        return replace(_failed(target, "", f"{error}; {why_not}"), process_state=state)
+                return stack
+        third = state is not ProcessState.STOPPED and target.control_plane is not None
+        # A rank whose handler does not run would use up all the time that is left.
+        half = time.monotonic() + (until - time.monotonic()) / 2 if third else until
+        stack, why_not = _by_faulthandler(target, half, state, continue_it=last)
+        errors.append(why_not)
+        if stack is None and third:
+            stack, why_not = _by_control_plane(target, until)
+            errors.append(why_not)
+        return stack or _failed(target, "; ".join(filter(None, errors)))
 
     def _by_py_spy(self, target: Target, until: float) -> tuple[RankStack | None, str]:
         tool = self.py_spy or find_py_spy()
@@ -145,6 +172,49 @@ class StackReader:
         return None, error or "py-spy took too long"
 
 
+def _all_by(until: float, tasks: Sequence[tuple[int, Callable[[], RankStack]]]) -> dict[int, RankStack]:
+    """What tasks return by ``until``, by their number. Those that do not are left behind on daemon threads."""
+    waiting = queue.SimpleQueue[tuple[int, Callable[[], RankStack]]]()
+    for task in tasks:
+        waiting.put(task)
+    done = queue.SimpleQueue[tuple[int, RankStack | None]]()
+
+    def work() -> None:
+        while time.monotonic() < until:
+            try:
+                number, task = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                done.put((number, task()))
+            except Exception:  # noqa: BLE001 - the thread's boundary: the others' stacks still count
+                logger.exception("taking the stack of rank %d failed", number)
+                done.put((number, None))
+
+    for _ in range(min(len(tasks), _AT_ONCE)):
+        threading.Thread(target=work, name="rankwatch-stack", daemon=True).start()
+    taken: dict[int, RankStack] = {}
+    for _ in tasks:
+        try:
+            number, stack = done.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            break
+        if stack is not None:
+            taken[number] = stack
+    return taken
+
+
+def _collectives(target: Target, until: float) -> tuple[Collective, ...]:
+    path = target.control_plane
+    if path is None:
+        return ()
+    try:
+        return collectives.of_rank(path, min(until, time.monotonic() + COLLECTIVES_SECONDS))
+    except (OSError, ValueError) as error:
+        logger.debug("rank %d does not tell how far its collectives have come: %s", target.rank, error)
+        return ()
+
+
 def find_py_spy() -> str | None:
     """The py-spy beside this interpreter, else the one on the path."""
     beside = Path(sys.executable).with_name("py-spy")
@@ -153,24 +223,47 @@ def find_py_spy() -> str | None:
 
 def _run_py_spy(tool: str, pid: int, timeout: float) -> str:
     command = [tool, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        # Into files, and its end is not waited for without limit: SIGKILL does not end one that is stuck in the kernel.
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILLED_SECONDS)
+            raise ValueError("py-spy took too long") from None
+        out.seek(0)
+        err.seek(0)
+        if code != 0:
+            words = err.read(1000).decode(errors="replace").strip().splitlines()
+            raise ValueError(f"py-spy: {words[0][:200] if words else f'exit code {code}'}")
+        return out.read(_MAX_DUMP).decode(errors="replace")
+
+
+def _by_control_plane(target: Target, until: float) -> tuple[RankStack | None, str]:
+    path = target.control_plane
+    if path is None:
+        return None, "the control plane is gone"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        raise ValueError("py-spy took too long") from None
-    if done.returncode != 0:
-        words = done.stderr.strip().splitlines()
-        raise ValueError(f"py-spy: {words[0][:200] if words else f'exit code {done.returncode}'}")
-    return done.stdout
+        stacks = stack_formats.from_faulthandler(collectives.ask(path, collectives.TRACEBACK, until).decode())
+    except (OSError, ValueError) as error:
+        return None, f"control plane: {error}"
+    return RankStack(target.rank, target.pid, "control-plane", stacks.main, stacks.others), ""
 
 
-def _by_faulthandler(target: Target, until: float, *, continue_it: bool) -> tuple[RankStack | None, str]:
-    path = target.stack_file
+def _by_faulthandler(
+    target: Target, until: float, state: ProcessState, *, continue_it: bool
+) -> tuple[RankStack | None, str]:
+    path, stopped = target.stack_file, state is ProcessState.STOPPED
     if path is None or not proc.catches(target.pid, STACK_SIGNAL):
         return None, "the rank did not call rankwatch.init(), which lets faulthandler write its stack"
+    if stopped and not continue_it:
+        return None, "the process is stopped, and only one that is killed next is continued to write its stack"
     before = _size(path)
     try:
         os.kill(target.pid, STACK_SIGNAL)
-        if continue_it:
+        if stopped:
             os.kill(target.pid, signal.SIGCONT)
     except ProcessLookupError:
         return None, "the process is gone"
@@ -184,7 +277,7 @@ def _by_faulthandler(target: Target, until: float, *, continue_it: bool) -> tupl
     try:
         with path.open("rb") as file:
             file.seek(before)
-            stacks = stack_formats.from_faulthandler(file.read(1_000_000).decode(errors="replace"))
+            stacks = stack_formats.from_faulthandler(file.read(_MAX_DUMP).decode(errors="replace"))
     except (OSError, ValueError) as error:
         return None, f"faulthandler: {error}"
     return RankStack(target.rank, target.pid, "faulthandler", stacks.main, stacks.others), ""
@@ -197,8 +290,8 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _failed(target: Target, method: str, error: str) -> RankStack:
-    return RankStack(target.rank, target.pid, method, error=error.strip("; "))
+def _failed(target: Target, error: str) -> RankStack:
+    return RankStack(target.rank, target.pid, "", error=error)
 
 
 def _allow_tracing() -> None:

@@ -21,6 +21,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from rankwatch.wire.vocabulary import AckState, ProcessEventKind
 from rankwatch_launcher import reasons, torch_seams
 from rankwatch_launcher.agent import Agent
+from rankwatch_launcher.ft_state import FtState
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node import Node
 from rankwatch_launcher.rendezvous import Rendezvous
@@ -29,10 +30,13 @@ from rankwatch_launcher.watch import Options, Watch
 
 
 @record
-def launch(options: Options, config: LaunchConfig, entrypoint: str, arguments: Sequence[str]) -> int:
+def launch(
+    options: Options, config: LaunchConfig, entrypoint: str, arguments: Sequence[str], ft_state: FtState | None = None
+) -> int:
     """Run the ranks of this node until the job ends; return the exit code.
 
-    0 when all ranks here ended with exit code 0, also after a save-and-stop; else 1.
+    0 when all ranks here ended with exit code 0, also after a save-and-stop; else 1. ``ft_state`` is the file of
+    learned timeouts, read already.
 
     Raises:
         ChildFailedError: ranks of this node failed and no restart was left.
@@ -42,7 +46,7 @@ def launch(options: Options, config: LaunchConfig, entrypoint: str, arguments: S
     _handle_signals(config.signals_to_handle)
     metrics.initialize_metrics(MetricsConfig(config.metrics_cfg))
     rendezvous = _rendezvous(config)
-    node = Node(options.job_name, config.nproc_per_node, options.policy)
+    node = Node(options.job_name, config.nproc_per_node, options.policy, ft_state)
     node.facts = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
     try:
         return _attend(options, config, entrypoint, arguments, rendezvous, node)
@@ -71,6 +75,8 @@ def _attend(
         result = agent.run()
         events.record(agent.get_event_succeeded(), config.event_log_handler)
         node.report(*agent.epilogue)
+        if agent.epilogue[0] is ProcessEventKind.FINISHED:
+            node.finished()
         if result is not None and result.failures and agent.epilogue[0] is ProcessEventKind.FAILED:
             raise ChildFailedError(name=_name(entrypoint, arguments), failures=result.failures)
         return 1 if result is not None and result.is_failed() else 0

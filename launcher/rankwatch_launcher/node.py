@@ -18,6 +18,7 @@ from rankwatch.wire.vocabulary import AckState, ProcessEventKind
 from rankwatch_launcher import observe, proc
 from rankwatch_launcher.control import Control
 from rankwatch_launcher.evidence import StackReader, Target
+from rankwatch_launcher.ft_state import AT_END, NOW, FtState
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node_slots import NodeSlots, SlotsFolder
 from rankwatch_launcher.orders import Orders
@@ -46,12 +47,15 @@ class Attempt:
 class Node:
     """Knows the ranks of this node and speaks for them; shared by the agent's loop and the control threads."""
 
-    def __init__(self, job_name: str, local_world_size: int, policy: Mapping[str, Any]) -> None:
+    def __init__(
+        self, job_name: str, local_world_size: int, policy: Mapping[str, Any], ft_state: FtState | None = None
+    ) -> None:
         self.host = socket.gethostname()
         self.name = f"{self.host}-{os.getpid()}"
         self._job_name = job_name
         self._local_world_size = local_world_size
         self._policy = dict(policy)
+        self._ft_state = ft_state or FtState()
         self.facts: dict[str, str] = {}
         self.folder = SlotsFolder()
         self.stacks = StackReader()
@@ -93,6 +97,7 @@ class Node:
             attempt=self.attempt,
             policy=self._policy,
             facts=self.facts,
+            ft_state=self._ft_state.loaded,
         )
 
     # Attempts ---------------------------------------------------------------------------------------------------------
@@ -123,6 +128,11 @@ class Node:
         ]
         for event, at in self._started:
             self._post_event(event, at)
+        self._ft_state.lead(any(rank.rank == 0 for rank in ranks))
+
+    def finished(self) -> None:
+        """The job has come to its orderly end: keep what holds for the whole of it."""
+        self._ft_state.finish()
 
     def report(self, kind: ProcessEventKind, reason: str = "", **details: Any) -> None:
         """Tell the monitor what happened to a rank or to all of them."""
@@ -144,6 +154,7 @@ class Node:
     def close(self) -> None:
         """Send what is left and remove the slots."""
         self._end.set()
+        self._ft_state.close()
         if self.control is not None:
             self.control.close(timeout=3.0)
         if self._attempt is not None:
@@ -199,8 +210,9 @@ class Node:
         self.control.post("observations", lambda: asdict(replace(observation, age=time.monotonic() - looked)))
 
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
-        """Hand settings down to all ranks, now and in later attempts."""
-        self._settings = dict(settings)
+        """Hand settings down to all ranks, now and in later attempts; what ``ft_state.json`` is to hold stays here."""
+        self._ft_state.take(settings)
+        self._settings = {name: value for name, value in settings.items() if name not in (NOW, AT_END)}
         if self._attempt is not None:
             self._attempt.slots.hand_down(self._settings)
 
@@ -243,7 +255,7 @@ class Node:
                 continue
             state, reading = proc.process_state(rank.pid), readings.get(rank.local_rank)
             if reading is not None:
-                ahead = min(ahead, limits.standing(reading.open_sections, reading.heartbeat_age, reading.idle)[1])
+                ahead = min(ahead, limits.standing(reading.doing())[1])
             observation = observe.observation(rank.rank, rank.pid, state, reading)
             seen.append((observation, observe.needs_a_voice(state, reading, limits)))
         return seen, ahead

@@ -1,8 +1,8 @@
 """Decides for which ranks the launcher must speak, because they cannot do it themselves or not soon enough. Pure.
 
 A rank speaks through its own exporter thread. That thread is silent when the process is stopped, when its GIL is held
-by an extension, and when it never called ``rankwatch.init()``. The launcher reads the slots and /proc and reports in
-its name.
+by an extension, when it never called ``rankwatch.init()``, and when its way to the monitor is cut. The launcher reads
+the slots and /proc and reports in its name.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def observation(rank: int, pid: int, state: ProcessState, reading: Reading | Non
         open_sections=dict(reading.open_sections),
         idle=reading.idle,
         uses_sections=bool(reading.finished or reading.open_sections),
+        quiet=reading.quiet,
+        first_time=tuple(sorted(reading.first_time)),
     )
 
 
@@ -49,5 +51,7 @@ def needs_a_voice(state: ProcessState, reading: Reading | None, limits: RankLimi
         return None
     if reading.pulse_age > PULSE_LIMIT:
         return f"its pulse thread has not run for {reading.pulse_age:.1f} s"
-    passed, _ = limits.standing(reading.open_sections, reading.heartbeat_age, reading.idle)
-    return f"it is past its limit: {passed[0]}" if passed else None
+    passed, _ = limits.standing(reading.doing())
+    if passed:
+        return f"it is past its limit: {passed[0]}"
+    return None if reading.overdue is None else f"its reports have not arrived for {reading.overdue:.1f} s too long"

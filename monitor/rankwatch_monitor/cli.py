@@ -18,6 +18,7 @@ import uvicorn
 from rankwatch_monitor.api.auth import Tokens
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.loop import Monitor
+from rankwatch_monitor.recording import Recorder
 from rankwatch_monitor.settings import Settings, read
 from rankwatch_monitor.store.repository import Repository
 
@@ -47,6 +48,13 @@ def serve(argv: Sequence[str]) -> int:
         )
         return 2
     monitor = Monitor(repository=repository)
+    if settings.record is not None:
+        try:
+            monitor.recorder = Recorder(settings.record, monitor.clock.now())
+        except ValueError as error:
+            _complain(str(error))
+            listener.close()
+            return 2
     tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
     config = uvicorn.Config(
         create_app(monitor, tokens),

@@ -20,15 +20,17 @@ from typing import Any
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import DirectiveKind, JobState
-from rankwatch_monitor.core import picture
+from rankwatch_monitor.core import goodput, picture
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, RankReport
+from rankwatch_monitor.core.facts import Told
 from rankwatch_monitor.core.incident import Incident
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.core.timeouts import in_force
+from rankwatch_monitor.core.timeouts import state_to_keep, worth_telling
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.routes import RefusedReport
+from rankwatch_monitor.recording import Recorder
 from rankwatch_monitor.store import codec, schema
 from rankwatch_monitor.store.repository import Repository
 
@@ -36,6 +38,10 @@ log = logging.getLogger("rankwatch")
 
 TICK = 0.1
 """Seconds between two judgements. A verdict may come 0.5 s after its deadline; most of that is left to others."""
+TEACH_INTERVAL = 5.0
+"""Seconds at least between two sets of learned limits for the same ranks."""
+KEEP_INTERVAL = 60.0
+"""Seconds after which even small changes are handed down, for the launcher that keeps ``ft_state.json``."""
 SAVE_INTERVAL = 5.0
 """Seconds between two saves of a job that runs quietly; what matters is saved at once."""
 
@@ -83,6 +89,8 @@ class Monitor:
         self.counters = Counters()
         self.policy = policy or Policy()
         self.repository = repository
+        self.recorder: Recorder | None = None
+        """Records what reaches the core, when somebody wants it."""
         self.jobs: dict[str, Job] = {}
         self.started_at = self.clock.now()
         self.last_tick = self.started_at
@@ -119,7 +127,7 @@ class Monitor:
                 continue
             if report.open_sections and len(job.columns.sections) >= self.limits.sections_per_job:
                 report = self._without_new_sections(job, report)
-            job.apply(report, now)
+            self._apply(job, report, now)
         return refused
 
     def submit(self, job_id: str, event: JobEvent) -> Job:
@@ -130,10 +138,15 @@ class Monitor:
         """
         job = self.job(job_id)
         now = self.clock.now()
-        job.apply(event, now)
+        self._apply(job, event, now)
         self._judge(job, now)
         self._save(job, now)
         return job
+
+    def _apply(self, job: Job, event: JobEvent, now: float) -> None:
+        if self.recorder is not None:
+            self.recorder.put(now, job, event)
+        job.apply(event, now)
 
     def job(self, job_id: str) -> Job:
         """The job of this id.
@@ -219,6 +232,8 @@ class Monitor:
     def tick(self) -> None:
         """Judge every job now."""
         now = self.clock.now()
+        if self.recorder is not None:
+            self.recorder.tick(now)
         for job in list(self.jobs.values()):
             self._judge(job, now)
         self.last_tick = now
@@ -237,6 +252,8 @@ class Monitor:
     def _advance(self, job: Job, now: float) -> None:
         for effect in advance(job, now):
             self._deliver(job, effect)
+        goodput.account(job, now)
+        self._teach(job, now)
         seen = self._seen[job.id]
         state, reason = picture.job_state(job, now)
         if state is not seen.state:
@@ -281,24 +298,43 @@ class Monitor:
         if self.repository is not None:
             self.repository.save(schema.jobs, codec.job_row(job))
 
-    def hand_down(self, job: Job) -> Directive:
+    def hand_down(self, job: Job, reason: str = "the policy was changed") -> Directive:
         """Tell the launchers of a job which limits are in force now, so that its ranks know them."""
-        directive = job.new_directive(DirectiveKind.SETTINGS, "the policy was changed", settings=settings_of(job))
+        settings = settings_of(job)
+        directive = job.new_directive(DirectiveKind.SETTINGS, reason, settings=settings)
+        job.told = Told(self.clock.now(), job.limits.rank, settings)
         self._store_then_show(job, directive)
         return directive
+
+    def _teach(self, job: Job, now: float) -> None:
+        """Hand down what the job has taught of itself, when it matters and not too often."""
+        told = job.told
+        if not job.acting_nodes():
+            return
+        if told is None:  # launchers hear them in the answer to their registration
+            job.told = Told(now, job.limits.rank, settings_of(job))
+        elif now - told.at >= TEACH_INTERVAL and (
+            worth_telling(told.limits, job.limits.rank)
+            or (now - told.at >= KEEP_INTERVAL and settings_of(job) != told.settings)
+        ):
+            self.hand_down(job, "limits were learned")
 
     def close(self) -> None:
         """Save every job and let the store go."""
         now = self.clock.now()
         for job in self.jobs.values():
             self._save(job, now)
+        if self.recorder is not None:
+            self.recorder.close(now)
         if self.repository is not None:
             self.repository.close()
 
 
 def settings_of(job: Job) -> dict[str, Any]:
     """What the ranks of a job are told through their slots."""
-    return in_force(job.policy).of_a_rank().to_settings()
+    settings = job.limits.rank.to_settings()
+    kept, at_end = (state_to_keep(job.policy, job.lessons, at_end=end) for end in (False, True))
+    return {**settings, **({"ft_state": kept} if kept else {}), **({"ft_state_at_end": at_end} if at_end else {})}
 
 
 def _on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -30,6 +30,9 @@ class Settings:
     read_token: str | None = _setting(None, "TOKEN", "token that allows reading only")
     ingest_token: str | None = _setting(None, "TOKEN", "token that allows sending telemetry only")
     database: str = _setting("", "URL", "SQLAlchemy URL, or a path for SQLite; 'none' keeps nothing")
+    record: str | None = _setting(
+        None, "FILE", "record what reaches the core, for rankwatch replay; a name in .gz or .zst is compressed"
+    )
     ready_file: str | None = _setting(None, "FILE", "write the address and pid here as JSON once it listens")
     parent_pid: int | None = _setting(None, "PID", "end when this process is gone")
     tls_cert: str | None = _setting(None, "FILE", "certificate (chain) in PEM, to serve HTTPS")

@@ -75,12 +75,13 @@ class Export:
         self._metrics = Destination(metrics_url, settings) if metrics_url else None
         self._traces = Destination(traces_url, settings) if traces_url else None
 
-    def report(self) -> None:
-        """Take one report of this moment, and send what there is to send."""
+    def report(self) -> bool:
+        """Take one report of this moment, and send what there is to send; say whether all of it was delivered."""
         finished = self._instruments.refresh()
         delivered = self._send_metrics()
         if self._traces is not None:
             self._send_spans(self._traces, finished, delivered)
+        return delivered
 
     def close(self) -> None:
         """Close the connections."""

@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from rankwatch.recorder import Recorder
+from rankwatch.slots import REPORT_DUE
 from rankwatch.wire.policy import timeout
 
 DROP_EXPORT_ERROR: Final = "export_error"
 SHORTEST_INTERVAL: Final = 0.05
+LATE_INTERVALS: Final = 2
+LATE_SECONDS: Final = 1.0
+"""A report is late so many intervals and seconds after the one before it; the launcher then speaks for this rank."""
 JITTER: Final = 0.1
 """Each wait differs by up to this part of the interval: ranks that start together must not report together for ever."""
 
@@ -23,8 +27,8 @@ _log = logging.getLogger("rankwatch")
 class Reports(Protocol):
     """What the thread drives: :class:`rankwatch.export.Export`."""
 
-    def report(self) -> None:
-        """Take a report and send it."""
+    def report(self) -> bool:
+        """Take a report and send it; say whether it was delivered."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -80,15 +84,21 @@ class Exporter:
         finally:
             self._made.set()
         due = time.monotonic()
+        self._recorder.words[REPORT_DUE] = int((due + LATE_INTERVALS * self._interval + LATE_SECONDS) * 1e9)
         while True:
             self._wake.wait(max(0.0, due - time.monotonic()))
             self._wake.clear()
             stopping = self._stopping
             due = time.monotonic() + self._interval * random.uniform(1 - JITTER, 1 + JITTER)
-            self._guarded(reports.report)
+            self._guarded(lambda: self._report(reports))
             if stopping:
                 self._guarded(reports.close)
                 return
+
+    def _report(self, reports: Reports) -> None:
+        if reports.report():
+            late = time.monotonic() + LATE_INTERVALS * self._interval + LATE_SECONDS
+            self._recorder.words[REPORT_DUE] = int(late * 1e9)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

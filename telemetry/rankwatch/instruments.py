@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from rankwatch.recorder import DROP_RING, Finished, Recorder
-from rankwatch.slots import FINISHED, PHASE_SHUT_DOWN, Reading, read
+from rankwatch.observed import News, Observed, Run
+from rankwatch.recorder import DROP_RING, RING_LENGTH, Finished, Recorder
+from rankwatch.slots import FINISHED, FIRST_STEP_AT, PHASE_SHUT_DOWN, Reading, read
 from rankwatch.wire import names
 from rankwatch.wire.names import Metric
 
@@ -20,8 +22,8 @@ def _value(value: float | int | None) -> Values:
     return () if value is None else ((value, {}),)
 
 
-def _open_sections(reading: Reading) -> Values:
-    return [(age, {names.ATTR_SECTION: name}) for name, age in reading.open_sections.items()]
+def _by_section(values: Mapping[str, float]) -> Values:
+    return [(value, {names.ATTR_SECTION: name}) for name, value in values.items()]
 
 
 FROM_SLOTS: Final[Mapping[Metric, Callable[[Reading], Values]]] = {
@@ -32,8 +34,16 @@ FROM_SLOTS: Final[Mapping[Metric, Callable[[Reading], Values]]] = {
     names.FIRST_ITERATION: lambda reading: _value(reading.first_iteration),
     names.FIRST_ITERATION_AGE: lambda reading: _value(reading.first_iteration_age),
     names.SESSION_ENDED: lambda reading: _value(1 if reading.phase == PHASE_SHUT_DOWN else None),
-    names.SECTION_OPEN_DURATION: _open_sections,
+    names.SECTION_OPEN_DURATION: lambda reading: _by_section(reading.open_sections),
     names.SECTION_IDLE_DURATION: lambda reading: _value(reading.idle),
+    names.SECTION_FIRST: lambda reading: _by_section(dict.fromkeys(reading.first_time, 1)),
+    names.PROGRESS_AGE: lambda reading: _value(reading.quiet),
+}
+
+FROM_NEWS: Final[Mapping[Metric, Callable[[News], Values]]] = {
+    names.SECTION_LONGEST: lambda news: _by_section(news.longest),
+    names.SECTION_FIRST_DURATION: lambda news: _by_section(news.first),
+    names.SECTION_IDLE_LONGEST: lambda news: _value(news.idle_longest),
 }
 
 
@@ -43,10 +53,14 @@ class Instruments:
     def __init__(self, meter: Meter, recorder: Recorder) -> None:
         self._recorder = recorder
         self._reading: Reading | None = None
+        self._observed = Observed()
+        self._news = News()
         self._drained = 0
         self._lost = 0
         for metric, values in FROM_SLOTS.items():
             self._observe(meter, metric, functools.partial(self._read, values))
+        for metric, told in FROM_NEWS.items():
+            self._observe(meter, metric, functools.partial(self._tell, told))
         self._observe(meter, names.TELEMETRY_DROPPED, self._dropped)
         duration = names.SECTION_DURATION
         self._duration = meter.create_histogram(duration.name, duration.unit, duration.meaning)
@@ -54,17 +68,43 @@ class Instruments:
     def refresh(self) -> list[Finished]:
         """Read the slots, record the sections finished since the last call, and return them."""
         recorder = self._recorder
-        self._reading = read(recorder.slots)
-        finished = self._drain()
+        now = time.monotonic_ns()
+        # Before the ring is emptied: a section that is left in between is then in both, and never in neither.
+        self._reading = read(recorder.slots, now)
+        finished, lost = self._drain()
         attributes: dict[int, dict[str, str]] = {}
         for section in finished:
             if section.section_id not in attributes:
                 attributes[section.section_id] = {names.ATTR_SECTION: recorder.slots.name(section.section_id)}
             self._duration.record(section.duration_ns / 1e9, attributes[section.section_id])
+        self._learn(self._reading, finished, attributes, now, lost=lost)
         return finished
 
-    def _drain(self) -> list[Finished]:
-        """Empty the ring. It counts as finished only after it is in the ring: what is then missing was overwritten."""
+    def _learn(
+        self,
+        reading: Reading | None,
+        finished: Sequence[Finished],
+        attributes: Mapping[int, Mapping[str, str]],
+        now: int,
+        *,
+        lost: bool,
+    ) -> None:
+        runs = [
+            Run(attributes[f.section_id][names.ATTR_SECTION], f.start_ns, f.start_ns + f.duration_ns, f.first)
+            for f in finished
+        ]
+        ages = reading.open_sections.values() if reading is not None else ()
+        open_since = now - round(max(ages) * 1e9) if ages else None
+        first_step_at = self._recorder.words[FIRST_STEP_AT] or None
+        self._observed.take(runs, open_since=open_since, now=now, first_step_at=first_step_at, lost=lost)
+        ending = reading is not None and reading.phase == PHASE_SHUT_DOWN
+        self._news = self._observed.news(now / 1e9, everything=ending)
+
+    def _drain(self) -> tuple[list[Finished], bool]:
+        """Empty the ring and say whether some were lost.
+
+        A section counts as finished only after it is in the ring: what is then missing was overwritten.
+        """
         recorder = self._recorder
         written, ring = recorder.words[FINISHED], recorder.finished
         finished = [Finished(*ring.popleft()) for _ in range(len(ring))]
@@ -73,10 +113,14 @@ class Instruments:
         if lost > 0:
             self._lost += lost
             recorder.drop(DROP_RING, lost)
-        return finished
+        # A full ring may have been overwritten since the count was read.
+        return finished, lost > 0 or len(finished) >= RING_LENGTH
 
     def _read(self, values: Callable[[Reading], Values]) -> Values:
         return values(self._reading) if self._reading else ()
+
+    def _tell(self, told: Callable[[News], Values]) -> Values:
+        return told(self._news)
 
     def _dropped(self) -> Values:
         return [(count, {names.ATTR_REASON: reason}) for reason, count in dict(self._recorder.dropped).items()]

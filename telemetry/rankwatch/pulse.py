@@ -66,7 +66,7 @@ class Pulse:
         reading = read(recorder.slots)
         if reading is None:
             return INTERVAL
-        standing, ahead = self._limits.standing(reading.open_sections, reading.heartbeat_age, reading.idle)
+        standing, ahead = self._limits.standing(reading.doing())
         passed = frozenset(standing)
         stepped = reading.first_iteration is not None
         if passed - self._passed or stepped is not self._stepped:

@@ -14,6 +14,9 @@ from rankwatch.slots import Slots
 RING_LENGTH: Final = 4096
 """Finished sections that wait for the exporter; with the default interval, sections per second without loss."""
 
+NAMES_REMEMBERED: Final = 4 * layout.NAME_LIMIT
+"""Spellings of names whose ids are kept; long ones that differ only beyond what is recorded share one id."""
+
 DROP_NAMES: Final = "section_names"
 DROP_OPEN: Final = "open_sections"
 DROP_RING: Final = "finished_sections"
@@ -24,11 +27,17 @@ class Finished(NamedTuple):
     """A section that was left. The hot path stores plain tuples of this shape."""
 
     section_id: int
+    """With the bit FIRST_TIME when the process had never finished this section when it entered it."""
     start_ns: int
     """On the monotonic clock."""
     duration_ns: int
     iteration: int
     """Index of the step it belongs to."""
+
+    @property
+    def first(self) -> bool:
+        """Whether the process had never finished this section when it entered it."""
+        return bool(self.section_id & layout.FIRST_TIME)
 
 
 class Recorder:
@@ -46,6 +55,7 @@ class Recorder:
         """Words where an open section can be entered; list.pop and list.append are atomic."""
         self.finished: deque[tuple[int, int, int, int]] = deque(maxlen=RING_LENGTH)
         self.ids: dict[Hashable, int] = {}
+        """By name; an id carries FIRST_TIME until its section has been finished, so that entering costs no test."""
         self.iteration = 0
         """Index of the step being run, or to be run next."""
         self.dropped: dict[str, int] = {}
@@ -60,10 +70,18 @@ class Recorder:
             section_id = self.ids.get(text) or self.slots.add_name(text)
             # A name for which there is no room is not remembered either: a script may make up a new one every step.
             if section_id:
-                self.ids[text] = section_id
-                if isinstance(name, str):
+                if text not in self.ids:
+                    self.ids[text] = section_id = section_id | layout.FIRST_TIME
+                if isinstance(name, str) and len(self.ids) < NAMES_REMEMBERED:
                     self.ids[name] = section_id
             return section_id
+
+    def first_finish(self, section_id: int) -> None:
+        """A section was finished that this process had never finished before: from now on its id says so."""
+        with self._naming:
+            for name, known in self.ids.copy().items():
+                if known == section_id:
+                    self.ids[name] = section_id & ~layout.FIRST_TIME
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count what was lost, to be reported as ``rankwatch.telemetry.dropped``."""
@@ -74,8 +92,9 @@ class Recorder:
         """The step being run is completed; the next one follows it."""
         self.iteration += 1
         words = self.words
+        words[layout.LAST_PROGRESS] = now = time.monotonic_ns()
         if not words[layout.FIRST_ITERATION]:
-            words[layout.FIRST_STEP_AT] = time.monotonic_ns()
+            words[layout.FIRST_STEP_AT] = now
             words[layout.FIRST_ITERATION] = self.iteration
         # In this order, a rank that is stopped between the two looks behind, which it is, and not ahead of the others.
         words[layout.PROGRESS] = 0

@@ -2,7 +2,8 @@
 
 Each call writes a few integers into the slots (:mod:`rankwatch.slots`); everything that costs more than that is done
 later by other threads. The order of the stores matters to readers in other processes: an entry's time is written before
-its id, and the time of the last close before the id is cleared, so that no reader sees an age that never was.
+its id, and the time of the last close before the id is cleared, so that no reader sees an age that never was. A section
+that is left goes into the ring before its entry is cleared, so that no thread of this process finds it in neither.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from rankwatch.recorder import DROP_ARGUMENT, DROP_NAMES, DROP_OPEN, Recorder
-from rankwatch.slots import BEATS, FINISHED, ITERATION, LAST_BEAT, LAST_CLOSED, PROGRESS, STOP_STEP
+from rankwatch.slots import (
+    BEATS,
+    FINISHED,
+    FIRST_TIME,
+    ITERATION,
+    LAST_BEAT,
+    LAST_CLOSED,
+    LAST_PROGRESS,
+    PROGRESS,
+    STOP_STEP,
+)
 from rankwatch.wire.names import STEP_SECTION
 
 P = ParamSpec("P")
@@ -85,14 +96,16 @@ class Section:
             return
         now = monotonic_ns()
         words = recorder.words
+        if section_id:
+            recorder.finished.append((section_id, entered, now - entered, recorder.iteration))
+            words[FINISHED] += 1
         words[LAST_CLOSED] = now
         if entry:
             words[entry] = 0
             recorder.free.append(entry)
-        if section_id:
-            recorder.finished.append((section_id, entered, now - entered, recorder.iteration))
-            words[FINISHED] += 1
         words[PROGRESS] += 1
+        if section_id > FIRST_TIME and kind is None:  # a run that failed may not have come to what takes its time
+            recorder.first_finish(section_id)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Decorate: the section is open during each call; of a coroutine function, until it returns."""
@@ -174,7 +187,9 @@ def progress(n: int = 1) -> None:
     recorder = _recorder
     if recorder is not None:
         try:
-            recorder.words[PROGRESS] += n
+            words = recorder.words
+            words[PROGRESS] += n
+            words[LAST_PROGRESS] = monotonic_ns()
         except (TypeError, ValueError):
             recorder.drop(DROP_ARGUMENT)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from rankwatch import evidence, sections, settings
+from rankwatch.control_plane import ControlPlane, socket_file
 from rankwatch.export_thread import Exporter, Reports
 from rankwatch.pulse import Pulse
 from rankwatch.recorder import Recorder
@@ -102,8 +103,12 @@ class _Session:
         self._slots, shared = _claim_slots(loaded)
         self.recorder = Recorder(self._slots)
         self._stacks = _offer_stacks(loaded) if shared else None
+        self._control_plane: ControlPlane | None = None
         if shared:
             evidence.allow_tracing()
+            if loaded.control_plane and loaded.slots_dir:
+                path = Path(loaded.slots_dir) / socket_file(loaded.local_rank)
+                self._control_plane = ControlPlane(path, self.recorder.drop)
         self.exporter: Exporter | None = None
         if any(loaded.endpoints) and not loaded.otel_disabled:
 
@@ -123,12 +128,20 @@ class _Session:
         )
         sections.attach(self.recorder)
         self._pulse.start()
+        if self._control_plane is not None:
+            self._control_plane.start()
         if self.exporter is not None:
             self.exporter.start()
+        if loaded.inject:
+            from rankwatch import faults
+
+            faults.arm(loaded, self.recorder)
 
     def close(self) -> None:
         sections.attach(None)
         self._pulse.stop()
+        if self._control_plane is not None:
+            self._control_plane.stop()
         self.recorder.words[PHASE] = PHASE_SHUT_DOWN  # the last report says so too
         if self.exporter is not None:
             self.exporter.stop(LAST_REPORT)

@@ -154,6 +154,13 @@ class Settings:
         environment.STACK_SIGNAL,
         read=_integer(1, 64),
     )
+    control_plane: bool = _setting(
+        True,
+        "",
+        "let the launcher ask torch how far each process group has come (torch's worker control plane)",
+        "RANKWATCH_CONTROL_PLANE",
+        read=_flag,
+    )
     inject: str | None = _setting(
         None, "", "fault to inject on purpose (rankwatch.faults)", "RANKWATCH_INJECT", read=_text
     )

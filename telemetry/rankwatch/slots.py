@@ -12,7 +12,8 @@ words        writer  meaning
 ===========  ======  =========================================================================================
 0 - 31       rank    who it is, beats, iteration, progress, the pulse thread's own beat
 32 - 39      node    what the launcher hands down: stop step, generation of the settings
-64 - 127     rank    open sections: pairs of (section id, entered at), id 0 = free
+64 - 127     rank    open sections: pairs of (section id, entered at), id 0 = free; the id of a section that this
+                     process had never finished when it entered it carries the bit FIRST_TIME
 ===========  ======  =========================================================================================
 
 All clock words are ``time.monotonic_ns()``, which is one clock for all processes of a host.
@@ -28,6 +29,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from rankwatch.wire.limits import Doing
 
 # Words the rank writes ----------------------------------------------------------------------------------------------
 MAGIC: Final = 0
@@ -53,6 +56,11 @@ NAME_COUNT: Final = 15
 FIRST_ITERATION: Final = 16
 """The first step this process completed, plus one."""
 FIRST_STEP_AT: Final = 17
+LAST_PROGRESS: Final = 18
+"""When progress() was last called or a step last completed."""
+
+REPORT_DUE: Final = 19
+"""By when the next report should have been delivered; 0: this rank exports nothing, or has just begun."""
 
 # Words the node's launcher writes -----------------------------------------------------------------------------------
 STOP_STEP: Final = 32
@@ -63,6 +71,9 @@ SETTINGS_LENGTH: Final = 34
 OPEN: Final = 64
 OPEN_COUNT: Final = 32
 """Sections that can be open at once in one process."""
+FIRST_TIME: Final = 1 << 32
+"""Bit of an id: the process had never finished this section when it entered it. It may compile, or load."""
+_ID: Final = FIRST_TIME - 1
 
 NAMES_OFFSET: Final = 1024
 NAME_BYTES: Final = 64
@@ -72,7 +83,7 @@ SETTINGS_OFFSET: Final = NAMES_OFFSET + NAME_LIMIT * NAME_BYTES
 SETTINGS_BYTES: Final = 8192 - 1024
 SIZE: Final = SETTINGS_OFFSET + SETTINGS_BYTES
 
-FORMAT: Final = 0x52574154_0001
+FORMAT: Final = 0x52574154_0002
 """Magic number and version of this layout; a reader refuses any other."""
 
 PHASE_RUNNING: Final = 1
@@ -152,8 +163,8 @@ class Slots:
         return count + 1
 
     def name(self, section_id: int) -> str:
-        """The name of a registered section."""
-        start = NAMES_OFFSET + (section_id - 1) * NAME_BYTES
+        """The name of a registered section, its id with or without the bit FIRST_TIME."""
+        start = NAMES_OFFSET + ((section_id & _ID) - 1) * NAME_BYTES
         raw = bytes(self._view[start : start + NAME_BYTES])
         return raw.split(b"\0", 1)[0].decode(errors="replace")
 
@@ -163,7 +174,7 @@ class Slots:
         Raises:
             ValueError: they do not fit into the settings area.
         """
-        body = json.dumps(settings).encode()
+        body = json.dumps(settings, separators=(",", ":")).encode()
         if len(body) > SETTINGS_BYTES:
             raise ValueError(f"settings of {len(body)} bytes do not fit into {SETTINGS_BYTES}")
         words = self.words
@@ -209,7 +220,17 @@ class Reading:
     idle: float | None
     first_iteration: int | None
     first_iteration_age: float | None
+    overdue: float | None = None
+    """Seconds since a report should have been delivered; None while none is late."""
     open_sections: Mapping[str, float] = field(default_factory=dict)
+    quiet: float | None = None
+    """Since the last sign of progress: a section entered or left, a step completed, progress(); None before any."""
+    first_time: frozenset[str] = frozenset()
+    """Sections open now that this process had never finished when it entered them."""
+
+    def doing(self) -> Doing:
+        """What the rank does, as limits judge it."""
+        return Doing(self.open_sections, self.heartbeat_age, self.idle, self.quiet, self.first_time)
 
 
 def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
@@ -217,17 +238,25 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
 
     Of a section open twice at once the older entry counts.
     """
+    # The clock comes before the words: a reader that loses the processor in between must not see an age that grew
+    # while it did not look. What happens meanwhile has an age of 0.
+    now = time.monotonic_ns() if now_ns is None else now_ns
     words = slots.words
     if words[MAGIC] != FORMAT:
         return None
     open_sections: dict[str, float] = {}
+    first_time = set()
     entries = [(words[i], words[i + 1]) for i in range(OPEN, OPEN + 2 * OPEN_COUNT, 2)]
+    # After the entries: whoever sees that one was left must see the time of it, too.
     last_closed = words[LAST_CLOSED]
-    now = time.monotonic_ns() if now_ns is None else now_ns
+    last_sign = max(last_closed, words[LAST_PROGRESS])
     for section_id, entered in entries:
         if section_id:
             name, age = slots.name(section_id), _age(now, entered)
             open_sections[name] = max(age, open_sections.get(name, 0.0))
+            last_sign = max(last_sign, entered)
+            if section_id & FIRST_TIME:
+                first_time.add(name)
     return Reading(
         pid=words[PID],
         phase=words[PHASE],
@@ -244,7 +273,10 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         idle=_age(now, last_closed) if last_closed and not open_sections else None,
         first_iteration=words[FIRST_ITERATION] - 1 if words[FIRST_ITERATION] else None,
         first_iteration_age=_age(now, words[FIRST_STEP_AT]) if words[FIRST_ITERATION] else None,
+        overdue=_age(now, words[REPORT_DUE]) if 0 < words[REPORT_DUE] < now else None,
         open_sections=open_sections,
+        quiet=_age(now, last_sign) if last_sign else None,
+        first_time=frozenset(first_time),
     )
 
 

@@ -1,11 +1,13 @@
 """What each rank runs in these tests: a two-layer model over gloo, steps of about 20 ms, checkpoints, faults on demand.
 
+Faults that are known beforehand come by ``--inject``, and the script does nothing for them.
+
 Everything lies in one folder that all ranks share:
 
 ===============  ======================================================================================================
 ``checkpoint``   the step to go on with; rank 0 replaces it every few steps
 ``rank-R.jsonl`` what rank R tells: a line when it starts and one when it leaves the loop, over all attempts
-``fault``        written by the test: a fault as in RANKWATCH_INJECT, which strikes once, in whatever step it is seen
+``fault``        written by the test: a fault as in ``--inject``, which strikes once, in whatever step it is seen
 ``finish``       made by the test: all ranks leave the loop after the same step
 ===============  ======================================================================================================
 """
@@ -86,7 +88,6 @@ def train(shared: Shared, options: argparse.Namespace) -> None:
     while done < options.steps and not stop:
         with rankwatch.step(done):
             with rankwatch.section("data"):
-                faults.maybe_inject(done)
                 shared.strike(done)
                 time.sleep(PACE)
                 inputs = torch.randn(8, 16)

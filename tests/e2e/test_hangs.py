@@ -33,7 +33,8 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
     assert STEP_LIMIT < incident["elapsed"] < STEP_LIMIT + 10
     assert re.fullmatch(
         rf"Rank 2 on {re.escape(HOST)} has been in section 'step' for [\d.]+ s, over its limit of {STEP_LIMIT} s"
-        r"( \([123] others? too\))?: it is behind within the same step, and the 3 other ranks wait for it\.",
+        r"( \([123] others? too\))?: it has not entered 'all_reduce' number \d+ of group 'default_pg', "
+        r"in which 3 ranks wait(; the newest that it has entered there is number \d+)?\.",
         incident["reason"],
     ), incident["reason"]
     assert (incident["action"], incident["action_reason"]) == ("restart", "the policy says restart")

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from e2e.story import WHOLE, assert_blamed, assert_in_order, functions, stack_of
-from e2e.training import FAULT, RESUMED, STEP_LIMIT, STEPS, Training
+from e2e.training import FAULT, RESUMED, STEP_LIMIT, STEPS, Launcher, Training
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -18,19 +18,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> None:
+def run_both(watched: Training, fault: str, *script: str) -> list[Launcher]:
+    """Two launchers with two ranks each, brought to their end."""
     assert watched.api is not None
     place = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", watched.job)
     flags = ("--nnodes", "2", *place, "--section-timeout", f"step={STEP_LIMIT}")
-    launchers = [
-        watched.run(*flags, script=("--steps", str(STEPS)), inject=f"rank=3,step={FAULT},kind=hang") for _ in range(2)
-    ]
+    launchers = [watched.run(*flags, script=("--steps", str(STEPS), *script), inject=fault) for _ in range(2)]
     assert [launcher.wait() for launcher in launchers] == [0, 0], "\n".join(each.said() for each in launchers)
+    return launchers
 
+
+def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> None:
+    launchers = run_both(watched, f"rank=3,step={FAULT},kind=hang")
     incident = watched.incident()
     assert_blamed(incident, 3, "behind")
     assert (incident["kind"], incident["section"], incident["action"]) == ("section_overrun", "step", "restart")
-    assert "the 3 other ranks wait for it" in incident["reason"]
+    assert "it has not entered 'all_reduce' number" in incident["reason"]
+    assert "in which 3 ranks wait" in incident["reason"]
     assert_in_order(incident, *WHOLE)
     assert functions(stack_of(incident, 3))[0] == "rankwatch_injected_hang"
     for rank in (0, 1, 2):
@@ -48,5 +52,28 @@ def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> No
 
     line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
     assert [launcher.said().count(line) for launcher in launchers] == [1, 1], "both say the same words"
+    assert watched.steps("start") == {rank: [(1, 0), (2, RESUMED)] for rank in range(4)}
+    assert watched.steps("end") == {rank: [(2, STEPS)] for rank in range(4)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "culprit_class", "verdict"),
+    [
+        ("stop", "stopped", "section_overrun"),
+        ("kill", "dead", "process_exited"),
+        ("gil", "gil_held", "section_overrun"),
+        ("uninterruptible", "device_or_network", "section_overrun"),
+    ],
+)
+def test_what_befalls_the_second_node_is_named_and_ended_on_both(
+    watched: Training, kind: str, culprit_class: str, verdict: str
+) -> None:
+    launchers = run_both(watched, f"rank=3,step={FAULT},kind={kind}", "--patient")
+    incident = watched.incident()
+    assert_blamed(incident, 3, culprit_class)
+    assert (incident["kind"], incident["action"]) == (verdict, "restart")
+    line = "restarting all ranks after attempt 1: "
+    assert [launcher.said().count(line) for launcher in launchers] == [1, 1]
     assert watched.steps("start") == {rank: [(1, 0), (2, RESUMED)] for rank in range(4)}
     assert watched.steps("end") == {rank: [(2, STEPS)] for rank in range(4)}

@@ -77,14 +77,15 @@ class Training:
             ranks: processes of this launcher.
             script: arguments of ``ranks.py``.
             monitor: named with ``--monitor``; the one that is followed unless given, none when empty.
-            inject: faults, as in RANKWATCH_INJECT.
+            inject: a fault, as with ``--inject``.
         """
         if monitor is None:
             assert self.api is not None, "say which monitor"
             monitor = str(self.api.base_url)
         named = ("--monitor", monitor) if monitor else ()
-        command = ["-m", "rankwatch", "run", "--nproc-per-node", str(ranks), *named, "--job-id", self.job, *flags]
-        return self.start([*command, *self.script(*script)], RANKWATCH_INJECT=inject)
+        faults = ("--inject", inject) if inject else ()
+        command = ["-m", "rankwatch", "run", "--nproc-per-node", str(ranks), *named, "--job-id", self.job]
+        return self.start([*command, *faults, *flags, *self.script(*script)])
 
     def script(self, *arguments: str) -> list[str]:
         """``ranks.py`` and its arguments, for a launcher's command line."""

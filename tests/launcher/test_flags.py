@@ -110,6 +110,14 @@ def test_where_the_job_id_comes_from(argv: list[str], env: dict[str, str], job_i
     assert options(*argv, env=env)[0].job_id == job_id
 
 
+def test_the_file_of_learned_timeouts_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.build_parser().parse_args(["train.py"]).ft_state is None
+    assert cli.build_parser().parse_args(["--ft-state", "ckpt/", "train.py"]).ft_state == "ckpt/"
+    with pytest.raises(SystemExit):
+        cli.build_parser().parse_args(["--help"])
+    assert "--ft-state FILE" in capsys.readouterr().out
+
+
 def test_one_node_meets_with_itself_and_several_as_told() -> None:
     alone = cli.build_parser().parse_args(["train.py"])
     cli.settle_rendezvous(alone)

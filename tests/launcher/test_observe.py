@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,11 @@ def test_a_stopped_rank_is_spoken_for_even_without_slots() -> None:
     assert voice(None) is None
 
 
+def test_a_rank_whose_reports_do_not_arrive_is_spoken_for() -> None:
+    assert voice(replace(HEALTHY, overdue=None)) is None
+    assert "have not arrived" in str(voice(replace(HEALTHY, overdue=0.5)))
+
+
 def test_a_rank_that_has_shut_down_keeps_its_peace() -> None:
     assert voice(replace(HEALTHY, phase=PHASE_SHUT_DOWN, pulse_age=100.0)) is None
 
@@ -64,6 +70,25 @@ def test_an_observation_holds_what_the_slots_say() -> None:
     seen = observation(1, 9, ProcessState.ALIVE, HEALTHY)
     assert (seen.iteration, seen.open_sections, seen.uses_sections) == (7, {"step": 1.0}, True)
     assert observation(1, 9, ProcessState.STOPPED, None).pulse_age is None
+
+
+def test_an_observation_says_for_how_long_nothing_moved_and_what_runs_for_the_first_time() -> None:
+    compiling = replace(HEALTHY, quiet=7.0, first_time=frozenset({"step", "compile"}))
+    seen = observation(1, 9, ProcessState.ALIVE, compiling)
+    assert (seen.quiet, seen.first_time) == (7.0, ("compile", "step"))
+    assert observation(1, 9, ProcessState.ALIVE, replace(HEALTHY, quiet=None)).quiet is None
+
+
+def test_learned_limits_are_judged_as_the_rank_itself_does() -> None:
+    limits = RankLimits(learned={"step": 5.0}, first_time=60.0)
+
+    def words(**change: Any) -> str | None:
+        return needs_a_voice(ProcessState.ALIVE, replace(HEALTHY, open_sections={"step": 9.0}, **change), limits)
+
+    assert words(quiet=4.0) is None
+    assert "past its limit: section step" in str(words(quiet=6.0))
+    assert words(quiet=6.0, first_time=frozenset({"step"})) is None
+    assert "past its limit: section step" in str(words(quiet=61.0, heartbeat_age=None, first_time=frozenset({"step"})))
 
 
 @pytest.mark.parametrize(

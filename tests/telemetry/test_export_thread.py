@@ -7,6 +7,7 @@ import pytest
 
 from rankwatch.export_thread import DROP_EXPORT_ERROR, Exporter
 from rankwatch.recorder import Recorder
+from rankwatch.slots import REPORT_DUE
 
 
 class Reports:
@@ -17,13 +18,30 @@ class Reports:
         self.closed = threading.Event()
         self.failing = False
 
-    def report(self) -> None:
+        self.delivered = True
+
+    def report(self) -> bool:
         self.made.release()
         if self.failing:
             raise RuntimeError("no")
+        return self.delivered
 
     def close(self) -> None:
         self.closed.set()
+
+
+def test_a_report_that_was_delivered_says_by_when_the_next_one_is_due(recorder: Recorder) -> None:
+    reports = Reports()
+    reports.delivered = False
+    exporter = Exporter(lambda: reports, recorder, 100.0)
+    exporter.start()
+    assert reports.made.acquire(timeout=10)
+    first = recorder.words[REPORT_DUE] / 1e9
+    assert 190 < first - time.monotonic() < 210
+    reports.delivered = True
+    exporter.wake()
+    exporter.stop(10)
+    assert recorder.words[REPORT_DUE] / 1e9 > first
 
 
 def test_it_reports_at_once_when_woken_and_once_more_at_the_end(recorder: Recorder) -> None:

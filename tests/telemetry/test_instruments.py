@@ -1,17 +1,88 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import rankwatch
-from rankwatch.instruments import FROM_SLOTS, Instruments
+from rankwatch.instruments import FROM_NEWS, FROM_SLOTS, Instruments
+from rankwatch.observed import REPEAT_SECONDS
 from rankwatch.recorder import DROP_RING, RING_LENGTH, Recorder
+from rankwatch.slots import FIRST_STEP_AT, PHASE, PHASE_SHUT_DOWN
 from rankwatch.wire import names
+
+Told = dict[str, dict[str, float]]
+"""Metric -> section (empty: none) -> value, of one collection."""
+
+
+@pytest.fixture
+def told(recorder: Recorder) -> Callable[[], Told]:
+    """Refreshes and collects, as the exporter does for each report."""
+    reader = InMemoryMetricReader()
+    instruments = Instruments(MeterProvider([reader], shutdown_on_exit=False).get_meter("test"), recorder)
+
+    def collect() -> Told:
+        instruments.refresh()
+        found: Told = {}
+        data: Any = reader.get_metrics_data()
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+            for point in metric.data.data_points:
+                section = point.attributes.get(names.ATTR_SECTION, "")
+                found.setdefault(metric.name, {})[section] = getattr(point, "value", None)
+        return found
+
+    return collect
 
 
 def test_every_metric_of_the_contract_has_an_instrument() -> None:
     made_otherwise = {names.SECTION_DURATION, names.TELEMETRY_DROPPED}
-    assert set(FROM_SLOTS) | made_otherwise == set(names.METRICS)
+    assert set(FROM_SLOTS) | set(FROM_NEWS) | made_otherwise == set(names.METRICS)
+
+
+def test_a_section_open_for_the_first_time_is_told_while_it_is(told: Callable[[], Told]) -> None:
+    with rankwatch.step(), rankwatch.section("compile"):
+        assert told()[names.SECTION_FIRST.name] == {"step": 1, "compile": 1}
+    with rankwatch.step():
+        assert names.SECTION_FIRST.name not in told()
+
+
+def test_the_age_of_the_last_progress_is_told_once_there_was_one(told: Callable[[], Told]) -> None:
+    assert names.PROGRESS_AGE.name not in told()
+    rankwatch.progress()
+    assert 0 <= told()[names.PROGRESS_AGE.name][""] < 60
+
+
+def test_the_longest_times_are_told_when_they_grow_once_a_minute_and_at_the_end(
+    recorder: Recorder, told: Callable[[], Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned = {metric.name for metric in FROM_NEWS}
+    with rankwatch.step():
+        pass
+    first = told()
+    assert first[names.SECTION_FIRST_DURATION.name].keys() == {"step"}
+    assert names.SECTION_LONGEST.name not in first, "the first run is none of the others"
+    assert not learned & told().keys()
+    # Put straight into the ring: a step of 7 s that begins 3 s after the first one was completed.
+    begun = recorder.words[FIRST_STEP_AT] + 3 * 10**9
+    step_id = recorder.ids["step"]
+    recorder.finished.append((step_id, begun, 7 * 10**9, 1))
+    recorder.finished.append((step_id, begun + 9 * 10**9, 10**9, 2))
+    grown = told()
+    assert grown[names.SECTION_LONGEST.name] == {"step": 7.0}
+    assert grown[names.SECTION_IDLE_LONGEST.name][""] == 3.0
+    assert names.SECTION_FIRST_DURATION.name not in grown
+    assert not learned & told().keys()
+    later = time.monotonic_ns() + round(REPEAT_SECONDS * 1e9)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic_ns", lambda: later)
+        assert learned <= told().keys()
+    assert not learned & told().keys()
+    recorder.words[PHASE] = PHASE_SHUT_DOWN
+    assert learned <= told().keys()
 
 
 def test_sections_that_the_ring_could_not_hold_are_counted_once(recorder: Recorder) -> None:

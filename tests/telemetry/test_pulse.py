@@ -52,6 +52,24 @@ def test_the_next_beat_comes_when_the_next_limit_does(recorder: Recorder) -> Non
         assert pulse.beat() < 0.11
 
 
+def test_a_learned_limit_is_about_how_long_nothing_moved(recorder: Recorder) -> None:
+    calls: list[int] = []
+    pulse = Pulse(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
+    recorder.slots.hand_down(RankLimits(learned={"load": 0.05}, first_time=3600).to_settings())
+    with rankwatch.section("load"):  # for the first time: the learned limit does not count yet
+        wait_until(lambda: age_of(recorder, "load") > 0.1)
+        assert pulse.beat() == INTERVAL
+    assert calls == []
+    with rankwatch.section("load"):
+        wait_until(lambda: age_of(recorder, "load") > 0.1)
+        rankwatch.progress()
+        assert pulse.beat() < 0.06, "it moved: the limit is ahead again"
+        assert calls == []
+        wait_until(lambda: age_of(recorder, "load") > 0.25)
+        pulse.beat()
+        assert calls == [1]
+
+
 def test_the_first_step_of_a_process_is_told_at_once(recorder: Recorder) -> None:
     calls: list[int] = []
     pulse = Pulse(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)

@@ -38,6 +38,9 @@ class Script:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     ranks: dict[str, list[str]] = field(default_factory=dict)
     incidents: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    goodput: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By job; a job that is not named is answered as by a monitor without this route."""
+    goodput_readings: int = 0
     token: str | None = None
     seen_tokens: set[str | None] = field(default_factory=set)
     """What came as the bearer token of plain requests."""
@@ -64,13 +67,51 @@ class Script:
             "id": "i1", "job_id": job_id, "kind": "section_overrun", "attempt": 1, "opened_at": now - 2,
             "closed_at": None, "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
             "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 14.2, "action": "restart",
-            "action_reason": "a configured limit acts at once", "phase": "capturing", "outcome": "",
+            "action_reason": "a configured limit acts at once", "phase": "capturing", "confirmed": True, "outcome": "",
             "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 1.9, "captured": None,
                          "restarted": None, "first_step": None},
             "steps_lost": None,
         }  # fmt: skip
         self.incidents[job_id] = [incident]
         return incident
+
+    def suspect(self, job_id: str, rank: int, reason: str) -> dict[str, Any]:
+        """Open an incident that is not confirmed: a learned limit was passed, and the ranks may still go on."""
+        incident = self.hang(job_id, rank, reason)
+        incident["timeline"] |= {"decided": None, "captured": incident["timeline"]["detected"] + 1}
+        incident |= {
+            "confirmed": False, "phase": "confirming", "action_reason": "the policy, once 60 s have shown no progress",
+        }  # fmt: skip
+        self.jobs[job_id] |= {"state": "running", "reason": f"Suspected: {reason}"}
+        return incident
+
+    def confirm(self, job_id: str) -> None:
+        """Nothing has moved in the window: what was suspected is acted on."""
+        [incident] = self.incidents[job_id]
+        incident["timeline"]["decided"] = time.time()
+        incident |= {"confirmed": True, "phase": "capturing"}
+        self.jobs[job_id] |= {"state": "hung", "reason": incident["reason"]}
+
+    def go_on(self, job_id: str) -> None:
+        """Close the incident: the ranks went on by themselves."""
+        [incident] = self.incidents[job_id]
+        incident |= {"closed_at": time.time(), "phase": "closed", "outcome": "the ranks went on by themselves"}
+        self.jobs[job_id] |= {"state": "running", "reason": "", "open_incidents": 0}
+        self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
+
+    def account(self, job_id: str, ratio: float, **buckets: float) -> None:
+        """Say where the time went; seconds by bucket. The ledger holds the job's incidents."""
+        entries = [
+            {
+                "id": each["id"], "kind": each["kind"], "opened_at": each["opened_at"], "detect_s": 10.2,
+                "decide_s": 0.02, "capture_s": 1.1, "restart_s": 4.0, "first_step_s": 6.5, "total_s": 21.8,
+                "steps_lost": 3, "outcome": each["outcome"],
+            }
+            for each in self.incidents[job_id]
+        ]  # fmt: skip
+        self.goodput[job_id] = {
+            "ratio": ratio, "window": {"seconds": 3600.0, "ratio": 0.9712}, "buckets": buckets, "incidents": entries,
+        }  # fmt: skip
 
     def heal(self, job_id: str) -> None:
         """Close the incident: restarted, and the first new step was seen."""
@@ -80,6 +121,25 @@ class Script:
         incident |= {"closed_at": now, "phase": "closed", "steps_lost": 3, "outcome": "Restarted as attempt 2."}
         self.jobs[job_id] |= {"state": "running", "reason": "", "open_incidents": 0, "attempt": 2, "restarts": 1}
         self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
+
+
+def limit(what: str, section: str | None = None, **seconds: float | str | None) -> dict[str, Any]:
+    """One row of ``timeouts``."""
+    nothing = dict.fromkeys(("configured", "learned", "loaded", "in_force", "source"))
+    return {"what": what, "section": section} | nothing | seconds
+
+
+TIMEOUTS = [
+    limit("section", "checkpointing", loaded=240.0, in_force=240.0, source="loaded"),
+    limit("section", "evaluation", in_force=1800.0, source="first_time"),
+    limit("section", "forward", configured=30.0, learned=12.5, in_force=30.0, source="configured"),
+    limit("section", "step", learned=10.0, loaded=14.0, in_force=12.0, source="learned"),
+    limit("out_of_section"),
+    limit("heartbeat", configured=300.0, in_force=300.0, source="configured"),
+    limit("initial_heartbeat", configured=1800.0, in_force=1800.0, source="configured"),
+    limit("silence", configured=60.0, in_force=60.0, source="configured"),
+    limit("first_time", configured=1800.0, in_force=1800.0, source="configured"),
+]
 
 
 def host_of(rank: int) -> str:
@@ -94,7 +154,7 @@ def serving(script: Script, port: int | None = None) -> Iterator[str]:
     listener.bind(("127.0.0.1", port or 0))
     listener.listen()  # from here on a caller waits instead of being refused
     server = uvicorn.Server(uvicorn.Config(_app(script), log_level="error", timeout_graceful_shutdown=1, ws="none"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(server, listener)))
     script.open = True
     thread.start()
     try:
@@ -104,6 +164,15 @@ def serving(script: Script, port: int | None = None) -> Iterator[str]:
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    await server.serve(sockets=[listener])
+    # A page that comes back in the very moment of the end is accepted after the others were told to leave.
+    while left := list(server.server_state.connections):
+        for connection in left:
+            connection.transport.abort()
+        await asyncio.sleep(0)
 
 
 def _app(script: Script) -> FastAPI:
@@ -129,7 +198,14 @@ def _app(script: Script) -> FastAPI:
 
     @app.get("/api/v1/jobs/{job_id}")
     async def job(job_id: str) -> Any:
-        return script.jobs.get(job_id) or _problem(404, f"No job {job_id}.")
+        if job_id not in script.jobs:
+            return _problem(404, f"No job {job_id}.")
+        return script.jobs[job_id] | {"policy": {"confirmation_window": 60.0}, "timeouts": TIMEOUTS}
+
+    @app.get("/api/v1/jobs/{job_id}/goodput")
+    async def goodput(job_id: str) -> Any:
+        script.goodput_readings += 1
+        return script.goodput.get(job_id) or _problem(404, "Not found.")
 
     @app.get("/api/v1/jobs/{job_id}/ranks")
     async def ranks(job_id: str) -> Any:

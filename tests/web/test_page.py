@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, Route, expect, sync_playwright
+from playwright.sync_api import APIResponse, Browser, Error, Page, Route, expect, sync_playwright
 
+from rankwatch_monitor.core.spans import Bucket
 from rankwatch_monitor.web import static_folder
-from web.scripted_monitor import Script, serving
+from web.scripted_monitor import TIMEOUTS, Script, serving
 
 REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 3 ranks wait for it."
+
+BUCKETS = tuple(str(bucket) for bucket in Bucket)
 
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
@@ -51,6 +55,11 @@ def script() -> Script:
 def monitor_url(script: Script) -> Iterator[str]:
     with serving(script) as url:
         yield url
+
+
+def thin(text: str) -> str:
+    """The same text as the page writes it: a thin space between a figure and its unit."""
+    return re.sub(r"(?<=\d) (?=[a-z%])", "\u2009", text)
 
 
 def test_no_job_yet_shows_how_to_get_one(page: Page, monitor_url: str) -> None:
@@ -116,6 +125,114 @@ def test_hang_and_recovery_are_told_as_they_happen(page: Page, monitor_url: str,
     expect(page.locator(".answers")).to_contain_text("3 steps lost")
     expect(page.locator(".phases li")).to_have_count(5)
     expect(page.locator(".verdict.open")).to_have_count(0)
+
+
+def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 4)
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/api/v1/jobs/j/incidents", lambda route: held.append((route, route.fetch())))
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    page.wait_for_function("performance.getEntriesByType('resource').some(entry => entry.name.endsWith('/ranks'))")
+    assert held  # the answer was made before the hang, and has not arrived
+    script.hang("j", 2, REASON)
+    expect(page.get_by_role("heading", name=REASON)).to_be_visible()
+    with page.expect_response("**/api/v1/jobs/j/incidents") as arrived:
+        for route, answer in held:
+            route.fulfill(response=answer)
+    assert arrived.value.json() == {"incidents": []}
+    expect(page.get_by_role("region", name="Limits")).to_be_visible()
+    expect(page.get_by_role("heading", name=REASON)).to_be_visible()
+    expect(page).to_have_title("hung: j-name · Rankwatch")
+
+
+def test_a_suspicion_is_told_calmly_and_says_when_it_acts(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 4)
+    incident = script.suspect("j", 2, REASON)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    suspicion = page.get_by_role("region", name="Suspected incident")
+    expect(suspicion).to_contain_text("Suspected")
+    expect(suspicion.get_by_role("heading", name=REASON)).to_be_visible()
+    due = page.evaluate(
+        "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["opened_at"] + 60
+    )
+    expect(suspicion).to_contain_text(f"Acts at {due} if nothing moves: restart.")
+    expect(suspicion.locator(".phases li")).to_have_text([re.compile("Unnoticed"), re.compile("Confirming.*going on")])
+    expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
+    expect(page.locator(".ledger li")).to_contain_text("suspected")
+    expect(page).to_have_title("running: j-name · Rankwatch")
+    expect(page.locator(".verdict.open")).to_have_count(0)
+
+    script.confirm("j")
+    expect(page.get_by_role("region", name="Open incident")).to_contain_text(REASON)
+    expect(page.locator(".verdict.suspected")).to_have_count(0)
+    expect(page.locator(".ranks tbody tr").first).to_contain_text("culprit")
+
+
+def test_what_went_on_by_itself_stays_in_the_list_only(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 4)
+    script.suspect("j", 2, REASON)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".verdict.suspected")).to_be_visible()
+    script.go_on("j")
+    expect(page.locator(".ledger li")).to_contain_text("went on by itself")
+    expect(page.locator(".verdict")).to_have_count(0)
+    page.locator(".ledger li a").click()
+    expect(page.locator(".verdict")).to_contain_text("went on by itself")
+    expect(page.locator(".answers")).to_contain_text("What was planned")
+
+
+def test_limits_are_shown_with_where_they_come_from(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 4)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    table = page.get_by_role("region", name="Limits").get_by_role("table")
+    for name, *cells in (
+        ("step", "12.0 s", "mean of both", "–", "10.0 s", "14.0 s"),
+        ("forward", "30.0 s", "configured", "30.0 s", "12.5 s", "–"),
+        ("checkpointing", "4 min", "learned earlier", "–", "–", "4 min"),
+        ("evaluation", "30 min", "first time", "–", "–", "–"),
+        ("between heartbeats", "5 min", "configured", "5 min", "–", "–"),
+        ("outside sections", "–", "no limit", "–", "–", "–"),
+    ):
+        row = table.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name, exact=True))
+        expect(row.get_by_role("cell")).to_have_text([thin(cell) for cell in cells])
+
+
+def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 4)
+    script.hang("j", 2, REASON)
+    script.account("j", 0.912, productive=6566.0, recomputed=72.0, hang=43.6, startup=518.0, down=0.0)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    section = page.locator(".goodput")
+    expect(section.locator(".facts")).to_contain_text(thin("91.2 %"))
+    expect(section.locator(".facts")).to_contain_text(thin("Last hour97.1 %"))
+    expect(section.get_by_role("img")).to_have_attribute("aria-label", re.compile("new steps 91.2.%; start-up 7.2.%; "))
+    legend = section.get_by_role("list", name="What the time was spent on").get_by_role("listitem")
+    expect(legend).to_have_count(4)
+    expect(legend.first).to_contain_text(thin("new steps 1 h 49 min"))
+    figures = ["section overrun", "10.2 s", "20 ms", "1.1 s", "4.0 s", "6.5 s", "21.8 s", "3", "open"]
+    expect(section.locator("tbody td")).to_have_text([thin(each) for each in figures])
+
+    before = script.goodput_readings
+    script.heal("j")
+    script.account("j", 0.5, productive=50.0, restart=50.0)
+    expect(section.locator(".facts")).to_contain_text(thin("50.0 %"), timeout=5000)  # sooner than its turn of 10 s
+    expect(section.locator("tbody")).to_contain_text("Restarted as attempt 2.")
+    assert script.goodput_readings - before <= 2
+    section.get_by_role("rowheader").get_by_role("link").click()
+    expect(page).to_have_url(f"{monitor_url}/#/jobs/j/incidents/i1")
+
+
+def test_a_monitor_that_keeps_no_accounts_costs_only_that_part(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 4)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_role("region", name="Limits")).to_be_visible()
+    with page.expect_response("**/goodput"):
+        page.reload()
+    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.locator(".goodput")).to_have_count(0)
 
 
 def test_a_failed_job_says_why_before_it_tells_of_its_last_incident(
@@ -240,14 +357,18 @@ def test_an_unknown_job_gets_the_words_of_the_monitor(page: Page, monitor_url: s
     expect(page.get_by_role("heading", name="The monitor does not know job nope.")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [380, 768, 1440])
+@pytest.mark.parametrize("width", [380, 390, 768, 1440])
 def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, script: Script, width: int) -> None:
     script.add("j", ["running"] * 512)
     script.hang("j", 77, REASON)
+    script.account("j", 0.912, **dict.fromkeys(BUCKETS, 1000.0))
     page.set_viewport_size({"width": width, "height": 800})
     for address in ("/", "/#/jobs/j"):
         page.goto(f"{monitor_url}{address}")
         expect(page.get_by_text(REASON).first).to_be_visible()
+        if "jobs" in address:
+            expect(page.locator(".goodput .buckets li")).to_have_count(len(BUCKETS))
+            expect(page.locator(".limits tbody tr")).to_have_count(len(TIMEOUTS))
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -265,6 +386,8 @@ def test_everything_works_under_the_content_security_policy(page: Page, monitor_
     refused: list[str] = []
     page.on("console", lambda message: refused.append(message.text) if message.type == "error" else None)
     script.add("j", ["running"] * 4)
+    script.account("j", 0.9, productive=90.0, hang=10.0)
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".u-wrap")).to_be_visible()
+    expect(page.locator(".goodput .track i")).to_have_count(2)
     assert refused == []

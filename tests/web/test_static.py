@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from pathlib import Path
 
 import httpx
@@ -100,3 +101,10 @@ def test_built_page_loads_nothing_from_elsewhere() -> None:
         pytest.skip("the page was not built: make web")
     assert "http://" not in index.read_text()
     assert "https://" not in index.read_text()
+
+
+def test_built_page_is_small_enough_for_a_slow_tunnel() -> None:
+    scripts = list((static_folder() / "assets").glob("*.js"))
+    if not scripts:
+        pytest.skip("the page was not built: make web")
+    assert sum(len(gzip.compress(script.read_bytes())) for script in scripts) < 60_000

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Response
 from pydantic import BaseModel, Field
 
-from rankwatch.wire import names
+from rankwatch.wire import ft_state, names
 from rankwatch.wire.control import (
     DirectiveAck,
     Evidence,
@@ -49,6 +49,10 @@ def launcher_routes(monitor: Monitor) -> APIRouter:
             (known.policy if known else monitor.policy).changed(registration.policy)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
+        try:
+            ft_state.read(registration.ft_state)
+        except ValueError as error:
+            raise HTTPException(422, f"ft_state: {error}") from None
         check(registration, "the registration", longest)
         job = monitor.register(job_id, registration.job_name)
         monitor.submit(job_id, registration)
@@ -87,7 +91,9 @@ def launcher_routes(monitor: Monitor) -> APIRouter:
         job = monitor.job(job_id)
         _check_ranks([seen.rank for seen in observation.ranks], job.world_size or top_rank)
         check(observation, "the observation", longest)
-        named = set(job.columns.sections).union(*(seen.open_sections for seen in observation.ranks))
+        named = set(job.columns.sections).union(
+            *(seen.open_sections for seen in observation.ranks), *(seen.first_time for seen in observation.ranks)
+        )
         if len(named) > monitor.limits.sections_per_job:
             raise HTTPException(422, f"more sections than the limit of {monitor.limits.sections_per_job} a job")
         return take(job_id, observation.node, [observation])

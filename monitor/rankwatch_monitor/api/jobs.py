@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, HTTPException
+from fastapi.responses import PlainTextResponse
 
 from rankwatch_monitor.core import picture, timeouts
 from rankwatch_monitor.loop import Monitor
+from rankwatch_monitor.publish import report
+
+SHOWN = 1024
+"""Positions within process groups that one answer holds."""
 
 
 def job_routes(monitor: Monitor) -> APIRouter:
@@ -40,10 +45,11 @@ def job_routes(monitor: Monitor) -> APIRouter:
         return {
             **picture.summary(job, now),
             "policy": job.policy.to_json(),
-            "timeouts": timeouts.table(job.policy),
+            "timeouts": timeouts.table(job),
             "nodes": nodes,
             "sections": {
-                name: {"finished": known.count, "longest": known.longest} for name, known in sorted(job.learned.items())
+                name: {"finished": lesson.count, "longest": lesson.longest, "first": lesson.first}
+                for name, lesson in sorted(job.lessons.sections.items())
             },
             "dropped": job.dropped,
         }
@@ -51,6 +57,14 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/ranks", summary="Every rank of a job")
     async def ranks(job_id: str) -> dict[str, Any]:
         return {"ranks": picture.ranks(monitor.job(job_id), monitor.clock.now())}
+
+    @routes.get("/jobs/{job_id}/goodput", summary="What a job's time was spent on, and what each incident took")
+    async def goodput(job_id: str) -> dict[str, Any]:
+        return picture.accounts(monitor.job(job_id))
+
+    @routes.get("/jobs/{job_id}/report", summary="All of it as text", response_class=PlainTextResponse)
+    async def text_report(job_id: str) -> str:
+        return report.text(monitor.job(job_id), monitor.clock.now())
 
     @routes.get("/jobs/{job_id}/incidents", summary="A job's incidents, the newest first")
     async def incidents(job_id: str) -> dict[str, Any]:
@@ -61,11 +75,15 @@ def job_routes(monitor: Monitor) -> APIRouter:
         incident = monitor.incident(job_id, incident_id)
         if incident is None:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
-        failed = [s for s in incident.stacks.values() if not s.frames]
         return {
             **incident.to_json(),
             "stack_groups": picture.stack_groups(incident),
-            "stack_errors": [{"rank": s.rank, "error": s.error, "process_state": s.process_state} for s in failed],
+            "stack_errors": [
+                {"rank": rank, "error": failure.error, "process_state": failure.process_state}
+                for failure in incident.stacks.failures()
+                for rank in failure.ranks
+            ],
+            "collectives": [{**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.fronts()[:SHOWN]],
         }
 
     return routes

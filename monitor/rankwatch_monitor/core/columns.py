@@ -6,7 +6,7 @@ Times are unix seconds on the monitor's clock, made from the ages that ranks and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -31,6 +31,7 @@ _FLOATS = (
     "beat_R",
     "first_beat_R",
     "idle_since_R",
+    "quiet_since_R",
     "pulse_R",
     "first_step_R",
     "started_R",
@@ -55,6 +56,8 @@ class RankColumns:
     ``sections_told_R``       when its sections were last told of: other emitters may leave them out
     ``open_since_RS``         when each open section was entered
     ``idle_since_R``          when the last section closed, while none is open
+    ``quiet_since_R``         when it last showed progress: a section entered or left, a step completed
+    ``first_RS``              a section is open that this process has never finished before
     ``process_R``             index into ``PROCESS_CODES``
     ``pulse_R``               when its pulse thread last ran, as its launcher sees it
     ``ended_R``               it shut down by itself
@@ -72,6 +75,7 @@ class RankColumns:
     beat_R: Floats
     first_beat_R: Floats
     idle_since_R: Floats
+    quiet_since_R: Floats
     pulse_R: Floats
     first_step_R: Floats
     started_R: Floats
@@ -93,6 +97,7 @@ class RankColumns:
         self.process_R: Ints = np.full(size, UNKNOWN, dtype=np.int64)
         self.exit_code_R: Ints = np.zeros(size, dtype=np.int64)
         self.open_since_RS: Floats = np.full((size, 0), np.nan)
+        self.first_RS: Bools = np.zeros((size, 0), dtype=np.bool_)
         self.sections: list[str] = []
         self.hosts: list[str] = [""] * size
         self.instances: list[str] = [""] * size
@@ -109,9 +114,11 @@ class RankColumns:
             return
         fresh = RankColumns(extra)
         fresh.open_since_RS = np.full((extra, len(self.sections)), np.nan)
+        fresh.first_RS = np.zeros((extra, len(self.sections)), dtype=np.bool_)
         for name in (*_FLOATS, *_COUNTS, "seen_R", "uses_sections_R", "ended_R", "process_R", "exit_code_R"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
         self.open_since_RS = np.concatenate([self.open_since_RS, fresh.open_since_RS])
+        self.first_RS = np.concatenate([self.first_RS, fresh.first_RS])
         for mine in (self.hosts, self.instances, self.retired):
             mine.extend([""] * extra)
 
@@ -124,7 +131,7 @@ class RankColumns:
         for column in (self.seen_R, self.uses_sections_R, self.ended_R):
             column[rank] = False
         self.process_R[rank] = UNKNOWN
-        self.open_since_RS[rank] = np.nan
+        self.open_since_RS[rank], self.first_RS[rank] = np.nan, False
 
     def section(self, name: str) -> int:
         """The column of a section's name, made when it is new."""
@@ -133,15 +140,30 @@ class RankColumns:
         except ValueError:
             self.sections.append(name)
             self.open_since_RS = np.concatenate([self.open_since_RS, np.full((len(self), 1), np.nan)], axis=1)
+            self.first_RS = np.concatenate([self.first_RS, np.zeros((len(self), 1), dtype=np.bool_)], axis=1)
             return len(self.sections) - 1
 
-    def set_sections(self, rank: int, now: float, open_sections: Mapping[str, float], idle: float | None) -> None:
+    def set_sections(
+        self,
+        rank: int,
+        now: float,
+        open_sections: Mapping[str, float],
+        idle: float | None,
+        quiet: float | None = None,
+        first_time: Iterable[str] = (),
+    ) -> None:
         """Replace what is known of a rank's sections; ages are seconds before ``now``."""
-        columns = {self.section(name): age for name, age in open_sections.items()}
+        columns_by_name = {name: self.section(name) for name in open_sections}
         row_S = self.open_since_RS[rank]
         row_S.fill(np.nan)
-        for column, age in columns.items():
-            row_S[column] = now - age
+        for name, age in open_sections.items():
+            row_S[columns_by_name[name]] = now - age
+        first_S = self.first_RS[rank]
+        first_S.fill(False)
+        for name in first_time:
+            if name in columns_by_name:
+                first_S[columns_by_name[name]] = True
+        self.quiet_since_R[rank] = np.nan if quiet is None else now - quiet
         self.idle_since_R[rank] = np.nan if idle is None or open_sections else now - idle
         self.uses_sections_R[rank], self.sections_told_R[rank] = True, now
 

@@ -5,12 +5,18 @@ How this works
 Evidence is asked in the order of how hard it is; the first that names somebody ends the search.
 
 1.  A process that ended, is stopped, or was never there is to blame: the others wait for it.
-2.  A rank whose pulse thread cannot run although its process does: something holds its GIL.
-3.  A rank of which nothing is heard while others speak: its host or its network.
-4.  A rank whose progress vector (step, progress within the step) is behind the furthest one. When the ranks behind
+2.  A rank past a limit whose process is stuck in the kernel: a device or the network of its node does not answer.
+3.  A rank whose pulse thread cannot run although its process does: something holds its GIL.
+4.  A rank, or a whole node, of which nothing is heard while others speak: the host or its network.
+5.  A rank that has not entered a collective in which others of its process group wait, by the sequence numbers of
+    torch's flight recorder, be they many or few; not one that waits in another group itself, and one whose stack
+    stands outside every call that waits for peers before one whose stack stands in such a call.
+6.  A rank whose progress vector (step, progress within the step) is behind the furthest one. When the ranks behind
     are not fewer than the others, counts alone prove nothing (ranks may count differently): the stacks must agree.
-5.  A rank whose stack stands outside every call that waits for peers, while the others' stacks stand in one.
-6.  Else everybody is stuck in the same place, and nobody is named.
+7.  A rank whose stack stands outside every call that waits for peers, while the others' stacks stand in one.
+8.  Else everybody is stuck in the same place, and nobody is named.
+
+Nobody is accused for lack of evidence: a rank that could not be asked is only mentioned.
 """
 
 from __future__ import annotations
@@ -20,10 +26,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankwatch.wire.vocabulary import CulpritClass, VerdictKind
+from rankwatch.wire.control import Frame
+from rankwatch.wire.vocabulary import CulpritClass, ProcessState, VerdictKind
 from rankwatch_monitor.core.columns import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns
 from rankwatch_monitor.core.detect import Verdict
-from rankwatch_monitor.core.stacks import StackGroup
+from rankwatch_monitor.core.fronts import Standing, place, standing
+from rankwatch_monitor.core.stacks import Front, StackGroup, waiting_call
 
 PULSE_LOST = 3.0
 """Seconds without a pulse (which comes four times a second) after which a running process is said to hold its GIL."""
@@ -47,20 +55,43 @@ class Blame(NamedTuple):
     """False: stacks could still change it."""
 
 
-def blame(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup], now: float) -> Blame:
-    """Name the culprits among the ranks of an attempt, at ``now`` and with what is known then."""
-    for rule in (_process, _gil, _silent):
-        if culprits := rule(columns, verdicts, now):
+def blame(
+    columns: RankColumns,
+    verdicts: Sequence[Verdict],
+    groups: Sequence[StackGroup],
+    now: float,
+    *,
+    fronts: Sequence[Front] = (),
+    unasked: Sequence[str] = (),
+) -> Blame:
+    """Name the culprits among the ranks of an attempt, at ``now`` and with what is known then.
+
+    Args:
+        columns: the ranks.
+        verdicts: who is past which limit.
+        groups: the ranks' stacks, as far as they are known.
+        now: unix seconds.
+        fronts: how far the process groups have come, as far as that is known.
+        unasked: hosts that were asked for stacks and did not answer in time.
+    """
+    del now
+    for rule in (_process, _device, _gil, _silent):
+        if culprits := rule(columns, verdicts, groups):
             return Blame(culprits, _joined(culprits), certain=True)
-    odd = _odd_by_stack(groups)
-    culprits = _by_progress(columns, odd) or _by_stack(columns, odd, groups) or _alone(columns, verdicts)
+    odd, told = _odd_by_stack(groups), standing(fronts)
+    culprits = (
+        _by_collectives(columns, told, odd, groups)
+        or _by_progress(columns, odd)
+        or _by_stack(columns, odd, groups)
+        or _alone(columns, verdicts)
+    )
     if culprits:
         return Blame(culprits, _joined(culprits), certain=bool(groups))
-    return Blame((), _nobody(columns, groups), certain=bool(groups))
+    return Blame((), _nobody(columns, groups, told, unasked), certain=bool(groups))
 
 
-def _process(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> tuple[Culprit, ...]:
-    del now
+def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    del groups
     culprits = []
     for verdict in sorted(verdicts, key=lambda v: v.since):
         if verdict.kind is VerdictKind.PROCESS_EXITED:
@@ -78,8 +109,31 @@ def _process(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> t
     return tuple(culprits)
 
 
-def _gil(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> tuple[Culprit, ...]:
-    del verdicts, now
+def _device(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    # Everybody is in that state for a moment, whenever it reads a file: only past a limit it means something.
+    ranks = sorted({v.rank for v in verdicts} & _in_kernel(columns, groups))
+    if 2 * len(ranks) > len(_live(columns)) and len({columns.hosts[r] for r in ranks}) > 1:
+        return ()  # most ranks of several nodes at once: what they share is stuck, and no node is to blame
+    return tuple(
+        _culprit(
+            columns,
+            rank,
+            CulpritClass.DEVICE_OR_NETWORK,
+            "its process is stuck in the kernel (state D): a device, a file system or the network of "
+            f"{columns.hosts[rank] or 'its node'} does not answer",
+        )
+        for rank in ranks
+    )
+
+
+def _in_kernel(columns: RankColumns, groups: Sequence[StackGroup]) -> set[int]:
+    """Ranks in uninterruptible sleep when they were last looked at, or when their stacks were taken."""
+    seen = set(np.flatnonzero(columns.process_R == UNINTERRUPTIBLE).tolist())
+    return seen.union(*(g.ranks for g in groups if g.process_state == ProcessState.UNINTERRUPTIBLE))
+
+
+def _gil(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    del verdicts, groups
     lost_R = columns.heard_R - columns.pulse_R  # as its launcher last saw it; what it was not told it does not guess
     runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
     ranks = np.flatnonzero((lost_R > PULSE_LOST) & runs_R)
@@ -94,17 +148,39 @@ def _gil(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> tuple
     )
 
 
-def _silent(columns: RankColumns, verdicts: Sequence[Verdict], now: float) -> tuple[Culprit, ...]:
-    del now
-    return tuple(
-        _culprit(columns, v.rank, CulpritClass.HOST_SILENT, f"nothing was heard of it for {v.elapsed:.1f} s")
-        for v in verdicts
-        if v.kind is VerdictKind.SILENT
-    )
+def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    del groups
+    lost: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.kind is VerdictKind.NODE_LOST:
+            lost.setdefault(columns.hosts[verdict.rank], []).append(verdict)
+    words: dict[int, str] = {}
+    for host, of_host in lost.items():
+        ranks = "its rank" if len(of_host) == 1 else f"its {len(of_host)} ranks"
+        longest = max(v.elapsed for v in of_host)
+        said = f"nothing was heard of {host or 'its node'}, neither its launcher nor {ranks}, for {longest:.1f} s"
+        words.update((v.rank, said) for v in of_host)
+    for verdict in verdicts:
+        if verdict.kind is VerdictKind.SILENT:
+            words[verdict.rank] = f"nothing was heard of it for {verdict.elapsed:.1f} s"
+    return tuple(_culprit(columns, rank, CulpritClass.HOST_SILENT, words[rank]) for rank in sorted(words))
 
 
 def _live(columns: RankColumns) -> Ints:
     return np.flatnonzero(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED))
+
+
+def _by_collectives(
+    columns: RankColumns, told: Standing, odd: set[int], groups: Sequence[StackGroup]
+) -> tuple[Culprit, ...]:
+    live = set(_live(columns).tolist())
+    late = {rank: each for rank, each in told.late.items() if rank in live}
+    outside = {rank for rank in late if rank in odd}
+    waits = {rank for g in groups if g.waits for rank in g.ranks}
+    if not outside and odd & live and set(late) <= waits:
+        return ()  # they wait for one that makes no collectives with them: point to point, or by a store
+    named = sorted(outside or set(late) - waits or late)
+    return tuple(_culprit(columns, rank, CulpritClass.BEHIND, late[rank].words) for rank in named)
 
 
 def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
@@ -119,6 +195,9 @@ def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
     named = set(behind.tolist())
     if not others or (odd and not named & odd) or (len(behind) >= others and not (odd and named <= odd)):
         return ()
+    if odd:
+        behind = ranks[behind_R & np.isin(ranks, list(odd))]  # the others are behind because they wait themselves
+        others = len(ranks) - len(behind)
     steps = int(iteration_R[last] - iteration_R[first])
     gap = f"{steps} {'step' if steps == 1 else 'steps'} behind" if steps else "behind within the same step"
     waiting = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
@@ -129,25 +208,54 @@ def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
 def _by_stack(columns: RankColumns, odd: set[int], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     if not odd or 2 * len(odd) > len(_live(columns)):
         return ()
-    place = {rank: g.frames[0] for g in groups for rank in g.ranks}
+    innermost = {rank: g.frames[0] if g.frames else None for g in groups for rank in g.ranks}
     return tuple(
         _culprit(
             columns,
             rank,
             CulpritClass.BEHIND,
-            f"it stands in {place[rank].function} ({place[rank].file.rsplit('/', 1)[-1]}:{place[rank].line}), "
-            "while the others wait for their peers",
+            f"it stands {_where(innermost[rank])}, while the others wait for their peers",
         )
         for rank in sorted(odd)
     )
 
 
-def _nobody(columns: RankColumns, groups: Sequence[StackGroup]) -> str:
+def _where(frame: Frame | None) -> str:
+    if frame is None:
+        return "outside every call that waits for peers"
+    return f"in {frame.function} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
+
+
+def _nobody(columns: RankColumns, groups: Sequence[StackGroup], told: Standing, unasked: Sequence[str]) -> str:
     ranks = _live(columns)
     places = set(zip(columns.iteration_R[ranks].tolist(), columns.progress_R[ranks].tolist(), strict=True))
+    silent = ""
+    if unasked:
+        few = ", ".join(sorted(unasked)[:3]) + (f" and {len(unasked) - 3} more" if len(unasked) > 3 else "")
+        silent = f"; {few} did not answer in time, so the ranks there could not be asked"
+    if asleep := len(_in_kernel(columns, groups)):
+        silent += f"; {asleep} of {len(ranks)} ranks are stuck in the kernel (state D)"
+    if told.circle:
+        few = ", ".join(map(str, told.circle[:8])) + (" and more" if len(told.circle) > 8 else "")
+        return f"ranks {few} wait for each other in different collectives, so nobody is named{silent}"
+    if unasked and groups:
+        where = _in_which(groups, told)
+        return f"the ranks that could be asked all wait for their peers{where}, so nobody is named{silent}"
     if len(places) > 1 and not groups:
-        return "the ranks have come differently far, but only stacks could tell who waits for whom, so nobody is named"
-    return "all ranks are stuck in the same place, so nobody is named"
+        return (
+            "the ranks have come differently far, but only stacks could tell who waits for whom, so nobody is named"
+            f"{silent}"
+        )
+    return f"all ranks are stuck in the same place{_in_which(groups, told)}, so nobody is named{silent}"
+
+
+def _in_which(groups: Sequence[StackGroup], told: Standing) -> str:
+    """Where all of them stand, in parentheses: the collective that everybody has entered, else the function."""
+    if told.everywhere:
+        front = max(told.everywhere, key=lambda f: len(f.ranks))
+        return f" ({place(front)})"
+    calls = {call.function for g in groups if (call := waiting_call(g.frames)) is not None}
+    return f" ('{calls.pop()}')" if len(calls) == 1 and all(g.waits for g in groups) else ""
 
 
 def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, ...]:

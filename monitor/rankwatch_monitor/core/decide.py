@@ -18,7 +18,6 @@ from rankwatch_monitor.core.detect import Verdict, detect
 from rankwatch_monitor.core.effects import Changed, Effect
 from rankwatch_monitor.core.incident import Incident, Phase, Timeline
 from rankwatch_monitor.core.state import KEPT_INCIDENTS, Job
-from rankwatch_monitor.core.timeouts import in_force
 
 SETTLE = 0.2
 """Seconds to hear of the other ranks before an incident is opened. Each rank speaks when it passes its own limit, so
@@ -46,7 +45,20 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    return detect(job.columns, in_force(job.policy), now, watching_since=job.watching_since)
+    return _lost_nodes(job, detect(job.columns, job.limits, now, watching_since=job.watching_since), now)
+
+
+def _lost_nodes(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
+    """Ranks that fell silent together with their launcher: their node is lost, with all that is on it."""
+    silent = {v.rank for v in verdicts if v.kind is VerdictKind.SILENT}
+    limit = job.limits.silence
+    if not silent or limit is None:
+        return verdicts
+    lost: set[int] = set()
+    for node in job.nodes.values():
+        if node.ended is None and now - max(node.seen, job.watching_since) > limit and node.ranks <= silent:
+            lost |= node.ranks
+    return [v._replace(kind=VerdictKind.NODE_LOST) if v.rank in lost else v for v in verdicts]
 
 
 def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
@@ -65,12 +77,16 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
 
 def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
     incident = _new_incident(job, verdicts[0].kind, min(v.since for v in verdicts), now)
+    incident.confirmed = any(v.source.acts_at_once for v in verdicts)
     phases.name(job, incident, verdicts, now)
     if any(v.kind is VerdictKind.PROCESS_EXITED for v in verdicts):
         incident.action, incident.phase = Action.RESTART, Phase.ACTING
         incident.action_reason = "launchers restart crashed ranks at once and by themselves, within their budget"
     else:
         incident.action, incident.action_reason = allowed_action(job, job.policy.on_hang)
+        if not incident.confirmed:
+            incident.timeline.decided = None
+            incident.action_reason += f", once {job.policy.confirmation_window:g} s have shown no progress"
         if incident.action is not Action.LOG:
             phases.capture(job, incident, effects)
     effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
@@ -86,7 +102,7 @@ def _reconsider(job: Job, incident: Incident, now: float, effects: list[Effect])
     action, why = allowed_action(job, job.policy.on_hang)
     if action is not Action.LOG:
         incident.action, incident.action_reason, incident.phase_since = action, why, now
-        incident.timeline.decided = now
+        incident.timeline.decided = now if incident.confirmed else None
         phases.capture(job, incident, effects)
         effects.append(Changed(incident, f"{incident.reason} Action: {_words(action)}; {why}."))
 
@@ -112,6 +128,7 @@ def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effe
     if order.action is Action.CAPTURE and under_way:
         return incident  # stacks are being taken already, for something that goes further
     incident.action, incident.action_reason, incident.ordered = order.action, because, True
+    incident.confirmed = True
     # It is about the attempt that runs now, whichever one the incident began in.
     incident.attempt, incident.phase_since = job.attempt, now
     incident.timeline.decided, incident.timeline.captured = now, None

@@ -3,6 +3,7 @@
 A limit on a rank's own doings (heartbeat, section, outside all sections) is judged by what was *last said* of the rank,
 never by extrapolating: a section may have closed since. That costs no time, because a rank speaks at once when it
 passes a limit it knows, and its launcher speaks in its name when it cannot. Only silence itself is judged by the clock.
+How sections are judged stands in :mod:`rankwatch.wire.limits`; here it is done for all ranks at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankwatch.wire.vocabulary import VerdictKind
+from rankwatch.wire.limits import RankLimits
+from rankwatch.wire.names import STEP_SECTION
+from rankwatch.wire.vocabulary import LimitSource, VerdictKind
 from rankwatch_monitor.core.columns import EXITED, Bools, Floats, RankColumns
 from rankwatch_monitor.core.timeouts import Limits
 
@@ -28,6 +31,8 @@ class Verdict(NamedTuple):
     limit: float
     elapsed: float
     since: float
+    source: LimitSource = LimitSource.CONFIGURED
+    """Of the limit. One that nobody configured judges the time without progress, and needs a confirmation."""
 
 
 def detect(columns: RankColumns, limits: Limits, now: float, *, watching_since: float) -> list[Verdict]:
@@ -57,12 +62,13 @@ def _past(
     section: str | None = None,
     *,
     end: Floats | float,
+    source: LimitSource = LimitSource.CONFIGURED,
 ) -> list[Verdict]:
     # NaN compares false, so a rank of whom nothing is known is never past a limit.
     limit_R = np.broadcast_to(limit, elapsed_R.shape)
     end_R = np.broadcast_to(end, elapsed_R.shape)
     return [
-        Verdict(kind, int(r), section, float(limit_R[r]), float(elapsed_R[r]), float(end_R[r] - elapsed_R[r]))
+        Verdict(kind, int(r), section, float(limit_R[r]), float(elapsed_R[r]), float(end_R[r] - elapsed_R[r]), source)
         for r in np.flatnonzero(where_R & (elapsed_R > limit_R))
     ]
 
@@ -85,10 +91,15 @@ def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:
 def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
     verdicts: list[Verdict] = []
     has_beaten_R = columns.beats_R > 0
-    if limits.heartbeat is not None:
-        elapsed_R = columns.spoke_R - columns.beat_R
-        kind = VerdictKind.HEARTBEAT_OVERRUN
-        verdicts += _past(kind, elapsed_R, limits.heartbeat, speaking_R & has_beaten_R, end=columns.spoke_R)
+    if limits.rank.heartbeat is not None:
+        verdicts += _past(
+            VerdictKind.HEARTBEAT_OVERRUN,
+            columns.spoke_R - columns.beat_R,
+            limits.rank.heartbeat,
+            speaking_R & has_beaten_R & ~_has_limits_of_its_own(columns, limits.rank),
+            end=columns.spoke_R,
+            source=limits.heartbeat_source,
+        )
     if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
         others_beat = float(np.nanmin(columns.first_beat_R))
         elapsed_R = columns.spoke_R - np.fmax(columns.first_spoke_R, others_beat)
@@ -99,19 +110,70 @@ def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list
     return verdicts
 
 
+def _has_limits_of_its_own(columns: RankColumns, rank: RankLimits) -> Bools:
+    """Ranks in a section, whose limit then counts in place of the heartbeat's default."""
+    in_section_R = ~np.all(np.isnan(columns.open_since_RS), axis=1) & ~np.isnan(columns.quiet_since_R)
+    return in_section_R if rank.heartbeat_outside else np.zeros(len(columns), dtype=np.bool_)
+
+
 def _sections(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
     verdicts: list[Verdict] = []
+    told_R = columns.sections_told_R
     for s, name in enumerate(columns.sections):
-        limit = limits.sections.get(name)
+        limit = limits.rank.sections.get(name)
         if limit is not None:
-            elapsed_R = columns.sections_told_R - columns.open_since_RS[:, s]
-            kind = VerdictKind.SECTION_OVERRUN
-            verdicts += _past(kind, elapsed_R, limit, speaking_R, name, end=columns.sections_told_R)
-    if limits.out_of_section is not None:
-        elapsed_R = columns.sections_told_R - columns.idle_since_R
-        kind = VerdictKind.OUT_OF_SECTION_OVERRUN
-        where_R = speaking_R & columns.uses_sections_R
-        verdicts += _past(kind, elapsed_R, limits.out_of_section, where_R, end=columns.sections_told_R)
+            elapsed_R = told_R - columns.open_since_RS[:, s]
+            limit_R = _raised_in_the_first_step(columns, limit, elapsed_R, limits.rank)
+            verdicts += _past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, speaking_R, name, end=told_R)
+    if limits.rank.out_of_section is not None:
+        verdicts += _past(
+            VerdictKind.OUT_OF_SECTION_OVERRUN,
+            told_R - columns.idle_since_R,
+            limits.rank.out_of_section,
+            speaking_R & columns.uses_sections_R,
+            end=told_R,
+            source=limits.out_of_section_source,
+        )
+    return verdicts + _without_progress(columns, limits, speaking_R)
+
+
+def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Floats, rank: RankLimits) -> Floats:
+    """A section's configured limit for each rank: longer in the first step of a process, which compiles."""
+    limit_R = np.full(len(columns), limit)
+    if rank.first_time is None or rank.first_time <= limit or STEP_SECTION not in columns.sections:
+        return limit_R
+    s = columns.sections.index(STEP_SECTION)
+    within_R = elapsed_R <= columns.sections_told_R - columns.open_since_RS[:, s]
+    limit_R[columns.first_RS[:, s] & within_R] = rank.first_time
+    return limit_R
+
+
+def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+    """Ranks that have shown no progress for longer than the limit that nobody configured of the section they are in."""
+    quiet_R = columns.sections_told_R - columns.quiet_since_R
+    open_RS = columns.open_since_RS
+    shortest = min((*limits.rank.learned.values(), limits.rank.first_time or np.inf), default=np.inf)
+    ranks = np.flatnonzero(speaking_R & (quiet_R > shortest))
+    ranks = ranks[~np.all(np.isnan(open_RS[ranks]), axis=1)]
+    if not len(ranks):
+        return []
+    innermost_R = np.full(len(columns), -1)
+    innermost_R[ranks] = np.nanargmax(open_RS[ranks], axis=1)
+    verdicts: list[Verdict] = []
+    for s in np.unique(innermost_R[ranks]):
+        name, first_R = columns.sections[s], columns.first_RS[:, s]
+        for first in (False, True):
+            limit, source = limits.rank.of_section(name, first=first)
+            if limit is None or source is LimitSource.CONFIGURED:
+                continue
+            source = limits.source_of(name, source)
+            elapsed_R = quiet_R
+            if source is LimitSource.FIRST_TIME:
+                # Nothing says what this section does: a heartbeat in it is as good a sign of life as any.
+                elapsed_R = np.fmin(quiet_R, columns.spoke_R - columns.beat_R)
+            where_R = speaking_R & (innermost_R == s) & (first_R == first)
+            kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_told_R
+            verdicts += _past(kind, elapsed_R, limit, where_R, name, end=end, source=source)
     return verdicts
 
 

@@ -1,12 +1,14 @@
-"""Small facts about a job that are not columns over its ranks: launchers, endings, what sections have shown."""
+"""Small facts about a job that are not columns over its ranks: launchers, endings, its pace."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from rankwatch.wire.control import NodeRegistration, ProcessEvent
+from rankwatch.wire.limits import RankLimits
 from rankwatch.wire.vocabulary import JobState, ProcessEventKind
 
 
@@ -43,17 +45,12 @@ def ending_of(told: Sequence[ProcessEvent], at: float) -> Ending | None:
     return None
 
 
-@dataclass(slots=True)
-class Learned:
-    """What a job's finished sections have shown so far: the basis for limits that nobody had to configure."""
+class Told(NamedTuple):
+    """What the launchers and ranks of a job were last told of their limits."""
 
-    count: int = 0
-    longest: float = 0.0
-
-    def take(self, count: int, longest: float) -> None:
-        """Take in so many more sections, the longest of them of so many seconds."""
-        self.count += count
-        self.longest = max(self.longest, longest)
+    at: float
+    limits: RankLimits
+    settings: Mapping[str, Any]
 
 
 PACE_WINDOW = 30.0

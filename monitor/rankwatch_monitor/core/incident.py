@@ -7,6 +7,8 @@ phase         left when                                                for
 ============  =======================================================  ==============================================
 detected      the ranks go on by themselves → closed                   ``log``; ``capture`` once taken; what was refused
 capturing     all launchers sent stacks, or the deadline passed        every action but ``log``
+confirming    the window passed without progress → capturing again;    a limit that nobody configured was passed
+              the ranks go on by themselves → closed
 acting        the launchers begin a new attempt, or the job ends       ``restart``, ``save_and_stop``, ``stop``
 recovering    a rank of the new attempt completes a step → closed      ``restart``
 closed        -
@@ -19,9 +21,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rankwatch.wire.control import RankStack
 from rankwatch.wire.vocabulary import Action, VerdictKind
 from rankwatch_monitor.core.culprit import Culprit
+from rankwatch_monitor.core.stacks import Stacks
 
 
 class Phase(StrEnum):
@@ -29,6 +31,7 @@ class Phase(StrEnum):
 
     DETECTED = "detected"
     CAPTURING = "capturing"
+    CONFIRMING = "confirming"
     ACTING = "acting"
     RECOVERING = "recovering"
     CLOSED = "closed"
@@ -72,6 +75,8 @@ class Incident:
     steps_lost: int | None = None
     furthest_iteration: int | None = None
     """The last step any rank had completed when it was opened."""
+    confirmed: bool = True
+    """False while it is only suspected: a limit that nobody configured was passed, and the ranks may still go on."""
     stop_step: int | None = None
     directive: int = 0
     """The newest directive issued for it."""
@@ -81,7 +86,7 @@ class Incident:
     """Launchers that could not carry out its newest directive."""
     heard_nodes: tuple[str, ...] = ()
     """Launchers whose stacks have arrived."""
-    stacks: dict[int, RankStack] = field(default_factory=dict)
+    stacks: Stacks = field(default_factory=Stacks)
 
     @property
     def open(self) -> bool:
@@ -108,6 +113,7 @@ class Incident:
             "action": str(self.action),
             "action_reason": self.action_reason,
             "phase": str(self.phase),
+            "confirmed": self.confirmed,
             "outcome": self.outcome,
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,

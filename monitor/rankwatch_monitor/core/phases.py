@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rankwatch.wire.vocabulary import Action, DirectiveKind, JobState, VerdictKind
-from rankwatch_monitor.core import culprit, reasons, stacks
+from rankwatch.wire.vocabulary import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
+from rankwatch_monitor.core import culprit, reasons
 from rankwatch_monitor.core.culprit import Blame
 from rankwatch_monitor.core.detect import Verdict
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
@@ -58,8 +58,12 @@ def move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, 
         case Phase.DETECTED:
             if not verdicts:
                 _went_on(job, incident, now, effects)
+            elif not incident.confirmed and _proven(job, incident, verdicts, now):
+                _confirm(job, incident, verdicts, now, effects)
         case Phase.CAPTURING:
             _capturing(job, incident, verdicts, now, effects)
+        case Phase.CONFIRMING:
+            _confirming(job, incident, verdicts, now, effects)
         case Phase.ACTING:
             _acting(job, incident, verdicts, now, effects)
         case Phase.RECOVERING:
@@ -70,9 +74,11 @@ def name(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) 
     """Put down who is past a limit, who is to blame and why, as well as it is known now."""
     if not verdicts:
         return
-    groups = stacks.group(incident.stacks.values())
-    judged = culprit.blame(job.columns, verdicts, groups, now)
-    if incident.reason and [c[:3] for c in judged.culprits] == [c[:3] for c in incident.culprits]:
+    taken = incident.stacks
+    unasked = _unasked(job, incident)
+    judged = culprit.blame(job.columns, verdicts, taken.groups(), now, fronts=taken.fronts(), unasked=unasked)
+    same = [c[:3] for c in judged.culprits] == [c[:3] for c in incident.culprits]
+    if incident.reason and same and _said(incident, judged):
         return  # the same ranks for the same cause: the sentence that was said stands
     first = _foremost(job, verdicts, judged, now)
     incident.kind, incident.section = first.kind, first.section
@@ -81,6 +87,21 @@ def name(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) 
     incident.culprits = judged.culprits
     incident.affected = tuple(sorted({v.rank for v in verdicts} | {first.rank}))
     incident.reason = reasons.sentence(first, len(incident.affected) - 1, judged, job.columns)
+
+
+def _said(incident: Incident, judged: Blame) -> bool:
+    """Whether the incident's sentence says so already; stacks and collectives may tell more than progress did."""
+    if judged.culprits and judged.culprits[0].kind is not CulpritClass.BEHIND:
+        return True  # how long it has been silent changes all the time
+    return (judged.culprits[0].reason if judged.culprits else judged.explanation) in incident.reason
+
+
+def _unasked(job: Job, incident: Incident) -> list[str]:
+    """Hosts whose launchers were asked for stacks and sent none before the deadline."""
+    if not incident.heard_nodes:
+        return []
+    nodes = job.acting_nodes().items()
+    return sorted({node.registration.host for name, node in nodes if name not in incident.heard_nodes})
 
 
 def capture(job: Job, incident: Incident, effects: list[Effect]) -> None:
@@ -110,7 +131,10 @@ def _foremost(job: Job, verdicts: Sequence[Verdict], judged: Blame, now: float) 
     seen = verdicts[0]
     if seen.section is None:
         return seen
-    elapsed = job.columns.open_sections(rank, now).get(seen.section, 0.0)
+    columns = job.columns
+    elapsed = columns.open_sections(rank, now).get(seen.section, 0.0)
+    if not seen.source.acts_at_once:
+        elapsed = float(np.nan_to_num(now - columns.quiet_since_R[rank]))
     return seen._replace(rank=rank, elapsed=elapsed, since=now - elapsed) if elapsed > seen.limit else seen
 
 
@@ -133,7 +157,9 @@ def _went_on(job: Job, incident: Incident, now: float, effects: list[Effect]) ->
 
 
 def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    complete = set(job.acting_nodes()) <= set(incident.heard_nodes)
+    lost = {v.rank for v in verdicts if v.kind is VerdictKind.NODE_LOST}
+    asked = {name for name, node in job.acting_nodes().items() if not node.ranks or not node.ranks <= lost}
+    complete = asked <= set(incident.heard_nodes)
     if not complete and now - incident.phase_since < job.policy.capture_deadline:
         return
     if not verdicts and not incident.ordered:
@@ -142,6 +168,7 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
         silence = job.policy.silence_timeout
         if silence is None or now - max(job.watching_since, incident.phase_since) < silence:
             return  # this monitor has just begun to watch: the ranks may have gone on, and have not said so yet
+    # Of two captures the one counts that came before the action.
     incident.timeline.captured = now if incident.stacks else None
     said = incident.reason
     if incident.kind is not VerdictKind.ORDERED:
@@ -152,10 +179,37 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
         if incident.kind is VerdictKind.ORDERED:
             close(incident, now, f"stacks of {_count(len(incident.stacks), 'rank')} were taken", effects)
             return
-    else:
+    elif incident.confirmed:
         incident.phase = Phase.ACTING
         _act(job, incident, effects)
+    else:
+        incident.phase = Phase.CONFIRMING
     effects.append(Changed(incident, incident.reason if incident.reason != said else ""))
+
+
+def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    if not verdicts:
+        _went_on(job, incident, now, effects)
+    elif _proven(job, incident, verdicts, now):
+        _confirm(job, incident, verdicts, now, effects)
+        incident.phase_since, incident.heard_nodes = now, ()
+        capture(job, incident, effects)
+
+
+def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+    """A suspicion holds: the window has passed and a rank has not moved since before it began, or a limit that a person
+    configured was passed meanwhile."""
+    if any(v.source.acts_at_once for v in verdicts):
+        return True
+    waited = now - max(incident.opened_at, job.watching_since) >= job.policy.confirmation_window
+    return waited and any(v.since <= incident.opened_at for v in verdicts)
+
+
+def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    incident.confirmed, incident.timeline.decided = True, now
+    incident.reason = ""  # it is said anew, with how long it has lasted by now
+    name(job, incident, verdicts, now)
+    effects.append(Changed(incident, f"{incident.reason} Action: {incident.action.replace('_', ' ')}."))
 
 
 def _act(job: Job, incident: Incident, effects: list[Effect]) -> None:

@@ -9,35 +9,38 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.wire.vocabulary import Action, JobState, RankState, VerdictKind
+from rankwatch_monitor.core import goodput, presence
 from rankwatch_monitor.core.columns import ALIVE, EXITED, STOPPED
 from rankwatch_monitor.core.culprit import exit_words
 from rankwatch_monitor.core.decide import verdicts_of
 from rankwatch_monitor.core.detect import Verdict
 from rankwatch_monitor.core.incident import Incident, Phase
 from rankwatch_monitor.core.phases import UNINSTRUMENTED_AFTER
-from rankwatch_monitor.core.stacks import group
 from rankwatch_monitor.core.state import Job
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
+
+TOO_EARLY: Final = 60.0
+"""Seconds of a job's life before which its effective-time ratio says more about the clock than about the job."""
 
 
 def job_state(job: Job, now: float) -> tuple[JobState, str]:
     """What a job is doing and, when it is not simply running, why in one sentence."""
     if job.ended is not None:
         return job.ended.state, job.ended.reason
-    silence = job.policy.silence_timeout
-    all_said_goodbye = job.instrumented and bool(np.all(job.columns.ended_R | ~job.columns.seen_R))
-    if silence is not None and now - max(job.last_heard, job.watching_since) > silence and not all_said_goodbye:
+    if presence.lost(job, now):
         return JobState.LOST, f"nothing was heard of any rank or launcher for {now - job.last_heard:.0f} s"
     incident = job.open_incident
     if incident is not None and not (incident.kind is VerdictKind.ORDERED and incident.action is Action.CAPTURE):
         if incident.kind is VerdictKind.ORDERED and incident.action is not Action.RESTART:
             return JobState.RUNNING, incident.reason  # well, and on its way to a stop
+        if not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING):
+            return JobState.RUNNING, f"suspected: {incident.reason}"
         restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action is Action.RESTART
         return JobState.RECOVERING if restarting else JobState.HUNG, incident.reason
     columns = job.columns
-    if all_said_goodbye:
+    if presence.said_goodbye(job):
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
         return JobState.RUNNING, ""
@@ -53,7 +56,7 @@ def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     for verdict in verdicts:
-        if verdict.kind is VerdictKind.SILENT:
+        if verdict.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST):
             codes_R[verdict.rank] = _CODE[RankState.SILENT]
         else:
             waits = bool(blamed) and verdict.rank not in blamed
@@ -82,7 +85,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "attempt": job.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else None,
-        "goodput": None,
+        "goodput": shown_ratio(job),
         "iteration": job.furthest_iteration,
         "iterations_per_second": job.steps_per_second,
         "instrumented": job.instrumented,
@@ -124,6 +127,51 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
     return rows
 
 
+def shown_ratio(job: Job) -> float | None:
+    """The effective-time ratio for lists and pages: None in the first minute and before the first step."""
+    known = goodput.ratio(job)
+    return None if known is None or goodput.of(job).until - job.created_at < TOO_EARLY else round(known, 4)
+
+
+def accounts(job: Job) -> dict[str, Any]:
+    """A job's time as ``GET /jobs/{id}/goodput`` shows it: its buckets, and what each incident took; seconds."""
+    lasted, lately = goodput.window(job)
+    spent = goodput.spent(job)
+    return {
+        "ratio": goodput.ratio(job),
+        "seconds": sum(spent.values()),
+        "window": {"seconds": lasted, "ratio": lately},
+        "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
+        "incidents": [ledger_row(incident) for incident in reversed(job.incidents)],
+    }
+
+
+def ledger_row(incident: Incident) -> dict[str, Any]:
+    """What an incident took: seconds of each phase, None for one that was not reached; together they are the total."""
+    line = incident.timeline
+    since = before = incident.opened_at if line.since is None else line.since
+    phases: dict[str, float | None] = {}
+    for name, at in (
+        ("detect_s", line.detected),
+        ("decide_s", line.decided),
+        ("capture_s", line.captured),
+        ("restart_s", line.restarted),
+        ("first_step_s", line.first_step),
+    ):
+        phases[name] = None if at is None else max(0.0, at - before)
+        before = before if at is None else max(before, at)
+    end = incident.closed_at if line.first_step is None else line.first_step
+    return {
+        "id": incident.id,
+        "kind": str(incident.kind),
+        "opened_at": incident.opened_at,
+        **phases,
+        "total_s": None if end is None else max(0.0, end - since),
+        "steps_lost": incident.steps_lost,
+        "outcome": incident.outcome,
+    }
+
+
 def stack_groups(incident: Incident) -> list[dict[str, Any]]:
     """The grouped stacks of an incident, the culprits' first."""
     named = {c.rank for c in incident.culprits}
@@ -135,8 +183,10 @@ def stack_groups(incident: Incident) -> list[dict[str, Any]]:
             "is_culprit": bool(named & set(g.ranks)),
             "waits": g.waits,
             "process_state": g.process_state,
+            "method": g.method,
+            "note": g.note,
         }
-        for g in group(incident.stacks.values())
+        for g in incident.stacks.groups()
     ]
     return sorted(rows, key=lambda row: not row["is_culprit"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankwatch.wire.vocabulary import VerdictKind
+from rankwatch.wire.vocabulary import LimitSource, VerdictKind
 from rankwatch_monitor.core.columns import RankColumns
 from rankwatch_monitor.core.culprit import Blame
 from rankwatch_monitor.core.detect import Verdict
@@ -32,20 +32,35 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
 
 
 def _what(verdict: Verdict, who: str, beaten: bool) -> str:
-    waited, limit = f"{verdict.elapsed:.1f} s", f"over its limit of {_plain(verdict.limit)} s"
+    waited, limit = f"{verdict.elapsed:.1f} s", _limit(verdict)
     match verdict.kind:
+        case VerdictKind.SECTION_OVERRUN if not verdict.source.acts_at_once:
+            return f"{_capital(who)} has made no progress in section '{verdict.section}' for {waited}, {limit}"
         case VerdictKind.SECTION_OVERRUN:
             return f"{_capital(who)} has been in section '{verdict.section}' for {waited}, {limit}"
         case VerdictKind.OUT_OF_SECTION_OVERRUN:
             return f"{_capital(who)} has been outside all sections for {waited}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:
             return f"Did not get the {'next' if beaten else 'first'} heartbeat of {who}: waited {waited}, {limit}"
-        case VerdictKind.SILENT:
+        case VerdictKind.SILENT | VerdictKind.NODE_LOST:
             return f"{_capital(who)} has been silent for {waited}, {limit}"
         case VerdictKind.NEVER_STARTED:
             return f"Rank {verdict.rank} has not reported within {waited} of the first rank, {limit}"
         case _:
             return _capital(who)
+
+
+def _limit(verdict: Verdict) -> str:
+    seconds = f"{_plain(verdict.limit)} s"
+    match verdict.source:
+        case LimitSource.LEARNED:
+            return f"over its learned limit of {seconds}"
+        case LimitSource.LOADED:
+            return f"over its limit of {seconds}, learned in an earlier run"
+        case LimitSource.FIRST_TIME:
+            return f"over the limit of {seconds} for what is not known yet"
+        case _:
+            return f"over its limit of {seconds}"
 
 
 def _likewise(judged: Blame) -> str:

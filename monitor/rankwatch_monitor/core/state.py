@@ -8,11 +8,12 @@ from typing import assert_never
 
 import numpy as np
 
+from rankwatch.wire import ft_state
 from rankwatch.wire.control import Directive, Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind, ProcessState, VerdictKind
-from rankwatch_monitor.core.columns import ALIVE, EXITED, PROCESS_CODES, RankColumns
-from rankwatch_monitor.core.culprit import signal_number
+from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessState, VerdictKind
+from rankwatch_monitor.core import processes
+from rankwatch_monitor.core.columns import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE, RankColumns
 from rankwatch_monitor.core.detect import SILENT_GAPS
 from rankwatch_monitor.core.events import (
     Acknowledged,
@@ -22,8 +23,11 @@ from rankwatch_monitor.core.events import (
     RankIdentity,
     RankReport,
 )
-from rankwatch_monitor.core.facts import Ending, Learned, Node, Pace, ending_of
+from rankwatch_monitor.core.facts import Ending, Node, Pace, Told
 from rankwatch_monitor.core.incident import Incident, Phase
+from rankwatch_monitor.core.ledger import Ledger
+from rankwatch_monitor.core.lessons import Lessons
+from rankwatch_monitor.core.timeouts import Limits, in_force
 
 STALE_OBSERVATION = 2.0
 """Seconds after which a launcher's observation that waited on its way says nothing about now."""
@@ -56,7 +60,10 @@ class Job:
         self.incident_counts: dict[VerdictKind, int] = {}
         self.orders: deque[Order] = deque(maxlen=16)
         self.refused_step: int | None = None
-        self.learned: dict[str, Learned] = {}
+        self.lessons = Lessons()
+        self.ledger = Ledger(now)
+        self._limits: tuple[Policy, int, Limits] | None = None
+        self.told: Told | None = None
         self._dropped: dict[str, dict[int, int]] = {}
         self.stale_reports = 0
         self.pace = Pace()
@@ -76,7 +83,7 @@ class Job:
             case NodeObservation():
                 self._observation(event, now)
             case ProcessEvent():
-                self._process_event(event, now)
+                processes.take(self, event, now)
             case NodeRegistration():
                 self._registration(event, now)
             case Acknowledged():
@@ -114,7 +121,8 @@ class Job:
             columns.gap_R[rank] = now - columns.self_spoke_R[rank]
         columns.spoke_R[rank] = columns.heard_R[rank] = columns.self_spoke_R[rank] = now
         columns.pulse_R[rank] = np.nan
-        if columns.process_R[rank] != EXITED:
+        if columns.process_R[rank] not in (EXITED, UNINTERRUPTIBLE):
+            # Its other threads speak while the main one is stuck in the kernel; its launcher tells when it is out.
             columns.process_R[rank] = ALIVE
         columns.pid_R[rank], columns.local_rank_R[rank] = who.pid, who.local_rank
         columns.hosts[rank] = who.host
@@ -123,10 +131,9 @@ class Job:
         self._progress(rank, report.iteration, report.progress, now)
         columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
         if report.open_sections is not None:
-            columns.set_sections(rank, now, report.open_sections, report.idle)
+            columns.set_sections(rank, now, report.open_sections, report.idle, report.quiet, report.first_time)
         columns.ended_R[rank] = report.ended
-        for name, statistics in report.finished.items():
-            self.learned.setdefault(name, Learned()).take(statistics.count, statistics.max)
+        self._learn(report)
         for reason, count in report.dropped.items():
             self._dropped.setdefault(reason, {})[rank] = count
 
@@ -138,7 +145,7 @@ class Job:
             return
         columns = self.columns
         for seen in observation.ranks:
-            self._make_room(seen.rank)
+            self.make_room(seen.rank)
             rank = seen.rank
             if columns.process_R[rank] == EXITED:
                 continue
@@ -155,33 +162,19 @@ class Job:
             self._progress(rank, seen.iteration, seen.progress, now)
             columns.first_step(rank, seen.first_iteration, seen.first_iteration_age, now)
             if seen.uses_sections:
-                columns.set_sections(rank, now, seen.open_sections, seen.idle)
+                columns.set_sections(rank, now, seen.open_sections, seen.idle, seen.quiet, seen.first_time)
 
-    def _process_event(self, event: ProcessEvent, now: float) -> None:
-        node = self.nodes.get(event.node)
-        if node is not None:
-            node.seen = now
-        at = now - event.age
-        match event.kind:
-            case ProcessEventKind.STARTED:
-                if event.attempt < self.attempt and node is not None and node.attempt == 0:
-                    self._launched_anew(now)
-                if event.attempt > self.attempt:
-                    self._begin_attempt(event.attempt, at, event.world_size)
-                if event.attempt == self.attempt and event.rank is not None:
-                    self._started(event, event.rank, node)
-            case ProcessEventKind.EXITED:
-                if event.attempt == self.attempt and event.rank is not None:
-                    self._exited(event, event.rank, at)
-            case ProcessEventKind.RESTARTING:
-                # Every node of a job says so; the first one counts.
-                if event.attempt > self.restarting_attempt:
-                    self.restarting_attempt = event.attempt
-                    self.restarts += 1
-            case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
-                if node is not None:
-                    node.ended = event
-                self._maybe_end(at)
+    def _learn(self, report: RankReport) -> None:
+        lessons = self.lessons
+        for name, statistics in report.finished.items():
+            lessons.finished(name, statistics.count)
+        for name, seconds in report.longest.items():
+            lessons.took(name, seconds)
+        for name, seconds in report.first_durations.items():
+            lessons.took(name, first=seconds)
+        if report.idle_longest is not None:
+            lessons.idled(report.idle_longest)
+        lessons.resumed |= bool(report.first_iteration)
 
     def _registration(self, registration: NodeRegistration, now: float) -> None:
         known = self.nodes.get(registration.node)
@@ -194,9 +187,11 @@ class Job:
         self.nodes[registration.node] = Node(registration, now, registration.attempt, ranks)
         if registration.job_name:
             self.name = registration.job_name
+        if registration.ft_state:
+            self.lessons.load(ft_state.read(registration.ft_state))
         self.policy = policy
         if registration.attempt > self.attempt:
-            self._begin_attempt(registration.attempt, now)
+            self.begin_attempt(registration.attempt, now)
 
     def _acknowledged(self, event: Acknowledged, now: float) -> None:
         if (node := self.nodes.get(event.ack.node)) is not None:
@@ -224,10 +219,11 @@ class Job:
         )
         if incident is None:
             return
-        incident.stacks.update({stack.rank: stack for stack in evidence.stacks})
+        for stack in evidence.stacks:
+            incident.stacks.add(stack)
         if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
-            # Of a crash: the launcher took them by itself, before it ended the ranks.
-            incident.timeline.captured = now - evidence.age
+            # Of a crash: the launcher took them by itself, before it ended the ranks. Ages are rounded on their way.
+            incident.timeline.captured = max(now - evidence.age, incident.timeline.decided or 0.0)
         if evidence.node not in incident.heard_nodes:
             incident.heard_nodes = (*incident.heard_nodes, evidence.node)
 
@@ -240,8 +236,9 @@ class Job:
         if who.attempt < self.attempt:
             self._begin_run(now)
         if who.attempt > self.attempt:
-            self._begin_attempt(who.attempt, now, who.world_size)
+            self.begin_attempt(who.attempt, now, who.world_size)
         self.world_size = max(self.world_size, who.world_size, who.rank + 1)
+        self.lessons.grown(self.world_size)
         self.columns.grow(self.world_size)
         columns, rank = self.columns, who.rank
         owner = columns.instances[rank]
@@ -273,11 +270,13 @@ class Job:
         silent_R = now - columns.heard_R > (np.inf if silence is None else silence)
         return bool(np.all(~columns.seen_R | columns.ended_R | silent_R))
 
-    def _make_room(self, rank: int) -> None:
+    def make_room(self, rank: int) -> None:
+        """Have columns for this rank."""
         if rank >= len(self.columns):
             self.columns.grow(max(rank + 1, self.world_size))
 
-    def _begin_attempt(self, attempt: int, at: float, world_size: int | None = None) -> None:
+    def begin_attempt(self, attempt: int, at: float, world_size: int | None = None) -> None:
+        """A new attempt runs since ``at``: what was known of the ranks was about others."""
         self.attempt, self.attempt_since, self.watching_since = attempt, at, at
         self.world_size = world_size or self.world_size  # an elastic job may come back smaller
         self.columns = RankColumns(self.world_size)
@@ -291,43 +290,13 @@ class Job:
         """The same job is launched again after it ended: its attempts count from the beginning, its history stays."""
         self.nodes.clear()
         self.restarts = self.restarting_attempt = 0
-        self._begin_attempt(0, now)
+        self.begin_attempt(0, now)
 
-    def _launched_anew(self, now: float) -> None:
+    def launched_anew(self, now: float) -> None:
         """A new rendezvous counts attempts from 1: the launchers before it are gone, whether they said so or not."""
         fresh = {name: node for name, node in self.nodes.items() if node.attempt == 0}
         self._begin_run(now)
         self.nodes.update(fresh)
-
-    def _started(self, event: ProcessEvent, rank: int, node: Node | None) -> None:
-        self.world_size = max(self.world_size, event.world_size or 0, rank + 1)
-        self._make_room(rank)
-        columns = self.columns
-        columns.process_R[rank] = ALIVE
-        columns.pid_R[rank] = event.pid or -1
-        columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
-        if node is not None:
-            node.attempt = event.attempt
-            node.ranks.add(rank)
-            columns.hosts[rank] = node.registration.host
-
-    def _exited(self, event: ProcessEvent, rank: int, at: float) -> None:
-        self._make_room(rank)
-        self.columns.process_R[rank] = EXITED
-        self.columns.heard_R[rank] = at
-        code = event.exit_code or 0
-        if event.signal:
-            code = -(signal_number(event.signal) or abs(code) or 1)
-        self.columns.exit_code_R[rank] = code
-        if event.message:
-            self.columns.exit_messages[rank] = event.message
-
-    def _maybe_end(self, at: float) -> None:
-        endings = [node.ended for node in self._taking_part()]
-        told = [e for e in endings if e is not None]
-        if not told or len(told) < len(endings):
-            return
-        self.ended = ending_of(told, at)
 
     def _progress(self, rank: int, iteration: int | None, progress: int | None, now: float) -> None:
         if iteration is not None:
@@ -343,6 +312,14 @@ class Job:
     def open_incident(self) -> Incident | None:
         """The incident that is open now; there is one at a time, and what follows from it joins it."""
         return self.incidents[-1] if self.incidents and self.incidents[-1].open else None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in force; made anew only when the policy or what the job has taught has changed."""
+        known = self._limits
+        if known is None or known[0] is not self.policy or known[1] != self.lessons.version:
+            known = self._limits = (self.policy, self.lessons.version, in_force(self.policy, self.lessons))
+        return known[2]
 
     @property
     def instrumented(self) -> bool:
@@ -367,9 +344,10 @@ class Job:
 
     def acting_nodes(self) -> dict[str, Node]:
         """Launchers that run ranks of the current attempt and have not ended."""
-        return {node.registration.node: node for node in self._taking_part() if node.ended is None}
+        return {node.registration.node: node for node in self.taking_part() if node.ended is None}
 
-    def _taking_part(self) -> list[Node]:
+    def taking_part(self) -> list[Node]:
+        """Launchers that run ranks; before any rank is started, all of them."""
         # A spare, or a launcher that was replaced, runs no rank; before any rank is started all of them count.
         return [node for node in self.nodes.values() if node.ranks] or list(self.nodes.values())
 

@@ -1,52 +1,189 @@
-"""Which limits are in force for a job. Configured by a person today; what a job teaches itself joins here later."""
+"""Which limits are in force for a job: configured by a person, learned by the job itself, or loaded from earlier runs.
+
+How a section's limit is found
+------------------------------
+1.  Loaded (``ft_state.json``): it goes before what was configured, as NVRx does it. Once this run has learned the same
+    one, the mean of both is in force.
+2.  Configured.
+3.  Learned in this run: ``learned_factor`` times the longest time seen, not less than ``learned_minimum``.
+4.  Else ``first_time_timeout``: nothing is known yet.
+
+The time outside all sections is learned only at the end of a run: a script may do anything there, seldom and for long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rankwatch.wire import ft_state, names
+from rankwatch.wire.ft_state import LearnedTimeouts
 from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.policy import Policy
+from rankwatch.wire.policy import DEFAULT_HEARTBEAT, Policy
+from rankwatch.wire.vocabulary import LimitSource
+from rankwatch_monitor.core.lessons import Lessons
+
+if TYPE_CHECKING:
+    from rankwatch_monitor.core.state import Job
+
+WORTH_TELLING: Final = 0.1
+"""Ranks are told of a learned limit again when it has changed by more than this part of it."""
 
 
 class Limits(NamedTuple):
     """Limits in force, in seconds; None or a missing section: no limit."""
 
-    sections: Mapping[str, float]
-    heartbeat: float | None
+    rank: RankLimits
+    """Those on a rank's own doings, which the ranks and their launchers are told too."""
     initial_heartbeat: float | None
-    out_of_section: float | None
     silence: float | None
+    loaded: frozenset[str] = frozenset()
+    """Sections whose learned limit comes from an earlier run alone."""
+    heartbeat_source: LimitSource = LimitSource.CONFIGURED
+    out_of_section_source: LimitSource = LimitSource.CONFIGURED
 
-    def of_a_rank(self) -> RankLimits:
-        """Those that a rank must know, to speak at once when it passes one."""
-        return RankLimits(self.sections, self.heartbeat, self.out_of_section)
+    def source_of(self, section: str, source: LimitSource) -> LimitSource:
+        """Where a section's limit comes from, given what the rank's own view of it says."""
+        return LimitSource.LOADED if source is LimitSource.LEARNED and section in self.loaded else source
 
 
-def in_force(policy: Policy) -> Limits:
+def in_force(policy: Policy, lessons: Lessons | None = None) -> Limits:
     """The limits that a job is judged by."""
+    lessons = lessons or Lessons()
+    loaded = lessons.loaded
+    fresh = learned_sections(policy, lessons)
+    sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
+    configured = {name: s for name, s in policy.section_timeouts.items() if name not in loaded.sections}
     return Limits(
-        sections=policy.section_timeouts,
-        heartbeat=policy.heartbeat_timeout,
-        initial_heartbeat=policy.initial_heartbeat_timeout,
-        out_of_section=policy.out_of_section_timeout,
+        rank=RankLimits(
+            sections=configured,
+            heartbeat=policy.heartbeat_timeout if loaded.heartbeat is None else loaded.heartbeat,
+            heartbeat_outside=_every_section_has_a_limit(policy)
+            and loaded.heartbeat is None
+            and policy.heartbeat_timeout == DEFAULT_HEARTBEAT,
+            out_of_section=policy.out_of_section_timeout if loaded.out_of_section is None else loaded.out_of_section,
+            learned={name: seconds for name, seconds in sections.items() if name not in configured},
+            first_time=policy.first_time_timeout if policy.learn_timeouts else None,
+            first_times=_long_first_times(policy, lessons),
+        ),
+        initial_heartbeat=loaded.initial_heartbeat or policy.initial_heartbeat_timeout,
         silence=policy.silence_timeout,
+        loaded=frozenset(set(loaded.sections) - set(fresh)),
+        heartbeat_source=_source(loaded.heartbeat),
+        out_of_section_source=_source(loaded.out_of_section),
     )
 
 
-def table(policy: Policy) -> list[dict[str, Any]]:
-    """Each limit with where it comes from, for people to read."""
-    limits = in_force(policy)
-    rows: list[tuple[str, str | None, float | None]] = [
-        ("section", name, seconds) for name, seconds in sorted(limits.sections.items())
+def _every_section_has_a_limit(policy: Policy) -> bool:
+    return policy.learn_timeouts and policy.first_time_timeout is not None
+
+
+def learned_sections(policy: Policy, lessons: Lessons) -> dict[str, float]:
+    """The limits that this run alone has taught, by section."""
+    if not policy.learn_timeouts:
+        return {}
+    known = {name: lessons.basis(name) for name in lessons.sections if lessons.known(name)}
+    return {name: _limit(policy, longest) for name, longest in known.items() if longest > 0}
+
+
+def state_to_keep(policy: Policy, lessons: Lessons, *, at_end: bool) -> dict[str, Any]:
+    """The content of ``ft_state.json``: what was learned so far or, ``at_end``, in the whole run.
+
+    Setup counts only when it has loaded a checkpoint; the time outside all sections only in a run that is complete and
+    has shown setup and steps.
+    """
+    loaded = lessons.loaded
+    fresh = learned_sections(policy, lessons)
+    setup = lessons.sections.get(names.SETUP_SECTION)
+    if setup is not None and setup.first and lessons.resumed and policy.learn_timeouts:
+        fresh[names.SETUP_SECTION] = _limit(policy, setup.first)
+    outside = loaded.out_of_section
+    if at_end and policy.learn_timeouts and setup is not None and lessons.known(names.STEP_SECTION):
+        new = _limit(policy, lessons.idle_longest)
+        outside = new if outside is None else (new + outside) / 2
+    sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
+    learned = LearnedTimeouts(
+        {name: round(seconds, 3) for name, seconds in sections.items()},
+        None if outside is None else round(outside, 3),
+        loaded.initial_heartbeat,
+        loaded.heartbeat,
+    )
+    return ft_state.write(learned, policy.section_timeouts, policy.out_of_section_timeout) if learned else {}
+
+
+def worth_telling(told: RankLimits, now: RankLimits) -> bool:
+    """Whether the ranks should hear of new limits: one was set, taken away, or has changed by more than a little."""
+    if (told.sections, told.heartbeat, told.out_of_section, told.first_time) != (
+        now.sections,
+        now.heartbeat,
+        now.out_of_section,
+        now.first_time,
+    ):
+        return True
+    pairs = ((told.learned, now.learned), (told.first_times, now.first_times))
+    return any(
+        set(old) != set(new) or any(abs(new[name] - old[name]) > WORTH_TELLING * old[name] for name in old)
+        for old, new in pairs
+    )
+
+
+def table(job: Job) -> list[dict[str, Any]]:
+    """Each limit with where it comes from, for people to read; seconds."""
+    policy, lessons, limits = job.policy, job.lessons, job.limits
+    fresh, loaded, rank = learned_sections(policy, lessons), lessons.loaded, limits.rank
+    rows = []
+    for name in sorted({*policy.section_timeouts, *loaded.sections, *lessons.sections}):
+        limit, source = rank.of_section(name, first=False)
+        configured = policy.section_timeouts.get(name)
+        row = _row("section", name, configured, fresh.get(name), loaded.sections.get(name), limit)
+        rows.append({**row, "source": None if limit is None else str(limits.source_of(name, source))})
+    outside, beat, first_beat = policy.out_of_section_timeout, policy.heartbeat_timeout, limits.initial_heartbeat
+    others = (
+        _row("out_of_section", None, outside, None, loaded.out_of_section, rank.out_of_section),
+        _row("heartbeat", None, beat, None, loaded.heartbeat, rank.heartbeat),
+        _row("initial_heartbeat", None, policy.initial_heartbeat_timeout, None, loaded.initial_heartbeat, first_beat),
+        _row("silence", None, limits.silence, None, None, limits.silence),
+        _row("first_time", None, policy.first_time_timeout, None, None, rank.first_time),
+    )
+    return rows + [
+        {**row, "source": None if row["in_force"] is None else str(_source(row["loaded"]))} for row in others
     ]
-    rows += [
-        ("out_of_section", None, limits.out_of_section),
-        ("heartbeat", None, limits.heartbeat),
-        ("initial_heartbeat", None, limits.initial_heartbeat),
-        ("silence", None, limits.silence),
-    ]
-    return [
-        {"what": what, "section": section, "configured": seconds, "learned": None, "in_force": seconds}
-        for what, section, seconds in rows
-    ]
+
+
+def _row(
+    what: str,
+    section: str | None,
+    configured: float | None,
+    learned: float | None,
+    loaded: float | None,
+    force: float | None,
+) -> dict[str, Any]:
+    return {
+        "what": what,
+        "section": section,
+        "configured": configured,
+        "learned": learned,
+        "loaded": loaded,
+        "in_force": force,
+    }
+
+
+def _limit(policy: Policy, longest: float) -> float:
+    return max(policy.learned_minimum, policy.learned_factor * longest)
+
+
+def _merged(name: str, seconds: float, loaded: LearnedTimeouts) -> float:
+    earlier: Mapping[str, float] = loaded.sections
+    return (seconds + earlier[name]) / 2 if name in earlier else seconds
+
+
+def _long_first_times(policy: Policy, lessons: Lessons) -> dict[str, float]:
+    shortest = policy.first_time_timeout
+    if shortest is None or not policy.learn_timeouts:
+        return {}
+    first = {name: policy.learned_factor * lesson.first for name, lesson in lessons.sections.items()}
+    return {name: seconds for name, seconds in first.items() if seconds > shortest}
+
+
+def _source(loaded: float | None) -> LimitSource:
+    return LimitSource.CONFIGURED if loaded is None else LimitSource.LOADED

@@ -23,7 +23,7 @@ from rankwatch_monitor.ingest.identity import Identified, identify
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.refusal import Refusal, Refused, Rejections
 from rankwatch_monitor.ingest.scalars import age, flag, kernels, number, read_dropped
-from rankwatch_monitor.ingest.sections import read_finished, read_open
+from rankwatch_monitor.ingest.sections import longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.series import SeriesTracker
 
 _NUMBER: Final = frozenset({"gauge", "sum"})
@@ -47,6 +47,11 @@ READERS: Final[Mapping[str, Reader]] = {
     names.SESSION_ENDED.name: Reader(_NUMBER, flag("ended")),
     names.SECTION_OPEN_DURATION.name: Reader(_NUMBER, read_open),
     names.SECTION_IDLE_DURATION.name: Reader(_NUMBER, age("idle")),
+    names.SECTION_FIRST.name: Reader(_NUMBER, read_first),
+    names.SECTION_LONGEST.name: Reader(_NUMBER, longest("longest")),
+    names.SECTION_FIRST_DURATION.name: Reader(_NUMBER, longest("first_durations")),
+    names.SECTION_IDLE_LONGEST.name: Reader(_NUMBER, age("idle_longest")),
+    names.PROGRESS_AGE.name: Reader(_NUMBER, age("quiet")),
     names.SECTION_DURATION.name: Reader(_HISTOGRAM, read_finished),
     names.TELEMETRY_DROPPED.name: Reader(_NUMBER, read_dropped),
     # One point for each kernel and statistic (min, median, max, mean, stddev), and one for each kernel.

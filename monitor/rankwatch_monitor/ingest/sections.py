@@ -1,4 +1,4 @@
-"""Readers of sections: which are open and for how long, and how long the finished ones took."""
+"""Readers of sections: which are open and for how long, and how long the finished and the longest ones took."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from rankwatch.wire import names
 from rankwatch_monitor.core.events import SectionStatistics
-from rankwatch_monitor.ingest.draft import Draft, value_of
+from rankwatch_monitor.ingest.draft import Draft, Read, value_of
 from rankwatch_monitor.ingest.refusal import quote
 
 # Whole numbers up to here are exact in the core's float64 columns.
@@ -42,6 +42,43 @@ def read_open(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
     if ages or draft.rejections.items == rejected_before:
         # Points that could not be read are not the same as "no section is open".
         draft.fields["open_sections"] = ages
+
+
+def read_first(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
+    """Read which of the open sections the process has never finished before: those whose newest point is 1."""
+    limit = draft.limits.sections_per_job
+    newest: dict[str, tuple[int, bool]] = {}
+    for section, point in draft.named(points, metric, names.ATTR_SECTION):
+        value = value_of(point)
+        if value is None:
+            continue
+        if value not in (0, 1):
+            draft.reject("bad_value", metric, f"section {quote(section)} with {value}, wanted 1 for yes")
+        elif len(newest) >= limit and section not in newest:
+            draft.reject("too_many_sections", metric, f"more than {limit} open sections")
+        else:
+            newest[section] = max(newest.get(section, (0, False)), (point.time_unix_nano, value == 1))
+    draft.fields["first_time"] = tuple(section for section, (_, first) in newest.items() if first)
+
+
+def longest(field: str) -> Read:
+    """Return a reader of the longest time of each section, in seconds, into ``field``."""
+
+    def read(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
+        limit = draft.limits.sections_per_job
+        times: dict[str, float] = draft.fields.setdefault(field, {})
+        for section, point in draft.named(points, metric, names.ATTR_SECTION):
+            value = value_of(point)
+            if value is None:
+                continue
+            if not 0 <= value < inf:
+                draft.reject("bad_value", metric, f"section {quote(section)} took {value} s")
+            elif len(times) >= limit and section not in times:
+                draft.reject("too_many_sections", metric, f"more than {limit} sections")
+            else:
+                times[section] = max(float(value), times.get(section, 0.0))
+
+    return read
 
 
 def read_finished(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from rankwatch.wire import prometheus as names
 from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core import picture
+from rankwatch_monitor.core import goodput, picture
 from rankwatch_monitor.core.decide import verdicts_of
 from rankwatch_monitor.core.state import Job
 
@@ -71,6 +71,10 @@ class _Snapshot(Collector):
             self._add(names.JOB_ITERATION, job.furthest_iteration, job.id)
         self._add(names.JOB_RESTARTS, job.restarts, job.id)
         self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
+        if (ratio := goodput.ratio(job)) is not None:
+            self._add(names.GOODPUT, ratio, job.id)
+        for bucket, seconds in goodput.of(job).counted.items():
+            self._add(names.JOB_TIME, seconds, job.id, bucket)
         for kind, count in job.incident_counts.items():
             self._add(names.INCIDENTS, count, job.id, kind)
         incident = job.open_incident

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
-from rankwatch.wire.control import Directive, Frame, NodeRegistration, ProcessEvent, RankStack, read
+from rankwatch.wire.control import Collective, Directive, Frame, NodeRegistration, ProcessEvent, RankStack, read
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import (
     Action,
@@ -18,8 +18,11 @@ from rankwatch.wire.vocabulary import (
     VerdictKind,
 )
 from rankwatch_monitor.core.culprit import Culprit
-from rankwatch_monitor.core.facts import Ending, Learned, Node
+from rankwatch_monitor.core.facts import Ending, Node
 from rankwatch_monitor.core.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.ledger import Ledger
+from rankwatch_monitor.core.lessons import Lessons
+from rankwatch_monitor.core.stacks import Stacks
 from rankwatch_monitor.core.state import Job
 
 
@@ -30,7 +33,7 @@ def job_row(job: Job) -> dict[str, Any]:
         "created_at": job.created_at,
         "last_heard": job.last_heard,
         "policy": job.policy.to_json(),
-        "learned": {name: asdict(known) for name, known in job.learned.items()},
+        "learned": job.lessons.to_json(),
         "body": {
             "name": job.name,
             "world_size": job.world_size,
@@ -42,6 +45,7 @@ def job_row(job: Job) -> dict[str, Any]:
             "last_incident": job.last_incident,
             "incident_counts": dict(job.incident_counts),
             "ended": asdict(job.ended) if job.ended else None,
+            "ledger": job.ledger.to_json(),
             "nodes": [
                 {
                     "registration": asdict(node.registration),
@@ -66,7 +70,9 @@ def job_of(row: Mapping[str, Any], now: float) -> Job:
     job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
     job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
-    job.learned = {name: Learned(**known) for name, known in row["learned"].items()}
+    job.lessons = Lessons.of_json(row["learned"])
+    if "ledger" in body:  # a row of an earlier version has none
+        job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
         job.ended = Ending(JobState(body["ended"]["state"]), body["ended"]["reason"], body["ended"]["at"])
     for stored in body["nodes"]:
@@ -80,9 +86,10 @@ def job_of(row: Mapping[str, Any], now: float) -> Job:
 
 def incident_row(incident: Incident) -> dict[str, Any]:
     """An incident as a row of the table ``incidents``."""
-    body = asdict(incident)
+    body = {each.name: getattr(incident, each.name) for each in fields(incident)}
+    body["timeline"] = asdict(incident.timeline)
     body["culprits"] = [c._asdict() for c in incident.culprits]
-    body["stacks"] = [asdict(stack) for stack in incident.stacks.values()]
+    body["stacks"] = incident.stacks.to_json()
     return {
         "id": incident.id,
         "job_id": incident.job_id,
@@ -100,7 +107,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
     for name in ("affected", "heard_nodes", "refusals"):
         body[name] = tuple(body[name])
-    body["stacks"] = {stack.rank: stack for stack in map(stack_of, body["stacks"])}
+    stored = body["stacks"]  # earlier versions stored every rank's stack by itself
+    body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
     return Incident(**body)
 
 
@@ -113,7 +121,10 @@ def stack_of(data: Mapping[str, Any]) -> RankStack:
     frames = tuple(read(Frame, f) for f in data.get("frames", ()))
     others = {name: tuple(read(Frame, f) for f in stack) for name, stack in data.get("other_threads", {}).items()}
     state = ProcessState(data.get("process_state", ProcessState.UNKNOWN))
-    return read(RankStack, {**data, "frames": frames, "other_threads": others, "process_state": state})
+    told = data.get("collectives", ())
+    collectives = tuple(read(Collective, {**each, "ranks": tuple(each.get("ranks", ()))}) for each in told)
+    read_back = {"frames": frames, "other_threads": others, "process_state": state, "collectives": collectives}
+    return read(RankStack, {**data, **read_back})
 
 
 def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:

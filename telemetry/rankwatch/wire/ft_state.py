@@ -19,9 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rankwatch.wire.policy import timeout
+from rankwatch.wire.policy import MAX_SECTION_NAME, timeout
 
 FILE_NAME: Final = "ft_state.json"
+MAX_SECTIONS: Final = 256
+"""More calculated sections are taken for a file of something else; a rank has 64 at most."""
 _ROOT: Final = "current_timeouts"
 
 
@@ -39,11 +41,13 @@ class LearnedTimeouts:
 
 
 def read(state: Mapping[str, Any]) -> LearnedTimeouts:
-    """The calculated limits in the content of the file.
+    """The calculated limits in the content of the file. Sections with longer names than a rank can use are left out.
 
     Raises:
         ValueError: it is not of this layout; the text says where.
     """
+    if state and _ROOT not in state:
+        raise ValueError(f"it has no {_ROOT}")
     current = _object(state.get(_ROOT, {}), _ROOT)
     section = _object(current.get("section", {}), "section")
     beats = _object(current.get("heartbeat", {}), "heartbeat")
@@ -51,13 +55,15 @@ def read(state: Mapping[str, Any]) -> LearnedTimeouts:
     calculated = section.get("calculated_sections", ())
     if not isinstance(calculated, list | tuple):
         raise ValueError(f"calculated_sections must be a list of names, not {calculated!r}")
+    if len(calculated) > MAX_SECTIONS:
+        raise ValueError(f"calculated_sections has {len(calculated)} names, the limit is {MAX_SECTIONS}")
     outside = section.get("out_of_section") if section.get("is_out_of_section_calculated") else None
     learned_beats = bool(beats.get("were_calculated"))
     return LearnedTimeouts(
         sections={
-            str(name): timeout(f"the timeout of section {name!r}", given[name])
-            for name in calculated
-            if given.get(name) is not None
+            name: timeout(f"the timeout of section {name!r}", given[name])
+            for name in map(_name, calculated)
+            if given.get(name) is not None and len(name.encode()) <= MAX_SECTION_NAME
         },
         out_of_section=_optional("out_of_section", outside),
         initial_heartbeat=_optional("initial", beats.get("initial") if learned_beats else None),
@@ -88,6 +94,12 @@ def write(learned: LearnedTimeouts, configured: Mapping[str, float], out_of_sect
 def _object(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{where} must be an object, not {value!r}")
+    return value
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError(f"calculated_sections must be a list of names; {value!r} is none")
     return value
 
 

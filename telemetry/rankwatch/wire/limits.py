@@ -64,6 +64,8 @@ class RankLimits:
     sections: Mapping[str, float] = field(default_factory=dict)
     """Configured."""
     heartbeat: float | None = None
+    heartbeat_outside: bool = False
+    """The heartbeat limit is the policy's default: it is not judged while a section is open, which has its own."""
     out_of_section: float | None = None
     learned: Mapping[str, float] = field(default_factory=dict)
     """Learned, here or in an earlier run."""
@@ -77,6 +79,7 @@ class RankLimits:
             "limits": {
                 "sections": dict(self.sections),
                 "heartbeat": self.heartbeat,
+                "heartbeat_outside": self.heartbeat_outside,
                 "out_of_section": self.out_of_section,
                 "learned": dict(self.learned),
                 "first_time": self.first_time,
@@ -92,6 +95,7 @@ class RankLimits:
         return cls(
             sections=_named_seconds(limits.get("sections")),
             heartbeat=_seconds(limits.get("heartbeat")),
+            heartbeat_outside=limits.get("heartbeat_outside") is True,
             out_of_section=_seconds(limits.get("out_of_section")),
             learned=_named_seconds(limits.get("learned")),
             first_time=_seconds(limits.get("first_time")),
@@ -111,7 +115,8 @@ class RankLimits:
     def judge(self, doing: Doing) -> list[Standing]:
         """How everything that has a limit stands to it."""
         found = self._configured(doing)
-        if doing.heartbeat_age is not None and self.heartbeat is not None:
+        beats = not (self.heartbeat_outside and doing.open_sections)
+        if beats and doing.heartbeat_age is not None and self.heartbeat is not None:
             found.append(Standing("heartbeat", doing.heartbeat_age, self.heartbeat, LimitSource.CONFIGURED))
         if doing.idle is not None and self.out_of_section is not None:
             found.append(Standing("out of section", doing.idle, self.out_of_section, LimitSource.CONFIGURED))

@@ -15,6 +15,8 @@ from rankwatch.wire.vocabulary import Action
 
 MAX_TIMEOUT = 30 * 86_400.0
 """A limit longer than 30 days is taken for a mistake in the unit (milliseconds, say)."""
+DEFAULT_HEARTBEAT = 300.0
+"""A limit of exactly this is nobody's choice: it does not count while a section is open, which has its own."""
 MAX_SECTION_NAME = 63
 """Bytes of a section's name that fit into its slot."""
 
@@ -36,7 +38,11 @@ class Policy:
     initial_heartbeat_timeout: float | None = _setting(
         1800.0, "s", "limit for the first heartbeat or report of a rank, once another rank of the job has given one"
     )
-    heartbeat_timeout: float | None = _setting(300.0, "s", "limit between two heartbeats of a rank that has beaten")
+    heartbeat_timeout: float | None = _setting(
+        DEFAULT_HEARTBEAT,
+        "s",
+        "limit between two heartbeats of a rank that has beaten; the default does not count while a section is open",
+    )
     section_timeouts: Mapping[str, float] = _setting({}, "s", "limit for each named section, NAME=SECONDS")
     out_of_section_timeout: float | None = _setting(
         None, "s", "limit for the time outside all sections, for ranks that have used sections"

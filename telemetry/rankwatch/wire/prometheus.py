@@ -25,6 +25,15 @@ JOB_ATTEMPT: Final = Family("rankwatch_job_attempt", "gauge", ("job",), "number 
 JOB_ITERATION: Final = Family("rankwatch_job_iteration", "gauge", ("job",), "last step any rank completed")
 JOB_RESTARTS: Final = Family("rankwatch_job_restarts_total", "counter", ("job",), "restarts of the ranks")
 JOB_OBSERVE_ONLY: Final = Family("rankwatch_job_observe_only", "gauge", ("job",), "1 while nothing is acted upon")
+GOODPUT: Final = Family(
+    "rankwatch_goodput_ratio", "gauge", ("job",), "part of a job's life that was spent on new steps"
+)
+JOB_TIME: Final = Family(
+    "rankwatch_job_time_seconds_total",
+    "counter",
+    ("job", "bucket"),
+    "a job's time by what it was spent on, counted once that is known for good",
+)
 INCIDENTS: Final = Family(
     "rankwatch_incidents_total", "counter", ("job", "kind"), "incidents opened, by kind of verdict"
 )
@@ -58,6 +67,8 @@ FAMILIES: Final = (
     JOB_ITERATION,
     JOB_RESTARTS,
     JOB_OBSERVE_ONLY,
+    GOODPUT,
+    JOB_TIME,
     INCIDENTS,
     INCIDENT_OPEN,
     CULPRIT,

@@ -158,6 +158,8 @@ BAD_CALLS = {
     "observed NaN age": observation("pulse_age", pulse_age=float("nan")),
     "observed infinite heartbeat age": observation("heartbeat_age", pulse_age=0.1, beats=1, heartbeat_age=float("inf")),
     "observed negative section": observation("step", pulse_age=0.1, uses_sections=True, open_sections={"step": -1.0}),
+    "observed negative quiet": observation("quiet", pulse_age=0.1, quiet=-1.0),
+    "observed first times that are no list": observation("first_time", pulse_age=0.1, first_time="step"),
     "observed NaN section": observation(
         "step", pulse_age=0.1, uses_sections=True, open_sections={"step": float("nan")}
     ),
@@ -177,6 +179,7 @@ BAD_CALLS = {
     "registration of a job with an endless id": registration("j" * 300, "256"),
     "registration of a job with a line break": registration(f"{KNOWN}%0Ab", "control characters"),
     "registration with an endless node name": registration(f"{KNOWN}-fresh", "node", "256", node="n" * 10_000),
+    "registration with a file of something else": registration(f"{KNOWN}-fresh", "ft_state", ft_state={"model": 1}),
     "registration without a node name": registration(f"{KNOWN}-fresh", "node", node=""),
     "registration with negative ranks": registration(f"{KNOWN}-fresh", "local_world_size", local_world_size=-1),
     "registration with a bad policy": registration(

@@ -64,8 +64,8 @@ def test_registration_makes_a_job_that_is_shown_with_its_node(api: Api, job: str
     found = api.job(job)
     assert (found["name"], found["state"], found["instrumented"]) == ("gpt", "starting", False)
     assert (found["policy"]["section_timeouts"], found["max_restarts"]) == ({"step": 10.0}, 7)
-    step = {"what": "section", "section": "step", "configured": 10.0, "learned": None, "in_force": 10.0}
-    assert step in found["timeouts"]
+    step = {"what": "section", "section": "step", "configured": 10.0, "learned": None, "loaded": None}
+    assert {**step, "in_force": 10.0, "source": "configured"} in found["timeouts"]
     (node,) = found["nodes"]
     assert (node["node"], node["host"], node["local_world_size"]) == ("node-a", "node-a", 4)
     assert node["facts"] == {"scheduler": "slurm"}

@@ -8,6 +8,8 @@ PROMISED = {
     "/api/v1/jobs": {"get"},
     "/api/v1/jobs/{job_id}": {"get"},
     "/api/v1/jobs/{job_id}/ranks": {"get"},
+    "/api/v1/jobs/{job_id}/goodput": {"get"},
+    "/api/v1/jobs/{job_id}/report": {"get"},
     "/api/v1/jobs/{job_id}/incidents": {"get"},
     "/api/v1/jobs/{job_id}/incidents/{incident_id}": {"get"},
     "/api/v1/jobs/{job_id}/policy": {"get", "patch"},

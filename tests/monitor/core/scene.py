@@ -28,7 +28,7 @@ from rankwatch.wire.vocabulary import AckState, Action, DirectiveKind, ProcessEv
 from rankwatch_monitor.core import picture
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.effects import Changed, Issue
-from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIdentity, RankReport
+from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.incident import Incident, Phase
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.store import codec
@@ -72,6 +72,7 @@ class Rank:
     first_iteration: int | None = None
     first_step_at: float = 0.0
     progress: int = 0
+    steps: int = 0
     opened: dict[str, float] = field(default_factory=dict)
     idle_since: float | None = None
     pulse_at: float = 0.0
@@ -101,15 +102,20 @@ class Scene:
         steps: bool = True,
         sections: bool = True,
         interval: int = 1,
+        teaches: bool = False,
         **policy: Any,
     ) -> None:
         self.now = 1_000_000.0
-        limits = {"section_timeouts": {"step": 10.0}, **policy}
+        limits = {"section_timeouts": {} if teaches else {"step": 10.0}, **policy}
         self.job = Job(job_id, self.now, policy=Policy().changed(limits))
         self.size, self.hosts = ranks, hosts
         self.launchers, self.checkpoint = launchers, checkpoint
         self.beats, self.steps, self.sections = beats, steps, sections
         self.interval = interval
+        self.teaches = teaches
+        """Ranks tell how long their sections take and since when nothing has moved, as those of our own SDK do."""
+        self.busy = False
+        """Everybody is in a section that takes its time."""
         self.attempt = 1 if launchers else 0
         self.issued: list[Directive] = []
         self.said: list[str] = []
@@ -219,6 +225,32 @@ class Scene:
 
     def event(self, kind: ProcessEventKind, node: str = "node-0", **more: Any) -> None:
         self.submit(ProcessEvent(node, kind, more.pop("attempt", self.attempt), **more))
+
+    # What takes its time ----------------------------------------------------------------------------------------------
+
+    def enter(self, section: str, *, within_step: bool = False) -> Scene:
+        """Everybody enters a section, inside of the step or between two, and is busy there until ``leave``."""
+        self.busy = True
+        for rank in self.ranks:
+            around = rank.opened if within_step else {}
+            rank.opened, rank.idle_since = {**around, section: self.now}, None
+        return self
+
+    def leave(self) -> Scene:
+        """Everybody comes out again, and tells how long it took."""
+        self.busy = False
+        for rank in self.ranks:
+            section = max(rank.opened, key=lambda name: rank.opened[name])
+            took = self.now - rank.opened.pop(section)
+            self.job.apply(
+                RankReport(
+                    self.identity(rank),
+                    finished={section: SectionStatistics(1, took, took, took)},
+                    first_durations={section: took},
+                ),
+                self.now,
+            )
+        return self
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
@@ -336,7 +368,7 @@ class Scene:
         """What a rank says of itself now; None when it cannot, or when nothing arrives."""
         if rank.fate in (Fate.STOPPED, Fate.GIL_HELD, Fate.DEAD, Fate.CUT, Fate.UNBORN, Fate.ENDED):
             return None
-        return RankReport(
+        report = RankReport(
             self.identity(rank),
             beats=rank.beats if self.beats else None,
             heartbeat_age=self.now - rank.beat_at if rank.beats and self.beats else None,
@@ -346,6 +378,17 @@ class Scene:
             idle=None if rank.idle_since is None else self.now - rank.idle_since,
             first_iteration=rank.first_iteration if self.steps else None,
             first_iteration_age=None if rank.first_iteration is None else self.now - rank.first_step_at,
+        )
+        if not self.teaches:
+            return report
+        moved = [*rank.opened.values(), *([] if rank.idle_since is None else [rank.idle_since])]
+        took = SectionStatistics(rank.steps, 0.5 * rank.steps, 0.5, 0.5)
+        rank.steps = 0
+        return report._replace(
+            quiet=self.now - max(moved) if moved else None,
+            first_time=("step",) if "step" in rank.opened and rank.first_iteration is None else (),
+            finished={"step": took} if took.count else {},
+            longest={"step": 0.5} if took.count else {},
         )
 
     def identity(self, rank: Rank, **changes: Any) -> RankIdentity:
@@ -372,7 +415,7 @@ class Scene:
                 rank.starts_in -= 1
                 if rank.starts_in <= 0:
                     rank.fate = Fate.RUNS
-        if self._blocked():
+        if self._blocked() or self.busy:
             return
         for rank in self.ranks:
             if rank.fate is Fate.ENDED:
@@ -381,6 +424,7 @@ class Scene:
             if rank.first_iteration is None:
                 rank.first_iteration, rank.first_step_at = rank.iteration, self.now - 0.5
             rank.beats, rank.beat_at = rank.beats + 1, self.now - 0.5
+            rank.steps += 1
             rank.opened, rank.idle_since, rank.progress = {"step": self.now - 0.5}, None, 0
             rank.frames = REDUCING
 
@@ -412,6 +456,7 @@ class Scene:
                         progress=0,
                         open_sections={n: self.now - at for n, at in rank.opened.items()},
                         uses_sections=True,
+                        quiet=self.now - max(rank.opened.values(), default=rank.beat_at) if self.teaches else None,
                     )
                 )
             self.submit(NodeObservation(node, self.attempt, tuple(seen)))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from monitor.core.scene import LOADING, REDUCING, Fate, Scene
-from rankwatch.wire.control import NodeObservation, ProcessEvent, RankObservation
-from rankwatch.wire.vocabulary import ProcessEventKind, ProcessState, RankState
-from rankwatch_monitor.core.columns import RankColumns
-from rankwatch_monitor.core.culprit import exit_words
-from rankwatch_monitor.core.stacks import waits_for_peers
+from monitor.core.scene import LOADING, REDUCING, TORCH, Fate, Scene
+from rankwatch.wire.control import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
+from rankwatch.wire.vocabulary import CulpritClass, ProcessEventKind, ProcessState, RankState, VerdictKind
+from rankwatch_monitor.core.columns import ALIVE, UNINTERRUPTIBLE, RankColumns
+from rankwatch_monitor.core.culprit import Blame, blame, exit_words
+from rankwatch_monitor.core.detect import Verdict
+from rankwatch_monitor.core.stacks import Stacks, waits_for_peers
 
 
 def test_a_stopped_process_is_named_before_anything_else() -> None:
@@ -166,6 +169,183 @@ def test_in_a_world_of_two_without_stacks_no_false_place_is_told() -> None:
 
 def test_a_healthy_world_of_two_raises_nothing() -> None:
     assert Scene(ranks=2).run(200).quiet()
+
+
+# A bare stage: columns, verdicts and evidence as they would be ------------------------------------------------------
+
+
+def columns_of(size: int, hosts: int = 1) -> RankColumns:
+    """Ranks that have all come equally far and all speak."""
+    columns = RankColumns(size)
+    columns.seen_R[:] = True
+    columns.process_R[:] = ALIVE
+    columns.iteration_R[:] = 10
+    columns.progress_R[:] = 1
+    for rank in range(size):
+        columns.hosts[rank] = f"host-{rank * hosts // size}"
+    return columns
+
+
+def overrun(*ranks: int, kind: VerdictKind = VerdictKind.SECTION_OVERRUN, elapsed: float = 62.0) -> list[Verdict]:
+    return [Verdict(kind, rank, "step", 10.0, elapsed, 0.0) for rank in ranks]
+
+
+def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int = 0) -> Stacks:
+    """Stacks of ranks 0, 1, ...; those whose number in the world's group is ``waiting`` wait there."""
+    stacks = Stacks()
+    for rank, frames in enumerate(stands):
+        told = numbers[rank : rank + 1]
+        collectives = [Collective("default_pg", "all_reduce", n, n - (n == waiting)) for n in told]
+        stacks.add(RankStack(rank, 100 + rank, "py-spy", frames, collectives=tuple(collectives)))
+    return stacks
+
+
+def blamed(columns: RankColumns, verdicts: list[Verdict], stacks: Stacks, unasked: Sequence[str] = ()) -> Blame:
+    return blame(columns, verdicts, stacks.groups(), 100.0, fronts=stacks.fronts(), unasked=unasked)
+
+
+# Collectives ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_rank_that_has_not_entered_the_collective_is_named() -> None:
+    stacks = taken(REDUCING, LOADING, REDUCING, REDUCING, numbers=[58, 57, 58, 58], waiting=58)
+    judged = blamed(columns_of(4), overrun(0, 1, 2, 3), stacks)
+    assert [(c.rank, c.kind) for c in judged.culprits] == [(1, CulpritClass.BEHIND)]
+    assert "'all_reduce' number 58 of group 'default_pg', in which 3 ranks wait" in judged.culprits[0].reason
+
+
+def test_a_majority_that_has_not_entered_is_named_and_counts_do_not_overrule_it() -> None:
+    columns = columns_of(4)
+    columns.progress_R[0] = 0
+    stacks = taken(REDUCING, LOADING, LOADING, LOADING, numbers=[58, 57, 57, 57], waiting=58)
+    assert {c.rank for c in blamed(columns, overrun(0, 1, 2, 3), stacks).culprits} == {1, 2, 3}
+
+
+def test_of_two_that_have_not_entered_the_one_that_waits_elsewhere_is_not_named() -> None:
+    # Rank 1 receives from rank 2 point to point, which no sequence number shows.
+    receiving = (Frame("recv", TORCH, 2400), *LOADING)
+    stacks = taken(REDUCING, receiving, LOADING, numbers=[58, 57, 57], waiting=58)
+    assert [c.rank for c in blamed(columns_of(3), overrun(0, 1, 2), stacks).culprits] == [2]
+
+
+def test_a_late_rank_that_waits_leaves_the_blame_to_one_that_stands_outside() -> None:
+    # Only rank 1 is late, but its stack waits for a peer; rank 3, which is in no group with it, does not.
+    receiving = (Frame("recv", TORCH, 2400), *LOADING)
+    stacks = taken(REDUCING, receiving, REDUCING, LOADING, numbers=[58, 57, 58], waiting=58)
+    judged = blamed(columns_of(4), overrun(0, 1, 2, 3), stacks)
+    assert [c.rank for c in judged.culprits] == [3]
+    assert "load_batch" in judged.culprits[0].reason
+
+
+def test_a_late_rank_that_waits_for_its_own_device_is_named_when_nobody_stands_outside() -> None:
+    stacks = taken(REDUCING, (Frame("synchronize", TORCH, 1),), REDUCING, numbers=[58, 57, 58], waiting=58)
+    assert [c.rank for c in blamed(columns_of(3), overrun(0, 1, 2), stacks).culprits] == [1]
+
+
+def test_sequence_numbers_speak_without_any_stack() -> None:
+    stacks = taken((), (), (), numbers=[58, 57, 58], waiting=58)
+    assert [c.rank for c in blamed(columns_of(3), overrun(0, 1, 2), stacks).culprits] == [1]
+
+
+def test_a_rank_that_has_ended_is_not_accused_of_being_late() -> None:
+    columns = columns_of(3)
+    columns.ended_R[1] = True
+    stacks = taken(REDUCING, (), REDUCING, numbers=[58, 57, 58], waiting=58)
+    assert blamed(columns, overrun(0, 2), stacks).culprits == ()
+
+
+def test_all_in_the_same_collective_names_nobody_and_says_which() -> None:
+    stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
+    judged = blamed(columns_of(2), overrun(0, 1), stacks)
+    assert judged.culprits == ()
+    assert "in the same place ('all_reduce' number 58 of group 'default_pg'), so nobody" in judged.explanation
+
+
+def test_without_numbers_the_function_is_told() -> None:
+    judged = blamed(columns_of(2), overrun(0, 1), taken(REDUCING, REDUCING))
+    assert judged.explanation == "all ranks are stuck in the same place ('all_reduce'), so nobody is named"
+
+
+def test_ranks_that_wait_for_each_other_are_told_and_nobody_is_named() -> None:
+    stacks = Stacks()
+    for rank, (a, b) in enumerate([(5, 4), (4, 5)]):
+        told = (Collective("a", "all_reduce", a, 4), Collective("b", "broadcast", b, 4))
+        stacks.add(RankStack(rank, 1, "py-spy", REDUCING, collectives=told))
+    judged = blamed(columns_of(2), overrun(0, 1), stacks)
+    assert judged.culprits == ()
+    assert "ranks 0, 1 wait for each other in different collectives" in judged.explanation
+
+
+def test_of_ranks_behind_by_count_those_that_wait_are_not_named() -> None:
+    columns = columns_of(6)
+    columns.progress_R[[1, 2]] = 0
+    stands = [REDUCING] * 6
+    stands[2] = LOADING
+    judged = blamed(columns, overrun(*range(6)), taken(*stands))
+    assert [c.rank for c in judged.culprits] == [2]
+    assert "the 5 other ranks wait for it" in judged.culprits[0].reason
+
+
+# Nodes and devices ----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_could_not_be_asked_is_mentioned_and_not_accused() -> None:
+    stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
+    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, unasked=["host-1"])
+    assert judged.culprits == ()
+    assert judged.explanation == (
+        "the ranks that could be asked all wait for their peers ('all_reduce' number 58 of group 'default_pg'), "
+        "so nobody is named; host-1 did not answer in time, so the ranks there could not be asked"
+    )
+
+
+def test_a_rank_that_is_late_is_named_although_a_node_could_not_be_asked() -> None:
+    stacks = taken(REDUCING, LOADING, numbers=[58, 57], waiting=58)
+    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, unasked=["host-1"])
+    assert [c.rank for c in judged.culprits] == [1]
+
+
+def test_progress_names_a_rank_of_a_node_that_could_not_be_asked() -> None:
+    columns = columns_of(4, hosts=2)
+    columns.progress_R[3] = 0
+    judged = blamed(columns, overrun(0, 1, 2, 3), taken(REDUCING, REDUCING), unasked=["host-1"])
+    assert [c.rank for c in judged.culprits] == [3]
+
+
+def test_a_lost_node_is_told_as_one() -> None:
+    verdicts = overrun(4, 5, 6, 7, kind=VerdictKind.NODE_LOST)
+    judged = blamed(columns_of(8, hosts=2), verdicts, Stacks())
+    assert {c.rank: c.kind for c in judged.culprits} == dict.fromkeys((4, 5, 6, 7), CulpritClass.HOST_SILENT)
+    words = "nothing was heard of host-1, neither its launcher nor its 4 ranks, for 62.0 s"
+    assert {c.reason for c in judged.culprits} == {words}
+
+
+@pytest.mark.parametrize("known", ["from its launcher", "from its stack"])
+def test_a_rank_stuck_in_the_kernel_past_a_limit_names_its_node(known: str) -> None:
+    columns, stacks = columns_of(4, hosts=2), taken(REDUCING, REDUCING, LOADING, REDUCING)
+    if known == "from its launcher":
+        columns.process_R[2] = UNINTERRUPTIBLE
+    else:
+        stacks.add(RankStack(2, 1, "py-spy", LOADING, process_state=ProcessState.UNINTERRUPTIBLE))
+    judged = blamed(columns, overrun(0, 1, 2, 3), stacks)
+    assert [(c.rank, c.kind, c.host) for c in judged.culprits] == [(2, CulpritClass.DEVICE_OR_NETWORK, "host-1")]
+    assert "state D" in judged.culprits[0].reason
+    assert "host-1" in judged.culprits[0].reason
+
+
+def test_a_rank_that_reads_a_file_within_its_limit_is_not_stuck_in_the_kernel() -> None:
+    columns = columns_of(4)
+    columns.process_R[2] = UNINTERRUPTIBLE
+    stacks = taken(REDUCING, LOADING, REDUCING, REDUCING)
+    assert {c.rank for c in blamed(columns, overrun(0, 1, 3), stacks).culprits} == {1}
+
+
+def test_a_file_system_that_stalls_all_nodes_is_no_ones_fault() -> None:
+    columns = columns_of(4, hosts=2)
+    columns.process_R[:] = UNINTERRUPTIBLE
+    judged = blamed(columns, overrun(0, 1, 2, 3), Stacks())
+    assert judged.culprits == ()
+    assert "4 of 4 ranks are stuck in the kernel (state D)" in judged.explanation
 
 
 # Deaths ---------------------------------------------------------------------------------------------------------------

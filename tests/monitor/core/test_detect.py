@@ -6,6 +6,7 @@ import pytest
 
 from monitor.core.scene import Fate, Scene
 from rankwatch.wire.vocabulary import Action, RankState, VerdictKind
+from rankwatch_monitor.core.decide import verdicts_of
 from rankwatch_monitor.core.events import Order, PolicyChanged, RankReport
 
 
@@ -349,3 +350,15 @@ def test_a_foreign_emitter_that_says_next_to_nothing_raises_nothing() -> None:
             scene.job.apply(RankReport(scene.identity(rank)), scene.now)
         scene.judge()
     assert scene.quiet()
+
+
+def test_a_node_that_fell_silent_with_its_launcher_is_lost() -> None:
+    scene = Scene(ranks=8, hosts=2, silence_timeout=5.0).run(10).cut_host(1).until_found()
+    kinds = {v.rank: v.kind for v in verdicts_of(scene.job, scene.now)}
+    assert kinds == dict.fromkeys((4, 5, 6, 7), VerdictKind.NODE_LOST)
+
+
+def test_ranks_that_fell_silent_while_their_launcher_speaks_are_no_lost_node() -> None:
+    scene = Scene(ranks=8, hosts=2, silence_timeout=5.0).run(10).cut(4, 5, 6, 7).until_found()
+    kinds = {v.rank: v.kind for v in verdicts_of(scene.job, scene.now)}
+    assert kinds == dict.fromkeys((4, 5, 6, 7), VerdictKind.SILENT)

@@ -66,6 +66,12 @@ def test_a_whole_report(ingest: Ingest) -> None:
         gauge("rankwatch.section.open.duration", 1.5, section="step"),
         gauge("rankwatch.section.open.duration", 0.5, section="backward"),
         histogram("forward", 4, 2.0, 0.4, 0.6),
+        gauge("rankwatch.section.first", 1, section="backward"),
+        gauge("rankwatch.section.longest", 2.5, section="step"),
+        gauge("rankwatch.section.longest", 0.75, section="forward"),
+        gauge("rankwatch.section.first.duration", 90.0, section="step"),
+        gauge("rankwatch.section.idle.longest", 0.5),
+        gauge("rankwatch.progress.age", 0.125),
         counter("rankwatch.telemetry.dropped", 3, reason="ring_full"),
         gauge("somebody.elses.metric", 5),
     )
@@ -81,8 +87,55 @@ def test_a_whole_report(ingest: Ingest) -> None:
         dropped={"ring_full": 3},
         first_iteration=10,
         first_iteration_age=3.0,
+        quiet=0.125,
+        first_time=("backward",),
+        longest={"step": 2.5, "forward": 0.75},
+        first_durations={"step": 90.0},
+        idle_longest=0.5,
         ended=True,
     )
+
+
+def test_which_sections_run_for_the_first_time(ingest: Ingest) -> None:
+    name = "rankwatch.section.first"
+    report = ingest.one(
+        gauge(name, 1, section="compile"), gauge(name, 0, section="step"), gauge(name, None, section="load")
+    )
+    assert report.first_time == ("compile",)
+    newer = ingest.one(gauge(name, 0, NOW_NS + 1, section="step"), gauge(name, 1, NOW_NS, section="step"))
+    assert newer.first_time == ()
+    assert ingest.one(gauge(name, 1.0, section="step")).first_time == ("step",)
+
+
+def test_of_several_longest_times_the_longest_counts(ingest: Ingest) -> None:
+    name = "rankwatch.section.longest"
+    report = ingest.one(
+        gauge(name, 3, NOW_NS, section="step"),
+        gauge(name, 2, NOW_NS + 1, section="step"),
+        gauge(name, None, section="save"),
+    )
+    assert report.longest == {"step": 3.0}
+
+
+@pytest.mark.parametrize("name", ["first", "longest", "first.duration"])
+def test_odd_times_and_marks_of_sections_are_turned_away_one_by_one(name: str) -> None:
+    ingest, metric = Ingest(sections_per_job=2), f"rankwatch.section.{name}"
+    odd = [gauge(metric, value, section="odd") for value in (-1.0, inf, nan)]
+    many = [gauge(metric, 1, section=section) for section in ("a", "b", "c")]
+    decoded = ingest(request_of(RANK_3, *odd, gauge(metric, 1), *many))
+    assert ingest.counters.rejected == {"bad_value": 3, "bad_name": 1, "too_many_sections": 1}
+    (report,) = decoded.reports
+    told = {"first": report.first_time, "longest": report.longest, "first.duration": report.first_durations}
+    assert set(told[name]) == {"a", "b"}
+    assert "'odd'" in decoded.rejections.message()
+
+
+@pytest.mark.parametrize("name", ["progress.age", "section.idle.longest"])
+@pytest.mark.parametrize("value", [-0.1, nan, inf])
+def test_an_odd_age_leaves_its_field_untold(ingest: Ingest, name: str, value: float) -> None:
+    decoded = ingest(request_of(RANK_3, gauge(f"rankwatch.{name}", value)))
+    assert ingest.counters.rejected == {"bad_value": 1}
+    assert decoded.reports == [RankReport(decoded.reports[0].identity)]
 
 
 def test_a_rank_that_says_nothing_more_still_reports(ingest: Ingest) -> None:

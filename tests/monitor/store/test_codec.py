@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from monitor.core.scene import Scene
 from rankwatch.wire.control import Directive, Frame, NodeRegistration, ProcessEvent, RankStack
+from rankwatch.wire.ft_state import LearnedTimeouts
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import (
     Action,
@@ -22,8 +23,10 @@ from rankwatch.wire.vocabulary import (
     VerdictKind,
 )
 from rankwatch_monitor.core.culprit import Culprit
-from rankwatch_monitor.core.facts import Ending, Learned, Node
+from rankwatch_monitor.core.facts import Ending, Node
 from rankwatch_monitor.core.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.lessons import Lessons, SectionLesson
+from rankwatch_monitor.core.stacks import Stacks
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.store.codec import (
     directive_of,
@@ -78,7 +81,7 @@ incidents = st.builds(
     stop_step=st.none() | whole,
     directive=whole,
     heard_nodes=st.lists(names, max_size=3).map(tuple),
-    stacks=st.lists(stacks, max_size=3).map(lambda many: {s.rank: s for s in many}),
+    stacks=st.lists(stacks, max_size=3).map(Stacks.of),
 )
 policies = st.builds(
     Policy,
@@ -125,7 +128,14 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
 
 @given(
     policies,
-    st.dictionaries(names, st.builds(Learned, whole, seconds), max_size=3),
+    st.builds(
+        Lessons,
+        sections=st.dictionaries(names, st.builds(SectionLesson, whole, seconds, seconds), max_size=3),
+        idle_longest=seconds,
+        ranks=whole,
+        resumed=st.booleans(),
+        loaded=st.builds(LearnedTimeouts, st.dictionaries(names, seconds, max_size=2), st.none() | seconds),
+    ),
     st.lists(st.tuples(registrations, st.sets(whole, max_size=4), st.none() | ends), max_size=3),
     st.none() | st.builds(Ending, st.sampled_from([JobState.FINISHED, JobState.FAILED]), words, times),
     st.tuples(whole, whole, whole),
@@ -133,14 +143,14 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
 )
 def test_any_job_comes_back_as_it_was(
     policy: Policy,
-    learned: dict[str, Learned],
+    lessons: Lessons,
     nodes: list[tuple[NodeRegistration, set[int], ProcessEvent | None]],
     ended: Ending | None,
     counts: tuple[int, int, int],
     now: float,
 ) -> None:
     job = Job("job", 1.5, name="gpt", policy=policy)
-    job.learned, job.ended = learned, ended
+    job.lessons, job.ended = lessons, ended
     job.attempt, job.restarts, job.last_directive = counts
     job.world_size = 4
     for registration, ranks, end in nodes:
@@ -148,7 +158,7 @@ def test_any_job_comes_back_as_it_was(
     row = through_json(job_row(job))
     assert isinstance(row, dict)
     back = job_of(row, now)
-    for name in ("id", "name", "created_at", "policy", "learned", "ended", "attempt", "restarts", "last_directive"):
+    for name in ("id", "name", "created_at", "policy", "lessons", "ended", "attempt", "restarts", "last_directive"):
         assert getattr(back, name) == getattr(job, name), name
     assert back.watching_since == now
     assert len(back.columns) == 4

@@ -17,8 +17,9 @@ LIMITS = (
     "heartbeat_timeout",
     "out_of_section_timeout",
     "silence_timeout",
+    "first_time_timeout",
 )
-DEADLINES = ("capture_deadline", "stop_deadline")
+DEADLINES = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window")
 
 
 def test_every_setting_has_a_meaning_and_a_unit() -> None:
@@ -80,7 +81,7 @@ def test_a_deadline_cannot_be_switched_off(name: str) -> None:
         Policy().changed({name: None})
 
 
-@pytest.mark.parametrize("name", ["detection", "observe_only"])
+@pytest.mark.parametrize("name", ["detection", "observe_only", "learn_timeouts"])
 @pytest.mark.parametrize("value", [0, 1, "true", None, []])
 def test_a_switch_is_true_or_false(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name} must be true or false"):
@@ -102,6 +103,13 @@ def test_an_unknown_action_is_answered_with_those_that_are_known(value: object) 
 @pytest.mark.parametrize("action", list(Action))
 def test_every_action_may_be_the_policy(action: Action) -> None:
     assert Policy().changed({"on_hang": str(action)}).on_hang is action
+
+
+@pytest.mark.parametrize("value", [1, 0, -5, 1001, float("nan"), "much", True, None, []], ids=repr)
+def test_a_factor_is_above_one(value: object) -> None:
+    with pytest.raises(ValueError, match="learned_factor must be a number above 1 and up to 1000"):
+        Policy().changed({"learned_factor": value})
+    assert Policy().changed({"learned_factor": "2.5"}).learned_factor == 2.5
 
 
 @pytest.mark.parametrize("value", [None, [], "step=10", 5, [["step", 10]]])

@@ -10,6 +10,8 @@ import "./style/fleet.css";
 import "./style/job.css";
 import "./style/incident.css";
 import "./style/grid.css";
+import "./style/table.css";
+import "./style/goodput.css";
 import { Fleet } from "./view/fleet";
 import { Job } from "./view/job";
 import { Shell } from "./view/shell";

@@ -3,12 +3,10 @@ import { test } from "node:test";
 import type { Incident, JobSummary } from "../src/api/shapes";
 import { doing, focus, hosts, merged, rankTime, who } from "../src/logic/incidents";
 import { incidentAddress, parse } from "../src/logic/route";
+import { incident as some } from "./samples";
 
-const incident = (id: string, opened_at: number, closed_at: number | null): Incident => ({
-  id, opened_at, closed_at, job_id: "j", kind: "section_overrun", attempt: 1, culprits: [], affected: [], reason: "", section: null,
-  limit: null, elapsed: null, action: "restart", action_reason: "", phase: closed_at === null ? "capturing" : "closed", outcome: "",
-  timeline: { since: null, detected: null, decided: null, captured: null, restarted: null, first_step: null }, steps_lost: null,
-});
+const incident = (id: string, opened_at: number, closed_at: number | null, confirmed = true): Incident =>
+  some({ id, opened_at, closed_at, confirmed, phase: closed_at === null ? "capturing" : "closed" });
 const job = { state: "running" } as JobSummary;
 
 test("the open incident is spoken about before newer closed ones, and an asked one before all", () => {
@@ -23,6 +21,14 @@ test("a healthy job is introduced by its last trouble for an hour, a failed one 
   assert.equal(focus(list, null, job, 200)?.id, "a");
   assert.equal(focus(list, null, job, 100_000), null);
   assert.equal(focus(list, null, { ...job, state: "failed" }, 100_000)?.id, "a");
+});
+
+test("a suspicion is spoken about while it stands, and not once the ranks went on", () => {
+  const list = [incident("b", 200, 230, false), incident("a", 100, 110)];
+  assert.equal(focus(list, null, job, 240)?.id, "a");
+  assert.equal(focus(list, "b", job, 240)?.id, "b");
+  assert.equal(focus(list.slice(0, 1), null, job, 240), null);
+  assert.equal(focus([incident("b", 200, null, false)], null, job, 240)?.id, "b");
 });
 
 test("a changed incident replaces its old self and the newest stays first", () => {
@@ -41,6 +47,7 @@ test("culprits are named in few words", () => {
 test("what is being done has words, and nothing is once it is closed", () => {
   assert.equal(doing(incident("a", 1, null)), "capturing stacks");
   assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "save_and_stop" }), "save and stop");
+  assert.equal(doing({ ...incident("a", 1, null, false), phase: "confirming" }), "waiting to see whether anything moves");
   assert.equal(doing(incident("a", 1, 2)), "");
 });
 

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { downtime, phases } from "../src/logic/phases";
+import { incident } from "./samples";
 
 const healed = { since: 100, detected: 110.2, decided: 110.22, captured: 111.5, restarted: 115, first_step: 121.3 };
 
 test("a closed incident has every phase, and together they make the downtime", () => {
-  const found = phases(healed, 122, 500, true);
+  const found = phases(incident({ timeline: healed, closed_at: 122 }), 500);
   assert.deepEqual(found.map((phase) => phase.name), ["Unnoticed", "Deciding", "Capturing stacks", "Restarting", "Getting going"]);
   const sum = found.reduce((total, phase) => total + phase.seconds, 0);
   assert.ok(Math.abs(sum - 21.3) < 1e-9);
@@ -13,7 +14,7 @@ test("a closed incident has every phase, and together they make the downtime", (
 });
 
 test("an open incident ends with the phase that goes on now", () => {
-  const found = phases({ ...healed, captured: null, restarted: null, first_step: null }, null, 113.22, true);
+  const found = phases(incident({ timeline: { ...healed, captured: null, restarted: null, first_step: null } }), 113.22);
   const last = found.at(-1)!;
   assert.equal(last.name, "Capturing stacks");
   assert.equal(last.to, null);
@@ -22,17 +23,36 @@ test("an open incident ends with the phase that goes on now", () => {
 
 test("marks that were never reached are left out, and what is not restarted promises no restart", () => {
   const logged = { ...healed, captured: 111, restarted: null, first_step: null };
-  assert.deepEqual(phases(logged, 130, 500, false).map((phase) => phase.ends), ["detected", "decided", "captured"]);
-  assert.equal(phases(logged, null, 500, false).at(-1)!.to, 111);
+  const told = incident({ timeline: logged, closed_at: 130, action: "log" });
+  assert.deepEqual(phases(told, 500).map((phase) => phase.ends), ["detected", "decided", "captured"]);
+  assert.equal(phases({ ...told, closed_at: null }, 500).at(-1)!.to, 111);
   assert.equal(downtime(logged, 130, 500), 30);
 });
 
 test("clocks that disagree make no negative phase", () => {
-  const found = phases({ ...healed, decided: 110.1 }, 122, 500, true);
+  const found = phases(incident({ timeline: { ...healed, decided: 110.1 }, closed_at: 122 }), 500);
   assert.equal(found[1]!.seconds, 0);
 });
 
 test("an incident that began before anybody knew when starts with its detection", () => {
-  assert.equal(phases({ ...healed, since: null }, 122, 500, true)[0]!.seconds, 0);
-  assert.deepEqual(phases({ ...healed, since: null, detected: null }, 122, 500, true), []);
+  assert.equal(phases(incident({ timeline: { ...healed, since: null }, closed_at: 122 }), 500)[0]!.seconds, 0);
+  assert.deepEqual(phases(incident({ timeline: { ...healed, since: null, detected: null }, closed_at: 122 }), 500), []);
+});
+
+const suspected = { ...healed, detected: 110, decided: null, captured: 111, restarted: null, first_step: null };
+
+test("a suspicion is confirming from its detection on, whatever was captured, until it is over", () => {
+  const open = phases(incident({ timeline: suspected, confirmed: false, phase: "confirming" }), 130);
+  assert.deepEqual(open.map(({ name, to }) => [name, to]), [["Unnoticed", 110], ["Confirming", null]]);
+  assert.equal(open[1]!.seconds, 20);
+  const over = phases(incident({ timeline: suspected, confirmed: false, closed_at: 140 }), 500);
+  assert.deepEqual(over.at(-1), { name: "Confirming", ends: "closed", from: 110, to: 140, seconds: 30 });
+});
+
+test("once it is confirmed, the stacks of before do not end the second capture", () => {
+  const confirmed = { ...suspected, decided: 170 };
+  const capturing = phases(incident({ timeline: confirmed, phase: "capturing" }), 172);
+  assert.deepEqual([capturing.at(-1)!.name, capturing.at(-1)!.seconds], ["Capturing stacks", 2]);
+  const acting = phases(incident({ timeline: { ...confirmed, captured: 173 }, phase: "acting" }), 174);
+  assert.deepEqual([acting.at(-1)!.name, acting.at(-1)!.seconds], ["Restarting", 1]);
 });

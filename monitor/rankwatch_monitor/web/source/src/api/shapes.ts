@@ -24,6 +24,49 @@ export interface JobSummary {
   max_restarts: number;
 }
 
+/** What `GET /jobs/{id}` adds to the summary, as far as this page shows it. */
+export interface JobDetail extends JobSummary {
+  policy: { confirmation_window: number };
+  timeouts: Timeout[];
+}
+
+export interface Timeout {
+  /** "section", or what else has a limit: "heartbeat", "silence". */
+  what: string;
+  section: string | null;
+  configured: number | null;
+  learned: number | null;
+  loaded: number | null;
+  in_force: number | null;
+  /** "configured", "learned", "loaded", "first_time"; null: no limit. */
+  source: string | null;
+}
+
+export interface Goodput {
+  ratio: number | null;
+  /** Of the last hour; `seconds`: how much of it is accounted for. */
+  window: { seconds: number; ratio: number | null };
+  /** Seconds by what they were spent on. */
+  buckets: Record<string, number>;
+  /** The newest first. */
+  incidents: LedgerEntry[];
+}
+
+/** What each part of an incident took; null: it never came to that. */
+export interface LedgerEntry {
+  id: string;
+  kind: string;
+  opened_at: number;
+  detect_s: number | null;
+  decide_s: number | null;
+  capture_s: number | null;
+  restart_s: number | null;
+  first_step_s: number | null;
+  total_s: number | null;
+  steps_lost: number | null;
+  outcome: string;
+}
+
 export interface RankReport {
   rank: number;
   host: string;
@@ -77,6 +120,8 @@ export interface Incident {
   action: string;
   action_reason: string;
   phase: string;
+  /** False: only suspected, since the limit that was passed is one that nobody configured. */
+  confirmed: boolean;
   outcome: string;
   timeline: Timeline;
   steps_lost: number | null;

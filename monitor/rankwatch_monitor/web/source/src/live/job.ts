@@ -2,9 +2,10 @@
 
 import { batch, type Signal, signal } from "@preact/signals";
 import { get, Problem } from "../api/client";
-import type { GridEvent, Incident, JobSummary, RankReport, RankState } from "../api/shapes";
+import type { GridEvent, Incident, JobDetail, JobSummary, RankReport, RankState } from "../api/shapes";
 import { merged } from "../logic/incidents";
 import { sample } from "./samples";
+import { type Seldom, watchSeldom } from "./seldom";
 import { listen, type Stream } from "./stream";
 
 export interface Grid {
@@ -21,6 +22,7 @@ export interface JobWatch extends Stream {
   reports: Signal<{ at: number; byRank: (RankReport | undefined)[] }>;
   /** Null until the first answer. */
   incidents: Signal<Incident[] | null>;
+  seldom: Seldom;
   /** The monitor's words when it does not know the job. */
   unknown: Signal<string | null>;
 }
@@ -32,8 +34,11 @@ export function watchJob(id: string): JobWatch {
   const reports = signal<{ at: number; byRank: (RankReport | undefined)[] }>({ at: 0, byRank: [] });
   const incidents = signal<Incident[] | null>(null);
   const unknown = signal<string | null>(null);
+  const seldom = watchSeldom(path, () => (job.value?.ended_at ?? null) !== null);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
+  /** What the stream tells while a reading is under way: an answer that was made before does not undo it. */
+  let told: { job: boolean; incidents: Incident[] } | null = null;
 
   function take(summary: JobSummary): void {
     job.value = summary;
@@ -42,17 +47,22 @@ export function watchJob(id: string): JobWatch {
   }
 
   async function readAll(): Promise<void> {
+    const meanwhile = (told = { job: false, incidents: [] as Incident[] });
     try {
       const [summary, list] = await Promise.all([
-        get<JobSummary>(path, ended.signal),
+        get<JobDetail>(path, ended.signal),
         get<{ incidents: Incident[] }>(`${path}/incidents`, ended.signal),
       ]);
+      if (told !== meanwhile) return; // another reading has begun since
       batch(() => {
-        take(summary);
-        incidents.value = list.incidents;
+        if (!meanwhile.job) take(summary);
+        seldom.took(summary);
+        incidents.value = meanwhile.incidents.reduce(merged, list.incidents);
       });
     } catch (problem) {
       if (problem instanceof Problem && problem.status === 404) unknown.value = problem.message;
+    } finally {
+      if (told === meanwhile) told = null;
     }
   }
 
@@ -74,26 +84,35 @@ export function watchJob(id: string): JobWatch {
   const stream = listen(
     `${path}/events`,
     {
-      job: (data) => take(data as JobSummary),
+      job: (data) => {
+        if (told) told.job = true;
+        take(data as JobSummary);
+      },
       grid: (data) => {
         const next = decoded(data as GridEvent);
         if (!sameGrid(grid.value, next)) grid.value = next;
       },
       incident: (data) => {
+        told?.incidents.push(data as Incident);
         incidents.value = merged(incidents.value ?? [], data as Incident);
         void readRanks();
+        seldom.soon();
       },
     },
-    () => void Promise.all([readAll(), readRanks()]),
+    () => {
+      void Promise.all([readAll(), readRanks()]);
+      seldom.soon();
+    },
     () => void readAll(),
   );
   const seen = () => void (document.hidden || readRanks());
   document.addEventListener("visibilitychange", seen);
 
   return {
-    id, job, grid, reports, incidents, unknown,
+    id, job, grid, reports, incidents, seldom, unknown,
     close() {
       stream.close();
+      seldom.close();
       ended.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);

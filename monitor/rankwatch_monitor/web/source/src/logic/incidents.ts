@@ -6,14 +6,17 @@ import { count, runs, words } from "./text";
 /** After this a healthy job is not introduced by its last trouble any more; the list still has it. */
 const RECENT = 3600;
 
-/** The one that was asked for, else the open one, else the last if it is recent or the job ended badly by it. */
+/**
+ * The one that was asked for, else the open one, else the last if it is recent or the job ended badly by it. What was
+ * only suspected and went on by itself stays in the list: it needs nobody's attention any more.
+ */
 export function focus(
   incidents: readonly Incident[], asked: string | null, job: JobSummary | null, now: number,
 ): Incident | null {
   if (asked !== null) return incidents.find((incident) => incident.id === asked) ?? null;
   const open = incidents.find((incident) => incident.closed_at === null);
   if (open) return open;
-  const [last] = incidents;
+  const last = incidents.find((incident) => incident.confirmed);
   if (!last) return null;
   const ended = job !== null && ["failed", "lost"].includes(job.state);
   return ended || now - (last.closed_at ?? now) < RECENT ? last : null;
@@ -45,6 +48,7 @@ export function classes(culprits: readonly Culprit[]): string {
 const DOING: Record<string, string> = {
   detected: "deciding what to do",
   capturing: "capturing stacks",
+  confirming: "waiting to see whether anything moves",
   acting: "restarting",
   recovering: "waiting for the first new step",
 };

@@ -1,6 +1,6 @@
 // The story of an incident as consecutive phases, each named for what was going on until its end mark.
 
-import type { Timeline } from "../api/shapes";
+import type { Incident, Timeline } from "../api/shapes";
 
 export interface Phase {
   name: string;
@@ -20,8 +20,14 @@ const MARKS: readonly [keyof Timeline, string, string][] = [
   ["first_step", "Getting going", "first new step"],
 ];
 
-/** Phases that were reached, and while the incident is open the one that goes on now. Unreached marks are left out. */
-export function phases(timeline: Timeline, closedAt: number | null, now: number, restarts: boolean): Phase[] {
+/**
+ * Phases that were reached, and while the incident is open the one that goes on now. Unreached marks are left out. What
+ * was only suspected waits from its detection on: whether anything moves is all that there is to tell.
+ */
+export function phases(incident: Incident, now: number): Phase[] {
+  const { closed_at: closedAt } = incident;
+  const timeline = incident.confirmed ? retaken(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
+  const restarts = incident.action === "restart";
   let from = timeline.since ?? timeline.detected;
   if (from === null) return [];
   const found: Phase[] = [];
@@ -35,11 +41,23 @@ export function phases(timeline: Timeline, closedAt: number | null, now: number,
     from = to;
     last = index;
   });
+  if (!incident.confirmed) {
+    const to = closedAt === null ? null : Math.max(closedAt, from);
+    return [...found, { name: "Confirming", ends: "closed", from, to, seconds: Math.max(0, (to ?? now) - from) }];
+  }
   const next = MARKS.slice(last + 1).find(([key]) => restarts || (key !== "restarted" && key !== "first_step"));
   if (closedAt === null && next) {
     found.push({ name: next[1], ends: next[2], from, to: null, seconds: Math.max(0, now - from) });
   }
   return found;
+}
+
+const NOTHING: Timeline = { since: null, detected: null, decided: null, captured: null, restarted: null, first_step: null };
+
+/** Once a suspicion is confirmed, stacks are taken again: until they are there, those of before do not count. */
+function retaken({ timeline, phase }: Incident): Timeline {
+  const stale = phase === "capturing" && timeline.captured !== null && timeline.captured < (timeline.decided ?? 0);
+  return stale ? { ...timeline, captured: null } : timeline;
 }
 
 /** What it cost the whole job: from the last good moment to the first new step, or until now, or until it closed. */

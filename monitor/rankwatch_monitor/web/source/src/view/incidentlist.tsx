@@ -5,6 +5,7 @@ import type { Incident, JobSummary } from "../api/shapes";
 import { asOf } from "../live/connection";
 import { downtime } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
+import { unconfirmedEnd } from "../logic/suspicion";
 import { clock, duration, plural, words } from "../logic/text";
 
 const FEW = 8;
@@ -27,7 +28,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
       </h2>
       <ul>
         {visible.map((incident) => (
-          <li key={incident.id}>
+          <li key={incident.id} class={unconfirmedEnd(incident) === null ? undefined : "passing"}>
             <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
               <time>{clock(incident.opened_at, asOf.value)}</time>
               <span class="why">{incident.reason}</span>
@@ -48,7 +49,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
 function facts(incident: Incident): string {
   const lost = downtime(incident.timeline, incident.closed_at, asOf.value);
   return [
-    incident.closed_at === null ? "open" : words(incident.action),
+    unconfirmedEnd(incident) ?? (incident.closed_at !== null ? words(incident.action) : incident.confirmed ? "open" : "suspected"),
     lost === null ? null : duration(lost),
     incident.steps_lost === null ? null : `${plural(incident.steps_lost, "step")} lost`,
   ].filter(Boolean).join(" · ");

@@ -8,7 +8,9 @@ import { samplesOf } from "../live/samples";
 import { focus } from "../logic/incidents";
 import { ago, count, percent, plural, rate, wholeDuration } from "../logic/text";
 import { Facts } from "./facts";
+import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
+import { Limits } from "./limits";
 import { JobMark } from "./marks";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
@@ -31,6 +33,7 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
   if (watch.unknown.value !== null && job === null) return <Unknown id={id} words={watch.unknown.value} />;
   if (job === null) return <p class="loading">Asking the monitor for job {id}.</p>;
   const incidents = watch.incidents.value ?? [];
+  const { timeouts, confirmationWindow, goodput } = watch.seldom;
   const over = job.ended_at !== null;
   const incident = focus(incidents, asked, job, asOf.value);
   return (
@@ -42,7 +45,7 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
         </p>
       )}
       {asked === null && incident?.closed_at !== null && <Now job={job} />}
-      {incident && <Verdict job={job} incident={incident} asked={asked !== null} />}
+      {incident && <Verdict job={job} incident={incident} asked={asked !== null} confirmationWindow={confirmationWindow.value} />}
       <div class="columns">
         <div class="left">
           <RankGrid watch={watch} incident={incident} />
@@ -52,7 +55,9 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
           {incident && <Stacks job={id} incident={incident} />}
           {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
           <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
+          <Limits timeouts={timeouts.value} />
         </div>
+        <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
       </div>
     </article>
   );

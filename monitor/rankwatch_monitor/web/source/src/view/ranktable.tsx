@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Incident } from "../api/shapes";
 import type { JobWatch } from "../live/job";
 import { openSection, worstFirst } from "../logic/severity";
+import { blame } from "../logic/suspicion";
 import { count, duration } from "../logic/text";
 import { RankMark } from "./marks";
 import { only, selected } from "./selection";
@@ -46,12 +47,12 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               const report = byRank[rank];
               const section = openSection(report);
               return (
-                <tr key={rank} class={culprits.has(rank) ? "culprit" : undefined} aria-selected={selected.value === rank} onClick={() => (selected.value = rank)}>
+                <tr key={rank} class={incident && culprits.has(rank) ? blame(incident) : undefined} aria-selected={selected.value === rank} onClick={() => (selected.value = rank)}>
                   <th scope="row" class="number">{rank}</th>
                   <td>{report?.host || "–"}</td>
                   <td>
                     <RankMark state={states[rank]!} /> {states[rank]}
-                    {culprits.has(rank) && <span class="tag">culprit</span>}
+                    {incident && culprits.has(rank) && <span class="tag">{blame(incident)}</span>}
                   </td>
                   <td class="code">{section?.name ?? (report?.idle != null ? "outside" : "–")}</td>
                   <td class="number">{duration(section?.seconds ?? report?.idle)}</td>

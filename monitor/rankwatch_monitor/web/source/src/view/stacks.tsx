@@ -5,6 +5,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api/client";
 import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/shapes";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
+import { blame } from "../logic/suspicion";
 import { plural, runs } from "../logic/text";
 
 /** More inner frames than this are folded away; the interesting ones are innermost. */
@@ -33,7 +34,7 @@ export function Stacks({ job, incident }: { job: string; incident: Incident }) {
       {groups.length === 0 && <p class="note">{detail.value === null ? "Asking for the stacks." : absence(incident)}</p>}
       <div class="groups">
         {groups.map((group) => (
-          <Group key={group.ranks.join()} group={group} shared={shared} />
+          <Group key={group.ranks.join()} group={group} shared={shared} blame={blame(incident)} />
         ))}
       </div>
       {errors.length > 0 && (
@@ -55,14 +56,14 @@ function absence(incident: Incident): string {
   return incident.phase === "capturing" ? "Stacks are being captured." : "No stacks yet.";
 }
 
-function Group({ group, shared }: { group: StackGroup; shared: number }) {
+function Group({ group, shared, blame }: { group: StackGroup; shared: number; blame: string }) {
   const own = group.frames.slice(0, group.frames.length - shared);
   const inner = own.slice(0, INNER);
   return (
-    <section class={group.is_culprit ? "group culprit" : "group"}>
+    <section class={group.is_culprit ? `group ${blame}` : "group"}>
       <h3>
         <b>{group.label}</b>
-        {group.is_culprit && <span class="tag">culprit</span>}
+        {group.is_culprit && <span class="tag">{blame}</span>}
         {group.process_state !== "alive" && group.process_state !== "" && <small>process {group.process_state}</small>}
         {/^\d/.test(group.label) && <small title={runs(group.ranks, 100)}>{runs(group.ranks, 3)}</small>}
       </h3>

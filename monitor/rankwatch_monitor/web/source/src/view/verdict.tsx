@@ -5,24 +5,38 @@ import { asOf } from "../live/connection";
 import { classes, doing, hosts, rankTime, who } from "../logic/incidents";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
+import { isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
 import { ago, clock, duration, plural, words } from "../logic/text";
 import { type Fact, Facts } from "./facts";
 import { PhaseBar } from "./phasebar";
 
-export function Verdict({ job, incident, asked }: { job: JobSummary; incident: Incident; asked: boolean }) {
+interface Told {
+  job: JobSummary;
+  incident: Incident;
+  /** It was asked for by its address. */
+  asked: boolean;
+  /** Of the job's policy, seconds; null: not known yet. */
+  confirmationWindow: number | null;
+}
+
+export function Verdict({ job, incident, asked, confirmationWindow }: Told) {
   const open = incident.closed_at === null;
+  const suspected = isSuspected(incident);
+  const unconfirmed = unconfirmedEnd(incident);
+  const kind = ["verdict", suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
   return (
-    <section class={open ? "verdict open" : "verdict"} aria-label={open ? "Open incident" : "Incident"}>
+    <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
       <p class="kicker">
-        <b>{open ? "Open incident" : asked ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
+        <b>{suspected ? "Suspected" : open ? "Open incident" : asked ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
+        {unconfirmed !== null && <span>{unconfirmed}</span>}
         <span>{words(incident.kind)}</span>
         <span>attempt {incident.attempt}</span>
         {asked && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
       <h2>{incident.reason}</h2>
-      <Sequel job={job} incident={incident} />
+      {suspected ? <p class="sequel">{whatFollows(incident, confirmationWindow, asOf.value)}</p> : <Sequel job={job} incident={incident} />}
       <Facts kind="answers" facts={answers(job, incident)} />
-      <PhaseBar phases={phases(incident.timeline, incident.closed_at, asOf.value, incident.action === "restart")} />
+      <PhaseBar phases={phases(incident, asOf.value)} />
     </section>
   );
 }
@@ -41,10 +55,10 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   const lost = downtime(timeline, incident.closed_at, asOf.value);
   const others = incident.affected.length;
   return [
-    { label: "Who", value: who(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || "all are stuck in the same place" },
+    { label: "Who", value: who(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || undefined },
     { label: "Since", value: clock(since, asOf.value), note: ago(since, asOf.value) },
     where(incident),
-    { label: incident.closed_at === null ? "What is done" : "What was done", value: words(incident.action), note: incident.action_reason },
+    { label: done(incident), value: words(incident.action), note: incident.action_reason },
     {
       label: "What it cost",
       value: lost === null ? "–" : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
@@ -55,6 +69,11 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
       ].filter(Boolean).join(", "),
     },
   ];
+}
+
+function done(incident: Incident): string {
+  if (incident.closed_at !== null) return incident.confirmed ? "What was done" : "What was planned";
+  return isSuspected(incident) ? "What is planned" : "What is done";
 }
 
 function where(incident: Incident): Fact {

@@ -1,0 +1,75 @@
+"""What launchers report of the ranks' processes: started, exited, restarting, and how it all ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rankwatch.wire.control import ProcessEvent
+from rankwatch.wire.vocabulary import ProcessEventKind
+from rankwatch_monitor.core.columns import ALIVE, EXITED
+from rankwatch_monitor.core.culprit import signal_number
+from rankwatch_monitor.core.facts import Node, ending_of
+
+if TYPE_CHECKING:
+    from rankwatch_monitor.core.state import Job
+
+
+def take(job: Job, event: ProcessEvent, now: float) -> None:
+    """Take one event of a process into a job, at ``now``."""
+    node = job.nodes.get(event.node)
+    if node is not None:
+        node.seen = now
+    at = now - event.age
+    match event.kind:
+        case ProcessEventKind.STARTED:
+            if event.attempt < job.attempt and node is not None and node.attempt == 0:
+                job.launched_anew(now)
+            if event.attempt > job.attempt:
+                job.begin_attempt(event.attempt, at, event.world_size)
+            if event.attempt == job.attempt and event.rank is not None:
+                _started(job, event, event.rank, node)
+        case ProcessEventKind.EXITED:
+            if event.attempt == job.attempt and event.rank is not None:
+                _exited(job, event, event.rank, at)
+        case ProcessEventKind.RESTARTING:
+            # Every node of a job says so; the first one counts.
+            if event.attempt > job.restarting_attempt:
+                job.restarting_attempt = event.attempt
+                job.restarts += 1
+        case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
+            if node is not None:
+                node.ended = event
+            _maybe_end(job, at)
+
+
+def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> None:
+    job.world_size = max(job.world_size, event.world_size or 0, rank + 1)
+    job.make_room(rank)
+    columns = job.columns
+    columns.process_R[rank] = ALIVE
+    columns.pid_R[rank] = event.pid or -1
+    columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
+    if node is not None:
+        node.attempt = event.attempt
+        node.ranks.add(rank)
+        columns.hosts[rank] = node.registration.host
+
+
+def _exited(job: Job, event: ProcessEvent, rank: int, at: float) -> None:
+    job.make_room(rank)
+    columns = job.columns
+    columns.process_R[rank] = EXITED
+    columns.heard_R[rank] = at
+    code = event.exit_code or 0
+    if event.signal:
+        code = -(signal_number(event.signal) or abs(code) or 1)
+    columns.exit_code_R[rank] = code
+    if event.message:
+        columns.exit_messages[rank] = event.message
+
+
+def _maybe_end(job: Job, at: float) -> None:
+    endings = [node.ended for node in job.taking_part()]
+    told = [e for e in endings if e is not None]
+    if told and len(told) == len(endings):
+        job.ended = ending_of(told, at)

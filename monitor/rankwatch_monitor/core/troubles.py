@@ -1,0 +1,47 @@
+"""What incidents say of the time that a job has spent: laid over it when it is shown, and when it is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rankwatch.wire.vocabulary import Action, VerdictKind
+from rankwatch_monitor.core import spans
+from rankwatch_monitor.core.incident import Incident
+from rankwatch_monitor.core.spans import Bucket, Span
+
+_ACTING: Final = (Action.RESTART, Action.SAVE_AND_STOP, Action.STOP)
+
+
+def overlaid(done: list[Span], incidents: Sequence[Incident], *, went_on: bool = False) -> list[Span]:
+    """The same time, with what incidents say of it. ``went_on``: it was ended by a step of the same attempt."""
+    if not done:
+        return done
+    start, end = done[0].start, done[-1].end
+    for incident in reversed(incidents):
+        if incident.closed_at is not None and incident.closed_at <= start:
+            break
+        done = _troubled(done, incident, end, went_on=went_on)
+    return done
+
+
+def _troubled(done: list[Span], incident: Incident, end: float, *, went_on: bool) -> list[Span]:
+    if incident.kind is VerdictKind.ORDERED and incident.action not in _ACTING:
+        return done
+    timeline = incident.timeline
+    began = incident.opened_at if timeline.since is None else timeline.since
+    over = next((at for at in (timeline.restarted, incident.closed_at) if at is not None), end)
+    by_itself = incident.closed_at is not None and timeline.restarted is None and incident.closed_at < end
+    if went_on or by_itself:
+        return spans.relabel(done, _trouble(Bucket.STALLED), began, over)
+    found = incident.opened_at if timeline.detected is None else timeline.detected
+    if incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.ORDERED):
+        found = began  # nothing hung: a process ended, or a person spoke
+    elif incident.action not in _ACTING:
+        found = over  # nothing is done about it
+    done = spans.relabel(done, _trouble(Bucket.HANG), began, found)
+    return spans.relabel(done, _trouble(Bucket.HANDLING), found, over)
+
+
+def _trouble(bucket: Bucket) -> Callable[[Bucket], Bucket]:
+    return lambda known: known if known in (Bucket.UNSEEN, Bucket.DOWN) else bucket

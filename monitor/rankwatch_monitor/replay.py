@@ -1,0 +1,203 @@
+"""``rankwatch replay``: plays a recording and prints what was decided and when, or would be under another policy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rankwatch.wire.control import Directive
+from rankwatch.wire.policy import Policy, parse_section_timeouts
+from rankwatch_monitor.core.effects import Changed, Effect
+from rankwatch_monitor.core.incident import Incident
+from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.play import Replay
+from rankwatch_monitor.recording import Recording, RecordingError
+
+
+@dataclass(slots=True)
+class Story:
+    """What was decided about one job, in the order of time."""
+
+    job: Job
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    said: list[tuple[float, str]] = field(default_factory=list)
+    directives: list[tuple[float, Directive]] = field(default_factory=list)
+
+    def take(self, now: float, effect: Effect) -> None:
+        """Note one effect."""
+        if isinstance(effect, Changed):
+            self.incidents[effect.incident.id] = effect.incident
+            if effect.said:
+                self.said.append((now, effect.said))
+        else:
+            self.directives.append((now, effect.directive))
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; times are unix seconds."""
+        return {
+            "id": self.job.id,
+            "name": self.job.name,
+            "world_size": self.job.world_size,
+            "attempt": self.job.attempt,
+            "restarts": self.job.restarts,
+            "policy": self.job.policy.to_json(),
+            "incidents": [{**incident.to_json(), "latency": latency(incident)} for incident in self.incidents.values()],
+            "said": [{"at": at, "text": text} for at, text in self.said],
+            "directives": [
+                {"at": at, "id": d.id, "kind": str(d.kind), "attempt": d.attempt, "reason": d.reason}
+                for at, d in self.directives
+            ],
+        }
+
+
+def latency(incident: Incident) -> float | None:
+    """Seconds from the beginning of the trouble to the incident."""
+    since = incident.timeline.since
+    return None if since is None else max(0.0, incident.opened_at - since)
+
+
+def replay(argv: Sequence[str]) -> int:
+    """Play a recording of the monitor again: what was decided, or would be under another policy.
+
+    The exit code is 0, and 2 when the recording cannot be read or the policy makes no sense.
+    """
+    asked = _parser().parse_args(argv)
+    stories: dict[str, Story] = {}
+
+    def note(job: Job, now: float, effect: Effect) -> None:
+        stories.setdefault(job.id, Story(job)).take(now, effect)
+
+    recording = Recording(asked.file)
+    try:
+        played = Replay(note, policy=policy_changes(asked.policy), only=asked.job)
+        played.play(recording)
+    except (RecordingError, ValueError) as error:
+        return fail("replay", str(error))
+    except OSError as error:
+        return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
+    if asked.job is not None and asked.job not in played.jobs:
+        return fail("replay", f"{asked.file} holds no job {asked.job!r}")
+    told = [stories.get(name) or Story(play.job) for name, play in played.jobs.items()]
+    if asked.json:
+        heard = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
+        spanned = {"from": _number(played.first), "to": _number(played.last)}
+        print_json({"file": str(recording.path), **spanned, **heard, "jobs": [story.to_json() for story in told]})
+        return 0
+    lines = _heading(recording, played)
+    for story in told:
+        lines += ["", *_told(story, played.first)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="rankwatch replay",
+        description="Play a recording (rankwatch monitor --record FILE) through the monitor's core again and print "
+        "what is decided. Nothing is delivered to anybody.",
+    )
+    made.add_argument("file", metavar="FILE", help="the recording; .gz and .zst are unpacked")
+    made.add_argument("--job", metavar="ID", help="this job only")
+    add_common_options(made)
+    return made
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """The options that ``replay`` and ``simulate`` share."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--policy",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="judge with this setting of the policy (section_timeouts=step=10,checkpointing=600); may be repeated",
+    )
+
+
+def policy_changes(given: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` as changes of a policy, and check them.
+
+    Raises:
+        ValueError: one of them is no setting, or has a value that makes no sense.
+    """
+    changes: dict[str, Any] = {}
+    for each in given:
+        name, mark, text = (part.strip() for part in each.partition("="))
+        if not mark:
+            raise ValueError(f"--policy is written NAME=VALUE, for example silence_timeout=30; {each!r} is not")
+        if name == "section_timeouts":
+            changes[name] = {**changes.get(name, {}), **parse_section_timeouts(text)}
+        else:
+            changes[name] = _value(text)
+    Policy().changed(changes)
+    return changes
+
+
+def _value(text: str) -> Any:
+    words: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def fail(command: str, words: str) -> int:
+    """Say what is wrong, and return the exit code for it."""
+    sys.stderr.write(f"rankwatch {command}: {words}\n")
+    return 2
+
+
+def print_json(value: Any) -> None:
+    """Print something for programs."""
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else value
+
+
+def _heading(recording: Recording, played: Replay) -> list[str]:
+    if played.first != played.first:
+        return [f"{recording.path}: nothing was recorded"]
+    began = datetime.fromtimestamp(played.first, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    lines = [f"{recording.path}: {played.events} events in {played.last - played.first:.1f} s from {began}"]
+    if played.lost:
+        lines.append(f"{played.lost} events could not be recorded: what is decided below may differ from what was")
+    if recording.truncated:
+        lines.append("the last line is cut off, as after a monitor that was killed; it is left out")
+    return lines
+
+
+def _told(story: Story, first: float) -> list[str]:
+    job = story.job
+    lines = [f"job {job.id}: {job.world_size} ranks, attempt {job.attempt}"]
+    happened = [(at, text) for at, text in story.said]
+    happened += [(at, f"directive {d.id}: {d.kind} (not delivered)") for at, d in story.directives]
+    lines += [f"  {at - first:10.1f} s  {text}" for at, text in sorted(happened, key=lambda each: each[0])]
+    return [*lines, "", *summary(list(story.incidents.values()), first)]
+
+
+def summary(incidents: Sequence[Incident], first: float) -> list[str]:
+    """One line an incident, with times since ``first``."""
+    if not incidents:
+        return ["  no incident"]
+    lines = [f"  {'opened':>10}  {'latency':>8}  {'kind':22}  {'culprits':24}  outcome"]
+    for incident in incidents:
+        named = ", ".join(f"{c.rank} ({c.kind})" for c in incident.culprits[:3]) or "nobody"
+        named += f" and {len(incident.culprits) - 3} more" if len(incident.culprits) > 3 else ""
+        took = latency(incident)
+        lines.append(
+            f"  {incident.opened_at - first:8.1f} s  {'' if took is None else f'{took:6.1f} s':>8}  {incident.kind:22}"
+            f"  {named:24}  {'' if incident.confirmed else 'suspicion: '}{incident.outcome or incident.phase}"
+        )
+    return lines

@@ -1,0 +1,37 @@
+// Limits as rows for people: what is limited, by how much, and who says so.
+
+import type { Timeout } from "../api/shapes";
+import { words } from "./text";
+
+const NAMES: Record<string, string> = {
+  out_of_section: "outside sections",
+  heartbeat: "between heartbeats",
+  initial_heartbeat: "first heartbeat",
+  silence: "silence",
+  first_time: "first time",
+};
+
+const SOURCES: Record<string, string> = {
+  configured: "configured",
+  learned: "learned",
+  loaded: "learned earlier",
+  first_time: "first time",
+};
+
+/** What a limit is on, in words; a section's own name is told apart by how it is set. */
+export function limited(timeout: Timeout): string {
+  return timeout.section ?? NAMES[timeout.what] ?? words(timeout.what);
+}
+
+/** Where the limit in force comes from. */
+export function origin(timeout: Timeout): string {
+  if (timeout.source === null) return "no limit";
+  if (timeout.source === "learned" && timeout.loaded !== null) return "mean of both";
+  return SOURCES[timeout.source] ?? words(timeout.source);
+}
+
+/** Sections first, those with a limit of their own before those that are new; the rest as the monitor lists it. */
+export function ordered(timeouts: readonly Timeout[]): Timeout[] {
+  const place = (timeout: Timeout) => (timeout.section === null ? 2 : timeout.source === "first_time" || timeout.source === null ? 1 : 0);
+  return [...timeouts].sort((a, b) => place(a) - place(b));
+}

@@ -1,0 +1,106 @@
+// Where the time went: the effective-time ratio, one bar of all seconds, and what each incident took.
+
+import { useState } from "preact/hooks";
+import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/shapes";
+import { asOf } from "../live/connection";
+import { inWords, type Slice, slices, windowName, windowTells } from "../logic/goodput";
+import { incidentAddress } from "../logic/route";
+import { clock, count, duration, percent, words } from "../logic/text";
+import { Facts } from "./facts";
+
+const FEW = 12;
+
+export function GoodputSection({ job, goodput, incidents }: { job: JobSummary; goodput: Goodput | null; incidents: readonly Incident[] }) {
+  if (goodput === null) return null;
+  const found = slices(goodput.buckets);
+  return (
+    <section class="goodput">
+      <h2>
+        Effective time <small>spent on new steps</small>
+      </h2>
+      <Facts
+        kind="facts"
+        facts={[
+          { label: "Whole run", value: percent(goodput.ratio) },
+          ...(windowTells(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
+        ]}
+      />
+      <Bar found={found} />
+      {goodput.incidents.length > 0 && <Ledger job={job} entries={goodput.incidents} incidents={incidents} />}
+    </section>
+  );
+}
+
+function Bar({ found }: { found: Slice[] }) {
+  if (found.length === 0) return <p class="note">No time is accounted for yet.</p>;
+  return (
+    <>
+      <div class="track" role="img" aria-label={`Where the time went: ${inWords(found)}.`}>
+        {found.map(({ bucket, share }) => (
+          // A floor of 0.4 % keeps seconds visible next to days.
+          <i key={bucket} data-bucket={bucket} style={{ flexGrow: Math.max(share, 0.004) }} />
+        ))}
+      </div>
+      <ul class="buckets" aria-label="What the time was spent on">
+        {found.map(({ bucket, name, seconds, share }) => (
+          <li key={bucket} data-bucket={bucket}>
+            <i aria-hidden="true" />
+            <span>{name}</span> <b>{duration(seconds)}</b> <small>{percent(share)}</small>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonly LedgerEntry[]; incidents: readonly Incident[] }) {
+  const [all, showAll] = useState(false);
+  const visible = all ? entries : entries.slice(0, FEW);
+  const told = new Map(incidents.map((incident) => [incident.id, incident]));
+  return (
+    <>
+      <h3>What each incident took</h3>
+      <div class="scroll" role="region" aria-label="What each incident took" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">When</th>
+              <th scope="col">What</th>
+              <th scope="col" class="number">Detect</th>
+              <th scope="col" class="number">Decide</th>
+              <th scope="col" class="number">Capture</th>
+              <th scope="col" class="number">Restart</th>
+              <th scope="col" class="number">First new step</th>
+              <th scope="col" class="number">Total</th>
+              <th scope="col" class="number">Steps lost</th>
+              <th scope="col">Outcome</th>
+            </tr>
+          </thead>
+          <tbody>
+            {visible.map((entry) => (
+              <tr key={entry.id}>
+                <th scope="row">
+                  <a href={incidentAddress(job.id, entry.id)} title={told.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
+                </th>
+                <td>{words(entry.kind)}</td>
+                <td class="number">{duration(entry.detect_s)}</td>
+                <td class="number">{duration(entry.decide_s)}</td>
+                <td class="number">{duration(entry.capture_s)}</td>
+                <td class="number">{duration(entry.restart_s)}</td>
+                <td class="number">{duration(entry.first_step_s)}</td>
+                <td class="number force">{duration(entry.total_s)}</td>
+                <td class="number">{count(entry.steps_lost)}</td>
+                <td class="outcome">{entry.outcome || (told.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {visible.length < entries.length && (
+        <button type="button" class="quiet" onClick={() => showAll(true)}>
+          Show all {entries.length}
+        </button>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,55 @@
+// Every limit: what was configured, what was learned, what holds, and why.
+
+import { useState } from "preact/hooks";
+import type { Timeout } from "../api/shapes";
+import { limited, ordered, origin } from "../logic/limits";
+import { duration } from "../logic/text";
+
+const FEW = 14;
+
+export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
+  const [all, showAll] = useState(false);
+  if (timeouts === null || timeouts.length === 0) return null;
+  const rows = ordered(timeouts);
+  const visible = all ? rows : rows.slice(0, FEW);
+  return (
+    <section class="limits">
+      <h2>Limits</h2>
+      <div class="scroll" role="region" aria-label="Limits" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">What</th>
+              <th scope="col" class="number">In force</th>
+              <th scope="col">Source</th>
+              <th scope="col" class="number">Configured</th>
+              <th scope="col" class="number">Learned</th>
+              <th scope="col" class="number">Loaded</th>
+            </tr>
+          </thead>
+          <tbody>
+            {visible.map((timeout) => (
+              <tr key={`${timeout.what} ${timeout.section ?? ""}`}>
+                <th scope="row" class={timeout.section === null ? undefined : "code"}>{limited(timeout)}</th>
+                <td class="number force">{duration(timeout.in_force)}</td>
+                <td class="source">{origin(timeout)}</td>
+                <td class="number">{duration(timeout.configured)}</td>
+                <td class="number">{duration(timeout.learned)}</td>
+                <td class="number">{duration(timeout.loaded)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {visible.length < rows.length && (
+        <button type="button" class="quiet" onClick={() => showAll(true)}>
+          Show all {rows.length}
+        </button>
+      )}
+      <p class="note">
+        Passing a configured limit acts at once, passing any other raises a suspicion first. "Loaded" was learned in an earlier run;
+        "first time" holds while nothing is known yet.
+      </p>
+    </section>
+  );
+}

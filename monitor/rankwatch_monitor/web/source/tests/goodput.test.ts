@@ -1,0 +1,37 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inWords, slices, windowName, windowTells } from "../src/logic/goodput";
+
+const plain = (text: string) => text.replaceAll("\u2009", " ");
+
+test("slices hold only what took time, in the order of the bar, and fill it", () => {
+  const found = slices({ restart: 20, hang: 10, productive: 70, stalled: 0, down: 0.01 });
+  assert.deepEqual(found.map((slice) => slice.bucket), ["productive", "hang", "restart"]);
+  assert.ok(Math.abs(found.reduce((sum, slice) => sum + slice.share, 0) - 1) < 0.001);
+});
+
+test("a bucket that this page does not know is shown by its own name, at the end", () => {
+  const [first, last] = slices({ waiting_for_data: 50, productive: 50 });
+  assert.equal(first!.bucket, "productive");
+  assert.equal(last!.name, "waiting for data");
+});
+
+test("a job that has not lived yet has no slices", () => {
+  assert.deepEqual(slices({ productive: 0, startup: 0 }), []);
+});
+
+test("the bar is told in one sentence", () => {
+  assert.equal(plain(inWords(slices({ productive: 90, hang: 10 }))), "new steps 90.0 %; hung 10.0 %");
+});
+
+test("the window is an hour once the run is that old", () => {
+  assert.equal(windowName(3570), "Last hour");
+  assert.equal(plain(windowName(600)), "Last 10 min");
+});
+
+test("the last hour is told apart once there was more than it", () => {
+  const run = (productive: number, seconds: number) => ({ ratio: 1, window: { seconds, ratio: 1 }, buckets: { productive }, incidents: [] });
+  assert.equal(windowTells(run(1200, 1200)), false);
+  assert.equal(windowTells(run(0, 0)), false);
+  assert.equal(windowTells(run(7200, 3600)), true);
+});

@@ -1,0 +1,31 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Timeout } from "../src/api/shapes";
+import { limited, ordered, origin } from "../src/logic/limits";
+
+const timeout = (facts: Partial<Timeout>): Timeout => ({
+  what: "section", section: "step", configured: null, learned: null, loaded: null, in_force: 10, source: "learned", ...facts,
+});
+
+test("a section goes by its name, everything else by words", () => {
+  assert.equal(limited(timeout({})), "step");
+  assert.equal(limited(timeout({ what: "out_of_section", section: null })), "outside sections");
+  assert.equal(limited(timeout({ what: "some_new_limit", section: null })), "some new limit");
+});
+
+test("where a limit comes from is said in words, also that two runs made it", () => {
+  assert.equal(origin(timeout({ source: "configured" })), "configured");
+  assert.equal(origin(timeout({ learned: 10 })), "learned");
+  assert.equal(origin(timeout({ learned: 10, loaded: 20 })), "mean of both");
+  assert.equal(origin(timeout({ source: "loaded", loaded: 20 })), "learned earlier");
+  assert.equal(origin(timeout({ source: "first_time" })), "first time");
+  assert.equal(origin(timeout({ source: null, in_force: null })), "no limit");
+});
+
+test("sections that are known come first, then the new ones, then the rest in its own order", () => {
+  const rows = [
+    timeout({ what: "silence", section: null }), timeout({ section: "evaluation", source: "first_time" }),
+    timeout({ section: "step" }), timeout({ what: "heartbeat", section: null }),
+  ];
+  assert.deepEqual(ordered(rows).map((row) => row.section ?? row.what), ["step", "evaluation", "silence", "heartbeat"]);
+});

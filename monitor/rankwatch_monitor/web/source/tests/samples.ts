@@ -1,0 +1,10 @@
+// What tests start from: an incident that is confirmed and about nobody.
+
+import type { Incident } from "../src/api/shapes";
+
+export const incident = (facts: Partial<Incident>): Incident => ({
+  id: "i", opened_at: 100, closed_at: null, job_id: "j", kind: "section_overrun", attempt: 1, culprits: [], affected: [], reason: "",
+  section: null, limit: null, elapsed: null, action: "restart", action_reason: "", phase: "capturing", confirmed: true, outcome: "",
+  timeline: { since: null, detected: null, decided: null, captured: null, restarted: null, first_step: null }, steps_lost: null,
+  ...facts,
+});

@@ -1,0 +1,126 @@
+"""Lets this node's launcher ask torch how far each process group has come: torch's worker control plane, on a socket.
+
+How this works
+--------------
+A thread of ours looks now and then whether the script has made its process group; then torch is imported, and its
+server can be started on ``<local rank>.sock`` in the slots folder, whose threads are native ones that sleep until they
+are asked. They answer while the main thread is stuck, and the flight recorder even while the GIL is held. A script that
+started such a server itself is not given a second one: the name in the slots folder then points at the one it has.
+
+The server is never ended. torch's destructor shuts the listening socket down, which a forked child shares with its
+parent, and the parent's server then ends the whole process by ``std::terminate``: a data loader's worker that exits
+through its interpreter would kill the training. A reference that is never given back keeps the destructor from running.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks for a process group; one look is two lookups in a dictionary."""
+SCRIPTS_OWN: Final = "TORCH_WORKER_SERVER_SOCKET"
+"""torch's variable for the socket of a server that the script starts (``worker_main``)."""
+
+_log = logging.getLogger("rankwatch")
+_started: tuple[int, Path] | None = None
+"""The process that started a server of ours, and its socket; a forked child inherits the words, not the threads."""
+
+
+def socket_file(local_rank: int) -> str:
+    """Name of a rank's socket within the slots folder."""
+    return f"{local_rank}.sock"
+
+
+class ControlPlane:
+    """The thread that waits for a process group, opens the control plane on ``path``, and ends.
+
+    ``failed`` is called with a reason, once, when that cannot be done.
+    """
+
+    def __init__(self, path: Path, failed: Callable[[str], None]) -> None:
+        self._path = path
+        self._failed = failed
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankwatch-control-plane", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look for a process group."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking, soon; does not wait. A server that runs goes on, see above."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            while not offer(self._path):
+                if self._stopped.wait(LOOK_SECONDS):
+                    return
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: torch's private names may change
+            _log.info("the launcher cannot ask torch how far its collectives have come: %s", _first_line(error))
+            self._failed("control_plane_error")
+
+
+def offer(path: Path) -> bool:
+    """Make torch's control plane answer at ``path``; False while there is no process group yet.
+
+    Imports nothing of torch: what is not there yet is not asked for.
+
+    Raises:
+        OSError: the file cannot be made.
+        RuntimeError: torch cannot listen there; a path may have 107 characters.
+        AttributeError: this torch has no control plane.
+    """
+    ready = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+    bindings = sys.modules.get("torch._C._distributed_c10d")
+    if ready is None or bindings is None or not ready():
+        return False
+    running = _running()
+    if running == path:
+        return True
+    path.unlink(missing_ok=True)
+    if running is not None:
+        path.symlink_to(running)
+        return True
+    global _started
+    _keep_for_ever(bindings._WorkerServer(str(path)))
+    _started = (os.getpid(), path)
+    return True
+
+
+def _running() -> Path | None:
+    """The socket of a server that runs in this process already: ours, or the script's own."""
+    ours = _started[1] if _started is not None and _started[0] == os.getpid() else None
+    scripts = os.environ.get(SCRIPTS_OWN)
+    candidates = (ours, Path(scripts).absolute() if scripts else None)
+    return next((path for path in candidates if path is not None and _listener(path) == os.getpid()), None)
+
+
+def _listener(path: Path) -> int | None:
+    """The process that listens on a socket: the variable may be the same for all ranks, its server is one rank's."""
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(1.0)
+            asking.connect(str(path))
+            credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    except OSError:
+        return None
+    return int(struct.unpack("3i", credentials)[0])
+
+
+def _keep_for_ever(server: object) -> None:
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[0][:200]

@@ -1,0 +1,77 @@
+"""A scene whose time is accounted for as the monitor's loop does it; what must always hold is checked at every look."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.wire.control import NodeRegistration
+from rankwatch_monitor.core import goodput
+from rankwatch_monitor.core.goodput import Bucket, Ledger
+
+STARTUP = 1.5
+"""Seconds until the first step in every scene: it is completed half a second before the second tick."""
+
+
+class Accounted(Scene):
+    """``spent`` is what the time went into so far."""
+
+    def judge(self) -> None:
+        super().judge()
+        ledger = goodput.of(self.job)
+        settled, counted, until = dict(ledger.settled), dict(ledger.counted), ledger.until
+        goodput.account(self.job, self.now)
+        if ledger.until == until:
+            return
+        assert all(ledger.settled[b] >= settled[b] for b in Bucket), "what is settled stays settled"
+        assert all(settled[b] >= ledger.counted[b] >= counted[b] for b in Bucket), "a counter never goes down"
+        self.check()
+
+    def check(self) -> None:
+        ledger, spent = goodput.of(self.job), goodput.spent(self.job)
+        assert min(spent.values()) >= 0.0
+        assert ledger.settled_until <= ledger.until <= self.now
+        assert sum(spent.values()) == pytest.approx(ledger.until - ledger.began, abs=1e-6)
+        for one, next_one in itertools.pairwise(ledger.pending):
+            assert one.end == next_one.start, "no gap"
+        ratio = goodput.ratio(self.job)
+        assert ratio is None or 0.0 <= ratio <= 1.0
+
+    def reload(self, away: int = 0) -> Accounted:
+        row = json.loads(json.dumps(goodput.of(self.job).to_json()))
+        super().reload(away)
+        vars(self.job)["ledger"] = Ledger.of_json(row)
+        return self
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by bucket, those without any left out."""
+        return {str(bucket): s for bucket, s in goodput.spent(self.job).items() if s > 1e-9}
+
+    @property
+    def lived(self) -> float:
+        return sum(self.spent.values())
+
+
+def about(**seconds: float) -> dict[str, float]:
+    return {name: pytest.approx(s, abs=1e-6) for name, s in seconds.items()}
+
+
+def rerun(scene: Accounted) -> None:
+    """The same job is launched again, by a new launcher."""
+    scene.submit(NodeRegistration("node-9", "host-9", 11, 4, "gpt"))
+    scene.launch(attempt=1)
+
+
+def checkpoints(scene: Accounted, seconds: int) -> None:
+    """Whoever works saves a checkpoint that takes so long."""
+    scene.busy = True
+    for rank in scene.ranks:
+        rank.opened, rank.idle_since = {"checkpointing": scene.now}, None
+    scene.run(seconds)
+    for rank in scene.ranks:
+        rank.opened, rank.idle_since = {}, scene.now
+    scene.busy = False

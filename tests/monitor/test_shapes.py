@@ -1,0 +1,103 @@
+"""Events to JSON and back: nothing is lost, and what is odd is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rankwatch.wire.control import (
+    Collective,
+    DirectiveAck,
+    Evidence,
+    Frame,
+    NodeObservation,
+    NodeRegistration,
+    ProcessEvent,
+    RankObservation,
+    RankStack,
+)
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import AckState, Action, ProcessEventKind, ProcessState
+from rankwatch_monitor import shapes
+from rankwatch_monitor.core.events import (
+    Acknowledged,
+    Order,
+    PolicyChanged,
+    RankIdentity,
+    RankReport,
+    SectionStatistics,
+)
+from rankwatch_monitor.recording import KINDS
+
+FRAME = Frame("forward", "train.py", 12)
+STACK = RankStack(
+    3,
+    103,
+    "py-spy",
+    (FRAME,),
+    {"loader": (FRAME, FRAME)},
+    ProcessState.STOPPED,
+    collectives=(Collective("dp", "all_reduce", 5, 4, (0, 1)),),
+)
+EVENTS = {
+    "report": RankReport(
+        RankIdentity("job", 3, world_size=8, host="a", started_at=1.5),
+        beats=4,
+        heartbeat_age=0.1 + 0.2,
+        open_sections={"step": 1.0},
+        finished={"step": SectionStatistics(2, 3.0, 1.0, 2.0)},
+        dropped={"ring": 3},
+        first_time=("step",),
+        longest={"step": 2.0},
+        first_durations={"setup": 5.0},
+        idle_longest=0.25,
+        ended=True,
+    ),
+    "registration": NodeRegistration("n", "host", 1, 4, policy={"on_hang": "log"}, ft_state={"a": {"b": [1]}}),
+    "observation": NodeObservation(
+        "n", 2, (RankObservation(3, 103, ProcessState.STOPPED, pulse_age=3.0, first_time=("a", "b")),)
+    ),
+    "process": ProcessEvent("n", ProcessEventKind.EXITED, 1, rank=3, signal="SIGKILL"),
+    "acknowledged": Acknowledged(4, DirectiveAck("n", AckState.REFUSED, max_iteration=7)),
+    "evidence": Evidence("n", 1, None, (STACK,), age=0.5),
+    "order": Order(Action.RESTART, "because"),
+    "policy": PolicyChanged(Policy(section_timeouts={"step": 3.0}, on_hang=Action.LOG, silence_timeout=None)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_event_comes_back_as_it_was(kind: str) -> None:
+    event = EVENTS[kind]
+    told = json.loads(json.dumps(shapes.to_json(event)))
+    back = shapes.read(KINDS[kind], told)
+    assert back == event
+    assert type(back) is type(event)
+    assert shapes.to_json(back) == told
+
+
+def test_what_has_its_default_is_left_out() -> None:
+    assert shapes.to_json(RankReport(RankIdentity("job", 3))) == {"identity": {"job_id": "job", "rank": 3}}
+
+
+def test_what_a_newer_version_added_is_left_aside() -> None:
+    told = {"identity": {"job_id": "job", "rank": 3, "colour": "red"}, "mood": "good"}
+    assert shapes.read(RankReport, told) == RankReport(RankIdentity("job", 3))
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({}, "RankReport lacks identity"),
+        ({"identity": {"rank": 3}}, "identity: RankIdentity lacks job_id"),
+        ({"identity": {"job_id": "job", "rank": "3"}}, "identity: rank: '3' is no int"),
+        ({"identity": {"job_id": "job", "rank": True}}, "rank: True is no int"),
+        ({"identity": {"job_id": "job", "rank": 3}, "open_sections": [1]}, "open_sections: .1. is no object"),
+        ({"identity": {"job_id": "job", "rank": 3}, "first_time": "step"}, "first_time: 'step' is no list"),
+        ([], "is no object"),
+    ],
+)
+def test_what_is_odd_is_named(odd: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        shapes.read(RankReport, odd)
