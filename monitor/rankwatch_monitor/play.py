@@ -69,7 +69,7 @@ class Play:
         self._shortest = (NEVER, NEVER, NEVER, NEVER)
         self._taught: tuple[Limits, bool] | None = None
         self._judged_at = start
-        self._judged_version = -1
+        self._judged_by = self._learned()
         self.due: float = NEVER
         """When the next tick that could matter is to be made."""
         self._hold_policy()
@@ -84,7 +84,7 @@ class Play:
         if isinstance(event, RankReport):
             plain = self._is_calm(event)
             self.job.apply(event, now)
-            if not plain or self.job.lessons.version != self._judged_version:
+            if not plain or self._learned() != self._judged_by:
                 self.due = min(self.due, self._tick_after(now))
             return []
         try:
@@ -104,7 +104,7 @@ class Play:
     def judge(self, now: float) -> list[Effect]:
         """Judge the job now; return what follows, new settings for the launchers included."""
         effects = advance(self.job, now)
-        self._judged_at, self._judged_version = now, self.job.lessons.version
+        self._judged_at, self._judged_by = now, self._learned()
         effects += self._teach(now)
         self._plan(now)
         return effects
@@ -140,6 +140,10 @@ class Play:
         job.told = Told(now, job.limits.rank, settings)
         self._taught = (job.limits, job.lessons.resumed)
         return Issue(job.new_directive(DirectiveKind.SETTINGS, reason, settings=settings))
+
+    def _learned(self) -> tuple[int, bool]:
+        """Changes when anything was learned that limits, or what is kept of them, may depend on."""
+        return self.job.lessons.version, self.job.lessons.resumed
 
     def _nothing_new(self) -> bool:
         """Whether the launchers know all that could be handed down. What was learned makes new limits, equal or not."""

@@ -246,6 +246,8 @@ def _nobody(columns: RankColumns, groups: Sequence[StackGroup], told: Standing, 
             "the ranks have come differently far, but only stacks could tell who waits for whom, so nobody is named"
             f"{silent}"
         )
+    if len(places) > 1 and not any(g.waits for g in groups):
+        return f"the ranks stand in different places, and none waits for another, so nobody is named{silent}"
     return f"all ranks are stuck in the same place{_in_which(groups, told)}, so nobody is named{silent}"
 
 
@@ -259,9 +261,12 @@ def _in_which(groups: Sequence[StackGroup], told: Standing) -> str:
 
 
 def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, ...]:
-    """A minority is past its limits while the others are not, or there are no others."""
-    offenders, live = {v.rank for v in verdicts}, len(_live(columns))
-    if live > 1 and 2 * len(offenders) >= live:
+    """Some are past their limits while the others go on, or while these are more, or there are no others."""
+    offenders, ranks = {v.rank for v in verdicts}, _live(columns)
+    live = len(ranks)
+    others = np.array([r for r in ranks.tolist() if r not in offenders], dtype=np.int64)
+    go_on = len(others) > 0 and bool(np.all(columns.quiet_since_R[others] > max(v.since for v in verdicts)))
+    if live > 1 and 2 * len(offenders) >= live and not go_on:
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"
     text = "it is past its limit, and the other ranks are not" if live > 1 else alone

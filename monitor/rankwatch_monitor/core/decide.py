@@ -49,16 +49,30 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
 
 
 def _lost_nodes(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
-    """Ranks that fell silent together with their launcher: their node is lost, with all that is on it."""
-    silent = {v.rank for v in verdicts if v.kind is VerdictKind.SILENT}
+    """Ranks that fell silent together with their launcher: their node is lost, with all that is on it.
+
+    Their last words were told at different times within an export interval: once one of them is past the limit, and
+    launcher and ranks are well on the way to it, the whole node is.
+    """
+    silent = {v.rank: v for v in verdicts if v.kind is VerdictKind.SILENT}
     limit = job.limits.silence
     if not silent or limit is None:
         return verdicts
-    lost: set[int] = set()
+    heard_R = np.fmax(job.columns.heard_R, job.watching_since)
+    lost: dict[int, Verdict] = {}
     for node in job.nodes.values():
-        if node.ended is None and now - max(node.seen, job.watching_since) > limit and node.ranks <= silent:
-            lost |= node.ranks
-    return [v._replace(kind=VerdictKind.NODE_LOST) if v.rank in lost else v for v in verdicts]
+        of_node = np.array([r for r in node.ranks if r < len(heard_R) and not job.columns.ended_R[r]], dtype=np.int64)
+        first = next((silent[r] for r in of_node.tolist() if r in silent), None)
+        last_word = max(node.seen, float(np.max(heard_R[of_node], initial=0.0)))
+        if first is None or node.ended is not None or now - last_word <= limit / 2:
+            continue
+        for rank in of_node.tolist():
+            elapsed = now - float(heard_R[rank])
+            lost[rank] = first._replace(
+                kind=VerdictKind.NODE_LOST, rank=rank, elapsed=elapsed, since=float(heard_R[rank])
+            )
+    others = [v for v in verdicts if v.rank not in lost]
+    return sorted([*others, *lost.values()], key=lambda v: v.rank) if lost else verdicts
 
 
 def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
@@ -76,7 +90,7 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
 
 
 def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
-    incident = _new_incident(job, verdicts[0].kind, min(v.since for v in verdicts), now)
+    incident = _new_incident(job, verdicts[0].kind, None, now)
     incident.confirmed = any(v.source.acts_at_once for v in verdicts)
     phases.name(job, incident, verdicts, now)
     if any(v.kind is VerdictKind.PROCESS_EXITED for v in verdicts):
@@ -138,7 +152,7 @@ def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effe
     return incident
 
 
-def _new_incident(job: Job, kind: VerdictKind, since: float, now: float) -> Incident:
+def _new_incident(job: Job, kind: VerdictKind, since: float | None, now: float) -> Incident:
     job.last_incident += 1
     job.incident_counts[kind] = job.incident_counts.get(kind, 0) + 1
     incident = Incident(

@@ -92,14 +92,14 @@ def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list
     verdicts: list[Verdict] = []
     has_beaten_R = columns.beats_R > 0
     if limits.rank.heartbeat is not None:
-        verdicts += _past(
-            VerdictKind.HEARTBEAT_OVERRUN,
-            columns.spoke_R - columns.beat_R,
-            limits.rank.heartbeat,
-            speaking_R & has_beaten_R & ~_has_limits_of_its_own(columns, limits.rank),
-            end=columns.spoke_R,
-            source=limits.heartbeat_source,
-        )
+        elapsed_R = columns.spoke_R - columns.beat_R
+        judged_R = speaking_R & has_beaten_R
+        if limits.rank.heartbeat_outside:
+            # Where every section has a limit, only the time outside of them is left, since the last of them closed.
+            elapsed_R = np.fmin(elapsed_R, columns.sections_told_R - columns.quiet_since_R)
+            judged_R &= np.all(np.isnan(columns.open_since_RS), axis=1) | np.isnan(columns.quiet_since_R)
+        kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
+        verdicts += _past(kind, elapsed_R, limits.rank.heartbeat, judged_R, end=columns.spoke_R, source=source)
     if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
         others_beat = float(np.nanmin(columns.first_beat_R))
         elapsed_R = columns.spoke_R - np.fmax(columns.first_spoke_R, others_beat)
@@ -108,12 +108,6 @@ def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list
         kind = VerdictKind.HEARTBEAT_OVERRUN
         verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.spoke_R)
     return verdicts
-
-
-def _has_limits_of_its_own(columns: RankColumns, rank: RankLimits) -> Bools:
-    """Ranks in a section, whose limit then counts in place of the heartbeat's default."""
-    in_section_R = ~np.all(np.isnan(columns.open_since_RS), axis=1) & ~np.isnan(columns.quiet_since_R)
-    return in_section_R if rank.heartbeat_outside else np.zeros(len(columns), dtype=np.bool_)
 
 
 def _sections(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
@@ -158,7 +152,8 @@ def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -
     if not len(ranks):
         return []
     innermost_R = np.full(len(columns), -1)
-    innermost_R[ranks] = np.nanargmax(open_RS[ranks], axis=1)
+    # Of two entered in the same moment the one first seen later is the inner one, so ties go to the last.
+    innermost_R[ranks] = open_RS.shape[1] - 1 - np.nanargmax(open_RS[ranks, ::-1], axis=1)
     verdicts: list[Verdict] = []
     for s in np.unique(innermost_R[ranks]):
         name, first_R = columns.sections[s], columns.first_RS[:, s]

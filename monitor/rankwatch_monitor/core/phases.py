@@ -83,7 +83,9 @@ def name(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) 
     first = _foremost(job, verdicts, judged, now)
     incident.kind, incident.section = first.kind, first.section
     incident.limit, incident.elapsed = first.limit or None, first.elapsed or None
-    incident.timeline.since = first.since
+    since = incident.timeline.since
+    # Told twice, a beginning may differ by what a report took on its way.
+    incident.timeline.since = first.since if since is None else min(since, first.since)
     incident.culprits = judged.culprits
     incident.affected = tuple(sorted({v.rank for v in verdicts} | {first.rank}))
     incident.reason = reasons.sentence(first, len(incident.affected) - 1, judged, job.columns)

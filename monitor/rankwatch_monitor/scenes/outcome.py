@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from rankwatch.wire.control import NodeRegistration
 from rankwatch.wire.vocabulary import VerdictKind
@@ -17,9 +17,6 @@ from rankwatch_monitor.play import Play
 from rankwatch_monitor.scenes.cast import JOB_ID
 from rankwatch_monitor.scenes.scene import Answer, Scene
 from rankwatch_monitor.scenes.stage import START
-
-AFTERMATH: Final = 120.0
-"""Seconds for which the job is judged after the scene's last word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +119,7 @@ class Performance:
             last = at
             for now, event in scene.step():
                 self._take(now, event)
-        self._judge_until(last + AFTERMATH if self.job.ended is None else last)
+        self._judge_until(last)
         return judged(self, last)
 
     def _judge_until(self, at: float) -> None:

@@ -115,9 +115,12 @@ class RankLimits:
     def judge(self, doing: Doing) -> list[Standing]:
         """How everything that has a limit stands to it."""
         found = self._configured(doing)
-        beats = not (self.heartbeat_outside and doing.open_sections)
-        if beats and doing.heartbeat_age is not None and self.heartbeat is not None:
-            found.append(Standing("heartbeat", doing.heartbeat_age, self.heartbeat, LimitSource.CONFIGURED))
+        beat_age = doing.heartbeat_age
+        if self.heartbeat_outside and beat_age is not None:
+            # Where every section has a limit, only the time outside of them is left, since the last of them closed.
+            beat_age = None if doing.open_sections else min(beat_age, math.inf if doing.quiet is None else doing.quiet)
+        if beat_age is not None and self.heartbeat is not None:
+            found.append(Standing("heartbeat", beat_age, self.heartbeat, LimitSource.CONFIGURED))
         if doing.idle is not None and self.out_of_section is not None:
             found.append(Standing("out of section", doing.idle, self.out_of_section, LimitSource.CONFIGURED))
         if doing.quiet is not None and doing.open_sections:

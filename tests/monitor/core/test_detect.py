@@ -362,3 +362,11 @@ def test_ranks_that_fell_silent_while_their_launcher_speaks_are_no_lost_node() -
     scene = Scene(ranks=8, hosts=2, silence_timeout=5.0).run(10).cut(4, 5, 6, 7).until_found()
     kinds = {v.rank: v.kind for v in verdicts_of(scene.job, scene.now)}
     assert kinds == dict.fromkeys((4, 5, 6, 7), VerdictKind.SILENT)
+
+
+def test_a_lost_node_is_lost_as_a_whole_although_its_ranks_spoke_last_at_different_times() -> None:
+    scene = Scene(ranks=8, hosts=2, silence_timeout=30.0, section_timeouts={"step": None}).run(10)
+    scene.cut(5).run(5)
+    scene.cut_host(1).until_found()
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert sorted(scene.blamed) == [4, 5, 6, 7]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.scene import Scene
+from monitor.core.scene import LOADING, Fate, Scene
 from rankwatch.wire.vocabulary import Action, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core import picture
 from rankwatch_monitor.core.incident import Phase
@@ -127,6 +127,15 @@ def test_a_pause_that_was_never_seen_before_is_no_alarm(section: str, within_ste
     assert scene.quiet()
 
 
+def test_the_moment_after_a_long_section_is_no_lack_of_heartbeats() -> None:
+    scene = trained().enter("evaluation").run(400)
+    for rank in scene.ranks:
+        rank.opened, rank.idle_since = {}, scene.now
+    assert scene.run(5).quiet()
+    scene.run(300)
+    assert scene.job.incidents, "but there it must not stay"
+
+
 @pytest.mark.parametrize("section", ["checkpointing", "evaluation"])
 def test_a_hang_inside_such_a_pause_is_found(section: str) -> None:
     scene = trained(beats=False).enter(section)
@@ -198,3 +207,16 @@ def test_a_finished_job_is_no_suspicion() -> None:
     scene = trained()
     scene.finish(ProcessEventKind.FINISHED)
     assert scene.run(200).quiet()
+
+
+def test_one_of_two_is_named_while_the_other_goes_on() -> None:
+    """Ranks that do not wait for each other: counts and stacks say nothing, but one goes on and the other does not."""
+    scene = Scene(ranks=2, teaches=True).run(40)
+    scene.ranks[1].fate, scene.ranks[1].frames = Fate.HANGS, LOADING
+    scene.busy = True
+    for _ in range(15):
+        scene.ranks[0].iteration = (scene.ranks[0].iteration or 0) + 1
+        scene.ranks[0].opened, scene.ranks[0].frames = {"step": scene.now + 0.5}, LOADING
+        scene.tick()
+    assert scene.blamed == {1: "behind"}
+    assert "the other ranks are not" in scene.incident.reason

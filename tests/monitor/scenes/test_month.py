@@ -56,8 +56,8 @@ def test_a_month_without_a_fault_is_a_month_without_an_alarm() -> None:
 
 @pytest.mark.parametrize("section", ["checkpointing", "evaluation", "data", "forward"])
 def test_a_hang_in_the_same_job_is_found(section: str) -> None:
-    """Six hours into the very job that raises no alarm; the silent twin of the day above."""
-    fault = Fault(FaultKind.HANG, (5,), step=4800, section=section)
+    """Five hours into the very job that raises no alarm; the silent twin of the day above."""
+    fault = Fault(FaultKind.HANG, (5,), step=4300, section=section)
     outcome = evaluate(Scene(plan(0.3, fault, seed=5, relaunch_every=0)))
     (finding,) = outcome.findings
     assert finding.right, finding

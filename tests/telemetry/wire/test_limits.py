@@ -85,6 +85,7 @@ def test_a_default_heartbeat_is_not_judged_while_a_section_is_open() -> None:
     limits = RankLimits(heartbeat=30, heartbeat_outside=True)
     assert limits.standing(Doing({"save": 40.0}, 40.0)) == ([], INF)
     assert limits.standing(Doing({}, 40.0)) == (["heartbeat"], INF)
+    assert limits.standing(Doing({}, 40.0, quiet=10.0)) == ([], 20.0), "a section was open until then"
 
 
 def test_they_travel_as_settings_and_come_back_the_same() -> None:
