@@ -22,7 +22,7 @@ SCENES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "hang": ({"faults": (Fault(FaultKind.HANG, (1,), 40),)}, {}),
     "configured": ({"faults": (Fault(FaultKind.STOP, (1,), 40),)}, {"section_timeouts": {"step": 8.0}}),
     "passing": ({"faults": (Fault(FaultKind.GIL, (1,), 40, seconds=30.0),)}, {}),
-    "silent": ({"faults": (Fault(FaultKind.NETWORK, (1,), 40),)}, {"silence_timeout": 20.0}),
+    "silent": ({"faults": (Fault(FaultKind.NETWORK, (1,), 40),), "launchers": False}, {"silence_timeout": 20.0}),
     "node": ({"faults": (Fault(FaultKind.NODE_LOST, (3,), 40),), "interval": 5.0}, {}),
     "killed": ({"faults": (Fault(FaultKind.KILL, (1,), 40),)}, {}),
     "absent": ({"faults": (Fault(FaultKind.NEVER_STARTED, (1,)),)}, {"initial_heartbeat_timeout": 30.0}),

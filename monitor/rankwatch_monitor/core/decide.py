@@ -108,17 +108,24 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
 
 
 def _reconsider(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
-    """Act on an incident that was only recorded, once acting is possible: a launcher came, observe-only was left."""
-    if incident.phase is not Phase.DETECTED or incident.action is not Action.LOG:
-        return
-    if incident.refusals or incident.attempt != job.attempt:
+    """Act on an incident that was only recorded, once acting is possible: a launcher came, observe-only was left.
+
+    A suspicion is held to what the policy says now: a person may change it while there is still time.
+    """
+    recorded = incident.phase is Phase.DETECTED and incident.action is Action.LOG and not incident.refusals
+    suspected = incident.phase is Phase.CONFIRMING
+    if incident.attempt != job.attempt or not (recorded or suspected):
         return
     action, why = allowed_action(job, job.policy.on_hang)
-    if action is not Action.LOG:
-        incident.action, incident.action_reason, incident.phase_since = action, why, now
-        incident.timeline.decided = now if incident.confirmed else None
+    if action is incident.action:
+        return
+    incident.action, incident.action_reason, incident.phase_since = action, why, now
+    incident.timeline.decided = now if incident.confirmed else None
+    if action is Action.LOG:
+        incident.phase = Phase.DETECTED
+    elif recorded:
         phases.capture(job, incident, effects)
-        effects.append(Changed(incident, f"{incident.reason} Action: {_words(action)}; {why}."))
+    effects.append(Changed(incident, f"{incident.reason} Action: {_words(action)}; {why}."))
 
 
 def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident:
@@ -141,11 +148,14 @@ def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effe
     under_way = incident.phase is Phase.CAPTURING and incident.action is not Action.LOG
     if order.action is Action.CAPTURE and under_way:
         return incident  # stacks are being taken already, for something that goes further
-    incident.action, incident.action_reason, incident.ordered = order.action, because, True
-    incident.confirmed = True
+    waits_for_proof = not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CONFIRMING)
+    only_looks = order.action is Action.CAPTURE and waits_for_proof
+    incident.confirmed = not only_looks
+    if not only_looks or incident.phase is Phase.DETECTED:  # else what is to follow stays
+        incident.action, incident.action_reason, incident.ordered = order.action, because, True
     # It is about the attempt that runs now, whichever one the incident began in.
     incident.attempt, incident.phase_since = job.attempt, now
-    incident.timeline.decided, incident.timeline.captured = now, None
+    incident.timeline.decided, incident.timeline.captured = None if only_looks else now, None
     incident.heard_nodes = ()
     phases.capture(job, incident, effects)
     effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}."))

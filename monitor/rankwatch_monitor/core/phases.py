@@ -9,6 +9,7 @@ import numpy as np
 
 from rankwatch.wire.vocabulary import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
 from rankwatch_monitor.core import culprit, reasons
+from rankwatch_monitor.core.confirmation import proven
 from rankwatch_monitor.core.culprit import Blame
 from rankwatch_monitor.core.detect import Verdict
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
@@ -58,7 +59,7 @@ def move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, 
         case Phase.DETECTED:
             if not verdicts:
                 _went_on(job, incident, now, effects)
-            elif not incident.confirmed and _proven(job, incident, verdicts, now):
+            elif not incident.confirmed and proven(job, incident, verdicts, now):
                 _confirm(job, incident, verdicts, now, effects)
         case Phase.CAPTURING:
             _capturing(job, incident, verdicts, now, effects)
@@ -192,19 +193,10 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
 def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     if not verdicts:
         _went_on(job, incident, now, effects)
-    elif _proven(job, incident, verdicts, now):
+    elif proven(job, incident, verdicts, now):
         _confirm(job, incident, verdicts, now, effects)
         incident.phase_since, incident.heard_nodes = now, ()
         capture(job, incident, effects)
-
-
-def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
-    """A suspicion holds: the window has passed and a rank has not moved since before it began, or a limit that a person
-    configured was passed meanwhile."""
-    if any(v.source.acts_at_once for v in verdicts):
-        return True
-    waited = now - max(incident.opened_at, job.watching_since) >= job.policy.confirmation_window
-    return waited and any(v.since <= incident.opened_at for v in verdicts)
 
 
 def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +25,9 @@ from rankwatch_monitor.scenes.track import TRAIN, Lesson, Still, Track
 JOB_ID: Final = "scene"
 TELL_ALL_AGAIN: Final = 60.0
 """Seconds after which a rank tells all that it has learned once more."""
+LATE_INTERVALS: Final = 2
+LATE_SECONDS: Final = 1.0
+"""A report that did not arrive is missed so many export intervals and seconds later, as in the SDK's exporter."""
 PULSE_LIMIT: Final = 2.0
 """Seconds without a pulse after which a launcher speaks for a rank."""
 _MUTE: Final = (FaultKind.STOP, FaultKind.GIL, FaultKind.KILL, FaultKind.EXIT, FaultKind.NEVER_STARTED)
@@ -48,6 +52,8 @@ class Rank:
     """Where it stands, when it does not go on with the others."""
     cut: bool = False
     """Nothing that it says arrives."""
+    missed_at: float = math.inf
+    """When its launcher notices, by the slots, that its reports do not arrive."""
     over: bool = False
     """Its attempt has ended."""
     told_runs: int = 0
@@ -124,7 +130,7 @@ class Rank:
         """Whether its launcher must speak for it."""
         if self.dead or self.fate is FaultKind.NEVER_STARTED:
             return False
-        if self.state is not ProcessState.ALIVE or self._pulse_age(now) > PULSE_LIMIT:
+        if self.state is not ProcessState.ALIVE or self._pulse_age(now) > PULSE_LIMIT or now > self.missed_at:
             return True
         here = self.still or track.still()
         return bool(limits.standing(here.doing(now))[0])

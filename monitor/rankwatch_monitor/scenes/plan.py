@@ -45,7 +45,7 @@ class FaultKind(StrEnum):
     UNINTERRUPTIBLE = "uninterruptible"
     """The main thread waits in the kernel, in state D."""
     NETWORK = "network"
-    """Nothing that the ranks say arrives any more; training goes on."""
+    """Nothing that the ranks say arrives any more; training goes on, and launchers see that it does."""
     NODE_LOST = "node_lost"
     """The node of each named rank is gone, with its launcher and all its ranks."""
     NEVER_STARTED = "never_started"

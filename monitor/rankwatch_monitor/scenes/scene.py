@@ -17,7 +17,7 @@ from typing import Any, Final
 from rankwatch.wire.control import Directive
 from rankwatch.wire.vocabulary import AckState, CulpritClass, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.events import RankIdentity
-from rankwatch_monitor.scenes.cast import JOB_ID, Node, Rank
+from rankwatch_monitor.scenes.cast import JOB_ID, LATE_INTERVALS, LATE_SECONDS, Node, Rank
 from rankwatch_monitor.scenes.plan import ANSWERS, Fault, FaultKind, Plan
 from rankwatch_monitor.scenes.program import Act
 from rankwatch_monitor.scenes.stage import LOOK_SECONDS, PULSE_SECONDS, START, Stage
@@ -229,11 +229,12 @@ class Scene(Stage):
         classes = ANSWERS[fault.kind]
         if not self.plan.launchers and named:
             classes |= {CulpritClass.BEHIND, CulpritClass.HOST_SILENT}  # nobody looks at the processes
-        self.answers.append(Answer(fault, now, named, classes))
+        if fault.kind is not FaultKind.NETWORK or not self.plan.launchers:  # which speak for a rank that is cut off
+            self.answers.append(Answer(fault, now, named, classes))
         self._say(now, self._words(fault, struck))
         for rank in struck:
             if fault.kind is FaultKind.NETWORK:
-                rank.cut = True
+                rank.cut, rank.missed_at = True, now + LATE_INTERVALS * self.plan.interval + LATE_SECONDS
                 continue
             rank.fate, rank.struck_at, rank.cut = fault.kind, now, fault.kind is FaultKind.NODE_LOST
             if fault.kind is not FaultKind.STALL:
@@ -272,6 +273,7 @@ class Scene(Stage):
             return
         for rank in struck:
             rank.fate, rank.still, rank.cut, rank.runs_until = None, None, False, -1
+            rank.missed_at = math.inf
         for answer in self.answers:
             if answer.passing and answer.at + (answer.fault.seconds or 0.0) <= now + 1e-6:
                 answer.until = min(answer.until, now)

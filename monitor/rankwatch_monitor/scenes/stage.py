@@ -121,7 +121,7 @@ class Stage:
 
     def _in_trouble(self, now: float) -> bool:
         track = self._track
-        if track.blocked or any(rank.fate is not None for rank in self._ranks):
+        if track.blocked or any(rank.fate is not None or rank.cut for rank in self._ranks):
             return True
         return now - track.oldest > self._shortest and bool(self._limits.standing(track.still().doing(now))[0])
 

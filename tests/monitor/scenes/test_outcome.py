@@ -38,18 +38,26 @@ def found(outcome: Outcome, within: float, *, exactly: bool = True) -> None:
 
 
 AT_ONCE = {FaultKind.KILL: 1.0, FaultKind.EXIT: 1.0}
-BY_SILENCE = {FaultKind.NETWORK: 62.0}
-STUCK = [k for k in FaultKind if k not in (*AT_ONCE, *BY_SILENCE, FaultKind.NEVER_STARTED)]
+ELSEWHERE = (FaultKind.NETWORK, FaultKind.NEVER_STARTED)
+"""Found by silence alone, and only where no launcher speaks."""
+STUCK = [k for k in FaultKind if k not in (*AT_ONCE, *ELSEWHERE)]
 
 
-@pytest.mark.parametrize("kind", [k for k in FaultKind if k is not FaultKind.NEVER_STARTED])
+@pytest.mark.parametrize("kind", [k for k in FaultKind if k not in ELSEWHERE])
 @pytest.mark.parametrize("policy", [{}, CONFIGURED], ids=["learned", "configured"])
 def test_each_kind_of_fault_is_found_and_its_ranks_are_named(kind: FaultKind, policy: dict[str, Any]) -> None:
     limit = 15.0 if policy else 10.0
-    within = AT_ONCE.get(kind) or BY_SILENCE.get(kind) or limit + 3.0
+    within = AT_ONCE.get(kind) or limit + 3.0
     # At the limit that a person set nobody has been silent yet, and the last words of a lost node differ in age.
     exactly = not (kind is FaultKind.NODE_LOST and policy)
     found(played(Fault(kind, (5,), step=60), policy=policy), within, exactly=exactly)
+
+
+def test_a_rank_whose_words_are_lost_is_silent_only_where_no_launcher_speaks_for_it() -> None:
+    cut = Fault(FaultKind.NETWORK, (5,), step=60)
+    found(played(cut, launchers=False), 62.0)
+    outcome = played(cut)
+    assert (outcome.alarms, outcome.suspicions, outcome.restarts) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("policy", [{}, CONFIGURED], ids=["learned", "configured"])
