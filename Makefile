@@ -44,7 +44,7 @@ test: $(VENV)/.installed $(PAGE) ## run the short tests
 test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a minute each
 	@$(WITH_VENV) pytest -m long --collect-only -q >/dev/null 2>&1; collected=$$?; \
 	if [ $$collected -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
-	$(WITH_VENV) pytest -m long $(PYTEST_ARGS)
+	$(WITH_VENV) pytest -m long -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: $(VENV)/.installed $(PAGE) ## lint, formatting, types, import contracts, the page's types, the repository's own rules
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ from typing import Any
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import DirectiveKind, JobState
-from rankwatch_monitor.core import goodput, picture
+from rankwatch_monitor.core import goodput, picture, presence
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, RankReport
@@ -313,9 +313,9 @@ class Monitor:
             return
         if told is None:  # launchers hear them in the answer to their registration
             job.told = Told(now, job.limits.rank, settings_of(job))
-        elif now - told.at >= TEACH_INTERVAL and (
-            worth_telling(told.limits, job.limits.rank)
-            or (now - told.at >= KEEP_INTERVAL and settings_of(job) != told.settings)
+        elif (now - told.at >= TEACH_INTERVAL and worth_telling(told.limits, job.limits.rank)) or (
+            # All of it, for the file: now and then, and before the launchers end with the ranks.
+            (now - told.at >= KEEP_INTERVAL or presence.said_goodbye(job)) and settings_of(job) != told.settings
         ):
             self.hand_down(job, "limits were learned")
 

@@ -96,8 +96,8 @@ class Instruments:
         ages = reading.open_sections.values() if reading is not None else ()
         open_since = now - round(max(ages) * 1e9) if ages else None
         first_step_at = self._recorder.words[FIRST_STEP_AT] or None
-        self._observed.take(runs, open_since=open_since, now=now, first_step_at=first_step_at, lost=lost)
         ending = reading is not None and reading.phase == PHASE_SHUT_DOWN
+        self._observed.take(runs, open_since=open_since, now=now, first_step_at=first_step_at, lost=lost, ended=ending)
         self._news = self._observed.news(now / 1e9, everything=ending)
 
     def _drain(self) -> tuple[list[Finished], bool]:

@@ -8,8 +8,8 @@ Kept are maxima only, so that memory does not grow with the run:
 =============  =======================================================================================================
 first run      it was entered before its section had ever been finished in this process: it compiles, loads, warms up
 longest        of all runs but the first
-idle longest   the longest stretch between two sections that no section covers, on whatever thread; only from the first
-               completed step on, since what comes before happens once
+idle longest   the longest stretch between two sections, or from the last one to the end, that no section covers, on
+               whatever thread; only from the first completed step on, since what comes before happens once
 =============  =======================================================================================================
 """
 
@@ -63,6 +63,7 @@ class Observed:
         now: int,
         first_step_at: int | None,
         lost: bool = False,
+        ended: bool = False,
     ) -> None:
         """Take in the runs that were finished since the last call, in the order in which they ended.
 
@@ -73,6 +74,7 @@ class Observed:
             now: when that was read. All times are nanoseconds on the monotonic clock.
             first_step_at: when this process completed its first step; None: it has not.
             lost: runs before the first of ``runs`` were lost, so that nothing is known of the time before its end.
+            ended: the process has said that it is done: the time since its last section was no hang.
         """
         for run in runs:
             self._take_duration(run)
@@ -86,6 +88,8 @@ class Observed:
         for start, end in spans:
             self._take_gap(start, first_step_at)
             self._covered = max(self._covered, end)
+        if ended:
+            self._take_gap(now, first_step_at)
 
     def news(self, now: float, *, everything: bool = False) -> News:
         """What has grown since the last call; ``everything`` when asked for, and at least once a minute.

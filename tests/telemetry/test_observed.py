@@ -25,6 +25,7 @@ def take(
     open_since: float | None = None,
     first_step_at: float | None = FIRST_STEP,
     lost: bool = False,
+    ended: bool = False,
 ) -> None:
     observed.take(
         runs,
@@ -32,6 +33,7 @@ def take(
         open_since=None if open_since is None else _ns(open_since),
         first_step_at=None if first_step_at is None else _ns(first_step_at),
         lost=lost,
+        ended=ended,
     )
 
 
@@ -40,6 +42,17 @@ def idle_longest(*batches: Sequence[Run], first_step_at: float | None = FIRST_ST
     for runs in batches:
         take(observed, *runs, first_step_at=first_step_at)
     return observed.news(0).idle_longest
+
+
+def test_the_time_from_the_last_section_to_the_end_is_outside_too() -> None:
+    """A model is written out after the last step, maybe for an hour: the next run must be given that time."""
+    observed = Observed()
+    take(observed, run(0, 2), run(3, 5), now=60)
+    assert observed.news(0).idle_longest == 1.0, "it may be a hang, as long as it lasts"
+    take(observed, now=605, ended=True)
+    assert observed.news(1, everything=True).idle_longest == 600.0
+    take(observed, open_since=605, now=2000, ended=True)
+    assert observed.news(2, everything=True).idle_longest == 600.0
 
 
 def test_first_runs_and_the_longest_of_the_others_are_kept_apart() -> None:

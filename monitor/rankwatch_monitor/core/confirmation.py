@@ -9,6 +9,8 @@ the rank that may be waited for                excuses the others
 entered a section and has not moved since      until the limit of that section
 moves (in whatever it does alone)              until they have stood still for ``first_time_timeout``
 =============================================  ========================================================================
+
+When more than half of the ranks move, the others wait for none of them: such ranks go each at its own pace.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ def _somebody_waits_for_nobody(job: Job, lasting: Sequence[Verdict], verdicts: S
     free_R[[v.rank for v in verdicts]] = False
     quiet_R = columns.sections_told_R - columns.quiet_since_R
     moving_R = free_R & (quiet_R <= min(v.limit for v in lasting))
-    busy = _least_iteration(columns, _busy(columns, rank, free_R))
+    busy = _least_iteration(columns, _busy(columns, rank, free_R & ~moving_R))
+    if 2 * np.count_nonzero(moving_R) > np.count_nonzero(columns.seen_R & ~columns.ended_R):
+        moving_R[:] = False
     moving = _least_iteration(columns, moving_R)
     longest = rank.first_time or 0.0
-    return any(
-        (at := columns.iteration_R[v.rank]) < busy and (at < moving or v.elapsed > longest) for v in lasting
-    )
+    return any((at := columns.iteration_R[v.rank]) < busy and (at < moving or v.elapsed > longest) for v in lasting)
 
 
 def _busy(columns: RankColumns, rank: RankLimits, free_R: Bools) -> Bools:

@@ -35,7 +35,7 @@ def advance(job: Job, now: float) -> list[Effect]:
     if job.orders:
         incident = _ordered(job, incident, now, effects)
     if incident is not None and verdicts:
-        _reconsider(job, incident, now, effects)
+        _reconsider(job, incident, verdicts, now, effects)
     if incident is not None:
         phases.move(job, incident, verdicts, now, effects)
     return effects
@@ -93,9 +93,8 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
     incident = _new_incident(job, verdicts[0].kind, None, now)
     incident.confirmed = any(v.source.acts_at_once for v in verdicts)
     phases.name(job, incident, verdicts, now)
-    if any(v.kind is VerdictKind.PROCESS_EXITED for v in verdicts):
-        incident.action, incident.phase = Action.RESTART, Phase.ACTING
-        incident.action_reason = "launchers restart crashed ranks at once and by themselves, within their budget"
+    if _crashed(verdicts):
+        _leave_to_launchers(incident)
     else:
         incident.action, incident.action_reason = allowed_action(job, job.policy.on_hang)
         if not incident.confirmed:
@@ -107,7 +106,16 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
     return incident
 
 
-def _reconsider(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
+def _crashed(verdicts: Sequence[Verdict]) -> bool:
+    return any(v.kind is VerdictKind.PROCESS_EXITED for v in verdicts)
+
+
+def _leave_to_launchers(incident: Incident) -> None:
+    incident.action, incident.phase, incident.directive = Action.RESTART, Phase.ACTING, 0
+    incident.action_reason = "launchers restart crashed ranks at once and by themselves, within their budget"
+
+
+def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     """Act on an incident that was only recorded, once acting is possible: a launcher came, observe-only was left.
 
     A suspicion is held to what the policy says now: a person may change it while there is still time.
@@ -115,6 +123,11 @@ def _reconsider(job: Job, incident: Incident, now: float, effects: list[Effect])
     recorded = incident.phase is Phase.DETECTED and incident.action is Action.LOG and not incident.refusals
     suspected = incident.phase is Phase.CONFIRMING
     if incident.attempt != job.attempt or not (recorded or suspected):
+        return
+    if suspected and _crashed(verdicts):
+        incident.phase_since = now
+        _leave_to_launchers(incident)
+        phases.confirm(job, incident, verdicts, now, effects)
         return
     action, why = allowed_action(job, job.policy.on_hang)
     if action is incident.action:

@@ -42,7 +42,7 @@ class Lessons:
     idle_longest: float = 0.0
     """The longest time between two sections, outside all others."""
     ranks: int = 1
-    """The most ranks that have taken part."""
+    """The most ranks that have taken part since there were fewer."""
     resumed: bool = False
     """An attempt went on from a checkpoint: its setup loaded one."""
     loaded: LearnedTimeouts = field(default_factory=LearnedTimeouts)
@@ -70,6 +70,18 @@ class Lessons:
         if longest > self.idle_longest:
             self.idle_longest = longest
             self.version += 1
+
+    def begun(self, ranks: int | None) -> None:
+        """An attempt begins, with so many ranks if that is known.
+
+        Fewer than before have more to do each: what they need is not known until it was counted anew.
+        """
+        if not ranks or ranks >= self.ranks:
+            return
+        self.ranks = ranks
+        for lesson in self.sections.values():
+            lesson.count = 0
+        self.version += 1
 
     def grown(self, ranks: int) -> None:
         """So many ranks take part."""

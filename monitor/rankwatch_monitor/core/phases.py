@@ -60,7 +60,7 @@ def move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, 
             if not verdicts:
                 _went_on(job, incident, now, effects)
             elif not incident.confirmed and proven(job, incident, verdicts, now):
-                _confirm(job, incident, verdicts, now, effects)
+                confirm(job, incident, verdicts, now, effects)
         case Phase.CAPTURING:
             _capturing(job, incident, verdicts, now, effects)
         case Phase.CONFIRMING:
@@ -150,12 +150,23 @@ def _spoke_again(job: Job, incident: Incident, now: float) -> bool:
     return bool(np.all((columns.spoke_R[ranks] >= since) | columns.ended_R[ranks]))
 
 
+def _stand_still(job: Job, incident: Incident) -> bool:
+    """No affected rank has shown a sign of life since before it passed the limit."""
+    columns = job.columns
+    ranks = np.array([rank for rank in incident.affected if rank < len(columns)], dtype=np.int64)
+    signs_R = np.fmax(columns.quiet_since_R[ranks], columns.beat_R[ranks])
+    return bool(np.all(signs_R < incident.opened_at - (incident.limit or 0.0)))
+
+
 def _went_on(job: Job, incident: Incident, now: float, effects: list[Effect]) -> bool:
     """Close an incident whose ranks are well again; say whether it is over."""
     if not job.policy.detection:
         close(incident, now, "detection was switched off", effects)
     elif _spoke_again(job, incident, now):
-        close(incident, now, "the ranks went on by themselves", effects)
+        outcome = "the ranks went on by themselves"
+        if incident.kind is VerdictKind.SECTION_OVERRUN and _stand_still(job, incident):
+            outcome = "its limit was changed; the ranks have not moved"
+        close(incident, now, outcome, effects)
     return not incident.open
 
 
@@ -194,12 +205,13 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
     if not verdicts:
         _went_on(job, incident, now, effects)
     elif proven(job, incident, verdicts, now):
-        _confirm(job, incident, verdicts, now, effects)
+        confirm(job, incident, verdicts, now, effects)
         incident.phase_since, incident.heard_nodes = now, ()
         capture(job, incident, effects)
 
 
-def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+def confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    """A suspicion holds: say so, and what is done about it."""
     incident.confirmed, incident.timeline.decided = True, now
     incident.reason = ""  # it is said anew, with how long it has lasted by now
     name(job, incident, verdicts, now)

@@ -279,6 +279,7 @@ class Job:
         """A new attempt runs since ``at``: what was known of the ranks was about others."""
         self.attempt, self.attempt_since, self.watching_since = attempt, at, at
         self.world_size = world_size or self.world_size  # an elastic job may come back smaller
+        self.lessons.begun(world_size)
         self.columns = RankColumns(self.world_size)
         self.pace = Pace()
         self.ended = None

@@ -3,7 +3,7 @@
 How a section's limit is found
 ------------------------------
 1.  Loaded (``ft_state.json``): it goes before what was configured, as NVRx does it. Once this run has learned the same
-    one, the mean of both is in force.
+    one, the mean of both is in force; until then it is raised to what this run has shown to be too short.
 2.  Configured.
 3.  Learned in this run: ``learned_factor`` times the longest time seen, not less than ``learned_minimum``.
 4.  Else ``first_time_timeout``: nothing is known yet.
@@ -50,9 +50,10 @@ class Limits(NamedTuple):
 def in_force(policy: Policy, lessons: Lessons | None = None) -> Limits:
     """The limits that a job is judged by."""
     lessons = lessons or Lessons()
-    loaded = lessons.loaded
+    loaded = lessons.loaded if policy.learn_timeouts else LearnedTimeouts()
     fresh = learned_sections(policy, lessons)
-    sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
+    earlier = {name: _not_below_what_was_seen(name, s, policy, lessons) for name, s in loaded.sections.items()}
+    sections = {**earlier, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
     configured = {name: s for name, s in policy.section_timeouts.items() if name not in loaded.sections}
     return Limits(
         rank=RankLimits(
@@ -98,7 +99,8 @@ def state_to_keep(policy: Policy, lessons: Lessons, *, at_end: bool) -> dict[str
     if setup is not None and setup.first and lessons.resumed and policy.learn_timeouts:
         fresh[names.SETUP_SECTION] = _limit(policy, setup.first)
     outside = loaded.out_of_section
-    if at_end and policy.learn_timeouts and setup is not None and lessons.known(names.STEP_SECTION):
+    told = lessons.idle_longest > 0
+    if at_end and policy.learn_timeouts and told and setup is not None and lessons.known(names.STEP_SECTION):
         new = _limit(policy, lessons.idle_longest)
         outside = new if outside is None else (new + outside) / 2
     sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
@@ -175,6 +177,13 @@ def _limit(policy: Policy, longest: float) -> float:
 def _merged(name: str, seconds: float, loaded: LearnedTimeouts) -> float:
     earlier: Mapping[str, float] = loaded.sections
     return (seconds + earlier[name]) / 2 if name in earlier else seconds
+
+
+def _not_below_what_was_seen(name: str, seconds: float, policy: Policy, lessons: Lessons) -> float:
+    lesson = lessons.sections.get(name)
+    if lesson is None:
+        return seconds
+    return max(seconds, lesson.first, policy.learned_factor * lesson.longest)
 
 
 def _long_first_times(policy: Policy, lessons: Lessons) -> dict[str, float]:

@@ -51,7 +51,9 @@ class Policy:
         60.0, "s", "limit for hearing nothing at all of a rank; never below three of its export intervals"
     )
     learn_timeouts: bool = _setting(
-        True, "", "learn limits for the sections that have none, from how long they have taken"
+        True,
+        "",
+        "learn limits for the sections that have none, and use those of earlier runs; off: what is configured, exactly",
     )
     learned_factor: float = _setting(5.0, "", "a learned limit is so many times the longest time seen")
     learned_minimum: float = _setting(10.0, "s", "no learned limit is shorter than this")

@@ -66,6 +66,27 @@ def test_the_sixteenth_run_grows_the_version() -> None:
     assert lessons.version == after
 
 
+def test_fewer_ranks_have_to_show_anew_how_long_things_take() -> None:
+    lessons = Lessons()
+    lessons.grown(8)
+    lessons.finished("step", 1000)
+    lessons.took("step", 2.0)
+    before = lessons.version
+    lessons.begun(8)
+    lessons.begun(None)
+    lessons.begun(0)
+    assert lessons.known("step")
+    assert lessons.version == before
+    lessons.begun(2)
+    assert not lessons.known("step"), "each may have four times the work now"
+    assert lessons.version > before
+    lessons.finished("step", 32)
+    assert lessons.known("step")
+    assert lessons.basis("step") == 2.0
+    lessons.grown(8)
+    assert not lessons.known("step"), "of more ranks 16 runs each are needed, too"
+
+
 def test_names_without_end_are_not_kept() -> None:
     lessons = Lessons()
     for number in range(MAX_SECTIONS + 10):

@@ -195,6 +195,16 @@ def test_a_configured_limit_is_raised_in_the_first_step_only() -> None:
     assert scene.incident.confirmed, "a person configured it"
 
 
+def test_a_job_that_comes_back_smaller_is_not_judged_by_the_pace_of_the_larger_one() -> None:
+    scene = Scene(ranks=8, teaches=True).run(40)
+    scene.launch(attempt=2, size=1)
+    scene.run(5).busy = True
+    assert scene.run(400).quiet(), "a step takes eight times as long, and more"
+    twin = Scene(ranks=8, teaches=True).run(40)
+    twin.launch(attempt=2)
+    twin.run(5).hang(2).until_found(within=15)
+
+
 def test_a_symmetric_stall_names_nobody() -> None:
     scene = trained().stall().until_found()
     scene.run(70)

@@ -72,11 +72,28 @@ def test_a_loaded_limit_and_one_learned_now_are_merged_half_and_half() -> None:
     assert (step, limits.source_of("step", source)) == (30.0, LimitSource.LEARNED)
 
 
+def test_a_loaded_limit_is_raised_to_what_this_run_has_shown() -> None:
+    """The file may be of a smaller model. A limit that each step passes would end the job again and again."""
+    lessons = Lessons()
+    lessons.load(LearnedTimeouts({"step": 12.0, "data": 12.0}))
+    lessons.took("step", first=95.0)
+    assert in_force(policy(), lessons).rank.learned == {"step": 95.0, "data": 12.0}
+    lessons.took("step", 80.0)
+    assert in_force(policy(), lessons).rank.learned == {"step": 400.0, "data": 12.0}
+    lessons.finished("step", 100)
+    assert in_force(policy(), lessons).rank.learned == {"step": 206.0, "data": 12.0}, "the mean, once it is known"
+
+
 def test_with_learning_off_only_what_was_configured_counts() -> None:
     limits = in_force(policy(section_timeouts={"data": 7}, learn_timeouts=False), taught())
     assert dict(limits.rank.learned) == {}
     assert limits.rank.first_time is None
     assert limits.rank.of_section("step", first=False)[0] is None
+    lessons = taught()
+    lessons.load(LearnedTimeouts({"step": 40.0}, 25.0, 700.0, 70.0))
+    limits = in_force(policy(section_timeouts={"step": 7}, learn_timeouts=False), lessons)
+    assert limits.rank.of_section("step", first=False) == (7.0, LimitSource.CONFIGURED)
+    assert (limits.rank.out_of_section, limits.rank.heartbeat) == (None, 300.0)
 
 
 def test_a_first_run_that_is_known_to_be_long_gets_a_longer_limit() -> None:
@@ -174,6 +191,15 @@ def test_the_time_outside_is_not_kept_of_a_run_without_setup_or_steps() -> None:
     lessons = taught(step=4.0)
     lessons.idled(6.0)
     assert ft_state.read(state_to_keep(policy(), lessons, at_end=True)).out_of_section is None
+
+
+def test_the_time_outside_is_not_kept_when_no_rank_told_it() -> None:
+    """Other emitters send finished sections, and nothing of the time between them."""
+    lessons = taught()
+    lessons.finished("setup", 4)
+    assert state_to_keep(policy(), lessons, at_end=True)["current_timeouts"]["section"]["out_of_section"] is None
+    lessons.idled(3.0)
+    assert state_to_keep(policy(), lessons, at_end=True)["current_timeouts"]["section"]["out_of_section"] == 15.0
 
 
 def test_what_was_loaded_is_kept_also_when_this_run_learned_nothing_of_it() -> None:
