@@ -33,6 +33,7 @@ def test_a_rank_stuck_in_the_kernel_is_named(watched: Training) -> None:
     assert_at_the_end(watched)
 
 
+@pytest.mark.long
 def test_a_hang_after_a_delay_befalls_the_main_thread(watched: Training) -> None:
     """Where it strikes is left to the clock: the rank is named all the same, and what it did is in its stack."""
     launcher = watched.run(*LIMIT, ranks=3, inject="rank=2,delay=2,kind=hang")
@@ -49,6 +50,7 @@ def test_a_hang_after_a_delay_befalls_the_main_thread(watched: Training) -> None
     assert re.search(r"a fault will be injected on purpose: hang on rank 2, 2\.0 s after init\(\)", launcher.said())
 
 
+@pytest.mark.long
 def test_a_fault_in_a_section_strikes_there(watched: Training) -> None:
     limits = ("--section-timeout", f"checkpointing={STEP_LIMIT}", "--section-timeout", "step=60")
     launcher = watched.run(*limits, script=TO_THE_END, inject="rank=1,section=checkpointing,kind=hang")
@@ -60,6 +62,7 @@ def test_a_fault_in_a_section_strikes_there(watched: Training) -> None:
     assert_at_the_end(watched)
 
 
+@pytest.mark.long
 def test_a_slow_rank_is_no_hang(watched: Training) -> None:
     """The twin of the others: a rank that only slows, for a while well above the usual, is left alone."""
     launcher = watched.run(*LIMIT, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=slow,seconds=0.1")

@@ -50,6 +50,7 @@ def test_a_rank_that_goes_on_by_itself_is_left_alone(watched: Training) -> None:
     assert watched.summary()["attempt"] == 1
 
 
+@pytest.mark.long
 def test_what_was_learned_is_kept_beside_the_checkpoints_and_used_by_the_next_run(watched: Training) -> None:
     file = watched.folder / ft_state.FILE_NAME
     first = watched.run(*QUICK, "--ft-state", str(file), ranks=2, script=("--steps", "250"))

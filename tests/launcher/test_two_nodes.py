@@ -34,7 +34,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(params=["c10d", "static"])
+@pytest.fixture(params=["c10d", pytest.param("static", marks=pytest.mark.long)])
 def pair(request: pytest.FixtureRequest, start: Start) -> Callable[..., list[Launcher]]:
     """Start two launchers of two ranks each, by either rendezvous."""
 
