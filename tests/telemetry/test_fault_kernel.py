@@ -25,13 +25,30 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def has_a_shell(pid: int) -> bool:
+    """Whether a child of the process runs a shell by now."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = file.read_text().partition("(")[2].rpartition(")")
+        except OSError:  # ended meanwhile
+            continue
+        if int(rest.split()[1]) == pid and name in ("sh", "dash", "bash", "busybox"):
+            return True
+    return False
+
+
 @pytest.fixture
 def stuck(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process whose main thread is in state D."""
     environment = os.environ | {MARK: str(tmp_path), "TMPDIR": str(tmp_path)}
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, start_new_session=True)
     try:
-        wait_for(lambda: state_of(process.pid) == "D", "the process is in state D", 20.0)
+        # Starting the shell that ends the wait takes a moment in state D too; once it runs, only the wait itself does.
+        wait_for(
+            lambda: has_a_shell(process.pid) and state_of(process.pid) == "D",
+            "the process is in state D for long",
+            20.0,
+        )
         yield process
     finally:
         process.kill()
