@@ -15,19 +15,16 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import DirectiveKind, JobState
-from rankwatch_monitor.core import goodput, picture, presence
+from rankwatch.wire.vocabulary import JobState
+from rankwatch_monitor.core import goodput, picture, teaching
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, RankReport
-from rankwatch_monitor.core.facts import Told
 from rankwatch_monitor.core.incident import Incident
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.core.timeouts import state_to_keep, worth_telling
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.routes import RefusedReport
 from rankwatch_monitor.recording import Recorder
@@ -38,10 +35,6 @@ log = logging.getLogger("rankwatch")
 
 TICK = 0.1
 """Seconds between two judgements. A verdict may come 0.5 s after its deadline; most of that is left to others."""
-TEACH_INTERVAL = 5.0
-"""Seconds at least between two sets of learned limits for the same ranks."""
-KEEP_INTERVAL = 60.0
-"""Seconds after which even small changes are handed down, for the launcher that keeps ``ft_state.json``."""
 SAVE_INTERVAL = 5.0
 """Seconds between two saves of a job that runs quietly; what matters is saved at once."""
 
@@ -253,7 +246,8 @@ class Monitor:
         for effect in advance(job, now):
             self._deliver(job, effect)
         goodput.account(job, now)
-        self._teach(job, now)
+        if (lesson := teaching.teach(job, now)) is not None:
+            self._store_then_show(job, lesson)
         seen = self._seen[job.id]
         state, reason = picture.job_state(job, now)
         if state is not seen.state:
@@ -298,26 +292,11 @@ class Monitor:
         if self.repository is not None:
             self.repository.save(schema.jobs, codec.job_row(job))
 
-    def hand_down(self, job: Job, reason: str = "the policy was changed") -> Directive:
+    def hand_down(self, job: Job) -> Directive:
         """Tell the launchers of a job which limits are in force now, so that its ranks know them."""
-        settings = settings_of(job)
-        directive = job.new_directive(DirectiveKind.SETTINGS, reason, settings=settings)
-        job.told = Told(self.clock.now(), job.limits.rank, settings)
+        directive = teaching.hand_down(job, "the policy was changed", self.clock.now())
         self._store_then_show(job, directive)
         return directive
-
-    def _teach(self, job: Job, now: float) -> None:
-        """Hand down what the job has taught of itself, when it matters and not too often."""
-        told = job.told
-        if not job.acting_nodes():
-            return
-        if told is None:  # launchers hear them in the answer to their registration
-            job.told = Told(now, job.limits.rank, settings_of(job))
-        elif (now - told.at >= TEACH_INTERVAL and worth_telling(told.limits, job.limits.rank)) or (
-            # All of it, for the file: now and then, and before the launchers end with the ranks.
-            (now - told.at >= KEEP_INTERVAL or presence.said_goodbye(job)) and settings_of(job) != told.settings
-        ):
-            self.hand_down(job, "limits were learned")
 
     def close(self) -> None:
         """Save every job and let the store go."""
@@ -328,13 +307,6 @@ class Monitor:
             self.recorder.close(now)
         if self.repository is not None:
             self.repository.close()
-
-
-def settings_of(job: Job) -> dict[str, Any]:
-    """What the ranks of a job are told through their slots."""
-    settings = job.limits.rank.to_settings()
-    kept, at_end = (state_to_keep(job.policy, job.lessons, at_end=end) for end in (False, True))
-    return {**settings, **({"ft_state": kept} if kept else {}), **({"ft_state_at_end": at_end} if at_end else {})}
 
 
 def _on(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -21,18 +21,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from rankwatch.wire.control import NodeObservation, NodeRegistration
-from rankwatch.wire.vocabulary import DirectiveKind
+from rankwatch.wire.control import Directive, NodeObservation, NodeRegistration
 from rankwatch_monitor.core.columns import EXITED
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.detect import SILENT_GAPS
 from rankwatch_monitor.core.effects import Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, PolicyChanged, RankReport
-from rankwatch_monitor.core.facts import Told
 from rankwatch_monitor.core.phases import REPEAT_AFTER, STEPLESS_AFTER
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.core.timeouts import Limits, worth_telling
-from rankwatch_monitor.loop import KEEP_INTERVAL, TEACH_INTERVAL, TICK, settings_of
+from rankwatch_monitor.core.teaching import KEEP_INTERVAL, TEACH_INTERVAL, hand_down, settings_of, teach
+from rankwatch_monitor.core.timeouts import Limits
+from rankwatch_monitor.loop import TICK
 from rankwatch_monitor.recording import Entry
 from rankwatch_monitor.store import codec
 
@@ -98,7 +97,7 @@ class Play:
             return []  # a launcher's own beat
         effects = self.judge(now)
         if isinstance(event, PolicyChanged):
-            effects.append(self._hand_down("the policy was changed", settings_of(self.job), now))
+            effects.append(self._told(hand_down(self.job, "the policy was changed", now)))
         return effects
 
     def judge(self, now: float) -> list[Effect]:
@@ -119,27 +118,16 @@ class Play:
 
     def _teach(self, now: float) -> list[Effect]:
         """What the loop does: hand down what was learned, when it matters and not too often."""
-        job, told = self.job, self.job.told
-        if not job.acting_nodes() or self._nothing_new():
+        if not self.job.acting_nodes() or self._nothing_new():
             return []
-        if told is None:
-            job.told = Told(now, job.limits.rank, settings_of(job))
-            return []
-        waited = now - told.at
-        if waited < TEACH_INTERVAL:
-            return []
-        settings = settings_of(job)
-        if worth_telling(told.limits, job.limits.rank) or (waited >= KEEP_INTERVAL and settings != told.settings):
-            return [self._hand_down("limits were learned", settings, now)]
-        if settings == told.settings:
-            self._taught = (job.limits, job.lessons.resumed)
-        return []
+        lesson, told = teach(self.job, now), self.job.told
+        if told is not None and now - told.at >= TEACH_INTERVAL and settings_of(self.job) == told.settings:
+            self._taught = (self.job.limits, self.job.lessons.resumed)
+        return [] if lesson is None else [self._told(lesson)]
 
-    def _hand_down(self, reason: str, settings: Mapping[str, Any], now: float) -> Issue:
-        job = self.job
-        job.told = Told(now, job.limits.rank, settings)
-        self._taught = (job.limits, job.lessons.resumed)
-        return Issue(job.new_directive(DirectiveKind.SETTINGS, reason, settings=settings))
+    def _told(self, lesson: Directive) -> Issue:
+        self._taught = (self.job.limits, self.job.lessons.resumed)
+        return Issue(lesson)
 
     def _learned(self) -> tuple[int, bool]:
         """Changes when anything was learned that limits, or what is kept of them, may depend on."""

@@ -20,7 +20,8 @@ from rankwatch.wire.control import (
 from rankwatch_monitor.api.sense import check
 from rankwatch_monitor.core.events import Acknowledged, JobEvent
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.loop import Monitor, settings_of
+from rankwatch_monitor.core.teaching import settings_of
+from rankwatch_monitor.loop import Monitor
 
 LONGEST_WAIT = 30.0
 """Seconds a long poll may last: below the idle limits of the proxies between a launcher and its monitor."""

@@ -12,7 +12,7 @@ from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.events import JobEvent
 from rankwatch_monitor.core.incident import Incident
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.loop import settings_of
+from rankwatch_monitor.core.teaching import settings_of
 from rankwatch_monitor.play import Play
 from rankwatch_monitor.scenes.cast import JOB_ID
 from rankwatch_monitor.scenes.scene import Answer, Scene

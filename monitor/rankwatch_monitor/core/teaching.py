@@ -1,0 +1,48 @@
+"""When launchers and ranks are told of the limits in force, and what: the loop delivers it, a replay only shows it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rankwatch.wire.control import Directive
+from rankwatch.wire.vocabulary import DirectiveKind
+from rankwatch_monitor.core import presence
+from rankwatch_monitor.core.facts import Told
+from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.timeouts import state_to_keep, worth_telling
+
+TEACH_INTERVAL: Final = 5.0
+"""Seconds at least between two sets of learned limits for the same ranks."""
+KEEP_INTERVAL: Final = 60.0
+"""Seconds after which even small changes are handed down, for the launcher that keeps ``ft_state.json``."""
+
+
+def settings_of(job: Job) -> dict[str, Any]:
+    """What the ranks of a job are told through their slots, and what its launcher is to keep."""
+    settings = job.limits.rank.to_settings()
+    kept, at_end = (state_to_keep(job.policy, job.lessons, at_end=end) for end in (False, True))
+    return {**settings, **({"ft_state": kept} if kept else {}), **({"ft_state_at_end": at_end} if at_end else {})}
+
+
+def hand_down(job: Job, reason: str, now: float) -> Directive:
+    """Make the directive that tells the launchers of a job what is in force at ``now``."""
+    settings = settings_of(job)
+    job.told = Told(now, job.limits.rank, settings)
+    return job.new_directive(DirectiveKind.SETTINGS, reason, settings=settings)
+
+
+def teach(job: Job, now: float) -> Directive | None:
+    """Hand down what the job has taught of itself, when it matters and not too often; else None."""
+    told = job.told
+    if not job.acting_nodes():
+        return None
+    if told is None:  # launchers hear them in the answer to their registration
+        job.told = Told(now, job.limits.rank, settings_of(job))
+        return None
+    waited = now - told.at
+    changed = waited >= TEACH_INTERVAL and worth_telling(told.limits, job.limits.rank)
+    if not changed:
+        # All of it, for the file: now and then, and before the launchers end with the ranks.
+        to_keep = waited >= KEEP_INTERVAL or presence.said_goodbye(job)
+        changed = to_keep and settings_of(job) != told.settings
+    return hand_down(job, "limits were learned", now) if changed else None
