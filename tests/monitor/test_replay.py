@@ -13,7 +13,7 @@ from rankwatch_monitor.recording import Recording
 from rankwatch_monitor.replay import policy_changes, replay
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import PROTOBUF, body, reports_of_all
 from support.waiting import wait_for
 
 WORLD = 3
@@ -22,19 +22,7 @@ SAME = ("id", "kind", "culprits", "affected", "section", "limit", "action", "att
 
 
 def send(api: Api, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
-    reports = [
-        rank_report(
-            "job",
-            rank,
-            WORLD,
-            attempt=attempt,
-            iteration=resumed_at if resumed_at is not None else (6 if rank == 2 and overdue else 7),
-            progress=0,
-            open_sections={"step": overdue or 0.1},
-            first_iteration=resumed_at,
-        )
-        for rank in range(WORLD)
-    ]
+    reports = reports_of_all("job", WORLD, attempt=attempt, overdue=overdue, resumed_at=resumed_at)
     assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
 
 

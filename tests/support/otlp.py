@@ -96,3 +96,22 @@ def message(reports: Iterable[ResourceMetrics]) -> ExportMetricsServiceRequest:
 
 def body(*reports: ResourceMetrics) -> bytes:
     return message(reports).SerializeToString()
+
+
+def reports_of_all(
+    job: str, world: int, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None
+) -> list[ResourceMetrics]:
+    """Reports of all ranks in a step; with ``overdue`` they have been in it for so long, and rank 2 is one behind."""
+    return [
+        rank_report(
+            job,
+            rank,
+            world,
+            attempt=attempt,
+            iteration=resumed_at if resumed_at is not None else (6 if rank == 2 and overdue else 7),
+            progress=0,
+            open_sections={"step": overdue or 0.1},
+            first_iteration=resumed_at,
+        )
+        for rank in range(world)
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
-from support.otlp import PROTOBUF, body, rank_report
+from support.otlp import PROTOBUF, body, rank_report, reports_of_all
 from support.waiting import wait_for
 
 WORLD = 3
@@ -16,19 +16,7 @@ SILENCE = 2.5
 
 
 def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
-    reports = [
-        rank_report(
-            job,
-            rank,
-            WORLD,
-            attempt=attempt,
-            iteration=resumed_at if resumed_at is not None else (6 if rank == 2 and overdue else 7),
-            progress=0,
-            open_sections={"step": overdue or 0.1},
-            first_iteration=resumed_at,
-        )
-        for rank in range(WORLD)
-    ]
+    reports = reports_of_all(job, WORLD, attempt=attempt, overdue=overdue, resumed_at=resumed_at)
     assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
 
 
