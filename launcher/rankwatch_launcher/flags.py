@@ -18,6 +18,8 @@ SECTIONS: Final = "section_timeouts"
 OFF: Final = ("none", "off")
 TORCH_HAS_IT: Final = "max_restarts"
 """torchrun's own flag sets this one."""
+WHOLE: Final = (TORCH_HAS_IT, "max_no_progress")
+"""Whole numbers."""
 
 
 class _SectionTimeouts(argparse.Action):
@@ -87,7 +89,9 @@ def given_policy(args: argparse.Namespace, environment: Mapping[str, str]) -> di
 
 def _reader(name: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        value = None if text.lower() in OFF else text
+        value: Any = None if text.lower() in OFF else text
+        if name in WHOLE:
+            value = int(text) if text.isdigit() else text
         try:
             checked = getattr(Policy().changed({name: value}), name)
         except ValueError as error:
@@ -114,10 +118,6 @@ def _parse(setting: Field[Any], text: str) -> Any:
         if text.lower() not in words:
             raise ValueError(f"must be true or false, not {text!r}")
         return words[text.lower()]
-    if setting.name == TORCH_HAS_IT:
-        if not text.isdigit():
-            raise ValueError(f"must be a whole number, not {text!r}")
-        return int(text)
     try:
         return _reader(setting.name)(text)
     except argparse.ArgumentTypeError as error:

@@ -62,6 +62,15 @@ LAST_PROGRESS: Final = 18
 REPORT_DUE: Final = 19
 """By when the next report should have been delivered; 0: this rank exports nothing, or has just begun."""
 
+STOP_SIGNALLED: Final = 20
+"""When the rank itself got the signal that means "save and stop" (``RANKWATCH_STOP_SIGNAL``)."""
+ASKS_SHOULD_STOP: Final = 21
+"""1 once the script has called should_stop(): it will follow an agreed stop step."""
+COMPLETE: Final = 22
+"""1 once the script has called mark_complete(): there is nothing left to train."""
+REQUESTS: Final = 23
+"""How many requests the rank has written (``request_file``); the launcher reads the file when this grows."""
+
 # Words the node's launcher writes -----------------------------------------------------------------------------------
 STOP_STEP: Final = 32
 """The iteration after which every rank stops, plus one; 0 says "go on"."""
@@ -83,7 +92,7 @@ SETTINGS_OFFSET: Final = NAMES_OFFSET + NAME_LIMIT * NAME_BYTES
 SETTINGS_BYTES: Final = 8192 - 1024
 SIZE: Final = SETTINGS_OFFSET + SETTINGS_BYTES
 
-FORMAT: Final = 0x52574154_0002
+FORMAT: Final = 0x52574154_0003
 """Magic number and version of this layout; a reader refuses any other."""
 
 PHASE_RUNNING: Final = 1
@@ -227,6 +236,12 @@ class Reading:
     """Since the last sign of progress: a section entered or left, a step completed, progress(); None before any."""
     first_time: frozenset[str] = frozenset()
     """Sections open now that this process had never finished when it entered them."""
+    stop_signalled: bool = False
+    """The rank itself got the signal that means "save and stop"."""
+    asks_should_stop: bool = False
+    complete: bool = False
+    """The script said that there is nothing left to train."""
+    requests: int = 0
 
     def doing(self) -> Doing:
         """What the rank does, as limits judge it."""
@@ -277,6 +292,10 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         open_sections=open_sections,
         quiet=_age(now, last_sign) if last_sign else None,
         first_time=frozenset(first_time),
+        stop_signalled=words[STOP_SIGNALLED] != 0,
+        asks_should_stop=words[ASKS_SHOULD_STOP] != 0,
+        complete=words[COMPLETE] != 0,
+        requests=words[REQUESTS],
     )
 
 

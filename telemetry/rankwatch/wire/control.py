@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind, ProcessState
+from rankwatch.wire.vocabulary import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class Directive:
     """Seconds the launcher has for it."""
     stop_step: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    """Of a restart: names of the nodes (``NodeRegistration.node``) that take no part in the next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,18 @@ class ProcessEvent:
     message: str = ""
     """Of an exit: what the rank itself left, the first line of its error for example."""
     incident_id: str | None = None
+    lost_node: str | None = None
+    """Of ``node_lost``: the name of the launcher that has fallen silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRequest:
+    """What a rank asks of its launcher, by a file beside its slots: act on the whole job, at once."""
+
+    action: str
+    """``exclude_node`` (restart without the node of this rank) or ``stop_job`` (save if possible, and stop)."""
+    reason: str
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,9 @@ class NodeObservation:
     ranks: tuple[RankObservation, ...] = ()
     age: float = 0.0
     """Seconds since the launcher looked; its ages are as of then."""
+    role: NodeRole = NodeRole.ACTIVE
+    role_reason: str = ""
+    """Why the node is a spare or parked, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,11 @@ SLOTS_DIR: Final = "RANKWATCH_SLOTS_DIR"
 STACK_SIGNAL: Final = "RANKWATCH_STACK_SIGNAL"
 """Number of the signal on which init() lets faulthandler write ``<local rank>.stack`` into the slots folder."""
 
+STOP_SIGNAL: Final = "RANKWATCH_STOP_SIGNAL"
+"""Number of the signal that a rank takes for "save and stop". Set where a scheduler signals the ranks themselves."""
+FINISHED_FLAG: Final = "FAULT_TOL_FINISHED_FLAG_FILE"
+"""File whose existence says that training is complete: no launcher runs the job again. The name users of NVRx know."""
+
 
 def slots_file(local_rank: int) -> str:
     """Name of a rank's slot file within ``RANKWATCH_SLOTS_DIR``."""
@@ -24,3 +29,8 @@ def slots_file(local_rank: int) -> str:
 def stack_file(local_rank: int) -> str:
     """Name of the file into which faulthandler writes the rank's stacks."""
     return f"{local_rank}.stack"
+
+
+def request_file(local_rank: int) -> str:
+    """Name of the file that holds what a rank asks of its launcher: a :class:`~rankwatch.wire.control.RankRequest`."""
+    return f"{local_rank}.request"

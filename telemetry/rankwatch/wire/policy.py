@@ -69,6 +69,11 @@ class Policy:
     capture_deadline: float = _setting(5.0, "s", "how long to wait for stacks before acting without them")
     stop_deadline: float = _setting(60.0, "s", "how long ranks may take to reach an agreed stop step and save")
     max_restarts: int = _setting(3, "", "restarts of the ranks within one job, crashes and hangs together")
+    max_no_progress: int = _setting(
+        3,
+        "",
+        "attempts in a row that get no further than an earlier one, before the job ends with exit code 93; 0: off",
+    )
 
     def changed(self, changes: Mapping[str, Any]) -> Policy:
         """Return this policy with some values replaced.
@@ -106,9 +111,9 @@ def _checked(name: str, value: Any, old: Policy) -> Any:
             return Action(value)
         except ValueError:
             raise ValueError(f"on_hang must be one of {', '.join(Action)}, not {value!r}") from None
-    if name == "max_restarts":
+    if name in ("max_restarts", "max_no_progress"):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10_000:
-            raise ValueError(f"max_restarts must be a whole number from 0 to 10000, not {value!r}")
+            raise ValueError(f"{name} must be a whole number from 0 to 10000, not {value!r}")
         return value
     if name == "learned_factor":
         return _factor(value)

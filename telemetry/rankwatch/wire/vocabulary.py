@@ -95,8 +95,21 @@ class Action(StrEnum):
     LOG = "log"
     CAPTURE = "capture"
     RESTART = "restart"
+    RESTART_EXCLUDING_NODE = "restart_excluding_node"
+    """Restart without the nodes of the culprits, or of the ranks that the order names."""
     SAVE_AND_STOP = "save_and_stop"
     STOP = "stop"
+
+
+class NodeRole(StrEnum):
+    """What a launcher does for the job."""
+
+    ACTIVE = "active"
+    """It runs ranks, or is about to."""
+    SPARE = "spare"
+    """It waits, alive, for a place that becomes free."""
+    PARKED = "parked"
+    """It was excluded and takes no part any more; it stays for the sake of the store it may hold."""
 
 
 class DirectiveKind(StrEnum):
@@ -129,6 +142,10 @@ class ProcessEventKind(StrEnum):
     """The rank's process ended; carries the exit code or the signal."""
     RESTARTING = "restarting"
     """The launcher stops its ranks to start a new attempt; carries the reason."""
+    NODE_LOST = "node_lost"
+    """The launchers have heard nothing of another node for too long; carries its name as ``lost_node``."""
+    STOPPING = "stopping"
+    """The ranks were asked to save and stop, by a signal or a rank; carries the reason."""
     FINISHED = "finished"
     """All ranks of this launcher ended with exit code 0."""
     FAILED = "failed"
