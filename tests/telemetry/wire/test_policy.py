@@ -96,7 +96,8 @@ def test_restarts_are_counted_in_whole_numbers(value: object) -> None:
 
 @pytest.mark.parametrize("value", ["explode", "", None, 3, [], {}])
 def test_an_unknown_action_is_answered_with_those_that_are_known(value: object) -> None:
-    with pytest.raises(ValueError, match="on_hang must be one of log, capture, restart, restart_excluding_node, save_and_stop, stop"):
+    known = "log, capture, restart, restart_excluding_node, save_and_stop, stop"
+    with pytest.raises(ValueError, match=f"on_hang must be one of {known}"):
         Policy().changed({"on_hang": value})
 
 
