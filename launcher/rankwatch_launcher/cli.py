@@ -1,4 +1,7 @@
-"""``rankwatch run``: torchrun's own parser with Rankwatch's flags beside it."""
+"""``rankwatch run``: torchrun's own parser with Rankwatch's flags beside it.
+
+torch is imported by what needs it, not at the top: with ``--job-retries`` this process stays beside the job, small.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,23 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from torch.distributed import run as torchrun
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
-
 from rankwatch.wire import environment
 from rankwatch.wire.policy import Policy
-from rankwatch_launcher import flags, inject, torch_seams
+from rankwatch_launcher import finished, flags, ft_file, ft_flags, inject, retry_loop
+from rankwatch_launcher.ft_flags import Given
 from rankwatch_launcher.ft_state import FtState
-from rankwatch_launcher.launch import launch
 from rankwatch_launcher.log import logger, to_stderr
-from rankwatch_launcher.rendezvous import BACKENDS
-from rankwatch_launcher.watch import Options
+from rankwatch_launcher.options import Options
+from rankwatch_launcher.retry_loop import Plan, Tie
+
+if find_spec("torch") is None:  # `rankwatch` says what to install
+    raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 NO_ID: Final = ("", "none")
 FT_STATE: Final = "RANKWATCH_FT_STATE"
@@ -29,18 +33,28 @@ FT_STATE_HELP: Final = (
     "file, or folder of ft_state.json, in which learned timeouts are kept from run to run; put it beside the "
     "checkpoints, where all nodes see it"
 )
+PROGRAM: Final = "rankwatch run"
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Make the parser: every flag of torchrun, then ours."""
-    parser: argparse.ArgumentParser = torchrun.get_args_parser()
-    parser.prog = "rankwatch run"
+    """Make the parser: every flag of torchrun, then ours, then those of ft_launcher."""
+    from torch.distributed.run import get_args_parser
+
+    parser: argparse.ArgumentParser = get_args_parser()
+    parser.prog = PROGRAM
     parser.description = (
         "Runs a script on every rank as torchrun does, and has a monitor watch the ranks: one that hangs or crashes is "
         "named, its stack is kept, and all ranks are restarted."
     )
     if "PET_MAX_RESTARTS" not in os.environ:
         parser.set_defaults(max_restarts=None)
+    add_flags(parser)
+    ft_flags.add_flags(parser)
+    return parser
+
+
+def add_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add Rankwatch's own flags, in a group that is returned."""
     group = parser.add_argument_group("Rankwatch", "Each has an environment variable, for example RANKWATCH_MONITOR.")
     group.add_argument(
         "--monitor", metavar="URL", type=_url, help="the monitor to report to; without it one is started here"
@@ -51,8 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--job-name", metavar="NAME", help="name shown for the job (default: the script's)")
     group.add_argument("--ft-state", metavar="FILE", help=FT_STATE_HELP)
     inject.add_flag(group)
+    flags.add_option_flags(group)
     flags.add_policy_flags(group)
-    return parser
+    return group
 
 
 def run(argv: Sequence[str]) -> int:
@@ -61,12 +76,63 @@ def run(argv: Sequence[str]) -> int:
     Takes the arguments after ``rankwatch run`` and returns the exit code.
     """
     to_stderr()
+    tie = retry_loop.take_tie(os.environ)
+    if tie is None and (plan := retry_plan(argv, os.environ)) is not None:
+        if finished.exists(plan.flag):
+            finished.refuse(plan.flag)
+            return 0
+        return retry_loop.supervise(plan, argv, os.environ)
+    return _launch(argv, tie)
+
+
+def retry_plan(argv: Sequence[str], env: Mapping[str, str]) -> Plan | None:
+    """What a supervisor has to know; None when no retries are asked for. Imports no torch."""
+    parser = argparse.ArgumentParser(PROGRAM, f"{PROGRAM} [options] script ...", add_help=False, allow_abbrev=False)
+    group = add_flags(parser)
+    own = flags.before_script(argv, group)
+    if {"-h", "--help"} & set(own):
+        return None
+    args, _ = parser.parse_known_args(own)
+    try:
+        options = flags.given_options(args, env)
+        no_progress = _no_progress(args, env)
+    except ValueError as error:
+        parser.error(str(error))
+    if not options.get("job_retries"):
+        return None
+    return retry_loop.Plan(
+        budget=options["job_retries"],
+        no_progress=no_progress,
+        flag=finished.flag_file(options.get("finished_flag", ""), env),
+        outcome=options.get("outcome", ""),
+    )
+
+
+def _launch(argv: Sequence[str], tie: Tie | None) -> int:
+    """Be the launcher of this node."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+    from torch.distributed.run import config_from_args
+
+    from rankwatch_launcher import torch_seams
+    from rankwatch_launcher.launch import Launch
+    from rankwatch_launcher.rendezvous import BACKENDS
+
     parser = build_parser()
     args = parser.parse_args(list(argv))
     try:
         inject.hand_down(args, os.environ)
+        foreign = ft_flags.from_flags(args, os.environ), ft_file.from_file(args, os.environ)
+        given = flags.given_options(args, os.environ)
     except ValueError as error:
         parser.error(str(error))
+    flag = finished.flag_file(given.get("finished_flag", ""), os.environ)
+    if finished.exists(flag):
+        finished.refuse(flag)
+        return 0
+    if tie is None and given.get("job_retries"):  # an abbreviation of the flag, which retry_plan() does not know
+        plan = Plan(given["job_retries"], _no_progress(args, os.environ), flag, given.get("outcome", ""))
+        return retry_loop.supervise(plan, argv, os.environ)
+    _follow(*foreign, args)
     complaint = torch_seams.complaint()
     if complaint is None and not args.no_monitor:
         original_id = args.rdzv_id
@@ -78,43 +144,59 @@ def run(argv: Sequence[str]) -> int:
             logger.warning("%s; running plain torchrun: hangs will not be found", complaint)
         return _plain(args)
     try:
-        options, max_restarts = read_options(args, os.environ, original_id)
+        options, max_restarts = read_options(args, os.environ, original_id, foreign=foreign, tie=tie)
         args.max_restarts = max_restarts
         if args.run_path:
             # A rank of its own interpreter does the same as runpy in a spawned one, and can be watched like any other.
             args.run_path = False
-        config, entrypoint, arguments = torchrun.config_from_args(args)
+        config, entrypoint, arguments = config_from_args(args)
         inject.check_ranks(os.environ, config.max_nodes * config.nproc_per_node)
     except (ValueError, AssertionError, RuntimeError) as error:
         parser.error(str(error))
     assert isinstance(entrypoint, str)
+    _hand_down(options)
     ft_state = FtState(args.ft_state or os.environ.get(FT_STATE, ""))
     ft_state.read()
+    launch = Launch(options, config, ft_state)
     try:
-        return launch(options, config, entrypoint, arguments, ft_state) or 0
+        record(launch.run)(entrypoint, arguments)
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
-        return 1
+    return launch.outcome.code
 
 
-def read_options(args: argparse.Namespace, env: Mapping[str, str], rendezvous_id: str) -> tuple[Options, int]:
+def read_options(
+    args: argparse.Namespace,
+    env: Mapping[str, str],
+    rendezvous_id: str,
+    *,
+    foreign: tuple[Given, Given] | None = None,
+    tie: Tie | None = None,
+) -> tuple[Options, int]:
     """Return our options and the restart budget.
+
+    ``foreign`` is what ft_launcher's flags and its file say; without it both are read here.
 
     Raises:
         ValueError: an environment variable does not hold what it should.
     """
-    policy: dict[str, Any] = flags.given_policy(args, env)
+    theirs, file = foreign or (ft_flags.from_flags(args, env), ft_file.from_file(args, env))
+    policy: dict[str, Any] = flags.given_policy(args, env, foreign=theirs.policy, file=file.policy)
     if args.max_restarts is not None:
         policy["max_restarts"] = args.max_restarts
     checked = Policy().changed(policy)
-    url = args.monitor or env.get(environment.MONITOR_URL, "")
+    given = flags.given_options(args, env, foreign=theirs.options, file=file.options)
+    given["finished_flag"] = finished.flag_file(given.get("finished_flag", ""), env)
+    name = args.job_name or env.get(environment.JOB_NAME, "") or Path(args.training_script).stem or "train"
+    made_up = f"{name}-{tie.word}" if tie is not None else ""
     return (
         Options(
-            monitor_url=url,
+            monitor_url=args.monitor or env.get(environment.MONITOR_URL, ""),
             token=args.token or env.get(environment.TOKEN, ""),
-            job_id=_job_id(args, env, rendezvous_id),
-            job_name=args.job_name or env.get(environment.JOB_NAME, "") or Path(args.training_script).stem or "train",
+            job_id=_job_id(args, env, rendezvous_id) or made_up,
+            job_name=name,
             policy=policy,
+            **given,
         ),
         checked.max_restarts,
     )
@@ -122,11 +204,36 @@ def read_options(args: argparse.Namespace, env: Mapping[str, str], rendezvous_id
 
 def settle_rendezvous(args: argparse.Namespace) -> None:
     """Choose the rendezvous as torchrun does: one node without an address meets with itself on a free port."""
+    from torch.distributed.run import parse_min_max_nnodes
+
     alone = args.rdzv_backend == "static" and not args.rdzv_endpoint and args.master_port is None
-    if args.standalone or (alone and torchrun.parse_min_max_nnodes(args.nnodes)[1] == 1):
+    if args.standalone or (alone and parse_min_max_nnodes(args.nnodes)[1] == 1):
         args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "localhost:0", str(uuid4())
     if args.master_port is None:
         args.master_port = 29500
+
+
+def _follow(theirs: Given, file: Given, args: argparse.Namespace) -> None:
+    """Do what ft_launcher's flags, and below them its file, ask of this process."""
+    for source in (theirs, file):
+        for note in source.notes:
+            logger.warning("%s", note)
+        if args.shutdown_timeout is None:
+            args.shutdown_timeout = source.shutdown_timeout
+    level = file.log_level if theirs.log_level is None else theirs.log_level
+    if level is not None:
+        logger.setLevel(level)
+
+
+def _hand_down(options: Options) -> None:
+    """What ranks find in their environment, and what they must not find there."""
+    if options.finished_flag:
+        os.environ[environment.FINISHED_FLAG] = options.finished_flag
+    os.environ.pop(retry_loop.OUTCOME, None)
+
+
+def _no_progress(args: argparse.Namespace, env: Mapping[str, str]) -> int:
+    return Policy().changed(flags.given_policy(args, env)).max_no_progress
 
 
 def _job_id(args: argparse.Namespace, env: Mapping[str, str], rendezvous_id: str) -> str:
@@ -137,6 +244,9 @@ def _job_id(args: argparse.Namespace, env: Mapping[str, str], rendezvous_id: str
 
 
 def _plain(args: argparse.Namespace) -> int:
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.errors import record
+
     if args.max_restarts is None:
         args.max_restarts = 0
     record(torchrun.run)(args)

@@ -1,138 +1,208 @@
-"""Wires one launcher together and runs it: rendezvous, node, monitor, agent. Stands for torch's ``launch_agent``."""
+"""Wires one launcher together and runs it: node, members, monitor, agent. Stands for torch's ``launch_agent``."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from types import FrameType
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import torch
 from torch.distributed.elastic import events, metrics
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.metrics.api import MetricsConfig
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousError, RendezvousParameters
-from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.launcher.api import LaunchConfig
 
-from rankwatch.wire.vocabulary import AckState, ProcessEventKind
-from rankwatch_launcher import reasons, torch_seams
+from rankwatch.wire import environment
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind
+from rankwatch_launcher import endings, finished, reasons, torch_seams
 from rankwatch_launcher.agent import Agent
+from rankwatch_launcher.agreements import Budget
 from rankwatch_launcher.ft_state import FtState
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.members import Closed, Members
+from rankwatch_launcher.membership import Member, Place, Rules
 from rankwatch_launcher.node import Node
-from rankwatch_launcher.rendezvous import Rendezvous
+from rankwatch_launcher.options import Options
+from rankwatch_launcher.outcome import CODE_FAILED, FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
+from rankwatch_launcher.rendezvous import Interrupted, JobOver, Rendezvous
+from rankwatch_launcher.signals import Signals
 from rankwatch_launcher.sweeper import Sweeper
-from rankwatch_launcher.watch import Options, Watch
+from rankwatch_launcher.watch import Watch
+
+T = TypeVar("T")
+
+JOIN_SECONDS: Final = 600.0
+LAST_CALL_SECONDS: Final = 30.0
+"""torch's defaults of ``--rdzv-conf join_timeout`` and ``last_call_timeout``."""
+FAREWELL_SECONDS: Final = 5.0
+"""How long the launcher that holds the store or the monitor waits for the others to go."""
+
+ENDINGS: Final = {
+    FINISHED: ProcessEventKind.FINISHED,
+    FAILED: ProcessEventKind.FAILED,
+    STOPPED: ProcessEventKind.STOPPED,
+    PREEMPTED: ProcessEventKind.STOPPED,
+}
 
 
-@record
-def launch(
-    options: Options, config: LaunchConfig, entrypoint: str, arguments: Sequence[str], ft_state: FtState | None = None
-) -> int:
-    """Run the ranks of this node until the job ends; return the exit code.
+class Launch:
+    """One launcher from its start to its outcome."""
 
-    0 when all ranks here ended with exit code 0, also after a save-and-stop; else 1. ``ft_state`` is the file of
-    learned timeouts, read already.
+    def __init__(self, options: Options, config: LaunchConfig, ft_state: FtState | None = None) -> None:
+        """``ft_state`` is the file of learned timeouts, read already."""
+        self._options, self._config = options, config
+        self._ft_state = ft_state
+        self.outcome = Outcome(FAILED, CODE_FAILED, "the launcher itself has failed; its last words are in its log")
+        """How it ended, once :meth:`run` is over, however it is."""
 
-    Raises:
-        ChildFailedError: ranks of this node failed and no restart was left.
-    """
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # ours gives the ranks a new store for each attempt
-    _handle_signals(config.signals_to_handle)
-    metrics.initialize_metrics(MetricsConfig(config.metrics_cfg))
-    rendezvous = _rendezvous(config)
-    node = Node(options.job_name, config.nproc_per_node, options.policy, ft_state)
-    node.facts = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
-    try:
-        return _attend(options, config, entrypoint, arguments, rendezvous, node)
-    finally:
-        # However it ended, in the middle of starting too: memory files outlive a process.
-        node.folder.remove()
+    def run(self, entrypoint: str, arguments: Sequence[str]) -> None:
+        """Run the ranks of this node until the job ends.
 
+        Raises:
+            ChildFailedError: ranks of this node failed and no restart was left.
+        """
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._config.signals_to_handle
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # ours gives the ranks a new store for each attempt
+        metrics.initialize_metrics(MetricsConfig(self._config.metrics_cfg))
+        node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._ft_state)
+        node.facts = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
+        try:
+            failures = self._attend(node, entrypoint, arguments)
+        finally:
+            # However it ended, in the middle of starting too: memory files outlive a process.
+            node.folder.remove()
+        if failures:
+            raise ChildFailedError(_name(entrypoint, arguments), failures)
 
-def _attend(
-    options: Options,
-    config: LaunchConfig,
-    entrypoint: str,
-    arguments: Sequence[str],
-    rendezvous: Rendezvous,
-    node: Node,
-) -> int:
-    sweeper = Sweeper(node.folder.path)
-    watch = Watch(options, node, config.rdzv_endpoint)
-    if rendezvous.alone:
-        watch.begin_alone()
-    agent = _agent(config, entrypoint, arguments, node, rendezvous, sweeper, watch)
-    if missing := torch_seams.missing_attributes(agent):
-        raise RuntimeError(f"torch {torch.__version__} lacks {', '.join(missing)} on its agent")
-    close_rendezvous = True
-    try:
-        result = agent.run()
-        events.record(agent.get_event_succeeded(), config.event_log_handler)
-        node.report(*agent.epilogue)
-        if agent.epilogue[0] is ProcessEventKind.FINISHED:
-            node.finished()
-        if result is not None and result.failures and agent.epilogue[0] is ProcessEventKind.FAILED:
-            raise ChildFailedError(name=_name(entrypoint, arguments), failures=result.failures)
-        return 1 if result is not None and result.is_failed() else 0
-    except SignalException as ended:
-        # A rendezvous that is closed here could not be joined again by a launcher that is started anew.
-        close_rendezvous = False
-        events.record(agent.get_event_failed(), config.event_log_handler)
-        return _ended_by_signal(node, ended.sigval)
-    except (RendezvousError, torch_seams.DistError, TimeoutError) as error:
-        # Nothing can be agreed on any more, closing the rendezvous included.
-        close_rendezvous = False
-        events.record(agent.get_event_failed(), config.event_log_handler)
-        reason = _store_lost(error, config.rdzv_endpoint)
-        logger.error("%s", reason)
-        node.report(ProcessEventKind.FAILED, reason)
-        return 1
-    finally:
-        node.close()
-        if close_rendezvous:
-            watch.part(rendezvous)
-        watch.close()
-        sweeper.dismiss()
-        if close_rendezvous:
+    def _attend(self, node: Node, entrypoint: str, arguments: Sequence[str]) -> dict[int, ProcessFailure]:
+        options, config = self._options, self._config
+        signals = Signals(config.signals_to_handle, endings.signal_of(options.stop_signal), node.orders.ring)
+        signals.install()
+        if signals.stop is not None and "SLURM_JOB_ID" in os.environ:
+            # Slurm signals every process of a step: the ranks must take that as the launcher does.
+            os.environ.setdefault(environment.STOP_SIGNAL, str(int(signals.stop)))
+        sweeper = Sweeper(node.folder.path)
+        watch = Watch(options, node, config.rdzv_endpoint)
+        rendezvous = _rendezvous(config, node, watch)
+        agent = Agent(
+            _spec(config, entrypoint, arguments, rendezvous),
+            _present(config.logs_specs),
+            options=options,
+            node=node,
+            rendezvous=rendezvous,
+            sweeper=sweeper,
+            signals=signals,
+            met=watch.met,
+            log_line_prefix_template=config.log_line_prefix_template,
+            shutdown_timeout=_present(config.shutdown_timeout),
+        )
+        if missing := torch_seams.missing_attributes(agent):
+            raise RuntimeError(f"torch {torch.__version__} lacks {', '.join(missing)} on its agent")
+        event = agent.get_event_failed
+        failures: dict[int, ProcessFailure] = {}
+        try:
+            if rendezvous.alone:
+                watch.begin_alone()
+            self._join(node, rendezvous)
+            result = agent.run()
+            self.outcome = Outcome(agent.epilogue[0], agent.epilogue[2], agent.epilogue[1], complete=node.complete())
+            event = agent.get_event_succeeded
+            rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
+            if result is not None and self.outcome.state == FAILED:
+                failures = dict(result.failures)
+        except JobOver as over:
+            closed = over.closed
+            logger.info("the job has %s%s", closed.state, f": {closed.reason}" if closed.reason else "")
+            self.outcome = Outcome(closed.state, closed.code, closed.reason)
+        except Interrupted:
+            self.outcome = _interrupted(node)
+            if rendezvous.joined:
+                rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
+        except SignalException as ended:
+            self.outcome = _ended_by_signal(node, ended.sigval, signals)
+        except (RendezvousError, torch_seams.DistError, TimeoutError) as error:
+            # Nothing can be agreed on any more, closing the job included.
+            self.outcome = Outcome(FAILED, CODE_FAILED, _store_lost(error, config.rdzv_endpoint))
+            logger.error("%s", self.outcome.reason)
+        finally:
+            events.record(event(), config.event_log_handler)
+            self.outcome = replace(self.outcome, job_id=watch.job_id, **_record_of(rendezvous, node))
+            node.report(ENDINGS[self.outcome.state], self.outcome.reason)
+            if self.outcome.state == FINISHED:
+                node.finished()
+            finished.note(self.outcome, options)
+            if options.outcome:
+                _write(self.outcome, Path(options.outcome))
+            node.close()
+            _part(rendezvous, watch, self.outcome.reason)
+            watch.close()
+            sweeper.dismiss()
             rendezvous.shutdown()
+        return failures
+
+    def _join(self, node: Node, rendezvous: Rendezvous) -> None:
+        config, options = self._config, self._options
+        rules = Rules(
+            config.min_nodes,
+            config.max_nodes,
+            options.node_timeout,
+            float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
+        )
+        me = Member(node.name, node.host, config.nproc_per_node, config.role, wish=_wish(config, os.environ))
+        budget = Budget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
+
+        def lost(member: Member, attempt: int, reason: str) -> None:
+            logger.warning("%s", reason)
+            node.report(ProcessEventKind.NODE_LOST, reason, lost_node=member.node, attempt=attempt)
+
+        def make(store: torch_seams.Store) -> Members:
+            return Members(
+                store,
+                config.run_id,
+                me,
+                rules,
+                budget=lambda: node.budget(budget),
+                standing=node.standing,
+                on_lost=lost,
+            )
+
+        rendezvous.join(make)
 
 
-def _name(entrypoint: str, arguments: Sequence[str]) -> str:
-    """The script's name for torch's table of failures: the first argument of Python that is no option."""
-    if entrypoint != sys.executable:
-        return entrypoint
-    return next((argument for argument in arguments if not argument.startswith("-")), entrypoint)
-
-
-def _rendezvous(config: LaunchConfig) -> Rendezvous:
-    parameters = RendezvousParameters(
-        backend=config.rdzv_backend,
-        endpoint=config.rdzv_endpoint,
-        run_id=config.run_id,
-        min_nodes=config.min_nodes,
-        max_nodes=config.max_nodes,
-        local_addr=config.local_addr,
-        **config.rdzv_configs,
+def _rendezvous(config: LaunchConfig, node: Node, watch: Watch) -> Rendezvous:
+    rendezvous = Rendezvous(
+        RendezvousParameters(
+            backend=config.rdzv_backend,
+            endpoint=config.rdzv_endpoint,
+            run_id=config.run_id,
+            min_nodes=config.min_nodes,
+            max_nodes=config.max_nodes,
+            local_addr=config.local_addr,
+            **config.rdzv_configs,
+        ),
+        join_timeout=float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS)),
     )
-    return Rendezvous(get_rendezvous_handler(parameters), config.max_nodes)
+
+    def stand_by(place: Place) -> None:
+        node.stand_by(NodeRole(place.role), place.reason)
+        watch.standing_by(rendezvous)
+
+    rendezvous.interrupted = lambda: node.orders.stop_waits
+    rendezvous.on_standby = stand_by
+    return rendezvous
 
 
-def _agent(
-    config: LaunchConfig,
-    entrypoint: str,
-    arguments: Sequence[str],
-    node: Node,
-    rendezvous: Rendezvous,
-    sweeper: Sweeper,
-    watch: Watch,
-) -> Agent:
-    spec = WorkerSpec(
+def _spec(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rendezvous: Rendezvous) -> WorkerSpec:
+    return WorkerSpec(
         role=config.role,
         local_world_size=config.nproc_per_node,
         entrypoint=entrypoint,
@@ -147,18 +217,49 @@ def _agent(
         duplicate_stderr_filters=config.duplicate_stderr_filters,
         virtual_local_rank=config.virtual_local_rank,
     )
-    assert config.logs_specs is not None
-    assert config.shutdown_timeout is not None
-    return Agent(
-        spec,
-        config.logs_specs,
-        node=node,
-        rendezvous=rendezvous,
-        sweeper=sweeper,
-        met=watch.met,
-        log_line_prefix_template=config.log_line_prefix_template,
-        shutdown_timeout=config.shutdown_timeout,
-    )
+
+
+def _wish(config: LaunchConfig, env: Mapping[str, str]) -> int | None:
+    """The group rank this launcher would like: as told, else its place in the scheduler's order."""
+    if config.rdzv_backend == "static":
+        return int(config.rdzv_configs.get("rank", 0))
+    given = env.get("SLURM_NODEID") or env.get("JOB_COMPLETION_INDEX") or env.get("GROUP_RANK") or ""
+    return int(given) if given.isdigit() else None
+
+
+def _name(entrypoint: str, arguments: Sequence[str]) -> str:
+    """The script's name for torch's table of failures: the first argument of Python that is no option."""
+    if entrypoint != sys.executable:
+        return entrypoint
+    return next((argument for argument in arguments if not argument.startswith("-")), entrypoint)
+
+
+def _record_of(rendezvous: Rendezvous, node: Node) -> dict[str, Any]:
+    """What the launchers know of the whole job, as far as the store still answers."""
+    reached = node.reached()
+    here = reached.iteration if reached is not None else None
+    facts: dict[str, Any] = {"attempt": rendezvous.attempt, "iteration": here}
+    if rendezvous.joined:
+        with contextlib.suppress(torch_seams.DistError):
+            told = [i for i in (here, rendezvous.ledger.furthest()) if i is not None]
+            facts["iteration"] = max(told, default=None)
+            facts["restarts"] = rendezvous.ledger.restarts()
+            facts["excluded"] = rendezvous.members.excluded()
+    return facts
+
+
+def _write(outcome: Outcome, path: Path) -> None:
+    try:
+        outcome.write(path)
+    except OSError as error:
+        logger.error("how the job ended cannot be written to %s: %s", path, error.strerror or error)
+
+
+def _part(rendezvous: Rendezvous, watch: Watch, reason: str) -> None:
+    """Say goodbye to the other launchers, and see them off when they need what is here."""
+    if rendezvous.joined:
+        with contextlib.suppress(torch_seams.DistError):
+            rendezvous.members.leave(reason, patience=FAREWELL_SECONDS, needed=watch.holds_monitor)
 
 
 def _store_lost(error: Exception, endpoint: str) -> str:
@@ -171,25 +272,20 @@ def _store_lost(error: Exception, endpoint: str) -> str:
     return f"the nodes did not meet: {detail}"
 
 
-def _ended_by_signal(node: Node, number: signal.Signals) -> int:
+def _interrupted(node: Node) -> Outcome:
     order = node.orders.pending_stop()
-    if order is not None:
-        reason = order.reason
-        logger.info("stopped while the nodes were meeting: %s", reason)
-        node.orders.ack(order, AckState.DONE, "no rank ran")
-    else:
-        reason = f"the launcher on {node.host} got {reasons.signal_name(number)}"
-        logger.warning("%s; its ranks have been ended", reason)
-    node.report(ProcessEventKind.STOPPED, reason)
-    return 1
+    assert order is not None
+    logger.info("stopped while the nodes were meeting: %s", order.reason)
+    node.orders.ack(order, AckState.DONE, "no rank ran")
+    return Outcome(STOPPED, CODE_FAILED, order.reason)
 
 
-def _handle_signals(names: str) -> None:
-    """From now on these signals end the launcher in order; torch sees to it only once its first ranks are started."""
+def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals) -> Outcome:
+    reason = f"the launcher on {node.host} got {reasons.signal_name(number)}"
+    logger.warning("%s; its ranks have been ended", reason)
+    return Outcome(PREEMPTED if number == signals.stop else STOPPED, CODE_FAILED, reason)
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        raise SignalException(f"process {os.getpid()} got signal {number}", signal.Signals(number))
 
-    for name in names.split(","):
-        if (number := getattr(signal, name.strip(), None)) is not None:
-            signal.signal(number, handle)
+def _present(value: T | None) -> T:
+    assert value is not None
+    return value

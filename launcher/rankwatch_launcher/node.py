@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -12,14 +13,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.slots import PHASE_SHUT_DOWN, Reading
-from rankwatch.wire.control import Directive, Evidence, NodeObservation, NodeRegistration, ProcessEvent, RankObservation
+from rankwatch.wire import environment
+from rankwatch.wire.control import (
+    Directive,
+    Evidence,
+    NodeObservation,
+    NodeRegistration,
+    ProcessEvent,
+    RankObservation,
+    RankRequest,
+    read,
+)
 from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.vocabulary import AckState, ProcessEventKind
+from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind
 from rankwatch_launcher import observe, proc
+from rankwatch_launcher.agreements import Budget, Reached
 from rankwatch_launcher.control import Control
 from rankwatch_launcher.evidence import StackReader, Target
 from rankwatch_launcher.ft_state import AT_END, NOW, FtState
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.members import Standing
 from rankwatch_launcher.node_slots import NodeSlots, SlotsFolder
 from rankwatch_launcher.orders import Orders
 from rankwatch_launcher.processes import RankProcess
@@ -30,6 +43,8 @@ MARGIN_SECONDS: Final = 0.01
 """How long after a limit the next look comes, so that it surely sees it passed."""
 BEAT_SECONDS: Final = 5.0
 """How often the launcher shows that it lives while all its ranks speak for themselves."""
+LAUNCHER: Final = "launcher"
+"""Of the settings that the monitor hands down: what is for the launcher itself."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,10 @@ class Node:
         self._blind = 0
         """Looks at the ranks that failed."""
         self._end = threading.Event()
+        self._role = (NodeRole.ACTIVE, "")
+        self._given: dict[str, Any] = {}
+        self._asked: dict[int, int] = {}
+        """Requests of each local rank that were taken."""
         self.control: Control | None = None
         self.orders = Orders(self, self._ack)
         threading.Thread(target=self.stacks.probe, name="rankwatch-probe", daemon=True).start()
@@ -115,8 +134,15 @@ class Node:
         folder = self.folder.attempt(attempt)
         slots = NodeSlots(folder, self._local_world_size)
         slots.hand_down(self._settings)
-        self._attempt = Attempt(attempt, slots)
+        self._attempt, self._role, self._asked = Attempt(attempt, slots), (NodeRole.ACTIVE, ""), {}
         return folder
+
+    def stand_by(self, role: NodeRole, reason: str) -> None:
+        """This node runs no ranks: it is a spare, or parked."""
+        self._role = role, reason
+        if (current := self._attempt) is not None:
+            self._attempt = None
+            current.slots.close()
 
     def started(self, ranks: Sequence[RankProcess], world_size: int) -> None:
         """The ranks of the attempt run now."""
@@ -141,6 +167,42 @@ class Node:
     def readings(self) -> dict[int, Reading]:
         """What the slots say now, by local rank."""
         return self._attempt.slots.read() if self._attempt is not None else {}
+
+    def reached(self) -> Reached | None:
+        """How far the ranks here have come in this attempt; None when none counts steps."""
+        readings = self.readings().values()
+        first = [r.first_iteration for r in readings if r.first_iteration is not None]
+        furthest = [r.iteration for r in readings if r.iteration is not None]
+        return Reached(min(first), max(furthest)) if first and furthest else None
+
+    def standing(self) -> Standing:
+        """How far the ranks are, for the other launchers."""
+        readings = self.readings().values()
+        return Standing(self.reached(), bool(readings) and all(r.asks_should_stop for r in readings))
+
+    def complete(self) -> bool:
+        """Whether a rank said that there is nothing left to train."""
+        return any(reading.complete for reading in self.readings().values())
+
+    def requests(self, readings: Mapping[int, Reading]) -> list[RankRequest]:
+        """What ranks have asked of their launcher since the last call."""
+        new = []
+        for local_rank, reading in readings.items():
+            if reading.requests > self._asked.get(local_rank, 0) and self._attempt is not None:
+                self._asked[local_rank] = reading.requests
+                path = self._attempt.slots.folder / environment.request_file(local_rank)
+                try:
+                    new.append(read(RankRequest, json.loads(path.read_text())))
+                except (OSError, ValueError) as error:
+                    logger.warning("what rank %d asks for cannot be read: %s", reading.rank, error)
+        return new
+
+    def budget(self, asked: Budget) -> Budget:
+        """The restart budget in force: what the monitor's policy says now, else what the launcher was told."""
+        return Budget(
+            int(self._given.get("max_restarts", asked.max_restarts)),
+            int(self._given.get("max_no_progress", asked.max_no_progress)),
+        )
 
     def had_finished(self, local_rank: int) -> bool:
         """Whether the rank had called ``rankwatch.shutdown()``."""
@@ -212,7 +274,9 @@ class Node:
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
         """Hand settings down to all ranks, now and in later attempts; what ``ft_state.json`` is to hold stays here."""
         self._ft_state.take(settings)
-        self._settings = {name: value for name, value in settings.items() if name not in (NOW, AT_END)}
+        given = settings.get(LAUNCHER)
+        self._given = dict(given) if isinstance(given, Mapping) else {}
+        self._settings = {name: value for name, value in settings.items() if name not in (NOW, AT_END, LAUNCHER)}
         if self._attempt is not None:
             self._attempt.slots.hand_down(self._settings)
 
@@ -222,15 +286,14 @@ class Node:
         assert self.control is not None
         session = self.control.session()
         spoken_for: set[int] = set()
+        told = (NodeRole.ACTIVE, "")
         last = 0.0
         ahead = LOOK_SECONDS
         while not self._end.wait(min(LOOK_SECONDS, ahead + MARGIN_SECONDS)):
             ahead = LOOK_SECONDS
             current = self._attempt
-            if current is None:
-                continue
             try:
-                seen, ahead = self._look(current)
+                seen, ahead = self._look(current) if current is not None else ([], LOOK_SECONDS)
             except Exception as error:  # noqa: BLE001  # a rank can write anything into its slots
                 if not self._blind:
                     logger.warning("the ranks cannot be observed: %r; what they send themselves still counts", error)
@@ -239,11 +302,13 @@ class Node:
             now = time.monotonic()
             # Whom we spoke for once more is told of when it has recovered, too: nobody else might say so.
             ranks = tuple(o for o, reason in seen if reason or o.rank in spoken_for)
-            if ranks or now - last >= BEAT_SECONDS:
+            role = self._role
+            if ranks or role != told or now - last >= BEAT_SECONDS:
                 last = now
-                observation = NodeObservation(self.name, current.number, ranks)
+                number = current.number if current is not None else 0
+                observation = NodeObservation(self.name, number, ranks, role=role[0], role_reason=role[1])
                 if self.control.try_post(session, "observations", asdict(observation)):
-                    spoken_for = {o.rank for o, reason in seen if reason}
+                    spoken_for, told = {o.rank for o, reason in seen if reason}, role
 
     def _look(self, current: Attempt) -> tuple[list[tuple[RankObservation, str | None]], float]:
         """What is seen of each rank, why it must be spoken for, and the seconds until one of them passes a limit."""

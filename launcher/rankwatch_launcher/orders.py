@@ -44,8 +44,6 @@ class Orders:
         self._ack = ack
         self._inbox: collections.deque[Directive] = collections.deque()
         self.wake, self._ring = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.interrupt: Callable[[], None] | None = None
-        """Breaks the main thread out of a rendezvous when a stop arrives there; None while the loop watches."""
 
     def receive(self, directive: Directive) -> None:
         """Act on a directive, or hand it to the loop."""
@@ -58,10 +56,12 @@ class Orders:
             threading.Thread(target=self._capture, args=(directive,), name="rankwatch-capture", daemon=True).start()
         else:
             self._inbox.append(directive)
-            with contextlib.suppress(BlockingIOError):
-                os.write(self._ring, b"!")
-            if directive.kind is not DirectiveKind.RESTART and (interrupt := self.interrupt) is not None:
-                interrupt()
+            self.ring()
+
+    def ring(self) -> None:
+        """Wake the agent's loop: there is something to look at."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._ring, b"!")
 
     @property
     def stop_waits(self) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+_TERMINATE: Final = signal.SIGTERM
 GONE: Final = -signal.SIGKILL
 """What is reported of a process that somebody else reaped: its exit code cannot be known any more."""
 
@@ -83,9 +84,9 @@ class RankProcesses:
         self.wait_all(timeout)
         return self.alive()
 
-    def terminate(self, timeout: float) -> None:
-        """SIGTERM all ranks and give them ``timeout`` seconds to end."""
-        self.signal(signal.SIGTERM)
+    def terminate(self, timeout: float, number: int = _TERMINATE) -> None:
+        """Signal all ranks to end and give them ``timeout`` seconds."""
+        self.signal(number)
         # A stopped process cannot act on SIGTERM before it is continued.
         self.signal(signal.SIGCONT)
         self.wait_all(timeout)

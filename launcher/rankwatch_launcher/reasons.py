@@ -70,6 +70,51 @@ def out_of_budget(reason: str, max_restarts: int) -> str:
     return f"{reason}; all {max_restarts} restarts are used up (--max-restarts)"
 
 
+def resume_elsewhere(exit_: Exit, host: str) -> str:
+    """Say what exit code 16 means."""
+    return f"{exited(exit_, host)}: it asks to be resumed, elsewhere if possible, to tell a faulty device from the data"
+
+
+def result_rejected(exit_: Exit, host: str) -> str:
+    """Say what exit code 17 means."""
+    return f"{exited(exit_, host)}: it found a result to be wrong, so the job is not run again by itself"
+
+
+def no_progress(reason: str, attempts: int, step: int) -> str:
+    """Say that a restart was due, and why another one would not help."""
+    return f"{reason}; {attempts} attempts in a row got no further than step {step} (--max-no-progress {attempts})"
+
+
+def node_lost(node: str, host: str, silence: float) -> str:
+    """Say that a launcher is not heard of any more."""
+    return f"node {node} on {host} is lost: its launcher has given no sign for {silence:.1f} s"
+
+
+def node_left(node: str, host: str, why: str) -> str:
+    """Say that a launcher ended before the job did."""
+    return f"node {node} on {host} has left: {why}"
+
+
+def node_joins(node: str, host: str) -> str:
+    """Say why nodes regroup."""
+    return f"node {node} on {host} waits to join"
+
+
+def preempted(host: str, signal_name: str) -> str:
+    """Say that a signal asks for the job to save and stop."""
+    return f"preempted: the launcher on {host} got {signal_name}"
+
+
+def rank_preempted(rank: int, host: str, signal_name: str) -> str:
+    """The same, of a signal that reached the ranks instead."""
+    return f"preempted: rank {rank} on {host} got {signal_name}"
+
+
+def rank_asks(rank: int, host: str, what: str, reason: str) -> str:
+    """Say what a rank asked for."""
+    return f"rank {rank} on {host} asked {what}" + (f": {reason.rstrip('. ')}" if reason.strip() else "")
+
+
 def restarting(reason: str, attempt: int, used: int, max_restarts: int, incident: str | None) -> str:
     """The launcher's line before it ends the ranks to start them anew."""
     return f"restarting all ranks after attempt {attempt}: {reason}{_of(incident)} (restart {used} of {max_restarts})"

@@ -1,35 +1,74 @@
-"""A thin wrapper around torch's rendezvous: one attempt number for all nodes, a fresh store for the ranks.
+"""How this launcher comes into an attempt: it says that it is ready, and waits for a roster with its name in it.
 
-torch keeps one store for the ranks across restarts, where keys of the last attempt make about half of gloo's restarts
-fail; here the launcher of group rank 0 holds a new one for each attempt. It also hears from the others why an attempt
-ended, before their ranks are gone, so that it can take its own evidence first.
+Membership is ours (:mod:`~rankwatch_launcher.membership`): torch's own rendezvous cannot leave a node out, restarts for
+ever when there is one too many, and waits ten minutes for one that is gone. torch makes the store, and its agent sees
+an ordinary ``RendezvousHandler``. The ranks of each attempt get a store of their own, held by the launcher of group
+rank 0: keys of an earlier attempt make about half of gloo's restarts fail.
 """
 
 from __future__ import annotations
 
+import socket
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+from torch.distributed.elastic.agent.server.api import Worker
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    RendezvousTimeoutError,
+)
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from rankwatch_launcher.ledger import Ledger, Ruling
-from rankwatch_launcher.torch_seams import PrefixStore, Store, TCPStore
+from rankwatch_launcher.agreements import Ruling
+from rankwatch_launcher.ledger import Ledger
+from rankwatch_launcher.log import logger
+from rankwatch_launcher.members import Closed, Members
+from rankwatch_launcher.membership import Place
+from rankwatch_launcher.outcome import FINISHED
+from rankwatch_launcher.torch_seams import DistError, Store, TCPStore
 
 BACKENDS: Final = ("c10d", "static")
-"""Backends whose store outlives a round, which the ledger needs."""
+"""Backends that mean a store of torch at an address, which is all that the launchers need."""
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost", "")
 
-_POLL_SECONDS: Final = 0.1
-_JOIN_SECONDS: Final = 900.0
-"""How long a static rendezvous waits for its nodes: torch's default for the dynamic one, too, is of that order."""
+_POLL_SECONDS: Final = 0.02
+_NODES_A_POLL: Final = 5000
+"""Looks that one store should answer in a second: with more nodes, each looks more seldom."""
+_SPEAK_AFTER: Final = 5.0
+"""Seconds of waiting after which a launcher says what for."""
+_STALE_SECONDS: Final = 30.0
+"""How long a launcher waits for the store of an earlier launch to go, before it believes that the job is over."""
+_CONNECT_SECONDS: Final = 600.0
+
+
+class Interrupted(Exception):  # noqa: N818  # not an error: an order, or a signal
+    """Waiting for an attempt was given up because the launcher is to end."""
+
+
+class JobOver(Exception):  # noqa: N818
+    """The job has ended while this launcher waited for a place in it, or before it came."""
+
+    def __init__(self, closed: Closed) -> None:
+        super().__init__(closed.reason)
+        self.closed = closed
 
 
 class Rendezvous(RendezvousHandler):
-    """Wraps a ``c10d`` or ``static`` handler of torch."""
+    """The attempts of one launcher. ``join`` is called once, ``next_attempt`` before each attempt."""
 
-    def __init__(self, inner: RendezvousHandler, max_nodes: int) -> None:
-        self._inner = inner
-        self._max_nodes = max_nodes
+    def __init__(self, parameters: RendezvousParameters, *, join_timeout: float) -> None:
+        self._parameters = parameters
+        self._join_timeout = join_timeout
+        self._host, self._port = parse_rendezvous_endpoint(parameters.endpoint, default_port=0)
         self._ledger: Ledger | None = None
+        self._members: Members | None = None
         self._ranks_store: TCPStore | None = None
         self.attempt = 0
         """The attempt this node takes part in; 0 before the first."""
@@ -37,50 +76,86 @@ class Rendezvous(RendezvousHandler):
         self.world_size = 0
         """Nodes in this attempt."""
         self.master_addr = ""
+        self.interrupted: Callable[[], bool] = lambda: False
+        """Asked again and again while waiting: True gives up."""
+        self.on_standby: Callable[[Place], None] = lambda _: None
+        """Told when this launcher is a spare or parked."""
+
+    def join(self, make: Callable[[Store], Members]) -> None:
+        """Connect to the store and come among the other launchers.
+
+        Raises:
+            JobOver: training is complete: there is nothing to join.
+            RendezvousConnectionError: the store cannot be reached.
+            Interrupted: see ``interrupted``.
+        """
+        store = self._connect()
+        ledger = Ledger(store, self.get_run_id())
+        members = make(store)
+        until = time.monotonic() + _STALE_SECONDS
+        while (closed := self._closed(members)) is not None:
+            if closed.state == FINISHED or time.monotonic() > until:
+                raise JobOver(closed)
+            # The launchers of the run before are still about to go; the store of this one is not up yet.
+            self._pause(0.5)
+            store = self._connect()
+            ledger, members = Ledger(store, self.get_run_id()), make(store)
+        self._ledger, self._members = ledger, members
+        members.join()
 
     @property
     def ledger(self) -> Ledger:
-        """The job's facts; there after the first rendezvous."""
-        assert self._ledger is not None, "the ledger is reached by the first rendezvous"
+        """The job's facts; there once joined."""
+        assert self._ledger is not None, "the ledger is reached by joining"
         return self._ledger
 
     @property
+    def members(self) -> Members:
+        """The launchers; there once joined."""
+        assert self._members is not None, "the launchers are reached by joining"
+        return self._members
+
+    @property
+    def joined(self) -> bool:
+        """Whether this launcher is among the others."""
+        return self._members is not None
+
+    @property
     def alone(self) -> bool:
-        """Whether this is the only node the job can have."""
-        return self._max_nodes == 1
+        """Whether no other launcher could find this one: its store is on a port that nobody was told of."""
+        return self._port == 0
+
+    def next_attempt(self) -> tuple[Place, RendezvousInfo]:
+        """Wait for a place in an attempt after the one this node was in; spares and parked nodes wait here.
+
+        Raises:
+            JobOver: the job has ended meanwhile.
+            RendezvousTimeoutError: too few nodes came in time; the text says who is missing.
+            Interrupted: see ``interrupted``.
+        """
+        while True:
+            place = self._wait()
+            self.members.take_place()
+            self.attempt, self.rank, self.world_size = place.attempt, place.group_rank, place.group_world_size
+            address = self._meet(place)
+            if address is not None:
+                break
+            # It was ruled to end before it began: a node was lost just then.
+        self.master_addr = address[0]
+        store = self.ledger.attempt_store(place.attempt)
+        return place, RendezvousInfo(store, place.group_rank, place.group_world_size, RendezvousStoreInfo(*address))
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Meet the other nodes; every one of them gets the same attempt number and the same new store for the ranks."""
-        info = self._inner.next_rendezvous()
-        if self._ledger is None:
-            # A connection of its own: torch's may be held by a thread that waits in it.
-            connection = _base_of(info.store).clone()  # type: ignore[attr-defined]  # torch's stubs lack it
-            self._ledger = Ledger(connection, self.get_run_id())
-        if self.get_backend() == "static":
-            self.attempt = self._static_round(info.world_size)
-            store = self.ledger.attempt_store(self.attempt)
-        else:
-            # The store that torch returns is prefixed by its round: what is written there is of this round only.
-            store = info.store
-            if info.rank == 0:
-                store.set("rankwatch/attempt", str(self.ledger.next_attempt()))
-            self.attempt = int(store.get("rankwatch/attempt"))
-        self.rank, self.world_size = info.rank, info.world_size
-        bootstrap = self._store_for_ranks(info, store)
-        self.master_addr = bootstrap.master_addr
-        return RendezvousInfo(store, info.rank, info.world_size, bootstrap)
+        """See torch."""
+        return self.next_attempt()[1]
 
     def ended_elsewhere(self) -> Ruling | None:
-        """How another launcher ruled this attempt to end, or None."""
-        return None if self.alone else self.ledger.ruling(self.attempt)
+        """How this attempt was ruled to end, or None."""
+        return self.ledger.ruling(self.attempt)
 
     def num_nodes_waiting(self) -> int:
-        """Nodes that wait to join: torch's count, and for a static rendezvous those that came back."""
-        if self.alone or self._ledger is None:
-            return 0
-        if self.get_backend() == "static":
-            return max(0, self.ledger.count("joined", 0) - self.attempt * self._max_nodes)
-        return self._inner.num_nodes_waiting()
+        """Always 0: whether nodes regroup is ruled by the coordinator."""
+        return 0
 
     @property
     def use_agent_store(self) -> bool:
@@ -89,46 +164,115 @@ class Rendezvous(RendezvousHandler):
 
     def get_backend(self) -> str:
         """See torch."""
-        return self._inner.get_backend()
+        return str(self._parameters.backend)
 
     def is_closed(self) -> bool:
         """See torch."""
-        return bool(self._inner.is_closed())
+        return self._members is not None and self._members.closed() is not None
 
     def set_closed(self) -> None:
         """See torch."""
-        self._inner.set_closed()  # type: ignore[no-untyped-call]
+        raise RendezvousClosedError("a launcher closes the job with its outcome, see Members.close")
 
     def get_run_id(self) -> str:
         """See torch."""
-        return self._inner.get_run_id()
+        return str(self._parameters.run_id)
 
     def shutdown(self) -> bool:
         """See torch."""
-        return self._inner.shutdown()
+        self._ranks_store = None
+        return True
 
-    def _static_round(self, world_size: int) -> int:
-        """A static rendezvous has no rounds of its own: each node joins once a round, so counting joins tells which."""
-        joined = self.ledger.count("joined")
-        attempt = (joined - 1) // world_size + 1
-        until = time.monotonic() + _JOIN_SECONDS
-        while self.ledger.count("joined", 0) < attempt * world_size:
-            if time.monotonic() > until:
-                raise TimeoutError(f"attempt {attempt} did not start: some of {world_size} nodes have not come")
-            time.sleep(_POLL_SECONDS)
-        return attempt
+    # Waiting ----------------------------------------------------------------------------------------------------------
 
-    def _store_for_ranks(self, info: RendezvousInfo, store: Store) -> RendezvousStoreInfo:
-        assert info.bootstrap_store_info is not None
-        address = info.bootstrap_store_info.master_addr
-        port = 0
-        if info.rank == 0:
+    def _wait(self) -> Place:
+        members, placed = self.members, self.attempt
+        members.wait_for_place(self.attempt)
+        began = time.monotonic()
+        said, speak_at, standing_by = "", began + _SPEAK_AFTER, None
+        while True:
+            newest = members.newest()
+            if newest > placed and (place := members.place(newest)) is not None:
+                placed = newest
+                if place.role == "active":
+                    return place
+                if (place.role, place.reason) != standing_by:
+                    standing_by = (place.role, place.reason)
+                    logger.info("this node is %s: %s", "a spare" if place.role == "spare" else "parked", place.reason)
+                    self.on_standby(place)
+            if (closed := members.closed()) is not None:
+                raise JobOver(closed)
+            now = time.monotonic()
+            if standing_by is None and now - began > self._join_timeout:
+                why = members.waiting() or "no node has answered for the job"
+                raise RendezvousTimeoutError(f"{why}; given up after {self._join_timeout:g} s (join_timeout)")
+            if now > speak_at and (words := members.waiting()) and words != said:
+                said = words
+                logger.info("%s", words)
+            self._pause(_POLL_SECONDS if now - began < 2.0 else 5 * _POLL_SECONDS)
+
+    def _meet(self, place: Place) -> tuple[str, int] | None:
+        """Where the ranks of an attempt meet; None when it was ruled to end before."""
+        ledger, name = self.ledger, f"master/{place.attempt}"
+        if place.group_rank == 0:
+            address = self._address()
             self._ranks_store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
-            port = self._ranks_store.port
-        return RendezvousStoreInfo.build(info.rank, PrefixStore("rankwatch", store), address, server_port=port)
+            ledger.publish(name, {"address": address, "port": self._ranks_store.port})
+            return address, self._ranks_store.port
+        while (fact := ledger.find(name, 0.0)) is None:
+            if ledger.ruling(place.attempt) is not None:
+                return None
+            self._pause(2 * _POLL_SECONDS)
+        return str(fact["address"]), int(fact["port"])
+
+    def _address(self) -> str:
+        """Where the ranks of other nodes reach a store of this one."""
+        if self._host in LOOPBACK:
+            return "127.0.0.1"
+        return str(self._parameters.local_addr or socket.getfqdn())
+
+    def _pause(self, seconds: float) -> None:
+        if self.interrupted():
+            raise Interrupted
+        time.sleep(max(seconds, self.world_size / _NODES_A_POLL))
+
+    # The store --------------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> Store:
+        """Reach the store, or hold it; whoever comes before its holder waits."""
+        until = time.monotonic() + max(self._join_timeout, _CONNECT_SECONDS)
+        while True:
+            try:
+                return create_backend(self._for_backend())[1]
+            except RendezvousConnectionError:
+                if time.monotonic() > until:
+                    raise
+                self._pause(1.0)
+
+    def _for_backend(self) -> RendezvousParameters:
+        given = self._parameters
+        config: dict[str, Any] = dict(given.config)
+        if given.backend == "static":
+            config["is_host"] = int(config.get("rank", 0)) == 0
+        return RendezvousParameters("c10d", given.endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
+
+    @staticmethod
+    def _closed(members: Members) -> Closed | None:
+        try:
+            return members.closed()
+        except DistError:
+            return None
 
 
-def _base_of(store: Store) -> Store:
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return store
+def workers_of(place: Place, local_world_size: int) -> list[Worker]:
+    """The ranks of one node, as torch's agent has them."""
+    return [
+        Worker(
+            local_rank=local,
+            global_rank=place.first_rank + local,
+            role_rank=place.first_role_rank + local,
+            world_size=place.world_size,
+            role_world_size=place.role_world_size,
+        )
+        for local in range(local_world_size)
+    ]

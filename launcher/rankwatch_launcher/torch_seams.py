@@ -23,7 +23,7 @@ SUPPORTED: Final = ("2.13",)
 
 PRIVATE_NAMES: Final = {
     "_invoke_run": "replaced: the loop of one launcher",
-    "_rendezvous": "extended: what the nodes tell each other once they have met",
+    "_rendezvous": "replaced: who takes part is decided by the launchers' own membership",
     "_start_workers": "extended: the ranks' environment and slots",
     "_initialize_workers": "called: rendezvous, then start",
     "_shutdown": "called: closes the logs and reaps the ranks",
@@ -32,6 +32,7 @@ PRIVATE_NAMES: Final = {
 """Methods of torch's agent, and what the launcher does with each."""
 
 PRIVATE_ATTRIBUTES: Final = (
+    "_store",
     "_worker_group",
     "_remaining_restarts",
     "_exit_barrier_timeout",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
@@ -17,28 +14,14 @@ from rankwatch_launcher.control import Control
 from rankwatch_launcher.embedded import EmbeddedMonitor
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node import Node
+from rankwatch_launcher.options import Options
 from rankwatch_launcher.rendezvous import Rendezvous
-from rankwatch_launcher.torch_seams import DistError
 
 FACT: Final = "monitor"
 START_SECONDS: Final = 30.0
 """How long another launcher's monitor may take to start."""
-FAREWELL_SECONDS: Final = 5.0
-"""How long launchers wait for each other at the end."""
 FACT_SECONDS: Final = 60.0
 """How long a launcher waits to hear from group rank 0 where the monitor is; it publishes that at once after meeting."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What Rankwatch was told on the command line and in the environment."""
-
-    monitor_url: str = ""
-    token: str = ""
-    job_id: str = ""
-    """Empty: taken from the scheduler or the rendezvous, else made up by the first launcher."""
-    job_name: str = "train"
-    policy: dict[str, Any] = field(default_factory=dict)
 
 
 class Watch:
@@ -51,6 +34,16 @@ class Watch:
         self._monitor: EmbeddedMonitor | None = None
         self._job_id = options.job_id or f"{options.job_name}-{uuid4().hex[:8]}"
         self._known = False
+
+    @property
+    def job_id(self) -> str:
+        """The job's identity, as far as it is known."""
+        return self._job_id
+
+    @property
+    def holds_monitor(self) -> bool:
+        """Whether the job's monitor runs beside this launcher."""
+        return self._monitor is not None
 
     def begin_alone(self) -> None:
         """The only launcher of a job need not wait for the rendezvous."""
@@ -71,20 +64,11 @@ class Watch:
         else:
             self._follow(rendezvous)
 
-    def part(self, rendezvous: Rendezvous) -> None:
-        """Once this node has sent its last event: wait for the others to say so too.
-
-        One of them needs the monitor or the rendezvous store that this launcher may hold.
-        """
-        if rendezvous.alone or rendezvous.attempt == 0:
-            return
-        # Launchers that have the rendezvous store leave too, and a store that is gone means that they are.
-        with contextlib.suppress(DistError):
-            gone = rendezvous.ledger.count("parted")
-            until = time.monotonic() + FAREWELL_SECONDS
-            while gone < rendezvous.world_size and time.monotonic() < until:
-                time.sleep(0.1)
-                gone = rendezvous.ledger.count("parted", 0)
+    def standing_by(self, rendezvous: Rendezvous) -> None:
+        """A spare or parked node is shown by the monitor, too."""
+        if not self._known:
+            self._known = True
+            self._follow(rendezvous)
 
     def close(self) -> None:
         """End the monitor, if it is ours."""

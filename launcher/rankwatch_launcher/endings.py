@@ -1,0 +1,106 @@
+"""Why an attempt ends on this node, and a save-and-stop under way. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rankwatch.wire.control import Directive, RankRequest
+from rankwatch.wire.vocabulary import DirectiveKind
+from rankwatch_launcher import agreements, reasons
+from rankwatch_launcher.agreements import Ruling
+from rankwatch_launcher.outcome import CODE_FAILED, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE, STOPPED
+from rankwatch_launcher.reasons import Exit
+
+CRASH_CAPTURE_SECONDS = 0.6
+"""A crash is restarted within a second, so the survivors' stacks get less than that."""
+EXCLUDE_NODE = "exclude_node"
+STOP_JOB = "stop_job"
+"""Actions of a :class:`~rankwatch.wire.control.RankRequest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why the attempt is over on this node."""
+
+    verdict: str
+    """What this node wants: ``restart``, ``fail`` or ``stop``; the ledger may rule otherwise."""
+    reason: str
+    counted: bool = True
+    """Whether the restart is taken from the budget."""
+    fault: bool = True
+    """Whether something went wrong, so that evidence is worth taking."""
+    incident: str | None = None
+    directive: Directive | None = None
+    capture_seconds: float = CRASH_CAPTURE_SECONDS
+    code: int = CODE_FAILED
+    exclude: Mapping[str, str] = field(default_factory=dict)
+    avoid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A save-and-stop under way: the ranks are asked, and are given time."""
+
+    reason: str
+    until: float
+    grace: float
+    """Seconds that the ranks were given."""
+    state: str = STOPPED
+    """What becomes of the job when they have saved: ``stopped`` or ``preempted``."""
+    incident: str | None = None
+
+
+def by_crash(exits: Sequence[Exit], node: str, host: str) -> End:
+    """Ranks have ended with an error; two exit codes of the re-run state machine mean something of their own."""
+    codes = {e.code for e in exits}
+    if CODE_RESULT_REJECTED in codes:
+        first = [e for e in exits if e.code == CODE_RESULT_REJECTED]
+        return End(agreements.FAIL, reasons.result_rejected(first[0], host), code=CODE_RESULT_REJECTED)
+    if CODE_RESUME_ELSEWHERE in codes:
+        first = [e for e in exits if e.code == CODE_RESUME_ELSEWHERE]
+        reason = reasons.resume_elsewhere(first[0], host)
+        return End(agreements.RESTART, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
+    return End(agreements.RESTART, reasons.crashed(exits, host))
+
+
+def by_order(order: Directive) -> End | None:
+    """A directive ends the attempt at once; None: it asks the ranks to save and stop."""
+    if order.kind is DirectiveKind.SAVE_AND_STOP:
+        return None
+    if order.kind is DirectiveKind.RESTART:
+        return End(
+            agreements.RESTART,
+            order.reason,
+            incident=order.incident_id,
+            directive=order,
+            capture_seconds=order.deadline,
+            exclude=dict.fromkeys(order.exclude, f"excluded: {order.reason}"),
+        )
+    return End(agreements.STOP, order.reason, fault=False, incident=order.incident_id, directive=order)
+
+
+def by_request(request: RankRequest, node: str, host: str) -> End:
+    """A rank asked for its node to be left out."""
+    reason = reasons.rank_asks(request.rank, host, "to leave its node out", request.reason)
+    return End(agreements.RESTART, reason, fault=False, exclude={node: reason})
+
+
+def by_ruling(ruling: Ruling) -> End:
+    """Another launcher has ruled."""
+    return End(ruling.verdict, ruling.reason, fault=ruling.fault, incident=ruling.incident, code=ruling.code)
+
+
+def signal_of(name: str) -> signal.Signals | None:
+    """The signal of this name; None for an empty one.
+
+    Raises:
+        ValueError: there is no such signal.
+    """
+    if not name:
+        return None
+    try:
+        return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"]
+    except KeyError:
+        raise ValueError(f"{name!r} is no signal; SIGTERM and SIGUSR1 are") from None

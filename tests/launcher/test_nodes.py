@@ -1,0 +1,246 @@
+"""Several launchers of one job: lost, excluded, spare; and a stop on which all of them agree. Real launchers and ranks.
+
+The ranks import no torch, so they start fast; what torch's collectives do meanwhile is the matter of ``tests/e2e``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher.conftest import FakeMonitor, Launcher, wait_for
+from launcher.test_two_nodes import free_port
+
+Start = Callable[..., Launcher]
+
+RANK = """
+import os, signal, sys, time
+from pathlib import Path
+import rankwatch
+RANK, ATTEMPT, NODE = int(os.environ["RANK"]), int(os.environ["RANKWATCH_ATTEMPT"]), os.environ["NAME"]
+FOLDER = Path(__file__).parent
+
+def say(text):
+    print(f"<{NODE} rank {RANK} of {os.environ['WORLD_SIZE']} attempt {ATTEMPT}: {text}>", flush=True)
+
+rankwatch.init()
+say("begins")
+begin = int((FOLDER / "checkpoint").read_text()) if (FOLDER / "checkpoint").exists() else 0
+for step in range(begin, 3000):
+    with rankwatch.step(step):
+        time.sleep(0.01)
+    if step == begin + 5:
+        say("trains")
+    FAULT
+    if rankwatch.should_stop():
+        say(f"saves after step {step}")
+        break
+    if (FOLDER / "finish").exists():
+        break
+"""
+
+
+class Nodes:
+    """The launchers of one job, by name, and the folder that they share."""
+
+    def __init__(self, start: Start, folder: Path, monitor: FakeMonitor, nnodes: str) -> None:
+        self._start, self.folder, self._monitor = start, folder, monitor
+        self._common = ["--nnodes", nnodes, "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "nodes"]
+        self._common += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--node-timeout", "3"]
+        self.launchers: dict[str, Launcher] = {}
+
+    def script(self, fault: str = "pass") -> None:
+        (self.folder / "train.py").write_text(RANK.replace("FAULT", fault))
+
+    def start(self, *names: str, **env: str) -> None:
+        for name in names:
+            flags = ["--monitor", self._monitor.url, "--outcome", str(self.folder / f"{name}.json")]
+            script = str(self.folder / "train.py")
+            self.launchers[name] = self._start(*self._common, *flags, script, env={"NAME": name, **env})
+
+    def node(self, name: str) -> str:
+        """The name that the launcher itself has."""
+        return f"{os.uname().nodename}-{self.launchers[name].process.pid}"
+
+    def said(self, what: str, *names: str) -> list[str]:
+        """Lines with ``what`` in them that the launchers of these names, or all, and their ranks wrote."""
+        text = "\n".join(self.launchers[name].output for name in names or self.launchers)
+        return re.findall(rf"^.*{what}.*$", text, re.MULTILINE)
+
+    def until(self, what: str, *names: str, count: int = 1) -> list[str]:
+        def seen() -> list[str]:
+            found = self.said(what, *names)
+            return found if len(found) >= count else []
+
+        try:
+            return wait_for(seen, 90.0)
+        except AssertionError:
+            raise AssertionError(f"not said {count} times: {what}\n" + "\n".join(self.said(""))[-6000:]) from None
+
+    def finish(self) -> None:
+        (self.folder / "finish").touch()
+
+    def outcome(self, name: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads((self.folder / f"{name}.json").read_text())
+        return found
+
+
+@pytest.fixture
+def nodes(start: Start, tmp_path: Path, monitor: FakeMonitor) -> Callable[[str], Nodes]:
+    return lambda nnodes: Nodes(start, tmp_path, monitor, nnodes)
+
+
+def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str], Nodes], monitor: FakeMonitor) -> None:
+    job = nodes("2")
+    job.script()
+    job.start("a")
+    job.until("1 of at least 2 nodes are here", "a")  # the store is with the first of them, which must not be the one that is lost
+    job.start("b", "c")
+    job.until("trains", count=2)
+    (spare,) = [name for name in "bc" if not job.said("begins", name)]
+    (victim,) = [name for name in "bc" if name != spare]
+    job.until("this node is a spare: the job has its 2 nodes", spare)
+    monitor.until(lambda: [o for o in monitor.of("observations") if o["role"] == "spare"])
+    job.launchers[victim].process.kill()
+    job.until("attempt 2: trains", "a", spare, count=2)
+    (line,) = job.said("restarting all ranks", "a")
+    lost = rf"node {job.node(victim)} on {os.uname().nodename} is lost: its launcher has given no sign for \d\.\d s"
+    assert re.search(rf"{lost} \(restart 1 of 3\)", line), line
+    (event,) = monitor.events("node_lost")
+    assert (event["lost_node"], event["attempt"]) == (job.node(victim), 1)
+    assert re.fullmatch(lost, event["reason"])
+    # Whoever comes now, in the place of the lost one, waits as a spare and disturbs nobody.
+    job.start("d")
+    job.until("this node is a spare", "d")
+    job.finish()
+    assert [job.launchers[name].wait() for name in ("a", spare, "d")] == [0, 0, 0]
+    assert "the job has finished" in job.launchers["d"].output
+    assert (job.outcome("a")["state"], job.outcome("a")["restarts"], job.outcome("d")["state"]) == (
+        "finished",
+        1,
+        "finished",
+    )
+    assert job.said("attempt 3") == []
+
+
+def test_a_node_that_a_person_excludes_is_parked_and_its_place_is_taken(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("2")
+    job.script()
+    job.start("a", "b", "c")
+    job.until("trains", count=2)
+    job.until("this node is a spare")
+    victim = next(name for name in "abc" if job.said("begins", name))
+    order = monitor.order("restart", 1, reason="a person ordered restart: ECC errors", exclude=[job.node(victim)])
+    job.until("attempt 2: trains", count=2)
+    assert job.said("attempt 2", victim) == []
+    job.until("this node is parked: excluded: a person ordered restart: ECC errors", victim)
+    assert "done" in {a["state"] for a in monitor.acks(order)}
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0]
+    (excluded,) = job.outcome(next(n for n in "abc" if n != victim))["excluded"]  # type: ignore[misc]
+    assert excluded[:2] == [job.node(victim), os.uname().nodename]
+
+
+def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1:2")
+    job.script('if ATTEMPT == 1 and NODE == "b" and step == 20: rankwatch.exclude_node("row remapping failed")')
+    job.start("a", "b")
+    job.until("attempt 2: begins", "a")
+    reason = r"rank \d on \S+ asked to leave its node out: row remapping failed"
+    job.until(f"this node is parked: {reason}", "b")
+    assert job.said(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
+    job.until("rank 0 of 1 attempt 2: trains", "a")
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+
+
+def test_a_signal_to_one_launcher_stops_all_ranks_after_the_same_step(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("2")
+    job.script()
+    job.start("a", "b")
+    job.until("trains", count=2)
+    job.launchers["b"].process.send_signal(signal.SIGTERM)
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0], "\n".join(job.said(""))
+    steps = {line.split("saves after step ")[1] for line in job.until("saves after step", count=2)}
+    assert len(steps) == 1, steps
+    reason = f"preempted: the launcher on {os.uname().nodename} got SIGTERM"
+    for name in "ab":
+        assert (job.outcome(name)["state"], job.outcome(name)["reason"]) == ("preempted", reason)
+    assert {e["reason"] for e in monitor.events("stopping")} == {reason}
+    assert {e["reason"] for e in monitor.events("stopped")} == {reason}
+
+
+def test_a_rank_stops_the_job(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("2")
+    job.script('if RANK == 1 and step == 20: rankwatch.stop_job("the loss is NaN")')
+    job.start("a", "b")
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+    assert len({line.split("saves after step ")[1] for line in job.until("saves after step", count=2)}) == 1
+    assert job.outcome("a")["state"] == "stopped"
+    assert str(job.outcome("a")["reason"]).endswith("asked for the job to stop: the loss is NaN")
+
+
+def test_ranks_that_never_ask_whether_to_stop_are_sent_sigterm(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1")
+    job.script()
+    text = (job.folder / "train.py").read_text()
+    (job.folder / "train.py").write_text(text.replace("if rankwatch.should_stop():", "if False:"))
+    job.start("a")
+    job.until("trains")
+    job.launchers["a"].process.send_signal(signal.SIGTERM)
+    assert job.launchers["a"].wait() == 1
+    assert (
+        "the ranks are sent SIGTERM, since the script does not ask rankwatch.should_stop()" in job.launchers["a"].output
+    )
+    assert job.outcome("a")["state"] == "preempted"
+
+
+@pytest.mark.parametrize(
+    ("code", "attempts", "words"),
+    [
+        (16, 2, "it asks to be resumed, elsewhere if possible"),
+        (17, 1, "it found a result to be wrong, so the job is not run again by itself"),
+    ],
+)
+def test_the_codes_of_the_re_run_state_machine_are_understood(
+    nodes: Callable[[str], Nodes], code: int, attempts: int, words: str
+) -> None:
+    job = nodes("2")
+    job.script(f"if RANK == 1 and step == 20: sys.exit({code})")
+    job.start("a", "b", RANKWATCH_MAX_RESTARTS="1")
+    assert [launcher.wait() for launcher in job.launchers.values()] == [code, code]
+    assert words in str(job.outcome("a")["reason"])
+    assert len(job.said("begins")) == 2 * attempts
+    if code == 16:  # without a spare, every rank moves to another node
+        ranks = [job.said(r"attempt \d: begins", name) for name in "ab"]
+        assert all(re.findall(r"rank (\d) of", first) != re.findall(r"rank (\d) of", second) for first, second in ranks)
+
+
+def test_attempts_that_get_nowhere_end_with_a_code_that_says_do_not_requeue(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1")
+    job.script("if step == 30: os._exit(3)")
+    (job.folder / "checkpoint").write_text("20")
+    job.start("a", RANKWATCH_MAX_RESTARTS="20")
+    assert job.launchers["a"].wait() == 93
+    assert "3 attempts in a row got no further than step 30 (--max-no-progress 3)" in str(job.outcome("a")["reason"])
+    assert len(job.said("begins")) == 4
+
+
+def test_with_too_few_nodes_the_launcher_says_who_is_missing_and_ends(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("2")
+    job.script()
+    job._common += ["--rdzv-conf", "join_timeout=4"]
+    job.start("a")
+    assert job.launchers["a"].wait() == 1
+    words = "1 of at least 2 nodes are here; waiting for 1 more; given up after 4 s (join_timeout)"
+    assert words in str(job.outcome("a")["reason"])
