@@ -10,6 +10,9 @@ needs starts with ``rankwatch.``; take them out and plain PyTorch is left. Each 
 Start it again with the same ``--checkpoint-dir`` and it goes on from the newest checkpoint, with the very batches that
 an uninterrupted run would have seen. Several nodes need a folder for checkpoints that all of them share.
 
+Asked to stop, by a person or because its time on the cluster ends, it saves after the step that all ranks agreed on. At
+the end of training it says so, and no launcher runs it again.
+
 To see what Rankwatch does when a rank goes wrong, add for example ``--inject rank=2,step=12,kind=hang``.
 """
 
@@ -34,6 +37,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn import functional as F  # noqa: N812 - the name everybody knows it by
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 import rankwatch
 from rankwatch import faults
@@ -129,6 +133,16 @@ class Corpus:
         starts = [draw.randrange(len(text) - length) for _ in range(self.config.batch)]
         rows = torch.stack([text[start : start + length] for start in starts]).to(device).long()
         return rows[:, :-1], rows[:, 1:]
+
+
+class Batches(Dataset[tuple[Tensor, Tensor]]):
+    """The training batches of one rank by step, for the data loader."""
+
+    def __init__(self, corpus: Corpus, rank: int) -> None:
+        self.corpus, self.rank = corpus, rank
+
+    def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
+        return self.corpus.batch("train", self.rank, step, torch.device("cpu"))
 
 
 def _as_tensor(files: list[Path]) -> Tensor:
@@ -256,12 +270,15 @@ def train(config: Config, options: argparse.Namespace) -> None:
         start = checkpoints.load() if checkpoints else 0
     autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
     report = Report(config, options.metrics_file, start)
+    steps = range(start, config.steps)
+    loader = DataLoader(Batches(corpus, rank), sampler=steps, batch_size=None, num_workers=options.workers)
+    batches = iter(loader)
 
-    for step in range(start, config.steps):
+    for step in steps:
         with rankwatch.step(step):
             with rankwatch.section("data"):
                 faults.maybe_inject(step)  # this and --inject are for demonstrations; your script needs neither
-                inputs, targets = corpus.batch("train", rank, step, device)
+                inputs, targets = (tokens.to(device) for tokens in next(batches))
             with rankwatch.section("forward"), autocast:
                 loss = ddp(inputs, targets)
             with rankwatch.section("backward"):
@@ -286,6 +303,8 @@ def train(config: Config, options: argparse.Namespace) -> None:
         if done == config.steps or done % config.eval_every == 0:
             with rankwatch.section("evaluation"), autocast:
                 report.say(f"step {step}: held-out loss {evaluate(model, corpus, device):.3f}")
+    else:
+        rankwatch.mark_complete()  # nothing is left to train: no launcher runs this job again
 
     dist.barrier()  # rank 0 may hold the store: nobody may lose it in the middle of a collective
     # With gloo, the last reference must not be the reducer's: it would wait for the group's thread with the GIL held,
@@ -300,6 +319,7 @@ def parse(arguments: list[str] | None = None) -> tuple[Config, argparse.Namespac
     parser.add_argument("--preset", choices=PRESETS, default="gpu" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--checkpoint-dir", type=Path, help="save here, and go on from the newest one found")
     parser.add_argument("--metrics-file", type=Path, help="append one JSON line for each line printed")
+    parser.add_argument("--workers", type=int, default=0, help="processes that load data for each rank; 0: the rank")
     parser.add_argument("--inject", metavar="rank=R,step=S,kind=K", help="let a rank go wrong, to see what happens")
     for field in fields(Config):
         parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), metavar=field.name.upper())

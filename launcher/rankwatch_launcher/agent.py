@@ -26,20 +26,20 @@ from torch.distributed.elastic.multiprocessing import LogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousError
 
 from rankwatch.wire import environment
-from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind
 from rankwatch_launcher import agreements, endings, reasons
-from rankwatch_launcher.agreements import Budget, Proposal, Ruling, StopRequest
-from rankwatch_launcher.endings import End, Stopping
+from rankwatch_launcher.agreements import Budget, Ruling
+from rankwatch_launcher.endings import End
 from rankwatch_launcher.evidence import STACK_SIGNAL
 from rankwatch_launcher.exits import Exits
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node import Node
 from rankwatch_launcher.options import Options
-from rankwatch_launcher.outcome import CODE_FAILED, FAILED, FINISHED, PREEMPTED, STOPPED
+from rankwatch_launcher.outcome import CODE_FAILED, FAILED, FINISHED, STOPPED
 from rankwatch_launcher.processes import RankProcess, RankProcesses
 from rankwatch_launcher.rendezvous import Rendezvous, workers_of
+from rankwatch_launcher.saving import Saving
 from rankwatch_launcher.signals import Signals
 from rankwatch_launcher.sweeper import Sweeper
 from rankwatch_launcher.torch_seams import DistError
@@ -86,9 +86,7 @@ class Agent(LocalElasticAgent):
         self._signals = signals
         self._ranks = RankProcesses(())
         self._starts = 0
-        self._stopping: Stopping | None = None
-        self._answered = 0
-        """Number of the last proposed stop step that was answered."""
+        self._saving = Saving(node, rendezvous, signals, self._ranks, options.stop_grace)
         self._exits = Exits((), node.had_finished)
 
     # torch's seams ----------------------------------------------------------------------------------------------------
@@ -123,7 +121,8 @@ class Agent(LocalElasticAgent):
         ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
         self._sweeper.watch(pids.values())
         self._ranks = RankProcesses(ranks)
-        self._exits, self._stopping, self._answered = Exits(ranks, self.node.had_finished), None, 0
+        self._exits = Exits(ranks, self.node.had_finished)
+        self._saving = Saving(self.node, self._meeting, self._signals, self._ranks, self._options.stop_grace)
         self.node.started(ranks, worker_group.workers[0].world_size)
         return pids
 
@@ -154,7 +153,7 @@ class Agent(LocalElasticAgent):
                 return crash
             if not self._ranks.alive():
                 return self._after_last()
-            if (end := self._obey() or self._listen()) is not None:
+            if (end := self._obey() or self._saving.listen()) is not None:
                 return end
             now = time.monotonic()
             if now >= ask_at or self._signals.asked is not None:
@@ -163,7 +162,7 @@ class Agent(LocalElasticAgent):
                     return end
             if now >= stuck_at:
                 stuck_at = now + STUCK_SECONDS
-                if self._stopping is None and (end := self._stuck()) is not None:
+                if self._saving.stopping is None and (end := self._stuck()) is not None:
                     return end
 
     def _note_exits(self, ended: Sequence[RankProcess]) -> End | None:
@@ -188,14 +187,15 @@ class Agent(LocalElasticAgent):
                 failed.append(exit_)
         if not failed:
             return None
-        if self._stopping is not None:
+        if self._saving.stopping is not None:
             logger.info("%s, while saving and stopping", reasons.crashed(failed, self.node.host))
             return None
-        return endings.by_crash(failed, self.node.name, self.node.host)
+        elsewhere = self._meeting.world_size > 1 or self._options.spares > 0
+        return endings.by_crash(failed, self.node.name, self.node.host, elsewhere=elsewhere)
 
     def _after_last(self) -> End | None:
         """All ranks have ended; badly only when they were being stopped, since a crash ends the attempt at once."""
-        stopping = self._stopping
+        stopping = self._saving.stopping
         if stopping is None or not (bad := self._exits.bad()):
             return None
         reason = f"{stopping.reason}; {reasons.crashed(bad, self.node.host)} before it had saved"
@@ -211,44 +211,13 @@ class Agent(LocalElasticAgent):
                 return None
             if end is not None:
                 return end
-            self._save_by_order(order)
-        stopping = self._stopping
-        if stopping is not None and time.monotonic() > stopping.until:
-            reason = (
-                f"{stopping.reason}; the ranks did not end within {stopping.grace:g} s of being asked to save and stop"
-            )
-            return End(agreements.STOP, reason, fault=False, incident=stopping.incident)
-        return None
-
-    def _listen(self) -> End | None:
-        """What ranks here ask for, and what signals do."""
-        if self._stopping is not None:
-            return None
-        readings = self.node.readings()
-        for request in self.node.requests(readings):
-            if request.action == endings.EXCLUDE_NODE:
-                return endings.by_request(request, self.node.name, self.node.host)
-            reason = reasons.rank_asks(request.rank, self.node.host, "for the job to stop", request.reason)
-            self._ask_to_stop(reason, STOPPED)
-        stop = self._signals.stop
-        signalled = [reading.rank for reading in readings.values() if reading.stop_signalled]
-        if stop is not None and signalled:
-            self._ask_to_stop(reasons.rank_preempted(signalled[0], self.node.host, stop.name), PREEMPTED)
-        if self._signals.asked is not None:
-            self._ask_to_stop(reasons.preempted(self.node.host, self._signals.asked.name), PREEMPTED)
-        return None
-
-    def _ask_to_stop(self, reason: str, state: str) -> None:
-        self._meeting.ledger.ask_to_stop(self._meeting.attempt, StopRequest(reason, self.node.name, state))
-        self._meeting.members.nudge()
+            self._saving.by_order(order)
+        return self._saving.overdue()
 
     def _follow(self) -> End | None:
         """What the other launchers ruled or agreed on."""
-        proposal = self._meeting.ledger.proposal(self._meeting.attempt)
-        if proposal is not None and proposal.number > self._answered:
-            self._answered = proposal.number
-            self._save(proposal)
-        if self._stopping is None and (ruling := self._meeting.ended_elsewhere()) is not None:
+        self._saving.follow()
+        if self._saving.stopping is None and (ruling := self._meeting.ended_elsewhere()) is not None:
             return endings.by_ruling(ruling)
         return None
 
@@ -278,45 +247,6 @@ class Agent(LocalElasticAgent):
             # The launcher that holds the store leaves when all have arrived, so the others may find it gone.
             logger.debug("the rendezvous store has gone: %s", error)
         return None
-
-    # Saving and stopping ----------------------------------------------------------------------------------------------
-
-    def _save_by_order(self, order: Directive) -> None:
-        """A person's order, or the policy's: the monitor has named the step."""
-        if order.stop_step is None:
-            logger.info("saving and stopping: %s; the ranks are sent SIGTERM", order.reason)
-            self._ranks.signal(signal.SIGTERM)
-        else:
-            agreed, furthest = self.node.set_stop_step(order.stop_step)
-            if not agreed:
-                why, passed = "a rank here has no slots: it did not call rankwatch.init()", None
-                if furthest is not None and furthest >= order.stop_step:
-                    why, passed = f"a rank here has completed step {furthest}", furthest
-                self.node.orders.ack(order, AckState.REFUSED, why, passed)
-                return
-            logger.info("saving and stopping after step %d: %s", order.stop_step, order.reason)
-        until = time.monotonic() + order.deadline
-        self._stopping = Stopping(order.reason, until, order.deadline, incident=order.incident_id)
-        self.node.orders.ack(order, AckState.DONE)
-
-    def _save(self, proposal: Proposal) -> None:
-        """A request of a launcher: the coordinator has named the step."""
-        request, step, grace = proposal.request, proposal.step, self._options.stop_grace
-        if step is None:
-            logger.warning(
-                "%s; the ranks are sent SIGTERM, since the script does not ask rankwatch.should_stop() on every rank",
-                request.reason,
-            )
-            self._ranks.signal(signal.SIGTERM)
-        else:
-            agreed, furthest = self.node.set_stop_step(step)
-            self._meeting.members.answer(proposal.number, agreed, furthest)
-            if not agreed:
-                return
-            logger.warning("%s; all ranks save and stop after step %d, within %g s", request.reason, step, grace)
-        if self._stopping is None:
-            self.node.report(ProcessEventKind.STOPPING, request.reason)
-        self._stopping = Stopping(request.reason, time.monotonic() + grace, grace, request.state)
 
     # Ending -----------------------------------------------------------------------------------------------------------
 
@@ -348,7 +278,7 @@ class Agent(LocalElasticAgent):
             self.node.capture(end.capture_seconds, incident=end.incident, last=True)
         gentle = endings.signal_of(self._options.rank_termination_signal) or signal.SIGKILL
         if ruling.verdict == agreements.STOP:
-            self._ranks.terminate(TERM_SECONDS)
+            self._ranks.terminate(TERM_SECONDS, futile=self._saving.only_noted)
         elif gentle is not signal.SIGKILL:
             self._ranks.terminate(TERM_SECONDS, gentle)
         for process in self._ranks.kill(KILL_SECONDS):
@@ -374,7 +304,7 @@ class Agent(LocalElasticAgent):
             self.epilogue = (FAILED, ruling.reason, ruling.code)
         else:
             line = reasons.ending("stopped", ruling.reason, incident)
-            state = self._stopping.state if self._stopping is not None else STOPPED
+            state = self._saving.stopping.state if self._saving.stopping is not None else STOPPED
             self.epilogue = (state, ruling.reason, CODE_FAILED)
         logger.warning("%s", line)
 
@@ -386,10 +316,10 @@ class Agent(LocalElasticAgent):
         self.node.orders.ack(end.directive, state, ruling.reason if refused else "")
 
     def _finished(self) -> RunResult:
-        if self._stopping is not None and not self.node.complete():
-            reason = self._stopping.reason
+        if self._saving.stopping is not None and not self.node.complete():
+            reason = self._saving.stopping.reason
             logger.info("stopped: %s; all ranks here saved and ended with exit code 0", reason)
-            self.epilogue = (self._stopping.state, reason, 0)
+            self.epilogue = (self._saving.stopping.state, reason, 0)
         self._ranks.close()
         self._worker_group.state = WorkerState.SUCCEEDED
         return RunResult(

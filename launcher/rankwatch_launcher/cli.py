@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from rankwatch.wire import environment
 from rankwatch.wire.policy import Policy
-from rankwatch_launcher import finished, flags, ft_file, ft_flags, inject, retry_loop
+from rankwatch_launcher import finished, flags, ft_file, ft_flags, inject, kubernetes, retry_loop
 from rankwatch_launcher.ft_flags import Given
 from rankwatch_launcher.ft_state import FtState
 from rankwatch_launcher.log import logger, to_stderr
@@ -162,7 +162,7 @@ def _launch(argv: Sequence[str], tie: Tie | None) -> int:
         record(launch.run)(entrypoint, arguments)
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
-    return launch.outcome.code
+    return kubernetes.exit_code(launch.outcome.code, launch.outcome.state, os.environ)
 
 
 def read_options(

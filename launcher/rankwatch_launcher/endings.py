@@ -50,18 +50,24 @@ class Stopping:
     state: str = STOPPED
     """What becomes of the job when they have saved: ``stopped`` or ``preempted``."""
     incident: str | None = None
+    by_signal: bool = False
+    """The ranks were sent SIGTERM, since no step could be agreed on."""
 
 
-def by_crash(exits: Sequence[Exit], node: str, host: str) -> End:
-    """Ranks have ended with an error; two exit codes of the re-run state machine mean something of their own."""
+def by_crash(exits: Sequence[Exit], node: str, host: str, *, elsewhere: bool) -> End:
+    """Ranks have ended with an error; two exit codes of the re-run state machine mean something of their own.
+
+    ``elsewhere`` says whether there is another node on which the ranks of this one could be resumed.
+    """
     codes = {e.code for e in exits}
     if CODE_RESULT_REJECTED in codes:
         first = [e for e in exits if e.code == CODE_RESULT_REJECTED]
         return End(agreements.FAIL, reasons.result_rejected(first[0], host), code=CODE_RESULT_REJECTED)
     if CODE_RESUME_ELSEWHERE in codes:
         first = [e for e in exits if e.code == CODE_RESUME_ELSEWHERE]
-        reason = reasons.resume_elsewhere(first[0], host)
-        return End(agreements.RESTART, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
+        reason = reasons.resume_elsewhere(first[0], host, elsewhere)
+        verdict = agreements.RESTART if elsewhere else agreements.FAIL
+        return End(verdict, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
     return End(agreements.RESTART, reasons.crashed(exits, host))
 
 

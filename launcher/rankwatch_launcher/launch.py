@@ -23,7 +23,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from rankwatch.wire import environment
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind
-from rankwatch_launcher import endings, finished, reasons, torch_seams
+from rankwatch_launcher import endings, finished, kubernetes, reasons, slurm, torch_seams
 from rankwatch_launcher.agent import Agent
 from rankwatch_launcher.agreements import Budget
 from rankwatch_launcher.ft_state import FtState
@@ -74,7 +74,8 @@ class Launch:
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # ours gives the ranks a new store for each attempt
         metrics.initialize_metrics(MetricsConfig(self._config.metrics_cfg))
         node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._ft_state)
-        node.facts = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
+        versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
+        node.facts = versions | slurm.facts(os.environ) | kubernetes.facts(os.environ)
         try:
             failures = self._attend(node, entrypoint, arguments)
         finally:
@@ -93,6 +94,7 @@ class Launch:
         sweeper = Sweeper(node.folder.path)
         watch = Watch(options, node, config.rdzv_endpoint)
         rendezvous = _rendezvous(config, node, watch)
+        rendezvous.interrupted = lambda: node.orders.stop_waits or signals.asked is not None
         agent = Agent(
             _spec(config, entrypoint, arguments, rendezvous),
             _present(config.logs_specs),
@@ -124,9 +126,12 @@ class Launch:
             logger.info("the job has %s%s", closed.state, f": {closed.reason}" if closed.reason else "")
             self.outcome = Outcome(closed.state, closed.code, closed.reason)
         except Interrupted:
-            self.outcome = _interrupted(node)
-            if rendezvous.joined:
-                rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
+            if signals.asked is not None:
+                self.outcome = _ended_by_signal(node, signals.asked, signals)
+            else:
+                self.outcome = _interrupted(node)
+                if rendezvous.joined:
+                    rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
         except SignalException as ended:
             self.outcome = _ended_by_signal(node, ended.sigval, signals)
         except (RendezvousError, torch_seams.DistError, TimeoutError) as error:
@@ -157,7 +162,9 @@ class Launch:
             options.node_timeout,
             float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
         )
-        me = Member(node.name, node.host, config.nproc_per_node, config.role, wish=_wish(config, os.environ))
+        # The name by which a scheduler can leave the node out, where it has one of its own.
+        host = slurm.node_name(os.environ) or kubernetes.node_name(os.environ) or node.host
+        me = Member(node.name, host, config.nproc_per_node, config.role, wish=_wish(config, os.environ))
         budget = Budget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
 
         def lost(member: Member, attempt: int, reason: str) -> None:
@@ -196,7 +203,6 @@ def _rendezvous(config: LaunchConfig, node: Node, watch: Watch) -> Rendezvous:
         node.stand_by(NodeRole(place.role), place.reason)
         watch.standing_by(rendezvous)
 
-    rendezvous.interrupted = lambda: node.orders.stop_waits
     rendezvous.on_standby = stand_by
     return rendezvous
 
@@ -223,8 +229,9 @@ def _wish(config: LaunchConfig, env: Mapping[str, str]) -> int | None:
     """The group rank this launcher would like: as told, else its place in the scheduler's order."""
     if config.rdzv_backend == "static":
         return int(config.rdzv_configs.get("rank", 0))
-    given = env.get("SLURM_NODEID") or env.get("JOB_COMPLETION_INDEX") or env.get("GROUP_RANK") or ""
-    return int(given) if given.isdigit() else None
+    told = (slurm.node_rank(env), kubernetes.node_rank(env))
+    given = env.get("GROUP_RANK", "")  # what users of ft_launcher set outside Slurm
+    return next((wish for wish in told if wish is not None), int(given) if given.isdigit() else None)
 
 
 def _name(entrypoint: str, arguments: Sequence[str]) -> str:

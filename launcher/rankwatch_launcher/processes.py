@@ -12,11 +12,12 @@ import os
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 _TERMINATE: Final = signal.SIGTERM
+_LOOK_SECONDS: Final = 0.2
 GONE: Final = -signal.SIGKILL
 """What is reported of a process that somebody else reaped: its exit code cannot be known any more."""
 
@@ -84,12 +85,16 @@ class RankProcesses:
         self.wait_all(timeout)
         return self.alive()
 
-    def terminate(self, timeout: float, number: int = _TERMINATE) -> None:
-        """Signal all ranks to end and give them ``timeout`` seconds."""
+    def terminate(
+        self, timeout: float, number: int = _TERMINATE, *, futile: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Signal all ranks to end and give them ``timeout`` seconds, less when it is ``futile`` to wait."""
         self.signal(number)
         # A stopped process cannot act on SIGTERM before it is continued.
         self.signal(signal.SIGCONT)
-        self.wait_all(timeout)
+        until = time.monotonic() + timeout
+        while self._fds and (left := until - time.monotonic()) > 0 and not futile():
+            self.wait_all(min(left, _LOOK_SECONDS))
 
     def wait_all(self, timeout: float) -> list[RankProcess]:
         """Wait until all ranks have ended, at most ``timeout`` seconds; return those that ended meanwhile."""

@@ -70,9 +70,10 @@ def out_of_budget(reason: str, max_restarts: int) -> str:
     return f"{reason}; all {max_restarts} restarts are used up (--max-restarts)"
 
 
-def resume_elsewhere(exit_: Exit, host: str) -> str:
+def resume_elsewhere(exit_: Exit, host: str, elsewhere: bool) -> str:
     """Say what exit code 16 means."""
-    return f"{exited(exit_, host)}: it asks to be resumed, elsewhere if possible, to tell a faulty device from the data"
+    asks = f"{exited(exit_, host)}: it asks to be resumed elsewhere, to tell a faulty device from a correct result"
+    return asks if elsewhere else f"{asks}, and the job has no other node"
 
 
 def result_rejected(exit_: Exit, host: str) -> str:

@@ -13,10 +13,23 @@ Importing this package imports neither OpenTelemetry nor torch.
 
 from __future__ import annotations
 
-from rankwatch.sections import heartbeat, progress, section, should_stop, step
+from rankwatch.job_requests import exclude_node, stop_job
+from rankwatch.sections import heartbeat, mark_complete, progress, section, should_stop, step
 from rankwatch.session import init, shutdown
 
-__all__ = ["__version__", "heartbeat", "init", "progress", "section", "should_stop", "shutdown", "step"]
+__all__ = [
+    "__version__",
+    "exclude_node",
+    "heartbeat",
+    "init",
+    "mark_complete",
+    "progress",
+    "section",
+    "should_stop",
+    "shutdown",
+    "step",
+    "stop_job",
+]
 
 __version__: str
 

@@ -15,7 +15,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from rankwatch.recorder import DROP_ARGUMENT, DROP_NAMES, DROP_OPEN, Recorder
 from rankwatch.slots import (
+    ASKS_SHOULD_STOP,
     BEATS,
+    COMPLETE,
     FINISHED,
     FIRST_TIME,
     ITERATION,
@@ -37,6 +39,8 @@ MAX_WORD = 2**62
 """Larger numbers are taken for mistakes; a word holds 63 bits."""
 
 _recorder: Recorder | None = None
+_asked: Recorder | None = None
+"""The recorder whose slots say that the script asks should_stop(): to remember it costs less than to store it again."""
 
 
 def attach(recorder: Recorder | None) -> Recorder | None:
@@ -199,14 +203,33 @@ def should_stop() -> bool:
 
     Ask it after each step, or after every n-th on all ranks alike. It is true *at or past* the agreed step: the
     launcher hands a stop step down only while no rank has completed it, so every rank finds it in place at its first
-    question from that step on, and all of them stop at the same one, however seldom they ask.
+    question from that step on, and all of them stop at the same one, however seldom they ask. The first question also
+    tells the launcher that this script follows such a step; one that never asks is stopped by signals alone.
     """
     recorder = _recorder
     if recorder is None:
         return False
+    if recorder is not _asked:
+        _ask_first(recorder)
     words = recorder.words
     stop = words[STOP_STEP]
     return stop != 0 and words[ITERATION] >= stop
+
+
+def _ask_first(recorder: Recorder) -> None:
+    global _asked
+    _asked = recorder
+    recorder.words[ASKS_SHOULD_STOP] = 1
+
+
+def mark_complete() -> None:
+    """Say that there is nothing left to train: no launcher runs this job again.
+
+    Call it when the last checkpoint stands and before :func:`rankwatch.shutdown`; one rank's word is enough.
+    """
+    recorder = _recorder
+    if recorder is not None:
+        recorder.words[COMPLETE] = 1
 
 
 def _whole(value: Any, recorder: Recorder, otherwise: int) -> int:

@@ -3,11 +3,12 @@
 How this works
 --------------
 =============  ==================================================================================================
-init()         claims the slots, attaches the hot path to them, starts the pulse and the exporter's thread
+init()         claims the slots, attaches the hot path to them, starts the pulse and the exporter's thread; takes the
+               stop signal, where one is set
 init() again   does nothing, until shutdown()
 shutdown()     detaches the hot path, sends a last report for at most two seconds; also at the interpreter's exit
 fork           parent: waits until the exporter's thread imports nothing more, for a child that imports the same module
-               would wait for ever; child: silent until it calls init() itself
+               would wait for ever; child: silent until it calls init() itself, without the handler
 =============  ==================================================================================================
 """
 
@@ -19,9 +20,9 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
-from rankwatch import evidence, sections, settings
+from rankwatch import evidence, job_requests, sections, settings
 from rankwatch.control_plane import ControlPlane, socket_file
 from rankwatch.export_thread import Exporter, Reports
 from rankwatch.pulse import Pulse
@@ -29,6 +30,9 @@ from rankwatch.recorder import Recorder
 from rankwatch.settings import Settings
 from rankwatch.slots import FORMAT, MAGIC, PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, PID, Slots
 from rankwatch.wire import environment
+
+if TYPE_CHECKING:
+    from rankwatch.preemption import StopSignal
 
 LAST_REPORT: Final = 2.0
 """Seconds that shutdown() gives the last report."""
@@ -127,11 +131,15 @@ class _Session:
             on_settings=self.exporter.configure if self.exporter else _nothing,
         )
         sections.attach(self.recorder)
+        if shared and loaded.slots_dir:
+            folder = Path(loaded.slots_dir)
+            job_requests.attach(job_requests.Mailbox(folder, loaded.rank, loaded.local_rank, self._slots.words))
         self._pulse.start()
         if self._control_plane is not None:
             self._control_plane.start()
         if self.exporter is not None:
             self.exporter.start()
+        self.stop_signal = _take_stop_signal(loaded, self._slots, shared)
         if loaded.inject:
             from rankwatch import faults
 
@@ -139,6 +147,9 @@ class _Session:
 
     def close(self) -> None:
         sections.attach(None)
+        job_requests.attach(None)
+        if self.stop_signal is not None:
+            self.stop_signal.release()
         self._pulse.stop()
         if self._control_plane is not None:
             self._control_plane.stop()
@@ -207,6 +218,17 @@ def _offer_stacks(loaded: Settings) -> IO[bytes] | None:
         return None
 
 
+def _take_stop_signal(loaded: Settings, slots: Slots, shared: bool) -> StopSignal | None:
+    if loaded.stop_signal is None:
+        return None
+    if not shared:
+        _log.info("no launcher reads this rank: signal %d keeps its meaning", loaded.stop_signal)
+        return None
+    from rankwatch import preemption
+
+    return preemption.take(loaded.stop_signal, slots.words)
+
+
 def _hook() -> None:
     """Register for exit and fork, once in a process's life: neither registration can be taken back."""
     global _hooked
@@ -226,5 +248,8 @@ def _after_fork_in_child() -> None:
     global _session, _lock
     session, _session, _lock = _session, None, threading.RLock()
     sections.attach(None)
+    job_requests.attach(None)
     if session is not None:
         session.recorder.disconnect()
+        if session.stop_signal is not None:
+            session.stop_signal.put_back()

@@ -154,6 +154,13 @@ class Settings:
         environment.STACK_SIGNAL,
         read=_integer(1, 64),
     )
+    stop_signal: int | None = _setting(
+        None,
+        "",
+        'number of the signal that the rank takes for "save and stop"; set where a scheduler signals the ranks',
+        environment.STOP_SIGNAL,
+        read=_integer(1, 64),
+    )
     control_plane: bool = _setting(
         True,
         "",

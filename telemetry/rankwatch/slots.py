@@ -63,7 +63,7 @@ REPORT_DUE: Final = 19
 """By when the next report should have been delivered; 0: this rank exports nothing, or has just begun."""
 
 STOP_SIGNALLED: Final = 20
-"""When the rank itself got the signal that means "save and stop" (``RANKWATCH_STOP_SIGNAL``)."""
+"""When the rank itself got the signal that means "save and stop" (``RANKWATCH_RANK_STOP_SIGNAL``)."""
 ASKS_SHOULD_STOP: Final = 21
 """1 once the script has called should_stop(): it will follow an agreed stop step."""
 COMPLETE: Final = 22

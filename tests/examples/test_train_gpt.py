@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rankwatch
-from rankwatch.slots import STOP_STEP, Slots
+from rankwatch.slots import COMPLETE, STOP_STEP, Slots
 from rankwatch.wire import environment
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train_gpt.py"
@@ -155,6 +155,21 @@ def test_saves_and_leaves_after_the_agreed_stop_step(
     here("--steps", 1_000_000, "--log-every", 1, *kept, in_step=hand_down)
     assert max(losses(tmp_path)) == 7
     assert (tmp_path / "kept" / "latest").read_text() == "step-00000008"
+    slots = Slots.open(tmp_path / "slots" / environment.slots_file(0))
+    assert not slots.words[COMPLETE]
+
+    slots.words[STOP_STEP] = 0
+    here("--steps", 10, "--log-every", 1, *kept)
+    assert max(losses(tmp_path)) == 9
+    assert slots.words[COMPLETE], "there is nothing left to train"
+
+
+def test_a_data_loaders_workers_bring_the_same_batches(here: Here, tmp_path: Path) -> None:
+    here("--steps", 4, "--log-every", 1)
+    alone = losses(tmp_path)
+    (tmp_path / "metrics.jsonl").unlink()
+    here("--steps", 4, "--log-every", 1, "--workers", 2)
+    assert losses(tmp_path) == alone
 
 
 def test_ranks_train_together_under_plain_torchrun(start: Start, tmp_path: Path) -> None:

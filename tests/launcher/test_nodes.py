@@ -100,7 +100,8 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     job = nodes("2")
     job.script()
     job.start("a")
-    job.until("1 of at least 2 nodes are here", "a")  # the store is with the first of them, which must not be the one that is lost
+    # The store is with the first of them, which must not be the one that is lost.
+    job.until("1 of at least 2 nodes are here", "a")
     job.start("b", "c")
     job.until("trains", count=2)
     (spare,) = [name for name in "bc" if not job.said("begins", name)]
@@ -208,7 +209,7 @@ def test_ranks_that_never_ask_whether_to_stop_are_sent_sigterm(nodes: Callable[[
 @pytest.mark.parametrize(
     ("code", "attempts", "words"),
     [
-        (16, 2, "it asks to be resumed, elsewhere if possible"),
+        (16, 2, "it asks to be resumed elsewhere, to tell a faulty device from a correct result"),
         (17, 1, "it found a result to be wrong, so the job is not run again by itself"),
     ],
 )

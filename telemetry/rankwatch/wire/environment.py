@@ -15,7 +15,7 @@ SLOTS_DIR: Final = "RANKWATCH_SLOTS_DIR"
 STACK_SIGNAL: Final = "RANKWATCH_STACK_SIGNAL"
 """Number of the signal on which init() lets faulthandler write ``<local rank>.stack`` into the slots folder."""
 
-STOP_SIGNAL: Final = "RANKWATCH_STOP_SIGNAL"
+STOP_SIGNAL: Final = "RANKWATCH_RANK_STOP_SIGNAL"
 """Number of the signal that a rank takes for "save and stop". Set where a scheduler signals the ranks themselves."""
 FINISHED_FLAG: Final = "FAULT_TOL_FINISHED_FLAG_FILE"
 """File whose existence says that training is complete: no launcher runs the job again. The name users of NVRx know."""

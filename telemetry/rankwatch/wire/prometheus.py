@@ -21,6 +21,7 @@ JOB_STATE: Final = Family(
 )
 JOB_RANKS: Final = Family("rankwatch_job_ranks", "gauge", ("job", "state"), "ranks of a job by state")
 JOB_WORLD_SIZE: Final = Family("rankwatch_job_world_size", "gauge", ("job",), "ranks a job should have")
+JOB_NODES: Final = Family("rankwatch_job_nodes", "gauge", ("job", "role"), "launchers of a job by what they do for it")
 JOB_ATTEMPT: Final = Family("rankwatch_job_attempt", "gauge", ("job",), "number of the current attempt")
 JOB_ITERATION: Final = Family("rankwatch_job_iteration", "gauge", ("job",), "last step any rank completed")
 JOB_RESTARTS: Final = Family("rankwatch_job_restarts_total", "counter", ("job",), "restarts of the ranks")
@@ -63,6 +64,7 @@ FAMILIES: Final = (
     JOB_STATE,
     JOB_RANKS,
     JOB_WORLD_SIZE,
+    JOB_NODES,
     JOB_ATTEMPT,
     JOB_ITERATION,
     JOB_RESTARTS,

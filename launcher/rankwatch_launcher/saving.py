@@ -1,0 +1,119 @@
+"""A save-and-stop on this node: who asked for it, what the ranks are told, and when it has taken too long.
+
+A request of a launcher or a rank goes to the coordinator, which names a step ahead of all ranks
+(:mod:`~rankwatch_launcher.members`); a person's order comes from the monitor, which has named the step itself. Ranks
+that would not follow a step get SIGTERM instead.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from rankwatch.wire.control import Directive
+from rankwatch.wire.vocabulary import AckState, ProcessEventKind
+from rankwatch_launcher import agreements, endings, reasons
+from rankwatch_launcher.agreements import Proposal, StopRequest
+from rankwatch_launcher.endings import End, Stopping
+from rankwatch_launcher.log import logger
+from rankwatch_launcher.node import Node
+from rankwatch_launcher.outcome import PREEMPTED, STOPPED
+from rankwatch_launcher.processes import RankProcesses
+from rankwatch_launcher.rendezvous import Rendezvous
+from rankwatch_launcher.signals import Signals
+
+
+class Saving:
+    """The save-and-stop of one attempt, if there is one; ``stopping`` says so."""
+
+    def __init__(
+        self, node: Node, rendezvous: Rendezvous, signals: Signals, ranks: RankProcesses, grace: float
+    ) -> None:
+        self.stopping: Stopping | None = None
+        self._node, self._meeting, self._signals, self._ranks = node, rendezvous, signals, ranks
+        self._grace = grace
+        self._answered = 0
+        """Number of the last proposed step that was answered."""
+
+    def listen(self) -> End | None:
+        """Hear what ranks here ask for and what signals do; an end when a rank wants its node left out."""
+        node, readings = self._node, self._node.readings()
+        if self.stopping is not None:
+            return None
+        for request in node.requests(readings):
+            if request.action == endings.EXCLUDE_NODE:
+                return endings.by_request(request, node.name, node.host)
+            self._ask(reasons.rank_asks(request.rank, node.host, "for the job to stop", request.reason), STOPPED)
+        stop, asked = self._signals.stop, self._signals.asked
+        signalled = [reading.rank for reading in readings.values() if reading.stop_signalled]
+        if stop is not None and signalled:
+            self._ask(reasons.rank_preempted(signalled[0], node.host, stop.name), PREEMPTED)
+        if asked is not None:
+            self._ask(reasons.preempted(node.host, asked.name), PREEMPTED)
+        return None
+
+    def follow(self) -> None:
+        """Do what the coordinator has proposed, if anything is new."""
+        proposal = self._meeting.ledger.proposal(self._meeting.attempt)
+        if proposal is not None and proposal.number > self._answered:
+            self._answered = proposal.number
+            self._take(proposal)
+
+    def by_order(self, order: Directive) -> None:
+        """A person's order, or the policy's."""
+        if order.stop_step is None:
+            logger.info("saving and stopping: %s; the ranks are sent SIGTERM", order.reason)
+            self._ranks.signal(signal.SIGTERM)
+        else:
+            agreed, furthest = self._node.set_stop_step(order.stop_step)
+            if not agreed:
+                why, passed = "a rank here has no slots: it did not call rankwatch.init()", None
+                if furthest is not None and furthest >= order.stop_step:
+                    why, passed = f"a rank here has completed step {furthest}", furthest
+                self._node.orders.ack(order, AckState.REFUSED, why, passed)
+                return
+            logger.info("saving and stopping after step %d: %s", order.stop_step, order.reason)
+        until, by_signal = time.monotonic() + order.deadline, order.stop_step is None
+        self.stopping = Stopping(order.reason, until, order.deadline, STOPPED, order.incident_id, by_signal)
+        self._node.orders.ack(order, AckState.DONE)
+
+    def overdue(self) -> End | None:
+        """The end of the attempt, when it is no use to wait for the ranks any longer."""
+        stopping = self.stopping
+        if stopping is None:
+            return None
+        if time.monotonic() > stopping.until:
+            why = f"the ranks did not end within {stopping.grace:g} s of being asked to save and stop"
+        elif stopping.by_signal and self.only_noted():
+            why = "the ranks take SIGTERM for a request to save, and never ask rankwatch.should_stop()"
+        else:
+            return None
+        return End(agreements.STOP, f"{stopping.reason}; {why}", fault=False, incident=stopping.incident)
+
+    def only_noted(self) -> bool:
+        """Whether the ranks that are left have only taken a note of SIGTERM (:mod:`rankwatch.preemption`)."""
+        readings = self._node.readings()
+        left = [readings.get(process.local_rank) for process in self._ranks.alive()]
+        return self._signals.stop is signal.SIGTERM and all(r is not None and r.stop_signalled for r in left)
+
+    def _ask(self, reason: str, state: str) -> None:
+        self._meeting.ledger.ask_to_stop(self._meeting.attempt, StopRequest(reason, self._node.name, state))
+        self._meeting.members.nudge()
+
+    def _take(self, proposal: Proposal) -> None:
+        request, step, grace = proposal.request, proposal.step, self._grace
+        if step is None:
+            logger.warning(
+                "%s; the ranks are sent SIGTERM, since the script does not ask rankwatch.should_stop() on every rank",
+                request.reason,
+            )
+            self._ranks.signal(signal.SIGTERM)
+        else:
+            agreed, furthest = self._node.set_stop_step(step)
+            self._meeting.members.answer(proposal.number, agreed, furthest)
+            if not agreed:
+                return
+            logger.warning("%s; all ranks save and stop after step %d, within %g s", request.reason, step, grace)
+        if self.stopping is None:
+            self._node.report(ProcessEventKind.STOPPING, request.reason)
+        self.stopping = Stopping(request.reason, time.monotonic() + grace, grace, request.state, by_signal=step is None)

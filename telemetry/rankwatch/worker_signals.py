@@ -1,0 +1,173 @@
+"""Shelters a rank's worker processes from the scheduler's stop signal; only their own parent may end them by it.
+
+A scheduler signals every process of a job. A data loader's worker that dies of it takes the training down before it has
+saved, so a worker must outlive the signal. Yet ``Process.terminate()`` sends that very signal, and at the interpreter's
+exit multiprocessing waits for ever for what it has terminated. So it depends on the sender, which a Python handler is
+not told, and torch's workers replace handlers by one of their own anyway.
+
+How this works
+--------------
+=======================  ==========================================================================================
+fork by multiprocessing  the child blocks the signal at once; its bootstrap then starts a thread that waits for it
+signal from the parent   delivered: what the child would have done without us, be it death or a handler of its own
+signal from others       passed over, and delivered as soon as the parent is gone
+any other fork           the signal does what it did before init(), also if the child goes on to exec
+program started by it    begins with the signal unblocked: a mask would outlive exec, and the program its terminate()
+spawn, forkserver        the worker knows nothing of us: hand :func:`protect` to the data loader as ``worker_init_fn``
+=======================  ==========================================================================================
+
+What it costs a worker: a thread that sleeps in the kernel. What it cannot do: act while C code keeps the GIL for ever;
+unblock the signal for programs started by ``os.system`` or ``os.posix_spawn``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any, Final
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks for the parent, once there was a signal that came from somebody else."""
+
+_number: int | None = None
+"""The signal from which children forked from now on are sheltered."""
+_sheltered: int | None = None
+"""The signal from which this very process is sheltered."""
+_hooked = False
+
+
+class _Anchor:
+    """multiprocessing keeps what is to be called after a fork for as long as some object lives: this one."""
+
+
+_anchor = _Anchor()
+
+
+def shelter_children(number: int) -> None:
+    """Shelter from signal ``number`` what multiprocessing forks from now on."""
+    global _number, _hooked
+    _number = number
+    if not _hooked:
+        _hooked = True
+        from multiprocessing import util
+
+        os.register_at_fork(after_in_child=_after_fork)
+        util.register_after_fork(_anchor, _in_worker)
+
+
+def shelter_no_more() -> None:
+    """Let children forked from now on live as they would without us."""
+    global _number
+    _number = None
+
+
+def protect(_: int = 0) -> None:
+    """Shelter this worker, if ``RANKWATCH_RANK_STOP_SIGNAL`` is set: a ``worker_init_fn`` for data loaders that spawn.
+
+    Forked workers need it not. Those of a fork server are lost all the same: the signal ends the server. To be called
+    in the worker's main thread; the number of the worker makes no difference.
+    """
+    from rankwatch import settings
+
+    number = settings.load()[0].stop_signal
+    if number is not None and _sheltered is None:
+        _shelter(number)
+
+
+def _after_fork() -> None:
+    global _sheltered
+    inherited, _sheltered = _sheltered, None
+    if _number is not None and _forked_by_multiprocessing():
+        # Before the handler is put back, and until the bootstrap has come to _in_worker.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {_number})
+    elif inherited is not None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {inherited})
+
+
+def _forked_by_multiprocessing() -> bool:
+    """Whether the caller of ``os.fork``, two frames up, will run the bootstrap of a ``Process``."""
+    name = sys._getframe(2).f_globals.get("__name__")
+    return name == "multiprocessing.popen_fork"
+
+
+def _in_worker(_: _Anchor) -> None:
+    if _number is not None:
+        _shelter(_number)
+
+
+def _shelter(number: int) -> None:
+    global _sheltered
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    if signal.getsignal(signal.SIGURG) is signal.SIG_DFL:
+        signal.signal(signal.SIGURG, _wake)
+    _start_programs_unblocked(number)
+    waiter = threading.Thread(target=_wait, args=(number, os.getppid()), name="rankwatch-signals", daemon=True)
+    try:
+        waiter.start()
+    except RuntimeError:  # no further thread can be had: nobody would ever hear the parent
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        return
+    _sheltered = number
+
+
+def _wait(number: int, parent: int) -> None:
+    put_off = False
+    while True:
+        info = signal.sigtimedwait({number}, LOOK_SECONDS) if put_off else signal.sigwaitinfo({number})
+        if os.getppid() != parent or (info is not None and info.si_pid == parent):
+            put_off = False
+            _deliver(number)
+        elif info is not None:
+            put_off = True
+
+
+def _deliver(number: int) -> None:
+    """Let the signal do what it would have done in this process."""
+    own = callable(signal.getsignal(number))
+    if not own and number == signal.SIGTERM and _is_data_loaders_worker():
+        # What torch's handler does when the sender is the parent. It cannot see who that was any more, and the parent,
+        # if it still watches its workers, would take any other end for a crash.
+        os._exit(0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    signal.raise_signal(number)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    if own:
+        # Python calls it in the main thread, which did not notice: the signal woke this one.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
+
+
+def _is_data_loaders_worker() -> bool:
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
+def _wake(_: int, __: FrameType | None) -> None:
+    """SIGURG does nothing by default; with a handler it cuts short what the main thread waits for."""
+
+
+def _start_programs_unblocked(number: int) -> None:
+    """Unblock the signal around the start of a program: the mask outlives exec, and most programs never look at it.
+
+    The window is some microseconds: fork_exec itself blocks all signals while it starts a program.
+    """
+    import _posixsubprocess
+    import subprocess
+
+    start: Any = _posixsubprocess.fork_exec
+    if getattr(start, "unblocks", None) == number:
+        return  # inherited from a parent that is a worker itself
+
+    def unblocked(*arguments: Any) -> Any:
+        blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        try:
+            return start(*arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    unblocked.unblocks = number  # type: ignore[attr-defined]
+    for module, name in ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec")):
+        if getattr(module, name, None) is start:
+            setattr(module, name, unblocked)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rankwatch
+from rankwatch import job_requests
+from rankwatch.slots import Slots, read
+from rankwatch.wire import control, environment
+
+
+@pytest.fixture(autouse=True)
+def not_warned_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_requests, "_warned", False)
+
+
+@pytest.fixture
+def slots_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "slots"
+    monkeypatch.setenv(environment.SLOTS_DIR, str(folder))
+    return folder
+
+
+def heard(slots_dir: Path, local_rank: int) -> tuple[int, control.RankRequest]:
+    """What the launcher finds: how many requests, and the last one."""
+    seen = read(Slots.open(slots_dir / environment.slots_file(local_rank)))
+    assert seen is not None
+    body = json.loads((slots_dir / environment.request_file(local_rank)).read_text())
+    return seen.requests, control.read(control.RankRequest, body)
+
+
+def test_the_launcher_finds_each_request_with_its_rank_and_reason(slots_dir: Path) -> None:
+    rankwatch.init(rank=5, local_rank=1, world_size=8)
+    assert rankwatch.exclude_node("uncorrectable memory errors on device 1")
+    wanted = control.RankRequest("exclude_node", "uncorrectable memory errors on device 1", 5)
+    assert heard(slots_dir, 1) == (1, wanted)
+    assert rankwatch.stop_job("the loss is not finite")
+    assert heard(slots_dir, 1) == (2, control.RankRequest("stop_job", "the loss is not finite", 5))
+    assert [path.name for path in slots_dir.glob(".*")] == [], "no unfinished file is left"
+
+
+def test_the_count_grows_only_after_the_file_stands(slots_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rankwatch.init()
+    counts = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        seen = read(Slots.open(slots_dir / "0.slots"))
+        assert seen is not None
+        counts.append(seen.requests)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    rankwatch.stop_job("now")
+    assert counts == [0]
+    assert heard(slots_dir, 0)[0] == 1
+
+
+def test_without_a_launcher_one_warning_says_that_nobody_hears(caplog: pytest.LogCaptureFixture) -> None:
+    assert not rankwatch.exclude_node("before init()")
+    rankwatch.init()
+    assert not rankwatch.stop_job("after it")
+    assert caplog.text.count("nobody hears") == 1
+    assert "start the job with `rankwatch run`" in caplog.text
+
+
+def test_a_launcher_that_is_gone_is_told_and_does_no_harm(slots_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rankwatch.init()
+    shutil.rmtree(slots_dir)
+    assert not rankwatch.stop_job("too late")
+    assert "the launcher cannot hear stop_job()" in caplog.text
+
+
+def test_after_shutdown_nobody_hears(slots_dir: Path) -> None:
+    rankwatch.init()
+    rankwatch.shutdown()
+    assert not rankwatch.stop_job("too late")
+    assert list(slots_dir.glob("*.request")) == []
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("", "no reason was given"), (7, "7"), ("x" * 5000, "x" * 1000)])
+def test_any_reason_does(slots_dir: Path, reason: object, kept: str) -> None:
+    rankwatch.init()
+    assert rankwatch.stop_job(reason)  # type: ignore[arg-type]
+    assert heard(slots_dir, 0)[1].reason == kept
+
+
+def test_a_reason_that_fails_does_not_reach_training(slots_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rankwatch.init()
+    assert not rankwatch.stop_job(Unspeakable())  # type: ignore[arg-type]
+    assert "no words" in caplog.text
+
+
+def test_a_forked_child_does_not_speak_for_the_rank(slots_dir: Path) -> None:
+    rankwatch.init()
+    child = os.fork()
+    if child == 0:
+        os._exit(rankwatch.stop_job("from a worker"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert list(slots_dir.glob("*.request")) == []
