@@ -28,7 +28,7 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 from rankwatch.wire import environment
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind
-from rankwatch_launcher import agreements, endings, reasons
+from rankwatch_launcher import agreements, endings, reasons, workers
 from rankwatch_launcher.agreements import Budget, Ruling
 from rankwatch_launcher.endings import End
 from rankwatch_launcher.evidence import STACK_SIGNAL
@@ -41,6 +41,7 @@ from rankwatch_launcher.processes import RankProcess, RankProcesses
 from rankwatch_launcher.rendezvous import Rendezvous, workers_of
 from rankwatch_launcher.saving import Saving
 from rankwatch_launcher.signals import Signals
+from rankwatch_launcher.standby import Standby
 from rankwatch_launcher.sweeper import Sweeper
 from rankwatch_launcher.torch_seams import DistError
 
@@ -70,6 +71,7 @@ class Agent(LocalElasticAgent):
         sweeper: Sweeper,
         signals: Signals,
         met: Callable[[Rendezvous], None],
+        standby: Standby | None = None,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: int = 30,
     ) -> None:
@@ -83,6 +85,7 @@ class Agent(LocalElasticAgent):
         self._meeting = rendezvous
         self._met = met
         self._sweeper = sweeper
+        self._standby = standby
         self._signals = signals
         self._ranks = RankProcesses(())
         self._starts = 0
@@ -116,7 +119,8 @@ class Agent(LocalElasticAgent):
         # torch derives TORCHELASTIC_RESTART_COUNT, and the folder of the logs, from what it thinks remains.
         self._remaining_restarts = worker_group.spec.max_restarts - self._starts
         self._starts += 1
-        pids: dict[int, int] = super()._start_workers(worker_group)
+        with workers.taken_from(self._standby):
+            pids: dict[int, int] = super()._start_workers(worker_group)
         self._signals.install()  # torch has put its own handlers in place
         ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
         self._sweeper.watch(pids.values())
@@ -155,6 +159,8 @@ class Agent(LocalElasticAgent):
                 return self._after_last()
             if (end := self._obey() or self._saving.listen()) is not None:
                 return end
+            if self._standby is not None:
+                self._standby.tick()
             now = time.monotonic()
             if now >= ask_at or self._signals.asked is not None:
                 ask_at = now + pause

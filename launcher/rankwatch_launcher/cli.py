@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from rankwatch.wire import environment
 from rankwatch.wire.policy import Policy
-from rankwatch_launcher import finished, flags, ft_file, ft_flags, inject, kubernetes, retry_loop
+from rankwatch_launcher import finished, flags, ft_file, ft_flags, inject, kubernetes, retry_loop, standby_flags
 from rankwatch_launcher.ft_flags import Given
 from rankwatch_launcher.ft_state import FtState
 from rankwatch_launcher.log import logger, to_stderr
@@ -64,6 +64,7 @@ def add_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument("--job-id", metavar="ID", help="identity of the job; runs with the same one continue its record")
     group.add_argument("--job-name", metavar="NAME", help="name shown for the job (default: the script's)")
     group.add_argument("--ft-state", metavar="FILE", help=FT_STATE_HELP)
+    standby_flags.add(group)
     inject.add_flag(group)
     flags.add_option_flags(group)
     flags.add_policy_flags(group)
@@ -196,6 +197,7 @@ def read_options(
             job_id=_job_id(args, env, rendezvous_id) or made_up,
             job_name=name,
             policy=policy,
+            standby=standby_flags.chosen(args, env),
             **given,
         ),
         checked.max_restarts,

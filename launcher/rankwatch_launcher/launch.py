@@ -35,6 +35,7 @@ from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import CODE_FAILED, FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
 from rankwatch_launcher.rendezvous import Interrupted, JobOver, Rendezvous
 from rankwatch_launcher.signals import Signals
+from rankwatch_launcher.standby import Standby
 from rankwatch_launcher.sweeper import Sweeper
 from rankwatch_launcher.watch import Watch
 
@@ -95,6 +96,7 @@ class Launch:
         watch = Watch(options, node, config.rdzv_endpoint)
         rendezvous = _rendezvous(config, node, watch)
         rendezvous.interrupted = lambda: node.orders.stop_waits or signals.asked is not None
+        standby = Standby(options.standby, node.readings) if options.standby is not None else None
         agent = Agent(
             _spec(config, entrypoint, arguments, rendezvous),
             _present(config.logs_specs),
@@ -104,6 +106,7 @@ class Launch:
             sweeper=sweeper,
             signals=signals,
             met=watch.met,
+            standby=standby,
             log_line_prefix_template=config.log_line_prefix_template,
             shutdown_timeout=_present(config.shutdown_timeout),
         )
@@ -139,6 +142,8 @@ class Launch:
             self.outcome = Outcome(FAILED, CODE_FAILED, _store_lost(error, config.rdzv_endpoint))
             logger.error("%s", self.outcome.reason)
         finally:
+            if standby is not None:
+                standby.close()
             events.record(event(), config.event_log_handler)
             self.outcome = replace(self.outcome, job_id=watch.job_id, **_record_of(rendezvous, node))
             node.report(ENDINGS[self.outcome.state], self.outcome.reason)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rankwatch.wire.policy import timeout
+from rankwatch_launcher.standby import StandbySettings
 
 OFF: Final = "none"
 MAX_COUNT: Final = 10_000
@@ -82,6 +83,7 @@ class Options:
     """Empty: taken from the scheduler or the rendezvous, else made up by the first launcher."""
     job_name: str = "train"
     policy: dict[str, Any] = field(default_factory=dict)
+    standby: StandbySettings | None = None
 
     job_retries: int = _option(
         0, "N", "launch the job again up to N times when it has failed for good (docs/restarts.md)", whole_number

@@ -7,6 +7,8 @@ is of a version that was not tried, or a name is gone, :func:`complaint` says so
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
@@ -17,6 +19,8 @@ from torch.distributed import PrefixStore as PrefixStore  # type: ignore[attr-de
 from torch.distributed import Store as Store  # type: ignore[attr-defined]
 from torch.distributed import TCPStore as TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import api as multiprocessing
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 SUPPORTED: Final = ("2.13",)
 """Minor versions of torch with which the launcher's tests were run."""
@@ -56,3 +60,23 @@ def complaint(version: str | None = None, agent: type[Any] = LocalElasticAgent) 
 def missing_attributes(agent: Any) -> list[str]:
     """Names of :data:`PRIVATE_ATTRIBUTES` that an agent does not have once it is built."""
     return [name for name in PRIVATE_ATTRIBUTES if not hasattr(agent, name)]
+
+
+def standby_complaint(handler: type[Any] = SubprocessHandler) -> str | None:
+    """Say in words why ranks cannot be taken from a standby with this torch, or return None when they can."""
+    if not callable(getattr(handler, "_popen", None)):
+        return f"torch {torch.__version__} lacks {handler.__name__}._popen"
+    if not callable(getattr(multiprocessing, "get_subprocess_handler", None)):
+        return f"torch {torch.__version__} lacks {multiprocessing.__name__}.get_subprocess_handler"
+    return None
+
+
+@contextlib.contextmanager
+def subprocesses_made_by(make: Callable[..., SubprocessHandler]) -> Iterator[None]:
+    """While this holds, torch makes its handle on each rank's process by calling ``make`` with what it was to start."""
+    torchs_own = multiprocessing.get_subprocess_handler  # type: ignore[attr-defined]
+    multiprocessing.get_subprocess_handler = make  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        multiprocessing.get_subprocess_handler = torchs_own  # type: ignore[attr-defined]

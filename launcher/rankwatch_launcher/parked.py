@@ -1,0 +1,285 @@
+"""What runs in a parked interpreter before its script: it imports ahead, waits, and becomes a rank. Stdlib only.
+
+How this works
+--------------
+The launcher starts the rank's own command (``python -u train.py --lr 1``) with the folder ``hook`` first in PYTHONPATH,
+so Python imports our ``sitecustomize`` as the last thing before the script, and that does not return until the launcher
+says so. When it returns, the interpreter itself opens and runs the script, as it does in any other process: there is no
+frame of ours below the script, and ``__main__``, ``sys.argv``, tracebacks and exit codes are Python's own.
+
+=========  ===================================  ==========================================================
+state      message from the launcher            what happens
+=========  ===================================  ==========================================================
+waiting    ``{"import": MODULE, ...}``          imports it, answers what that did; waiting again
+waiting    ``{"start": {...}}``, 2 descriptors  takes descriptors, environment, folder and umask; runs the script
+waiting    end of file                          the launcher is gone: ends, having run nothing
+=========  ===================================  ==========================================================
+
+Messages are JSON behind their length. Whatever goes wrong ends the process before the script begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+VARIABLE: Final = "RANKWATCH_PARKED"
+"""Tells an interpreter to park: ``DESCRIPTOR,LAUNCHER_PID``; or ``probe``, to show that it would have."""
+PROBE: Final = "probe"
+EXIT_PROBED: Final = 71
+EXIT_UNUSED: Final = 0
+WHOLE_ENVIRONMENT: Final = "*"
+"""Stands among the variables read when a module went over all of them, to copy the environment for example."""
+HIGH_DESCRIPTOR: Final = 512
+"""Ours is kept out of the way, so that what the imports open gets the numbers it gets in any process."""
+REPLAY_BYTES: Final = 1 << 20
+"""What imports may print; a fresh process prints it when it starts, so it is kept for then."""
+PR_SET_PDEATHSIG: Final = 1
+OOM_SCORE: Final = "/proc/self/oom_score_adj"
+HEADER: Final = struct.Struct("!Q")
+
+
+def park(folder: str) -> ImportError | None:
+    """Do what the launcher says until the script is to begin; return what Python's own sitecustomize raised.
+
+    ``folder`` is the entry of PYTHONPATH that brought us here; it is gone when this returns.
+    """
+    word = os.environ.pop(VARIABLE, "")
+    _forget(folder)
+    if word == PROBE:
+        os._exit(EXIT_PROBED)
+    descriptor, _, launcher = word.partition(",")
+    reads = _Reads()
+    parked = _Parked(_quiet_socket(int(descriptor)), reads)
+    _die_with(int(launcher))
+    oom = _offer_to_the_oom_killer()
+    with reads.recorded():
+        left = _other_sitecustomize()
+        start, descriptors = parked.serve()
+    parked.become(start, descriptors, oom)
+    return left
+
+
+class _Parked:
+    def __init__(self, connection: socket.socket, reads: _Reads) -> None:
+        self._connection = connection
+        self._reads = reads
+        self._files: dict[str, int] = {}
+
+    def serve(self) -> tuple[dict[str, Any], list[int]]:
+        """Import what is asked for, until the start; return what the start brings."""
+        self._send({"parked": os.getpid(), "read": sorted(self._reads.names)})
+        while True:
+            message, descriptors = self._receive()
+            if "start" in message:
+                return message["start"], descriptors
+            self._send(self._import(message["import"], message["first"], message["main"]))
+
+    def become(self, start: dict[str, Any], descriptors: list[int], oom: str) -> None:
+        """Take on what a fresh process would have got from the launcher."""
+        try:
+            if changed := [path for path, at in self._files.items() if _changed_at(path) != at]:
+                self._refuse(f"{changed[0]} has changed since it was imported")
+            os.chdir(start["cwd"])
+            os.umask(start["umask"])
+            if oom:
+                _write(OOM_SCORE, oom)
+            _prctl(PR_SET_PDEATHSIG, 0)
+            for name in start["unset"]:
+                os.environ.pop(name, None)
+            os.environ.update(start["set"])
+            for standard, new in zip((1, 2), descriptors, strict=True):
+                said = os.pread(standard, REPLAY_BYTES, 0)
+                os.dup2(new, standard)
+                os.close(new)
+                while said:
+                    said = said[os.write(standard, said) :]
+        except (OSError, ValueError) as error:
+            self._refuse(f"{type(error).__name__}: {error}")
+        self._send({"started": os.getpid()})
+        self._connection.close()
+
+    def _import(self, module: str, first: str, main: str) -> dict[str, Any]:
+        begun, already = time.monotonic(), set(sys.modules)
+        environment = dict(os.environb)
+        self._reads.names.clear()
+        error = ""
+        with _as_in_the_script(first, main):
+            try:
+                importlib.import_module(module)
+            except BaseException as raised:  # noqa: BLE001 - modules may raise anything, SystemExit too
+                error = f"{type(raised).__name__}: {raised}".strip().splitlines()[0]
+            if first and not sys.flags.safe_path and sys.path[:1] != [first]:
+                error = error or "it puts a folder of its own before the script's in sys.path"
+        read = set(self._reads.names)
+        read |= {os.fsdecode(n) for n in {*environment, *os.environb} if environment.get(n) != os.environb.get(n)}
+        self._remember_files(already, first)
+        return {
+            "imported": module,
+            "error": error or _left_running(),
+            "read": sorted(read),
+            "seconds": round(time.monotonic() - begun, 3),
+            "printed": os.fstat(1).st_size + os.fstat(2).st_size,
+        }
+
+    def _remember_files(self, already: set[str], folder: str) -> None:
+        """The files beside the script are those that a person changes between two attempts."""
+        for name in set(sys.modules) - already:
+            path = getattr(sys.modules[name], "__file__", None)
+            if folder and isinstance(path, str) and path.startswith(folder + os.sep):
+                self._files[path] = _changed_at(path)
+
+    def _refuse(self, problem: str) -> NoReturn:
+        self._send({"error": problem})
+        os._exit(EXIT_UNUSED)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode()
+        self._connection.sendall(HEADER.pack(len(data)) + data)
+
+    def _receive(self) -> tuple[dict[str, Any], list[int]]:
+        header, descriptors, _, _ = socket.recv_fds(self._connection, HEADER.size, 2)
+        data = self._rest(header, HEADER.size)
+        (length,) = HEADER.unpack(data)
+        return json.loads(self._rest(b"", length)), descriptors
+
+    def _rest(self, data: bytes, length: int) -> bytes:
+        while len(data) < length:
+            more = self._connection.recv(length - len(data))
+            if not more:
+                os._exit(EXIT_UNUSED)
+            data += more
+        return data
+
+
+class _Reads:
+    """Which environment variables Python code has read."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """While this holds, ``os.environ`` and ``os.environb`` stand on a dictionary that takes notes."""
+        names, environ, environb = self.names, os.environ, os.environb
+
+        class Noting(dict[bytes, bytes]):
+            def __getitem__(self, name: bytes) -> bytes:
+                names.add(os.fsdecode(name))
+                return super().__getitem__(name)
+
+            def __iter__(self) -> Iterator[bytes]:
+                names.add(WHOLE_ENVIRONMENT)
+                return super().__iter__()
+
+        plain: dict[bytes, bytes] = environ._data  # type: ignore[attr-defined]
+        environ._data = environb._data = Noting(plain)  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            plain.clear()
+            plain.update(dict.items(environ._data))  # type: ignore[attr-defined]
+            environ._data = environb._data = plain  # type: ignore[attr-defined]
+
+
+def _forget(folder: str) -> None:
+    """Take back what brought us here, before anybody sees it."""
+    sys.path.remove(folder)
+    sys.path_importer_cache.pop(folder, None)
+    rest = os.environ.pop("PYTHONPATH").removeprefix(folder).removeprefix(os.pathsep)
+    if rest:
+        os.environ["PYTHONPATH"] = rest
+    sys.modules.pop("sitecustomize", None)
+
+
+def _other_sitecustomize() -> ImportError | None:
+    """The machine's own runs first, as it does in a fresh process; what it raises is for site to deal with."""
+    try:
+        importlib.import_module("sitecustomize")
+    except ImportError as error:
+        return error
+    return None
+
+
+@contextlib.contextmanager
+def _as_in_the_script(first: str, main: str) -> Iterator[None]:
+    """The script's folder leads sys.path and ``__main__`` has a file, as when the script imports the module itself."""
+    module = sys.modules["__main__"]
+    if first and not sys.flags.safe_path:
+        sys.path.insert(0, first)
+    if main:
+        module.__file__ = main
+    try:
+        yield
+    finally:
+        if main:
+            del module.__file__
+        if first and not sys.flags.safe_path:
+            sys.path.remove(first)
+
+
+def _left_running() -> str:
+    """What an import may not leave behind; empty when it has not."""
+    torch = sys.modules.get("torch")
+    for name in ("cuda", "xpu"):
+        accelerator = getattr(torch, name, None)
+        if accelerator is not None and accelerator.is_initialized():
+            return f"it makes a context on the accelerator (torch.{name}.is_initialized())"
+    if others := [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]:
+        return f"it starts a thread ({others[0]})"
+    return ""
+
+
+def _quiet_socket(descriptor: int) -> socket.socket:
+    try:
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+    except OSError:
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return socket.socket(fileno=high)
+
+
+def _die_with(launcher: int) -> None:
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:
+        os._exit(EXIT_UNUSED)
+
+
+def _prctl(option: int, value: int) -> None:
+    # The kernel refuses neither of our options; a libc without prctl() raises AttributeError.
+    ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def _offer_to_the_oom_killer() -> str:
+    """When memory is short the kernel is to take this process and no rank; return what to write back, if anything."""
+    try:
+        with open(OOM_SCORE) as file:
+            before = file.read().strip()
+        _write(OOM_SCORE, "1000")
+    except OSError:
+        return ""
+    return before
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
