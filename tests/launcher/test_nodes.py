@@ -245,3 +245,26 @@ def test_with_too_few_nodes_the_launcher_says_who_is_missing_and_ends(nodes: Cal
     assert job.launchers["a"].wait() == 1
     words = "1 of at least 2 nodes are here; waiting for 1 more; given up after 4 s (join_timeout)"
     assert words in str(job.outcome("a")["reason"])
+
+
+@pytest.mark.long
+def test_when_the_host_of_the_store_is_lost_job_retries_bring_the_whole_job_back(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("2")
+    job.script()
+    job._common += ["--job-retries", "2"]
+    job.start("a")
+    job.until("1 of at least 2 nodes are here", "a")
+    job.start("b")
+    job.until("trains", count=2)
+    (child,) = children(job.launchers["a"].process.pid)
+    os.kill(child, signal.SIGKILL)
+    job.until("the rendezvous store at .* does not answer", "b")
+    job.until("trains", "a", count=2)
+    job.until("trains", "b", count=2)
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that are there."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
