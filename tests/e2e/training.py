@@ -144,6 +144,10 @@ class Training:
         assert [path for path in slots if Path(path).parent.exists()] == [], "slots were left behind"
         assert not ended or list(self.temporary.glob("*rankwatch*")) == []
 
+    def processes(self) -> dict[int, str]:
+        """All that lives of it: pid and command line."""
+        return marked(self._mark)
+
     # What is seen -----------------------------------------------------------------------------------------------------
 
     def until(self, saying: str, condition: Callable[[], T]) -> T:

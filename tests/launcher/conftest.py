@@ -201,7 +201,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
     launchers: list[Launcher] = []
 
     def begin(*arguments: str, env: Mapping[str, str] | None = None) -> Launcher:
-        mark = {"RANKWATCH_TEST": str(tmp_path)}
+        mark = {"RW_TEST_MARK": str(tmp_path)}
         launchers.append(Launcher(arguments, tmp_path, {**mark, **(env or {})}, f"launcher-{len(launchers)}"))
         return launchers[-1]
 
@@ -287,6 +287,6 @@ def marked(mark: str) -> list[int]:
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if f"RANKWATCH_TEST={mark}\0".encode() in (folder / "environ").read_bytes():
+            if f"RW_TEST_MARK={mark}\0".encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
     return found

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-MARK = "RANKWATCH_TEST"
+MARK = "RW_TEST_MARK"
 """The variable that carries a test's mark."""
 
 

@@ -1,0 +1,283 @@
+"""One job under one launcher for the side by side of recovery: started, struck again and again, ended with all it left.
+
+Each arm is a launcher as its users start it. The ranks (``_recovery_ranks.py``) tell what they did and when by the
+kernel's clock, so nothing of a launcher is believed; of Rankwatch's evidence the monitor is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import _service
+
+SCRIPT = Path(__file__).with_name("_recovery_ranks.py")
+LIMIT = 3.0
+"""Seconds that a step may take where a launcher has a limit for it; a step takes 0.02 s."""
+PATIENCE = 45.0
+"""Seconds after which a job is not coming back; the slowest restart seen took 9."""
+START_SECONDS = 180.0
+"""How long a job may take to come to train, which is no part of any figure."""
+MARK = "RECOVERY_BENCHMARK"
+"""The variable by which everything that a run started is found, however deep. A parked interpreter has no variable of
+Rankwatch before it becomes a rank, so this is none."""
+TUNED = "ft_launcher, 0.5 s"
+FOREIGN = ("RANKWATCH_", "OTEL_", "TORCHELASTIC_", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_", "FT_")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One launcher: its command up to the script, what the ranks tell it, and its environment."""
+
+    name: str
+    command: Sequence[str]
+    instrument: str = "nothing"
+    environment: dict[str, str] = field(default_factory=dict)
+    parks: bool = False
+    """It keeps interpreters ready, and is struck only when they are."""
+    limited: bool = True
+    """It finds a hang."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One fault and what came of it, in seconds from the kill or from the deadline of the hung step."""
+
+    to_process: float
+    """Until the last of the new ranks had begun: what the launcher takes."""
+    to_step: float
+    """Until all ranks had completed a step again."""
+    failed: int = 0
+    """Attempts in between that came to nothing."""
+    warm: bool = False
+    """All new ranks ran in interpreters that were there before."""
+    evidence: bool | None = None
+    """Stacks of all ranks that could give one were kept before the restart; None where nothing keeps any."""
+    timeline: dict[str, float | None] = field(default_factory=dict)
+    """What the monitor says of its own phases, since the deadline or the exit."""
+
+
+class LostError(Exception):
+    """The job did not come back within :data:`PATIENCE`."""
+
+
+class Job:
+    """A job that runs under an arm."""
+
+    def __init__(self, arm: Arm, ranks: int, folder: Path, launcher: subprocess.Popen[bytes], mark: str) -> None:
+        self.arm, self.ranks, self.folder, self.launcher, self.mark = arm, ranks, folder, launcher, mark
+        self.shared: set[Path] = set()
+        """Shared memory that it was seen to use."""
+        self._struck = 0
+
+    def recover_from(self, kind: str) -> Recovery:
+        """Strike the last rank once the job runs well; wait until it does again.
+
+        Raises:
+            LostError: it does not.
+        """
+        rank = self.ranks - 1
+        before = _service.wait_for(f"{self.ranks} ranks to train", lambda: self._all("warm"), START_SECONDS)
+        if self.arm.parks:
+            _service.wait_for("parked interpreters", self._parked, START_SECONDS)
+        self._struck += 1
+        order = self.folder / f"strike-{self._struck}"
+        unfinished = order.with_suffix(".new")
+        unfinished.write_text(f"{rank} {kind}")
+        unfinished.replace(order)
+        struck = self.folder / f"struck-{self._struck}"
+        _service.wait_for("the fault", lambda: struck.exists() or None)
+        since = float(struck.read_text()) + (LIMIT if kind == "hang" else 0.0)
+        after = self._until("a first step", lambda: self._all("first", after=before))
+        began = [self._line(rank, "script", after) for rank in range(self.ranks)]
+        starts = [line["born"] if line["born"] > since - 0.02 else line["at"] for line in began]
+        steps = [self._line(rank, "first", after)["at"] for rank in range(self.ranks)]
+        evidence, timeline = self._evidence(kind, rank) if self.arm.instrument == "rankwatch" else (None, {})
+        return Recovery(
+            to_process=max(starts) - since,
+            to_step=max(steps) - since,
+            failed=after - before - 1,
+            warm=all(line["born"] < since - 0.02 for line in began),
+            evidence=evidence,
+            timeline=timeline,
+        )
+
+    def finish(self) -> None:
+        """Have the ranks leave by themselves, so that the launcher can too."""
+        self.shared |= _shared_memory(self.mark)
+        (self.folder / "finish").touch()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.launcher.wait(20)
+
+    def _until(self, what: str, look: Any) -> int:
+        try:
+            found: int = _service.wait_for(what, look, PATIENCE)
+        except TimeoutError:
+            raise LostError(what) from None
+        return found
+
+    def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for rank in range(self.ranks):
+            file = self.folder / f"rank-{rank}.jsonl"
+            if file.exists():
+                for line in file.read_text().splitlines(keepends=True):
+                    if line.endswith("\n"):
+                        yield rank, json.loads(line)
+
+    def _all(self, event: str, after: int = -1) -> int | None:
+        """The newest attempt, if it is later than ``after`` and all of its ranks have told of an event.
+
+        Raises:
+            LostError: the launcher has ended.
+        """
+        if self.launcher.poll() is not None:
+            raise LostError(f"the launcher ended with code {self.launcher.returncode}")
+        told: dict[int, set[int]] = {}
+        newest = -1
+        for rank, line in self._lines():
+            newest = max(newest, line["restart"])
+            if line["event"] == event:
+                told.setdefault(line["restart"], set()).add(rank)
+        return newest if newest > after and len(told.get(newest, ())) == self.ranks else None
+
+    def _line(self, rank: int, event: str, attempt: int) -> dict[str, Any]:
+        return next(line for r, line in self._lines() if (r, line["event"], line["restart"]) == (rank, event, attempt))
+
+    def _parked(self) -> bool | None:
+        """Whether an interpreter for each rank waits beside them, torch imported, at rest for a second."""
+        used = {self.launcher.pid, *(line["pid"] for _, line in self._lines())}
+        parked = [pid for pid, command in marked(self.mark).items() if SCRIPT.name in command and pid not in used]
+        if len(parked) < self.ranks or not all(_has_torch(pid) for pid in parked):
+            return None
+        worked = [_cpu_ticks(pid) for pid in parked]
+        time.sleep(1.0)
+        return True if worked == [_cpu_ticks(pid) for pid in parked] else None
+
+    def _evidence(self, kind: str, struck: int) -> tuple[bool, dict[str, float | None]]:
+        """Whether the stacks of this fault are kept, and were before the restart; and the incident's timeline."""
+        told = next(line for _, line in self._lines() if line["event"] == "script")
+        job = f"{told['RANKWATCH_MONITOR']}/api/v1/jobs/{told['RANKWATCH_JOB_ID']}"
+
+        def closed() -> dict[str, Any] | None:
+            incidents = (_service.get(f"{job}/incidents") or {"incidents": []})["incidents"]
+            done = len(incidents) >= self._struck and incidents[0]["closed_at"] is not None
+            return _service.get(f"{job}/incidents/{incidents[0]['id']}") if done else None
+
+        incident = _service.wait_for("the incident's end", closed)
+        times = incident["timeline"]
+        seen = {rank for group in incident["stack_groups"] for rank in group["ranks"]}
+        wanted = set(range(self.ranks)) - ({struck} if kind == "kill" else set())
+        there = seen >= wanted and times["captured"] is not None and times["captured"] <= times["restarted"]
+        start = times["since"] + (LIMIT if kind == "hang" else 0.0)
+        return there, {name: None if at is None else round(at - start, 4) for name, at in times.items()}
+
+
+@contextlib.contextmanager
+def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
+    """A job of an arm, from its start to the end of everything that it started."""
+    folder.mkdir()
+    temporary, mark = folder / "tmp", uuid4().hex
+    temporary.mkdir()
+    script = [str(SCRIPT), "--folder", str(folder)]
+    command = [*arm.command, "--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "20", *script]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    own = {MARK: mark, "TMPDIR": str(temporary), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
+    with (folder / "log").open("wb") as log:
+        launcher = subprocess.Popen(
+            [*command, "--instrument", arm.instrument],
+            env=inherited | own | arm.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    running = Job(arm, ranks, folder, launcher, mark)
+    try:
+        yield running
+        running.finish()
+    finally:
+        running.shared |= _shared_memory(mark)
+        if launcher.poll() is None:
+            launcher.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launcher.wait(10)
+        launcher.kill()
+        launcher.wait()
+        # What cleans up after a launcher that was killed gets a moment to do so.
+        with contextlib.suppress(TimeoutError):
+            _service.wait_for("nothing to be left", lambda: not marked(mark) or None, 3.0)
+        end_marked(mark)
+        for file in running.shared:
+            file.unlink(missing_ok=True)
+
+
+def marked(mark: str) -> dict[int, str]:
+    """The living processes with this mark: pid and command line."""
+    found = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit() and int(place.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if f"{MARK}={mark}\0".encode() in (place / "environ").read_bytes():
+                    found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    return found
+
+
+def end_marked(mark: str) -> None:
+    """SIGKILL every process with this mark, and those that they start meanwhile."""
+    while left := marked(mark):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _shared_memory(mark: str) -> set[Path]:
+    """Files of shared memory that a run has open. ft_launcher leaves semaphores behind when it is killed."""
+    found = set()
+    for pid in marked(mark):
+        with contextlib.suppress(OSError):
+            found |= {
+                word for word in Path(f"/proc/{pid}/maps").read_text().split() if word.startswith("/dev/shm/sem.")
+            }
+    return {Path(name) for name in found}
+
+
+def _has_torch(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return "libtorch_python" in Path(f"/proc/{pid}/maps").read_text()
+    return False
+
+
+def _cpu_ticks(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+    return -1
+
+
+def arms(ft_launcher: str) -> list[Arm]:
+    """The launchers that are there: torchrun twice, Rankwatch with and without a standby, ft_launcher when named."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    ours = [sys.executable, "-m", "rankwatch", "run", "--section-timeout", f"step={LIMIT}"]
+    found = [
+        Arm("torchrun", torchrun, limited=False),
+        Arm("torchrun, own store", torchrun, environment={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, limited=False),
+    ]
+    if ft_launcher:
+        theirs = [ft_launcher, "--ft-rank-section-timeouts", f"step:{LIMIT}"]
+        found.append(Arm("ft_launcher", theirs, "nvrx"))
+        found.append(Arm(TUNED, [*theirs, "--ft-workload-check-interval", "0.5"], "nvrx"))
+    found.append(Arm("rankwatch", ours, "rankwatch"))
+    told = subprocess.run([*ours[:4], "--help"], capture_output=True, text=True, check=True).stdout
+    if "--standby" in told:
+        found.append(Arm("rankwatch --standby", [*ours, "--standby"], "rankwatch", parks=True))
+    return found
