@@ -62,7 +62,7 @@ def measure(folder: Path, launcher: list[str], kills: int, pause: float) -> dict
     command += [__file__, "--as-rank", str(kills), str(pause)]
     environment = {"BENCH_FOLDER": str(folder), "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with _service.process(command, folder / "run.log", **environment) as running:
-        _service.wait_for("the job's end", lambda: running.poll() is not None or None, 120 + (30 + pause) * kills)
+        _service.wait_for("the job's end", lambda: running.poll() is not None or None, 300 + (120 + pause) * kills)
     log = (folder / "run.log").read_text()
     if running.returncode != 0:
         sys.exit(f"the job failed:\n{log[-3000:]}")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import APIResponse, Browser, Error, Page, Route, expect, sync_playwright
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from rankwatch_monitor.core.spans import Bucket
 from rankwatch_monitor.web import static_folder
@@ -21,40 +18,6 @@ BUCKETS = tuple(str(bucket) for bucket in Bucket)
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    installed = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=installed, args=["--no-sandbox"])
-        except Error as error:
-            pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    broken: list[str] = []
-    page.on("pageerror", lambda error: broken.append(str(error)))
-    yield page
-    context.close()
-    assert broken == []
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def monitor_url(script: Script) -> Iterator[str]:
-    with serving(script) as url:
-        yield url
 
 
 def thin(text: str) -> str:

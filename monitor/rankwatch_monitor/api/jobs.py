@@ -28,25 +28,11 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
     async def one_job(job_id: str) -> dict[str, Any]:
         job, now = monitor.job(job_id), monitor.clock.now()
-        nodes = [
-            {
-                "node": name,
-                "host": node.registration.host,
-                "launcher_pid": node.registration.launcher_pid,
-                "local_world_size": node.registration.local_world_size,
-                "last_seen_age": max(0.0, now - node.seen),
-                "attempt": node.attempt,
-                "ranks": sorted(node.ranks),
-                "facts": dict(node.registration.facts),
-                "ended": str(node.ended.kind) if node.ended else None,
-            }
-            for name, node in job.nodes.items()
-        ]
         return {
             **picture.summary(job, now),
             "policy": job.policy.to_json(),
             "timeouts": timeouts.table(job),
-            "nodes": nodes,
+            "nodes": picture.launchers(job, now),
             "sections": {
                 name: {"finished": lesson.count, "longest": lesson.longest, "first": lesson.first}
                 for name, lesson in sorted(job.lessons.sections.items())

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, HTTPException
 from pydantic import BaseModel, Field
 
 from rankwatch.wire.vocabulary import Action
+from rankwatch_monitor.core import exclusion
 from rankwatch_monitor.core.events import Order, PolicyChanged
 from rankwatch_monitor.loop import Monitor
 
@@ -15,8 +16,10 @@ from rankwatch_monitor.loop import Monitor
 class OrderedAction(BaseModel):
     """A person's order."""
 
-    action: Literal["capture", "restart", "save_and_stop", "stop"]
+    action: Literal["capture", "restart", "restart_excluding_node", "save_and_stop", "stop"]
     reason: str = Field("", max_length=500, description="why, for the incident and the restart reason")
+    ranks: list[int] = Field([], max_length=10_000, description="leave out the nodes that run these ranks")
+    nodes: list[str] = Field([], max_length=10_000, description="leave out these nodes, by name or host")
 
 
 def policy_routes(monitor: Monitor) -> APIRouter:
@@ -55,7 +58,18 @@ def control_routes(monitor: Monitor) -> APIRouter:
                 409,
                 f"job {job_id!r} is only watched, as no launcher of Rankwatch runs it: start it with 'rankwatch run'",
             )
-        monitor.submit(job_id, Order(Action(ordered.action), ordered.reason))
+        action = Action(ordered.action)
+        excluded: tuple[str, ...] = ()
+        if action is Action.RESTART_EXCLUDING_NODE:
+            try:
+                excluded = exclusion.chosen(job, ordered.ranks, ordered.nodes)
+            except ValueError as error:
+                raise HTTPException(422, str(error)) from None
+        elif ordered.ranks or ordered.nodes:
+            raise HTTPException(
+                422, f"'ranks' and 'nodes' go with restart_excluding_node; {action} is about the whole job"
+            )
+        monitor.submit(job_id, Order(action, ordered.reason, excluded))
         return {"incident_id": job.incidents[-1].id}
 
     return routes

@@ -4,6 +4,7 @@ How this works
 --------------
 Evidence is asked in the order of how hard it is; the first that names somebody ends the search.
 
+0.  A node that the launchers have given up: what crashed after it was lost, crashed for want of it.
 1.  A process that ended, is stopped, or was never there is to blame: the others wait for it.
 2.  A rank past a limit whose process is stuck in the kernel: a device or the network of its node does not answer.
 3.  A rank whose pulse thread cannot run although its process does: something holds its GIL.
@@ -75,7 +76,7 @@ def blame(
         unasked: hosts that were asked for stacks and did not answer in time.
     """
     del now
-    for rule in (_process, _device, _gil, _silent):
+    for rule in (_given_up, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
             return Blame(culprits, _joined(culprits), certain=True)
     odd, told = _odd_by_stack(groups), standing(fronts)
@@ -88,6 +89,11 @@ def blame(
     if culprits:
         return Blame(culprits, _joined(culprits), certain=bool(groups))
     return Blame((), _nobody(columns, groups, told, unasked), certain=bool(groups))
+
+
+def _given_up(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    del groups
+    return tuple(_culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.told) for v in verdicts if v.told)
 
 
 def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.wire.vocabulary import Action, VerdictKind
-from rankwatch_monitor.core import phases
+from rankwatch_monitor.core import exclusion, losses, nodes, phases, stopping
 from rankwatch_monitor.core.columns import EXITED
 from rankwatch_monitor.core.detect import Verdict, detect
 from rankwatch_monitor.core.effects import Changed, Effect
-from rankwatch_monitor.core.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.incident import RESTARTS, Incident, Phase, Timeline
 from rankwatch_monitor.core.state import KEPT_INCIDENTS, Job
 
 SETTLE = 0.2
@@ -32,10 +32,15 @@ def advance(job: Job, now: float) -> list[Effect]:
     incident = job.open_incident
     if incident is None and _settled(job, verdicts, now):
         incident = _open(job, verdicts, now, effects)
+    if stopping.wanted(job, incident):
+        incident = incident or _new_incident(job, VerdictKind.ORDERED, None, now)
+        stopping.note(job, incident, now, effects)
     if job.orders:
         incident = _ordered(job, incident, now, effects)
     if incident is not None and verdicts:
         _reconsider(job, incident, verdicts, now, effects)
+    if incident is not None:
+        _lost_meanwhile(job, incident, verdicts, now, effects)
     if incident is not None:
         phases.move(job, incident, verdicts, now, effects)
     return effects
@@ -45,34 +50,7 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    return _lost_nodes(job, detect(job.columns, job.limits, now, watching_since=job.watching_since), now)
-
-
-def _lost_nodes(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
-    """Ranks that fell silent together with their launcher: their node is lost, with all that is on it.
-
-    Their last words were told at different times within an export interval: once one of them is past the limit, and
-    launcher and ranks are well on the way to it, the whole node is.
-    """
-    silent = {v.rank: v for v in verdicts if v.kind is VerdictKind.SILENT}
-    limit = job.limits.silence
-    if not silent or limit is None:
-        return verdicts
-    heard_R = np.fmax(job.columns.heard_R, job.watching_since)
-    lost: dict[int, Verdict] = {}
-    for node in job.nodes.values():
-        of_node = np.array([r for r in node.ranks if r < len(heard_R) and not job.columns.ended_R[r]], dtype=np.int64)
-        first = next((silent[r] for r in of_node.tolist() if r in silent), None)
-        last_word = max(node.seen, float(np.max(heard_R[of_node], initial=0.0)))
-        if first is None or node.ended is not None or now - last_word <= limit / 2:
-            continue
-        for rank in of_node.tolist():
-            elapsed = now - float(heard_R[rank])
-            lost[rank] = first._replace(
-                kind=VerdictKind.NODE_LOST, rank=rank, elapsed=elapsed, since=float(heard_R[rank])
-            )
-    others = [v for v in verdicts if v.rank not in lost]
-    return sorted([*others, *lost.values()], key=lambda v: v.rank) if lost else verdicts
+    return losses.found(job, detect(job.columns, job.limits, now, watching_since=job.watching_since), now)
 
 
 def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
@@ -94,7 +72,7 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
     incident.confirmed = any(v.source.acts_at_once for v in verdicts)
     phases.name(job, incident, verdicts, now)
     if _crashed(verdicts):
-        _leave_to_launchers(incident)
+        _leave_to_launchers(incident, verdicts)
     else:
         incident.action, incident.action_reason = allowed_action(job, job.policy.on_hang)
         if not incident.confirmed:
@@ -107,12 +85,34 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
 
 
 def _crashed(verdicts: Sequence[Verdict]) -> bool:
-    return any(v.kind is VerdictKind.PROCESS_EXITED for v in verdicts)
+    return any(v.left_to_launchers for v in verdicts)
 
 
-def _leave_to_launchers(incident: Incident) -> None:
+def _leave_to_launchers(incident: Incident, verdicts: Sequence[Verdict]) -> None:
     incident.action, incident.phase, incident.directive = Action.RESTART, Phase.ACTING, 0
-    incident.action_reason = "launchers restart crashed ranks at once and by themselves, within their budget"
+    what = "start the ranks anew without a lost node" if any(v.told for v in verdicts) else "restart crashed ranks"
+    incident.action_reason = f"launchers {what} at once and by themselves, within their budget"
+
+
+def _lost_meanwhile(
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
+) -> None:
+    """What was taken for a crash or a hang was the loss of a node, as the launchers have told since: call it so."""
+    if not incident.open or incident.kind is VerdictKind.ORDERED:
+        return
+    if incident.attempt != job.attempt:
+        if incident.attempt < job.attempt and losses.renamed(job, incident):
+            effects.append(Changed(incident, incident.reason))
+        return
+    if {v.rank for v in verdicts if v.told} <= {c.rank for c in incident.culprits}:
+        return
+    incident.reason = ""  # it is said anew
+    phases.name(job, incident, verdicts, now)
+    if incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING) and not incident.ordered:
+        incident.confirmed, incident.phase_since = True, now
+        incident.timeline.decided = incident.timeline.decided or now
+        _leave_to_launchers(incident, verdicts)
+    effects.append(Changed(incident, incident.reason))
 
 
 def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
@@ -126,7 +126,7 @@ def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         return
     if suspected and _crashed(verdicts):
         incident.phase_since = now
-        _leave_to_launchers(incident)
+        _leave_to_launchers(incident, verdicts)
         phases.confirm(job, incident, verdicts, now, effects)
         return
     action, why = allowed_action(job, job.policy.on_hang)
@@ -145,6 +145,8 @@ def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effe
     order = job.orders.popleft()
     job.orders.clear()
     because = f"a person ordered {_words(order.action)}"
+    if order.nodes:
+        because = f"a person ordered a restart without {nodes.titles(job, order.nodes)}"
     because += f": {order.reason.rstrip('. ')}" if order.reason.strip() else ""
     if incident is None:
         incident = _new_incident(job, VerdictKind.ORDERED, now, now)
@@ -166,6 +168,9 @@ def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effe
     incident.confirmed = not only_looks
     if not only_looks or incident.phase is Phase.DETECTED:  # else what is to follow stays
         incident.action, incident.action_reason, incident.ordered = order.action, because, True
+        incident.exclude, incident.excluded_anew = order.nodes, False
+        if order.nodes:
+            incident.action_reason += f"; {exclusion.words(job, order.nodes)}"
     # It is about the attempt that runs now, whichever one the incident began in.
     incident.attempt, incident.phase_since = job.attempt, now
     incident.timeline.decided, incident.timeline.captured = None if only_looks else now, None
@@ -183,6 +188,7 @@ def _new_incident(job: Job, kind: VerdictKind, since: float | None, now: float) 
         job_id=job.id,
         kind=kind,
         attempt=job.attempt,
+        launch=job.launches,
         opened_at=now,
         reason="",
         phase_since=now,
@@ -206,6 +212,6 @@ def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
         return Action.LOG, "no launcher of Rankwatch runs this job, so it can only be watched"
     if job.policy.observe_only:
         return Action.LOG, "observe-only is on"
-    if wanted is Action.RESTART and job.restarts >= job.policy.max_restarts:
+    if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
         return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
     return wanted, f"the policy says {_words(wanted)}"

@@ -34,6 +34,13 @@ class Verdict(NamedTuple):
     since: float
     source: LimitSource = LimitSource.CONFIGURED
     """Of the limit. One that nobody configured judges the time without progress, and needs a confirmation."""
+    told: str = ""
+    """Of a lost node: what the launchers have told of it, in words. They act on it by themselves."""
+
+    @property
+    def left_to_launchers(self) -> bool:
+        """Whether the launchers act on it at once and without being told: ranks crashed, or a node was lost."""
+        return self.kind is VerdictKind.PROCESS_EXITED or bool(self.told)
 
 
 def detect(columns: RankColumns, limits: Limits, now: float, *, watching_since: float) -> list[Verdict]:
@@ -72,7 +79,7 @@ def _past(
     since_R = end_R[ranks] - elapsed_R[ranks]
     # By columns: there may be 100,000 of them, at each tick.
     told = (ranks.tolist(), repeat(section), limit_R[ranks].tolist(), elapsed_R[ranks].tolist(), since_R.tolist())
-    return list(map(Verdict._make, zip(repeat(kind), *told, repeat(source), strict=False)))
+    return list(map(Verdict._make, zip(repeat(kind), *told, repeat(source), repeat(""), strict=False)))
 
 
 def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:

@@ -83,6 +83,8 @@ class Order(NamedTuple):
 
     action: Action
     reason: str
+    nodes: tuple[str, ...] = ()
+    """Of ``restart_excluding_node``: names of the launchers to be left out."""
 
 
 class PolicyChanged(NamedTuple):

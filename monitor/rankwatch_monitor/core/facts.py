@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 
 from rankwatch.wire.control import NodeRegistration, ProcessEvent
 from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.vocabulary import JobState, ProcessEventKind
+from rankwatch.wire.vocabulary import JobState, NodeRole, ProcessEventKind
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A node of which the other launchers have heard nothing for too long: it is gone, and its ranks with it."""
+
+    attempt: int
+    """The one in which it ran these ranks."""
+    ranks: tuple[int, ...]
+    since: float
+    """When the last word was heard of it."""
+    reason: str
 
 
 @dataclass(slots=True)
@@ -21,6 +33,21 @@ class Node:
     attempt: int
     ranks: set[int] = field(default_factory=set)
     ended: ProcessEvent | None = None
+    role: NodeRole = NodeRole.ACTIVE
+    role_reason: str = ""
+    lost: Lost | None = None
+    former: set[int] = field(default_factory=set)
+    """The ranks it ran in the last attempt before this one that it took part in."""
+
+
+@dataclass(slots=True)
+class Stop:
+    """The launchers have asked the ranks of the attempt to save and stop."""
+
+    at: float
+    reason: str
+    noted: bool = False
+    """It stands in an incident."""
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ detected      the ranks go on by themselves → closed                   ``log``
 capturing     all launchers sent stacks, or the deadline passed        every action but ``log``
 confirming    the window passed without progress → capturing again;    a limit that nobody configured was passed
               the ranks go on by themselves → closed
-acting        the launchers begin a new attempt, or the job ends       ``restart``, ``save_and_stop``, ``stop``
-recovering    a rank of the new attempt completes a step → closed      ``restart``
+acting        the launchers begin a new attempt, or the job ends       restarts, ``save_and_stop``, ``stop``
+recovering    a rank of the new attempt completes a step → closed      restarts
 closed        -
 ============  =======================================================  ==============================================
 """
@@ -19,11 +19,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from rankwatch.wire.vocabulary import Action, VerdictKind
 from rankwatch_monitor.core.culprit import Culprit
 from rankwatch_monitor.core.stacks import Stacks
+
+RESTARTS: Final = (Action.RESTART, Action.RESTART_EXCLUDING_NODE)
+"""Actions that start the ranks anew."""
 
 
 class Phase(StrEnum):
@@ -73,6 +76,8 @@ class Incident:
     closed_at: float | None = None
     timeline: Timeline = field(default_factory=Timeline)
     steps_lost: int | None = None
+    launch: int = 0
+    """Of the job, in which it was opened."""
     furthest_iteration: int | None = None
     """The last step any rank had completed when it was opened."""
     confirmed: bool = True
@@ -82,6 +87,10 @@ class Incident:
     """The newest directive issued for it."""
     ordered: bool = False
     """A person ordered its action: it is carried out also when the ranks go on by themselves."""
+    exclude: tuple[str, ...] = ()
+    """Launchers that its restart leaves out."""
+    excluded_anew: bool = False
+    """The ranks were started anew, with those nodes, before the order was carried out; it was then given again."""
     refusals: tuple[str, ...] = ()
     """Launchers that could not carry out its newest directive."""
     heard_nodes: tuple[str, ...] = ()
@@ -112,6 +121,7 @@ class Incident:
             "elapsed": self.elapsed,
             "action": str(self.action),
             "action_reason": self.action_reason,
+            "exclude": list(self.exclude),
             "phase": str(self.phase),
             "confirmed": self.confirmed,
             "outcome": self.outcome,

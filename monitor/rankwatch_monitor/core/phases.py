@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.wire.vocabulary import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
-from rankwatch_monitor.core import culprit, reasons
+from rankwatch_monitor.core import culprit, exclusion, reasons
 from rankwatch_monitor.core.confirmation import proven
 from rankwatch_monitor.core.culprit import Blame
 from rankwatch_monitor.core.detect import Verdict
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
-from rankwatch_monitor.core.incident import Incident, Phase
+from rankwatch_monitor.core.incident import RESTARTS, Incident, Phase
 from rankwatch_monitor.core.state import Job
 
 STOP_MARGIN_SECONDS = 3.0
@@ -36,12 +36,18 @@ def move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, 
     if job.ended is not None and not _stepped(job, incident):
         close(incident, job.ended.at, _ending_words(job, incident), effects)
         return
-    if job.attempt < incident.attempt:
+    if job.attempt < incident.attempt or job.launches != incident.launch:
         close(incident, now, "the job was launched anew", effects)
         return
     if job.attempt > incident.attempt and incident.ordered and incident.action in (Action.STOP, Action.SAVE_AND_STOP):
         # The ranks were started anew before a person's order was carried out: it holds for the new attempt.
         incident.attempt, incident.phase, incident.phase_since = job.attempt, Phase.ACTING, now
+        _act(job, incident, effects)
+        effects.append(Changed(incident, ""))
+        return
+    if _excluded_in_vain(job, incident):
+        incident.attempt, incident.phase, incident.phase_since = job.attempt, Phase.ACTING, now
+        incident.excluded_anew, incident.timeline.restarted = True, None
         _act(job, incident, effects)
         effects.append(Changed(incident, ""))
         return
@@ -69,6 +75,13 @@ def move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, 
             _acting(job, incident, verdicts, now, effects)
         case Phase.RECOVERING:
             _recovering(job, incident, verdicts, now, effects)
+
+
+def _excluded_in_vain(job: Job, incident: Incident) -> bool:
+    """The ranks were started anew with the nodes that a person wants left out: his order holds for the new attempt."""
+    if job.attempt <= incident.attempt or not incident.ordered or incident.excluded_anew:
+        return False
+    return any(job.nodes[n].ranks for n in incident.exclude if n in job.nodes)
 
 
 def name(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> None:
@@ -195,6 +208,8 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
             return
     elif incident.confirmed:
         incident.phase = Phase.ACTING
+        if incident.action is Action.RESTART_EXCLUDING_NODE and not incident.ordered:
+            exclusion.settle(job, incident, now)
         _act(job, incident, effects)
     else:
         incident.phase = Phase.CONFIRMING
@@ -226,7 +241,8 @@ def _act(job: Job, incident: Incident, effects: list[Effect]) -> None:
         furthest = -1 if job.furthest_iteration is None else job.furthest_iteration
         stop_step = incident.stop_step = max(furthest, job.refused_step or -1) + ahead
         job.refused_step = None
-    _issue(job, incident, DirectiveKind(incident.action), deadline, stop_step, effects)
+    kind = DirectiveKind.RESTART if incident.action in RESTARTS else DirectiveKind(incident.action)
+    _issue(job, incident, kind, deadline, stop_step, effects)
 
 
 def _issue(
@@ -237,16 +253,18 @@ def _issue(
     stop_step: int | None,
     effects: list[Effect],
 ) -> None:
+    exclude = incident.exclude if kind is DirectiveKind.RESTART else ()
     directive = job.new_directive(
-        kind, incident.reason, incident_id=incident.id, deadline=deadline, stop_step=stop_step
+        kind, incident.reason, incident_id=incident.id, deadline=deadline, stop_step=stop_step, exclude=exclude
     )
     incident.directive, incident.refusals = directive.id, ()
     effects.append(Issue(directive))
 
 
 def _acting(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    if any(v.kind is VerdictKind.PROCESS_EXITED for v in verdicts) and not incident.directive:
-        return  # the launchers act on a crash without being told
+    by_launchers = incident.action is Action.SAVE_AND_STOP or any(v.left_to_launchers for v in verdicts)
+    if by_launchers and not incident.directive:
+        return  # the launchers act by themselves: on a crash, a lost node, a signal
     waited = now - incident.phase_since
     if incident.action is Action.SAVE_AND_STOP:
         if job.refused_step is not None:

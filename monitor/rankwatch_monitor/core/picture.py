@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.wire.vocabulary import Action, JobState, RankState, VerdictKind
-from rankwatch_monitor.core import goodput, presence
+from rankwatch_monitor.core import exclusion, goodput, nodes, presence
 from rankwatch_monitor.core.columns import ALIVE, EXITED, STOPPED
 from rankwatch_monitor.core.culprit import exit_words
 from rankwatch_monitor.core.decide import verdicts_of
 from rankwatch_monitor.core.detect import Verdict
-from rankwatch_monitor.core.incident import Incident, Phase
+from rankwatch_monitor.core.incident import RESTARTS, Incident, Phase
 from rankwatch_monitor.core.phases import UNINSTRUMENTED_AFTER
 from rankwatch_monitor.core.state import Job
 
@@ -33,12 +33,14 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
         return JobState.LOST, f"nothing was heard of any rank or launcher for {now - job.last_heard:.0f} s"
     incident = job.open_incident
     if incident is not None and not (incident.kind is VerdictKind.ORDERED and incident.action is Action.CAPTURE):
-        if incident.kind is VerdictKind.ORDERED and incident.action is not Action.RESTART:
+        if incident.kind is VerdictKind.ORDERED and incident.action not in RESTARTS:
             return JobState.RUNNING, incident.reason  # well, and on its way to a stop
         if not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING):
             return JobState.RUNNING, f"suspected: {incident.reason}"
-        restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action is Action.RESTART
-        return JobState.RECOVERING if restarting else JobState.HUNG, incident.reason
+        restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
+        waits = restarting and incident.exclude and incident.phase is Phase.ACTING
+        reason = f"{incident.reason} {_sentence(exclusion.words(job, incident.exclude))}" if waits else incident.reason
+        return JobState.RECOVERING if restarting else JobState.HUNG, reason
     columns = job.columns
     if presence.said_goodbye(job):
         return JobState.FINISHED, "every rank shut down by itself"
@@ -56,13 +58,15 @@ def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     for verdict in verdicts:
-        if verdict.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST):
+        if verdict.told:
+            codes_R[verdict.rank] = _CODE[RankState.DEAD]
+        elif verdict.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST):
             codes_R[verdict.rank] = _CODE[RankState.SILENT]
         else:
             waits = bool(blamed) and verdict.rank not in blamed
             codes_R[verdict.rank] = _CODE[RankState.WAITING if waits else RankState.HUNG]
     for rank in blamed:
-        if rank < len(codes_R) and codes_R[rank] != _CODE[RankState.SILENT]:
+        if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
             codes_R[rank] = _CODE[RankState.HUNG]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
     gone_R = columns.process_R == EXITED
@@ -94,7 +98,30 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "incidents": len(job.incidents),
         "restarts": job.restarts,
         "max_restarts": job.policy.max_restarts,
+        "nodes_by_role": {str(role): count for role, count in nodes.counts(job).items()},
     }
+
+
+def launchers(job: Job, now: float) -> list[dict[str, Any]]:
+    """Every launcher as ``GET /jobs/{id}`` shows it."""
+    return [
+        {
+            "node": name,
+            "host": node.registration.host,
+            "launcher_pid": node.registration.launcher_pid,
+            "local_world_size": node.registration.local_world_size,
+            "last_seen_age": max(0.0, now - node.seen),
+            "attempt": node.attempt,
+            "ranks": sorted(node.ranks),
+            "role": str(node.role),
+            "role_reason": node.role_reason,
+            "lost": node.lost.reason if node.lost else None,
+            "facts": dict(node.registration.facts),
+            "ended": str(node.ended.kind) if node.ended else None,
+            "ended_reason": node.ended.reason if node.ended else "",
+        }
+        for name, node in job.nodes.items()
+    ]
 
 
 def ranks(job: Job, now: float) -> list[dict[str, Any]]:
@@ -189,6 +216,10 @@ def stack_groups(incident: Incident) -> list[dict[str, Any]]:
         for g in incident.stacks.groups()
     ]
     return sorted(rows, key=lambda row: not row["is_culprit"])
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _known(value: np.int64) -> int | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rankwatch.wire.control import ProcessEvent
 from rankwatch.wire.vocabulary import ProcessEventKind
+from rankwatch_monitor.core import losses, nodes, stopping
 from rankwatch_monitor.core.columns import ALIVE, EXITED
 from rankwatch_monitor.core.culprit import signal_number
 from rankwatch_monitor.core.facts import Node, ending_of
@@ -22,7 +23,7 @@ def take(job: Job, event: ProcessEvent, now: float) -> None:
     at = now - event.age
     match event.kind:
         case ProcessEventKind.STARTED:
-            if event.attempt < job.attempt and node is not None and node.attempt == 0:
+            if node is not None and node.attempt == 0 and _is_of_another_launch(job, event, node):
                 job.launched_anew(now)
             if event.attempt > job.attempt:
                 job.begin_attempt(event.attempt, at, event.world_size)
@@ -36,10 +37,21 @@ def take(job: Job, event: ProcessEvent, now: float) -> None:
             if event.attempt > job.restarting_attempt:
                 job.restarting_attempt = event.attempt
                 job.restarts += 1
+        case ProcessEventKind.NODE_LOST:
+            losses.told(job, event, at)
+        case ProcessEventKind.STOPPING:
+            stopping.told(job, event, at)
         case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
             if node is not None:
                 node.ended = event
             _maybe_end(job, at)
+
+
+def _is_of_another_launch(job: Job, event: ProcessEvent, node: Node) -> bool:
+    """Whether a launcher that has started nothing so far starts what others run already: they are gone, unsaid."""
+    if event.attempt != job.attempt:
+        return event.attempt < job.attempt
+    return any(event.rank in other.ranks for other in job.nodes.values() if other is not node)
 
 
 def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> None:
@@ -50,7 +62,9 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
     columns.pid_R[rank] = event.pid or -1
     columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
     if node is not None:
-        node.attempt = event.attempt
+        for other in job.nodes.values():
+            other.ranks.discard(rank)  # whoever ran it before was replaced
+        node.attempt, node.ended, node.lost = event.attempt, None, None
         node.ranks.add(rank)
         columns.hosts[rank] = node.registration.host
 
@@ -69,7 +83,7 @@ def _exited(job: Job, event: ProcessEvent, rank: int, at: float) -> None:
 
 
 def _maybe_end(job: Job, at: float) -> None:
-    endings = [node.ended for node in job.taking_part()]
+    endings = [node.ended for node in nodes.taking_part(job)]
     told = [e for e in endings if e is not None]
     if told and len(told) == len(endings):
         job.ended = ending_of(told, at)

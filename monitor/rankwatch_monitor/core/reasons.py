@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rankwatch.wire.vocabulary import LimitSource, VerdictKind
-from rankwatch_monitor.core.columns import RankColumns
-from rankwatch_monitor.core.culprit import Blame
+from rankwatch_monitor.core.columns import EXITED, RankColumns
+from rankwatch_monitor.core.culprit import Blame, exit_words
 from rankwatch_monitor.core.detect import Verdict
 
 
@@ -17,6 +19,9 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         judged: who is to blame.
         columns: the ranks, for their hosts and whether they have ever beaten.
     """
+    if first.told:
+        causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
+        return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
     who = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
     beaten = bool(columns.beats_R[first.rank] > 0)
     if first.kind is VerdictKind.PROCESS_EXITED:
@@ -29,6 +34,15 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         return f"{said}: {blamed.reason}{_likewise(judged)}."
     host = f" on {blamed.host}" if blamed.host else ""
     return f"{said}; rank {blamed.rank}{host} is to blame: {blamed.reason}{_likewise(judged)}."
+
+
+def _what_followed(columns: RankColumns) -> str:
+    """The crashes after the loss of a node, which is what a person finds in the logs."""
+    ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0))
+    if not len(ranks):
+        return ""
+    more = f"; {len(ranks) - 1} more ended like that" if len(ranks) > 1 else ""
+    return f"; after that, rank {ranks[0]} on {columns.hosts[ranks[0]]} {exit_words(columns, int(ranks[0]))}{more}"
 
 
 def _what(verdict: Verdict, who: str, beaten: bool) -> str:

@@ -8,11 +8,10 @@ from typing import assert_never
 
 import numpy as np
 
-from rankwatch.wire import ft_state
 from rankwatch.wire.control import Directive, Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessState, VerdictKind
-from rankwatch_monitor.core import processes
+from rankwatch_monitor.core import nodes, processes
 from rankwatch_monitor.core.columns import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE, RankColumns
 from rankwatch_monitor.core.detect import SILENT_GAPS
 from rankwatch_monitor.core.events import (
@@ -23,7 +22,7 @@ from rankwatch_monitor.core.events import (
     RankIdentity,
     RankReport,
 )
-from rankwatch_monitor.core.facts import Ending, Node, Pace, Told
+from rankwatch_monitor.core.facts import Ending, Node, Pace, Stop, Told
 from rankwatch_monitor.core.incident import Incident, Phase
 from rankwatch_monitor.core.ledger import Ledger
 from rankwatch_monitor.core.lessons import Lessons
@@ -51,7 +50,10 @@ class Job:
         self.columns = RankColumns()
         self.nodes: dict[str, Node] = {}
         self.ended: Ending | None = None
+        self.stopping: Stop | None = None
         self.restarts = 0
+        self.launches = 0
+        """How often the job was launched again after it had ended, or was gone."""
         self.restarting_attempt = 0
         self.incidents: list[Incident] = []
         self.directives: list[Directive] = []
@@ -85,7 +87,7 @@ class Job:
             case ProcessEvent():
                 processes.take(self, event, now)
             case NodeRegistration():
-                self._registration(event, now)
+                nodes.register(self, event, now)
             case Acknowledged():
                 self._acknowledged(event, now)
             case Evidence():
@@ -138,9 +140,7 @@ class Job:
             self._dropped.setdefault(reason, {})[rank] = count
 
     def _observation(self, observation: NodeObservation, now: float) -> None:
-        node = self.nodes.get(observation.node)
-        if node is not None:
-            node.seen = now
+        nodes.heard(self, observation, now)
         if observation.attempt != self.attempt or observation.age > STALE_OBSERVATION:
             return
         columns = self.columns
@@ -175,23 +175,6 @@ class Job:
         if report.idle_longest is not None:
             lessons.idled(report.idle_longest)
         lessons.resumed |= bool(report.first_iteration)
-
-    def _registration(self, registration: NodeRegistration, now: float) -> None:
-        known = self.nodes.get(registration.node)
-        # A launcher registers again after every broken line; what a person changed since then stays.
-        told_before = any(node.registration.policy == registration.policy for node in self.nodes.values())
-        policy = self.policy if told_before else self.policy.changed(registration.policy)
-        if self.ended is not None and known is None:
-            self._begin_run(now)
-        ranks = known.ranks if known else set()
-        self.nodes[registration.node] = Node(registration, now, registration.attempt, ranks)
-        if registration.job_name:
-            self.name = registration.job_name
-        if registration.ft_state:
-            self.lessons.load(ft_state.read(registration.ft_state))
-        self.policy = policy
-        if registration.attempt > self.attempt:
-            self.begin_attempt(registration.attempt, now)
 
     def _acknowledged(self, event: Acknowledged, now: float) -> None:
         if (node := self.nodes.get(event.ack.node)) is not None:
@@ -234,7 +217,7 @@ class Job:
         if self._older_than_owner(who) or (who.attempt < self.attempt and not self._out_of_sight(now)):
             return False
         if who.attempt < self.attempt:
-            self._begin_run(now)
+            self.begin_run(now)
         if who.attempt > self.attempt:
             self.begin_attempt(who.attempt, now, who.world_size)
         self.world_size = max(self.world_size, who.world_size, who.rank + 1)
@@ -264,7 +247,7 @@ class Job:
 
     def _out_of_sight(self, now: float) -> bool:
         """No launcher runs this job and no rank of it speaks any more: whoever speaks next begins a new run."""
-        if any(node.ended is None for node in self.nodes.values()):
+        if self.acting_nodes():
             return False
         columns, silence = self.columns, self.policy.silence_timeout
         silent_R = now - columns.heard_R > (np.inf if silence is None else silence)
@@ -282,21 +265,20 @@ class Job:
         self.lessons.begun(world_size)
         self.columns = RankColumns(self.world_size)
         self.pace = Pace()
-        self.ended = None
-        for node in self.nodes.values():
-            node.ended = None
-            node.ranks.clear()
+        self.ended = self.stopping = None
+        nodes.turn(self)
 
-    def _begin_run(self, now: float) -> None:
+    def begin_run(self, now: float) -> None:
         """The same job is launched again after it ended: its attempts count from the beginning, its history stays."""
         self.nodes.clear()
+        self.launches += 1
         self.restarts = self.restarting_attempt = 0
         self.begin_attempt(0, now)
 
     def launched_anew(self, now: float) -> None:
         """A new rendezvous counts attempts from 1: the launchers before it are gone, whether they said so or not."""
         fresh = {name: node for name, node in self.nodes.items() if node.attempt == 0}
-        self._begin_run(now)
+        self.begin_run(now)
         self.nodes.update(fresh)
 
     def _progress(self, rank: int, iteration: int | None, progress: int | None, now: float) -> None:
@@ -344,13 +326,8 @@ class Job:
         return {reason: sum(by_rank.values()) for reason, by_rank in self._dropped.items()}
 
     def acting_nodes(self) -> dict[str, Node]:
-        """Launchers that run ranks of the current attempt and have not ended."""
-        return {node.registration.node: node for node in self.taking_part() if node.ended is None}
-
-    def taking_part(self) -> list[Node]:
-        """Launchers that run ranks; before any rank is started, all of them."""
-        # A spare, or a launcher that was replaced, runs no rank; before any rank is started all of them count.
-        return [node for node in self.nodes.values() if node.ranks] or list(self.nodes.values())
+        """Launchers that take part in the current attempt (see ``nodes``) and have not ended, by name."""
+        return {node.registration.node: node for node in nodes.taking_part(self) if node.ended is None}
 
     def new_directive(
         self,
@@ -361,6 +338,7 @@ class Job:
         deadline: float = 5.0,
         stop_step: int | None = None,
         settings: Mapping[str, object] | None = None,
+        exclude: tuple[str, ...] = (),
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -373,6 +351,7 @@ class Job:
             deadline=deadline,
             stop_step=stop_step,
             settings=dict(settings or {}),
+            exclude=exclude,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

@@ -21,7 +21,13 @@ def settings_of(job: Job) -> dict[str, Any]:
     """What the ranks of a job are told through their slots, and what its launcher is to keep."""
     settings = job.limits.rank.to_settings()
     kept, at_end = (state_to_keep(job.policy, job.lessons, at_end=end) for end in (False, True))
+    settings["launcher"] = _of_launcher(job)
     return {**settings, **({"ft_state": kept} if kept else {}), **({"ft_state_at_end": at_end} if at_end else {})}
+
+
+def _of_launcher(job: Job) -> dict[str, Any]:
+    """What the launchers hold to by themselves: their budgets are those of the policy, also when it was changed."""
+    return {"max_restarts": job.policy.max_restarts, "max_no_progress": job.policy.max_no_progress}
 
 
 def hand_down(job: Job, reason: str, now: float) -> Directive:

@@ -7,10 +7,10 @@ from typing import Final
 
 from rankwatch.wire.vocabulary import Action, VerdictKind
 from rankwatch_monitor.core import spans
-from rankwatch_monitor.core.incident import Incident
+from rankwatch_monitor.core.incident import RESTARTS, Incident
 from rankwatch_monitor.core.spans import Bucket, Span
 
-_ACTING: Final = (Action.RESTART, Action.SAVE_AND_STOP, Action.STOP)
+_ACTING: Final = (*RESTARTS, Action.SAVE_AND_STOP, Action.STOP)
 
 
 def overlaid(done: list[Span], incidents: Sequence[Incident], *, went_on: bool = False) -> list[Span]:
@@ -26,8 +26,8 @@ def overlaid(done: list[Span], incidents: Sequence[Incident], *, went_on: bool =
 
 
 def _troubled(done: list[Span], incident: Incident, end: float, *, went_on: bool) -> list[Span]:
-    if incident.kind is VerdictKind.ORDERED and incident.action not in _ACTING:
-        return done
+    if incident.kind is VerdictKind.ORDERED and (incident.action not in _ACTING or not incident.directive):
+        return done  # nothing stands still; of a stop that launchers asked for, the end of the run takes account
     timeline = incident.timeline
     began = incident.opened_at if timeline.since is None else timeline.since
     over = next((at for at in (timeline.restarted, incident.closed_at) if at is not None), end)

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from rankwatch.wire import prometheus as names
 from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core import goodput, picture
+from rankwatch_monitor.core import goodput, nodes, picture
 from rankwatch_monitor.core.decide import verdicts_of
 from rankwatch_monitor.core.state import Job
 
@@ -67,6 +67,8 @@ class _Snapshot(Collector):
             self._add(names.JOB_RANKS, float(counts[code]), job.id, rank_state)
         self._add(names.JOB_WORLD_SIZE, job.world_size, job.id)
         self._add(names.JOB_ATTEMPT, job.attempt, job.id)
+        for role, launchers in nodes.counts(job).items():
+            self._add(names.JOB_NODES, launchers, job.id, role)
         if job.furthest_iteration is not None:
             self._add(names.JOB_ITERATION, job.furthest_iteration, job.id)
         self._add(names.JOB_RESTARTS, job.restarts, job.id)

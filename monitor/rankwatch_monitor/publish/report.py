@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rankwatch_monitor.core import goodput, picture, timeouts
+from rankwatch.wire.vocabulary import NodeRole
+from rankwatch_monitor.core import goodput, nodes, picture, timeouts
 from rankwatch_monitor.core.incident import Incident
 from rankwatch_monitor.core.state import Job
 
@@ -20,6 +21,7 @@ SHOWN_GROUPS: Final = 8
 SHOWN_FRAMES: Final = 6
 """Innermost frames of a group of stacks; the outer ones are the same in every rank of a script."""
 SHOWN_CULPRITS: Final = 8
+SHOWN_NODES: Final = 12
 
 _PHASES: Final = (
     ("detect_s", "to find it"),
@@ -32,7 +34,7 @@ _PHASES: Final = (
 
 def text(job: Job, now: float) -> str:
     """The report at ``now`` (unix seconds), ending in a line feed. Nothing in it can steer a terminal."""
-    parts = (_headline(job, now), _goodput(job), _incidents(job, now), _limits(job))
+    parts = (_headline(job, now), _launchers(job), _goodput(job), _incidents(job, now), _limits(job))
     return "\n\n".join("\n".join(map(_printable, lines)) for lines in parts if lines) + "\n"
 
 
@@ -55,6 +57,24 @@ def _headline(job: Job, now: float) -> list[str]:
         facts.append(f"ended {_when(shown['ended_at'])}")
     lines = _wrapped(f"JOB {name} is {shown['state'].upper()}: {', '.join(facts)}", "")
     return lines + (_wrapped(shown["reason"], "  ") if shown["reason"] else [])
+
+
+def _launchers(job: Job) -> list[str]:
+    """Who does not run ranks, and why; nothing of a job all of whose launchers do."""
+    waits = {role: nodes.of_role(job, role) for role in NodeRole if role is not NodeRole.ACTIVE}
+    lost = {name: node for name, node in job.nodes.items() if node.lost is not None}
+    if job.ended is not None or not (lost or any(waits.values())):
+        return []
+    figures = [f"{count} {role}" for role, count in nodes.counts(job).items() if count]
+    lines = [f"NODES {', '.join(figures + ([f'{len(lost)} lost'] if lost else []))}"]
+    told: list[tuple[str, str, str]] = [
+        (role, name, node.role_reason) for role, of_role in waits.items() for name, node in of_role.items()
+    ]
+    told += [("lost", name, node.lost.reason) for name, node in lost.items() if node.lost]
+    for what, name, reason in told[:SHOWN_NODES]:
+        lines += _wrapped(f"{what} {nodes.title(job, name)}" + (f": {reason}" if reason else ""), "  ")
+    more = len(told) - SHOWN_NODES
+    return lines + ([f"  and {_count(more, 'more node')}"] if more > 0 else [])
 
 
 def _goodput(job: Job) -> list[str]:

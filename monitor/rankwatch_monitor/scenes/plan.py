@@ -184,6 +184,9 @@ class Plan:
     restart: float = _setting(5.0, "s", "from the end of an attempt to the processes of the next one")
     boot: float = _setting(2.0, "s", "from a process's start to its first word")
     delay: float = _setting(0.05, "s", "longest way of a message to the monitor")
+    gives_up: float = _setting(
+        0.0, "s", "silence after which the launchers give a lost node up and go on without it; 0: they never do"
+    )
     launchers: bool = _setting(True, "", "launchers of Rankwatch run the job, and obey")
     faults: tuple[Fault, ...] = ()
 
@@ -198,7 +201,7 @@ class Plan:
         for name in ("seconds", "interval", "step", "restart"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name):g}")
-        for name in ("noise", "setup", "compilation", "checkpoint", "evaluation", "stall", "boot", "delay"):
+        for name in ("noise", "setup", "compilation", "checkpoint", "evaluation", "stall", "boot", "delay", "gives_up"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must not be below 0, as {getattr(self, name):g} is")
         for fault in self.faults:

@@ -242,6 +242,9 @@ class Scene(Stage):
         if fault.kind is FaultKind.NODE_LOST:
             for rank in struck:
                 self._nodes[rank.node].gone = True
+            if self.plan.gives_up and self.plan.launchers:
+                gone = sorted({rank.node for rank in struck})
+                self._at(now + self.plan.gives_up, self._given_up, gone, attempt)
         if fault.kind in (FaultKind.KILL, FaultKind.EXIT) and self.plan.launchers:
             for rank in struck:
                 self._at(now + NOTICED, self._exited, rank, attempt)
@@ -282,6 +285,17 @@ class Scene(Stage):
         if track.blocked and not self._somebody_is_missing():
             track.ends_at = now + track.act.seconds
             self._at(track.ends_at, self._end, attempt, track.number)
+
+    def _given_up(self, now: float, gone: list[int], attempt: int) -> None:
+        """The launchers have heard nothing of some nodes for too long: they say so, and begin anew without them."""
+        teller = next((node for node in self._nodes if not node.gone), None)
+        if attempt != self.attempt or self._ending or self.over or teller is None:
+            return
+        reason = f"nothing was heard of its launcher for {self.plan.gives_up:g} s"
+        for number in gone:
+            lost = self._nodes[number].name
+            self._out.append((now, teller.event(ProcessEventKind.NODE_LOST, attempt, lost_node=lost, reason=reason)))
+        self._at(now + 0.3, self._restart, attempt, f"{self._nodes[gone[0]].name} is lost")
 
     def _exited(self, now: float, rank: Rank, attempt: int) -> None:
         """A launcher sees that a rank has died: it takes the stacks of its others, and the job is restarted."""

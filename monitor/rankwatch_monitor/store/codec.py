@@ -13,12 +13,13 @@ from rankwatch.wire.vocabulary import (
     CulpritClass,
     DirectiveKind,
     JobState,
+    NodeRole,
     ProcessEventKind,
     ProcessState,
     VerdictKind,
 )
 from rankwatch_monitor.core.culprit import Culprit
-from rankwatch_monitor.core.facts import Ending, Node
+from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
 from rankwatch_monitor.core.incident import Incident, Phase, Timeline
 from rankwatch_monitor.core.ledger import Ledger
 from rankwatch_monitor.core.lessons import Lessons
@@ -40,11 +41,13 @@ def job_row(job: Job) -> dict[str, Any]:
             "attempt": job.attempt,
             "attempt_since": job.attempt_since,
             "restarts": job.restarts,
+            "launches": job.launches,
             "restarting_attempt": job.restarting_attempt,
             "last_directive": job.last_directive,
             "last_incident": job.last_incident,
             "incident_counts": dict(job.incident_counts),
             "ended": asdict(job.ended) if job.ended else None,
+            "stopping": asdict(job.stopping) if job.stopping else None,
             "ledger": job.ledger.to_json(),
             "nodes": [
                 {
@@ -52,6 +55,10 @@ def job_row(job: Job) -> dict[str, Any]:
                     "attempt": node.attempt,
                     "ranks": sorted(node.ranks),
                     "ended": asdict(node.ended) if node.ended else None,
+                    "role": str(node.role),
+                    "role_reason": node.role_reason,
+                    "lost": asdict(node.lost) if node.lost else None,
+                    "former": sorted(node.former),
                 }
                 for node in job.nodes.values()
             ],
@@ -67,6 +74,7 @@ def job_of(row: Mapping[str, Any], now: float) -> Job:
     job.world_size, job.attempt = body["world_size"], body["attempt"]
     job.attempt_since, job.watching_since = body["attempt_since"], now
     job.columns.grow(job.world_size)
+    job.launches = body.get("launches", 0)
     job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
     job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
@@ -75,11 +83,17 @@ def job_of(row: Mapping[str, Any], now: float) -> Job:
         job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
         job.ended = Ending(JobState(body["ended"]["state"]), body["ended"]["reason"], body["ended"]["at"])
+    if body.get("stopping"):
+        job.stopping = Stop(**body["stopping"])
     for stored in body["nodes"]:
         registration = read(NodeRegistration, stored["registration"])
         node = Node(registration, now, stored["attempt"], set(stored["ranks"]))
         if stored["ended"]:
             node.ended = read(ProcessEvent, {**stored["ended"], "kind": ProcessEventKind(stored["ended"]["kind"])})
+        node.role, node.role_reason = NodeRole(stored.get("role", NodeRole.ACTIVE)), stored.get("role_reason", "")
+        node.former = set(stored.get("former", ()))
+        if lost := stored.get("lost"):
+            node.lost = Lost(**{**lost, "ranks": tuple(lost["ranks"])})
         job.nodes[registration.node] = node
     return job
 
@@ -105,8 +119,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
     body["phase"], body["timeline"] = Phase(body["phase"]), Timeline(**body["timeline"])
     body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
-    for name in ("affected", "heard_nodes", "refusals"):
-        body[name] = tuple(body[name])
+    for name in ("affected", "heard_nodes", "refusals", "exclude"):
+        body[name] = tuple(body.get(name, ()))
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
     return Incident(**body)
@@ -134,4 +148,5 @@ def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:
 
 def directive_of(row: Mapping[str, Any]) -> Directive:
     """The directive of a row."""
-    return read(Directive, {**row["body"], "kind": DirectiveKind(row["body"]["kind"])})
+    body = row["body"]
+    return read(Directive, {**body, "kind": DirectiveKind(body["kind"]), "exclude": tuple(body.get("exclude", ()))})

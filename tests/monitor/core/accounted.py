@@ -9,6 +9,7 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.wire.control import NodeRegistration
+from rankwatch.wire.vocabulary import Action, ProcessEventKind
 from rankwatch_monitor.core import goodput
 from rankwatch_monitor.core.goodput import Bucket, Ledger
 
@@ -75,3 +76,53 @@ def checkpoints(scene: Accounted, seconds: int) -> None:
     for rank in scene.ranks:
         rank.opened, rank.idle_since = {}, scene.now
     scene.busy = False
+
+
+def freely(scene: Accounted, what: str, seconds: int) -> None:
+    """One thing that may happen, whenever it may."""
+    rank = seconds % len(scene.ranks)
+    match what:
+        case "run":
+            scene.run(seconds)
+        case "hang":
+            scene.hang(rank)
+        case "stall":
+            scene.stall()
+        case "stop":
+            scene.stop(rank)
+        case "cut":
+            scene.cut(rank)
+        case "cut all":
+            scene.cut(*range(len(scene.ranks)))
+        case "resume":
+            scene.resume()
+        case "die" if scene.launchers and scene.job.ended is None:
+            scene.die(rank, exit_code=1).restart()
+        case "restart" if scene.launchers and scene.job.ended is None:
+            scene.restart()
+        case "replace" if not scene.launchers:
+            scene.launch(attempt=0)
+        case "checkpoint" if scene.job.ended is None:
+            checkpoints(scene, seconds)
+        case "finish" if scene.launchers:
+            scene.finish()
+        case "rerun" if scene.launchers and scene.job.ended is not None:
+            rerun(scene)
+        case "away":
+            scene.reload(seconds)
+        case "order" if scene.launchers and scene.job.ended is None:
+            scene.order(Action.RESTART)
+        case "save" if scene.launchers and scene.job.ended is None:
+            scene.event(ProcessEventKind.STOPPING, reason="preempted")
+        case "preempt" if scene.launchers and scene.job.ended is None:
+            scene.event(ProcessEventKind.STOPPING, reason="preempted")
+            scene.run(seconds)
+            scene.finish(ProcessEventKind.STOPPED, "preempted")
+        case "lose" if scene.launchers and scene.job.ended is None:
+            scene.event(ProcessEventKind.NODE_LOST, scene.nodes[0], lost_node=scene.nodes[-1])
+
+
+THINGS = (
+    "run", "hang", "stall", "stop", "cut", "cut all", "resume", "die", "restart", "replace", "checkpoint", "finish",
+    "rerun", "away", "order", "save", "preempt", "lose",
+)  # fmt: skip

@@ -293,13 +293,13 @@ class Scene:
         self._freeze(1)
         return self.cut(*(r.number for r in self.ranks if r.node == f"node-{host}"))
 
-    def die(self, rank: int, *, exit_code: int | None = None, signal: str | None = None, age: float = 0.0) -> Scene:
+    def die(self, rank: int, *, exit_code: int | None = None, signal: str | None = None, **more: Any) -> Scene:
         """A process ends, and its launcher says so at once."""
         self._freeze(1)
         dead = self.ranks[rank]
         dead.fate = Fate.DEAD if exit_code != 0 or signal else Fate.ENDED
         self.event(
-            ProcessEventKind.EXITED, dead.node, rank=rank, pid=dead.pid, exit_code=exit_code, signal=signal, age=age
+            ProcessEventKind.EXITED, dead.node, rank=rank, pid=dead.pid, exit_code=exit_code, signal=signal, **more
         )
         return self
 

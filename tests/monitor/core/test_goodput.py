@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.core.accounted import STARTUP, Accounted, about, checkpoints, rerun
+from monitor.core.accounted import STARTUP, THINGS, Accounted, about, freely, rerun
 from monitor.core.scene import Fate
 from rankwatch.wire.vocabulary import Action, ProcessEventKind
 from rankwatch_monitor.core import goodput
@@ -337,48 +337,6 @@ def test_a_monitor_that_comes_late_counts_from_then() -> None:
 
 
 # In every scene -------------------------------------------------------------------------------------------------------
-
-
-def freely(scene: Accounted, what: str, seconds: int) -> None:
-    """One thing that may happen, whenever it may."""
-    rank = seconds % len(scene.ranks)
-    match what:
-        case "run":
-            scene.run(seconds)
-        case "hang":
-            scene.hang(rank)
-        case "stall":
-            scene.stall()
-        case "stop":
-            scene.stop(rank)
-        case "cut":
-            scene.cut(rank)
-        case "cut all":
-            scene.cut(*range(len(scene.ranks)))
-        case "resume":
-            scene.resume()
-        case "die" if scene.launchers and scene.job.ended is None:
-            scene.die(rank, exit_code=1).restart()
-        case "restart" if scene.launchers and scene.job.ended is None:
-            scene.restart()
-        case "replace" if not scene.launchers:
-            scene.launch(attempt=0)
-        case "checkpoint" if scene.job.ended is None:
-            checkpoints(scene, seconds)
-        case "finish" if scene.launchers:
-            scene.finish()
-        case "rerun" if scene.launchers and scene.job.ended is not None:
-            rerun(scene)
-        case "away":
-            scene.reload(seconds)
-        case "order" if scene.launchers and scene.job.ended is None:
-            scene.order(Action.RESTART)
-
-
-THINGS = (
-    "run", "hang", "stall", "stop", "cut", "cut all", "resume", "die", "restart", "replace", "checkpoint", "finish",
-    "rerun", "away", "order",
-)  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)

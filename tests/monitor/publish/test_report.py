@@ -7,8 +7,8 @@ import re
 import pytest
 
 from monitor.core.accounted import Accounted
-from rankwatch.wire.control import Frame, RankStack
-from rankwatch.wire.vocabulary import Action
+from rankwatch.wire.control import Frame, NodeObservation, NodeRegistration, RankStack
+from rankwatch.wire.vocabulary import Action, NodeRole, ProcessEventKind
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.publish.report import WIDTH, duration, ranks, text
 
@@ -151,3 +151,20 @@ def test_ranks_as_runs() -> None:
     assert ranks([3]) == "3"
     assert ranks([5, 0, 1, 2, 8]) == "0-2, 5, 8"
     assert ranks(range(0, 40, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22 and 8 more"
+
+
+def test_nodes_that_run_no_ranks_are_told_with_the_reason_and_cannot_steer_a_terminal() -> None:
+    scene = Accounted(hosts=2).run(10)
+    assert "NODES" not in text(scene.job, scene.now), "all of them run ranks"
+    for name, role, why in (("9", NodeRole.SPARE, "2 nodes are enough"), ("8", NodeRole.PARKED, "excluded: \x1b[2J")):
+        scene.submit(NodeRegistration(f"node-{name}", f"host-{name}", 10, 2, "gpt"))
+        scene.submit(NodeObservation(f"node-{name}", 0, role=role, role_reason=why))
+    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason="nothing was heard of it for 15 s")
+    assert text(scene.job, scene.now).split("\n\n")[1].split("\n") == [
+        "NODES 1 active, 1 spare, 1 parked, 1 lost",
+        "  spare host-9: 2 nodes are enough",
+        "  parked host-8: excluded: \N{REPLACEMENT CHARACTER}[2J",
+        "  lost host-1: nothing was heard of it for 15 s",
+    ]
+    scene.finish()
+    assert "NODES" not in text(scene.job, scene.now)

@@ -135,3 +135,13 @@ def test_a_job_that_nobody_runs_for_us_is_watched_all_the_same() -> None:
     assert finding.first_right
     assert outcome.restarts == 0
     silent(launchers=False)
+
+
+def test_a_node_that_the_launchers_give_up_is_named_at_once_and_costs_one_restart() -> None:
+    outcome = played(Fault(FaultKind.NODE_LOST, (3,), step=60), gives_up=5.0)
+    found(outcome, within=5.5)
+    (finding,) = outcome.findings
+    assert (finding.named, set(finding.classes)) == ((2, 3), {"host_silent"})
+    assert finding.reason == "Node host-1 is lost with ranks 2, 3: nothing was heard of its launcher for 5 s."
+    assert outcome.restarts == 1
+    silent(gives_up=5.0)

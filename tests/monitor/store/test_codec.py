@@ -18,12 +18,13 @@ from rankwatch.wire.vocabulary import (
     CulpritClass,
     DirectiveKind,
     JobState,
+    NodeRole,
     ProcessEventKind,
     ProcessState,
     VerdictKind,
 )
 from rankwatch_monitor.core.culprit import Culprit
-from rankwatch_monitor.core.facts import Ending, Node
+from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
 from rankwatch_monitor.core.incident import Incident, Phase, Timeline
 from rankwatch_monitor.core.lessons import Lessons, SectionLesson
 from rankwatch_monitor.core.stacks import Stacks
@@ -81,6 +82,8 @@ incidents = st.builds(
     stop_step=st.none() | whole,
     directive=whole,
     heard_nodes=st.lists(names, max_size=3).map(tuple),
+    exclude=st.lists(names, max_size=3).map(tuple),
+    launch=whole,
     stacks=st.lists(stacks, max_size=3).map(Stacks.of),
 )
 policies = st.builds(
@@ -109,6 +112,9 @@ ends = st.builds(
     reason=words,
 )
 
+roles = st.tuples(st.sampled_from(NodeRole), words)
+losses = st.none() | st.builds(Lost, whole, st.lists(whole, max_size=4).map(tuple), times, words)
+
 
 def through_json(value: object) -> object:
     return json.loads(json.dumps(value))
@@ -136,7 +142,8 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
         resumed=st.booleans(),
         loaded=st.builds(LearnedTimeouts, st.dictionaries(names, seconds, max_size=2), st.none() | seconds),
     ),
-    st.lists(st.tuples(registrations, st.sets(whole, max_size=4), st.none() | ends), max_size=3),
+    st.lists(st.tuples(registrations, st.sets(whole, max_size=4), st.none() | ends, roles, losses), max_size=3),
+    st.none() | st.builds(Stop, times, words, st.booleans()),
     st.none() | st.builds(Ending, st.sampled_from([JobState.FINISHED, JobState.FAILED]), words, times),
     st.tuples(whole, whole, whole),
     times,
@@ -144,7 +151,8 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
 def test_any_job_comes_back_as_it_was(
     policy: Policy,
     lessons: Lessons,
-    nodes: list[tuple[NodeRegistration, set[int], ProcessEvent | None]],
+    nodes: list[tuple[NodeRegistration, set[int], ProcessEvent | None, tuple[NodeRole, str], Lost | None]],
+    stopping: Stop | None,
     ended: Ending | None,
     counts: tuple[int, int, int],
     now: float,
@@ -153,12 +161,24 @@ def test_any_job_comes_back_as_it_was(
     job.lessons, job.ended = lessons, ended
     job.attempt, job.restarts, job.last_directive = counts
     job.world_size = 4
-    for registration, ranks, end in nodes:
-        job.nodes[registration.node] = Node(registration, 2.0, registration.attempt, ranks, end)
+    job.stopping = stopping
+    for registration, ranks, end, role, lost in nodes:
+        job.nodes[registration.node] = Node(registration, 2.0, registration.attempt, ranks, end, *role, lost)
     row = through_json(job_row(job))
     assert isinstance(row, dict)
     back = job_of(row, now)
-    for name in ("id", "name", "created_at", "policy", "lessons", "ended", "attempt", "restarts", "last_directive"):
+    for name in (
+        "id",
+        "name",
+        "created_at",
+        "policy",
+        "lessons",
+        "ended",
+        "stopping",
+        "attempt",
+        "restarts",
+        "last_directive",
+    ):
         assert getattr(back, name) == getattr(job, name), name
     assert back.watching_since == now
     assert len(back.columns) == 4
@@ -180,6 +200,7 @@ def test_any_job_comes_back_as_it_was(
         deadline=seconds,
         stop_step=st.none() | whole,
         settings=st.dictionaries(words, st.none() | seconds | words, max_size=2),
+        exclude=st.lists(names, max_size=3).map(tuple),
     )
 )
 def test_any_directive_comes_back_as_it_was(directive: Directive) -> None:

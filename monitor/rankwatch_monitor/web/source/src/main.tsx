@@ -11,6 +11,7 @@ import "./style/job.css";
 import "./style/incident.css";
 import "./style/grid.css";
 import "./style/table.css";
+import "./style/launchers.css";
 import "./style/goodput.css";
 import { Fleet } from "./view/fleet";
 import { Job } from "./view/job";

@@ -28,6 +28,22 @@ export interface JobSummary {
 export interface JobDetail extends JobSummary {
   policy: { confirmation_window: number };
   timeouts: Timeout[];
+  /** Missing in the answer of an older monitor. */
+  nodes?: Launcher[];
+}
+
+/** One launcher and what it does for the job. */
+export interface Launcher {
+  node: string;
+  host: string;
+  ranks: number[];
+  role: "active" | "spare" | "parked";
+  role_reason: string;
+  /** Why it was given up; null: it was not. */
+  lost: string | null;
+  /** How it ended; null: it has not. */
+  ended: string | null;
+  last_seen_age: number;
 }
 
 export interface Timeout {

@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { Goodput, JobDetail, Timeout } from "../api/shapes";
+import type { Goodput, JobDetail, Launcher, Timeout } from "../api/shapes";
 
 const EVERY_MS = 10_000;
 /** A job that has ended may still be launched anew. */
@@ -15,6 +15,7 @@ export interface Seldom {
   timeouts: Signal<Timeout[] | null>;
   confirmationWindow: Signal<number | null>;
   goodput: Signal<Goodput | null>;
+  launchers: Signal<Launcher[]>;
   /** What was read of the job anyway. */
   took(detail: JobDetail): void;
   /** Read again at once, for something has changed. */
@@ -26,12 +27,14 @@ export function watchSeldom(path: string, over: () => boolean): Seldom {
   const timeouts = signal<Timeout[] | null>(null);
   const confirmationWindow = signal<number | null>(null);
   const goodput = signal<Goodput | null>(null);
+  const launchers = signal<Launcher[]>([]);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let hurried = false;
 
   function took(detail: JobDetail): void {
     timeouts.value = detail.timeouts ?? null;
+    launchers.value = detail.nodes ?? [];
     confirmationWindow.value = detail.policy?.confirmation_window ?? null;
   }
 
@@ -61,7 +64,7 @@ export function watchSeldom(path: string, over: () => boolean): Seldom {
   const seen = () => void (document.hidden || soon());
   document.addEventListener("visibilitychange", seen);
   return {
-    timeouts, confirmationWindow, goodput, took, soon,
+    timeouts, confirmationWindow, goodput, launchers, took, soon,
     close() {
       ended.abort();
       clearTimeout(timer);

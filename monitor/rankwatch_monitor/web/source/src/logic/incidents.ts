@@ -53,10 +53,13 @@ const DOING: Record<string, string> = {
   recovering: "waiting for the first new step",
 };
 
+/** Whether what is done about it starts the ranks anew. */
+export const restartsRanks = ({ action }: Incident): boolean => action === "restart" || action === "restart_excluding_node";
+
 /** What is being done at this moment; empty once it is closed. */
 export function doing(incident: Incident): string {
   if (incident.closed_at !== null) return "";
-  if (incident.phase === "acting" && incident.action !== "restart") return words(incident.action);
+  if (incident.phase === "acting" && !restartsRanks(incident)) return words(incident.action);
   return DOING[incident.phase] ?? words(incident.phase);
 }
 

@@ -1,6 +1,7 @@
 // The story of an incident as consecutive phases, each named for what was going on until its end mark.
 
 import type { Incident, Timeline } from "../api/shapes";
+import { restartsRanks } from "./incidents";
 
 export interface Phase {
   name: string;
@@ -27,7 +28,7 @@ const MARKS: readonly [keyof Timeline, string, string][] = [
 export function phases(incident: Incident, now: number): Phase[] {
   const { closed_at: closedAt } = incident;
   const timeline = incident.confirmed ? retaken(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
-  const restarts = incident.action === "restart";
+  const restarts = restartsRanks(incident);
   let from = timeline.since ?? timeline.detected;
   if (from === null) return [];
   const found: Phase[] = [];

@@ -10,6 +10,7 @@ import { ago, count, percent, plural, rate, wholeDuration } from "../logic/text"
 import { Facts } from "./facts";
 import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
+import { Launchers } from "./launchers";
 import { Limits } from "./limits";
 import { JobMark } from "./marks";
 import { RankGrid } from "./rankgrid";
@@ -33,7 +34,7 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
   if (watch.unknown.value !== null && job === null) return <Unknown id={id} words={watch.unknown.value} />;
   if (job === null) return <p class="loading">Asking the monitor for job {id}.</p>;
   const incidents = watch.incidents.value ?? [];
-  const { timeouts, confirmationWindow, goodput } = watch.seldom;
+  const { timeouts, confirmationWindow, goodput, launchers } = watch.seldom;
   const over = job.ended_at !== null;
   const incident = focus(incidents, asked, job, asOf.value);
   return (
@@ -55,6 +56,7 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
           {incident && <Stacks job={id} incident={incident} />}
           {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
           <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
+          <Launchers launchers={over ? [] : launchers.value} />
           <Limits timeouts={timeouts.value} />
         </div>
         <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />

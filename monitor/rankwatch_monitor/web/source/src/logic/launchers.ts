@@ -1,0 +1,34 @@
+// Launchers that run no ranks, and why: spares, nodes that were excluded, nodes that are lost.
+
+import type { Launcher } from "../api/shapes";
+
+export interface Aside {
+  name: string;
+  what: "spare" | "parked" | "lost";
+  reason: string;
+}
+
+const ORDER = ["lost", "parked", "spare"] as const;
+
+/** Lost ones first, since they are what a person can do something about. Who has ended is not there any more. */
+export function aside(launchers: readonly Launcher[]): Aside[] {
+  const hosts = new Map<string, number>();
+  for (const { host } of launchers) hosts.set(host, (hosts.get(host) ?? 0) + 1);
+  const found: Aside[] = [];
+  for (const { node, host, role, role_reason, lost, ended } of launchers) {
+    if (ended !== null || (role === "active" && lost === null)) continue;
+    // Several launchers may share a host: their own names tell them apart.
+    const name = host !== "" && hosts.get(host) === 1 ? host : node;
+    if (lost !== null) found.push({ name, what: "lost", reason: lost });
+    else if (role !== "active") found.push({ name, what: role, reason: role_reason });
+  }
+  return found.sort((a, b) => ORDER.indexOf(a.what) - ORDER.indexOf(b.what));
+}
+
+/** "2 active, 1 spare, 1 lost". */
+export function figures(launchers: readonly Launcher[]): string {
+  const active = launchers.filter(({ role, lost, ended }) => role === "active" && lost === null && ended === null).length;
+  const rest = aside(launchers);
+  const each = (["spare", "parked", "lost"] as const).map((what) => [rest.filter((one) => one.what === what).length, what] as const);
+  return [[active, "active"] as const, ...each].filter(([n]) => n > 0).map(([n, what]) => `${n} ${what}`).join(", ");
+}

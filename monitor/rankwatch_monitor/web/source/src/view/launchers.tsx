@@ -1,0 +1,36 @@
+// Nodes that run no ranks, each with the reason. A job all of whose nodes do has nothing to tell here.
+
+import { useState } from "preact/hooks";
+import type { Launcher } from "../api/shapes";
+import { aside, figures } from "../logic/launchers";
+
+const FEW = 8;
+
+export function Launchers({ launchers }: { launchers: readonly Launcher[] }) {
+  const [all, showAll] = useState(false);
+  const rows = aside(launchers);
+  if (rows.length === 0) return null;
+  const visible = all ? rows : rows.slice(0, FEW);
+  return (
+    <section class="launchers">
+      <h2>
+        Nodes <small>{figures(launchers)}</small>
+      </h2>
+      <dl>
+        {visible.map(({ name, what, reason }) => (
+          <div key={name}>
+            <dt>
+              <span class="code">{name}</span> <small>{what}</small>
+            </dt>
+            <dd>{reason || "no reason was told"}</dd>
+          </div>
+        ))}
+      </dl>
+      {visible.length < rows.length && (
+        <button type="button" class="quiet" onClick={() => showAll(true)}>
+          Show all {rows.length}
+        </button>
+      )}
+    </section>
+  );
+}

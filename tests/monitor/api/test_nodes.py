@@ -1,0 +1,115 @@
+"""Nodes over HTTP: roles, exclusion by a person, loss told by launchers, a stop that launchers asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.launcher import WAITING, PlayedLauncher
+from support.monitor_process import Api
+
+
+@pytest.fixture
+def nodes(api: Api, job: str) -> tuple[PlayedLauncher, PlayedLauncher, PlayedLauncher]:
+    """Two nodes with two ranks each, and a spare."""
+    played = [PlayedLauncher(api, job, f"node-{n}", ranks) for n, ranks in (("a", (0, 1)), ("b", (2, 3)), ("c", ()))]
+    for each in played:
+        each.register()
+    for each in played[:2]:
+        each.start(1)
+    spare = {"node": "node-c", "attempt": 0, "role": "spare", "role_reason": "2 nodes are enough"}
+    played[2].post("observations", spare)
+    return played[0], played[1], played[2]
+
+
+def order(api: Api, job: str, **more: Any) -> Any:
+    return api.post(f"/api/v1/jobs/{job}/actions", json={"action": "restart_excluding_node", **more})
+
+
+def metric(api: Api, job: str, role: str) -> str:
+    start = f'rankwatch_job_nodes{{job="{job}",role="{role}"}} '
+    return next(line for line in api.get("/metrics").text.splitlines() if line.startswith(start)).removeprefix(start)
+
+
+def test_roles_and_their_reasons_are_shown(api: Api, job: str, nodes: tuple[PlayedLauncher, ...]) -> None:
+    shown = {node["node"]: (node["role"], node["role_reason"]) for node in api.job(job)["nodes"]}
+    assert shown == {"node-a": ("active", ""), "node-b": ("active", ""), "node-c": ("spare", "2 nodes are enough")}
+    assert api.job(job)["nodes_by_role"] == {"active": 2, "spare": 1, "parked": 0}
+    assert [metric(api, job, role) for role in ("active", "spare", "parked")] == ["2.0", "1.0", "0.0"]
+    report = api.get(f"/api/v1/jobs/{job}/report").text
+    assert "NODES 2 active, 1 spare\n  spare node-c: 2 nodes are enough\n" in report
+
+
+@pytest.mark.parametrize("meant", [{"ranks": [3]}, {"nodes": ["node-b"]}])
+def test_a_person_excludes_a_node(
+    api: Api, job: str, nodes: tuple[PlayedLauncher, ...], meant: dict[str, list[Any]]
+) -> None:
+    answer = order(api, job, reason="bad memory", **meant)
+    assert answer.status_code == 202
+    capture = nodes[0].next_directive("capture")
+    for node in nodes[:2]:
+        node.send_stacks(capture, dict.fromkeys(node.ranks, WAITING))
+    restart = nodes[0].next_directive("restart")
+    assert (capture["exclude"], restart["exclude"]) == ([], ["node-b"])
+    incident = api.read(f"/jobs/{job}/incidents/{answer.json()['incident_id']}")
+    assert (incident["action"], incident["exclude"]) == ("restart_excluding_node", ["node-b"])
+    assert incident["reason"] == restart["reason"] == "A person ordered a restart without node-b: bad memory."
+    assert "the spare node-c takes its place" in incident["action_reason"]
+    assert "the spare node-c takes its place" in api.job(job)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, "which node is to be left out"),
+        ({"ranks": [9]}, "runs rank 9; there are ranks 0, 1, 2, 3"),
+        ({"nodes": ["moon"]}, "no node 'moon'"),
+        ({"nodes": ["node-c"]}, "is a spare"),
+        ({"action": "stop", "ranks": [1]}, "go with restart_excluding_node"),
+    ],
+)
+def test_an_order_that_cannot_be_is_refused_with_words(
+    api: Api, job: str, nodes: tuple[PlayedLauncher, ...], asked: dict[str, Any], words: str
+) -> None:
+    answer = order(api, job, **asked)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert words in answer.json()["detail"]
+    assert api.incidents(job) == []
+
+
+def test_a_lost_node_is_told_by_another_launcher(api: Api, job: str, nodes: tuple[PlayedLauncher, ...]) -> None:
+    nodes[0].events({"kind": "node_lost", "lost_node": "node-b", "reason": "nothing was heard of it for 15 s"})
+    (incident,) = api.incidents(job)
+    assert incident["kind"] == "node_lost"
+    assert incident["reason"] == "Node node-b is lost with ranks 2, 3: nothing was heard of it for 15 s."
+    assert [(c["rank"], c["class"]) for c in incident["culprits"]] == [(2, "host_silent"), (3, "host_silent")]
+    assert [node["lost"] for node in api.job(job)["nodes"]] == [None, "nothing was heard of it for 15 s", None]
+    assert "lost node-b: nothing was heard of it for 15 s" in api.get(f"/api/v1/jobs/{job}/report").text
+    nodes[0].events({"kind": "failed", "reason": "no node is left"})
+    assert api.job(job)["state"] == "failed", "the spare and the lost node are not waited for"
+
+
+def test_a_stop_that_launchers_asked_for_is_told_with_its_reason(
+    api: Api, job: str, nodes: tuple[PlayedLauncher, ...]
+) -> None:
+    why = "preempted: the launcher on node-a got SIGTERM"
+    for node in nodes[:2]:
+        node.events({"kind": "stopping", "reason": why})
+    assert api.job(job)["reason"] == f"The ranks were asked to save and stop: {why}."
+    for node in nodes[:2]:
+        node.events({"kind": "stopped", "reason": why})
+    assert (api.job(job)["state"], api.job(job)["reason"]) == ("stopped", why)
+    (incident,) = api.incidents(job)
+    assert (incident["kind"], incident["outcome"]) == ("ordered", f"the job was stopped: {why}")
+    assert nodes[0].directives(wait=0) == []
+
+
+def test_launchers_are_told_the_budgets_and_when_a_person_changes_them(
+    api: Api, job: str, nodes: tuple[PlayedLauncher, ...]
+) -> None:
+    told = PlayedLauncher(api, job, "node-d").register()
+    assert told["settings"]["launcher"] == {"max_restarts": 3, "max_no_progress": 3}
+    api.change_policy(job, max_restarts=7, max_no_progress=0)
+    settings = nodes[0].next_directive("settings")["settings"]
+    assert settings["launcher"] == {"max_restarts": 7, "max_no_progress": 0}

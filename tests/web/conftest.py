@@ -1,0 +1,46 @@
+"""A real Chromium, a page in it, and a scripted monitor that it looks at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Error, Page, sync_playwright
+
+from web.scripted_monitor import Script, serving
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    installed = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(executable_path=installed, args=["--no-sandbox"])
+        except Error as error:
+            pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    broken: list[str] = []
+    page.on("pageerror", lambda error: broken.append(str(error)))
+    yield page
+    context.close()
+    assert broken == []
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def monitor_url(script: Script) -> Iterator[str]:
+    with serving(script) as url:
+        yield url
