@@ -15,6 +15,7 @@ from typing import Any
 from rankwatch import settings as rank_settings
 from rankwatch.wire import names, prometheus, vocabulary
 from rankwatch.wire.policy import Policy
+from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings as monitor_settings
 from rankwatch_monitor.ingest import limits
 
@@ -37,6 +38,17 @@ def page() -> str:
         _table(
             ("name", "default", "unit", "meaning"),
             ((f"`{f.name}`", _default(f), f.metadata["unit"], f.metadata["meaning"]) for f in fields(Policy)),
+        ),
+        "## Options of the launcher\n\n"
+        "Flags of `rankwatch run` besides torchrun's; each has a variable, `RANKWATCH_SPARES` for example. The spellings of "
+        "`ft_launcher` and the exit codes stand in [restarts.md](restarts.md), `--standby` in [standby.md](standby.md).\n",
+        _table(
+            ("flag", "default", "unit", "meaning"),
+            (
+                (f"`--{f.name.replace('_', '-')}`", _default(f), f.metadata["unit"], f.metadata["meaning"])
+                for f in fields(Options)
+                if f.metadata
+            ),
         ),
         "## Settings of a rank\n\n"
         "`rankwatch run` sets what it knows; else a person may. Of several variables the first that is set counts.\n",
