@@ -40,8 +40,9 @@ def page() -> str:
             ((f"`{f.name}`", _default(f), f.metadata["unit"], f.metadata["meaning"]) for f in fields(Policy)),
         ),
         "## Options of the launcher\n\n"
-        "Flags of `rankwatch run` besides torchrun's; each has a variable, `RANKWATCH_SPARES` for example. The spellings of "
-        "`ft_launcher` and the exit codes stand in [restarts.md](restarts.md), `--standby` in [standby.md](standby.md).\n",
+        "Flags of `rankwatch run` besides torchrun's; each has a variable, `RANKWATCH_SPARES` for example. The "
+        "spellings of `ft_launcher` and the exit codes stand in [restarts.md](restarts.md), `--standby` in "
+        "[standby.md](standby.md).\n",
         _table(
             ("flag", "default", "unit", "meaning"),
             (

@@ -5,7 +5,8 @@ a signal, while                  does
 ===============================  =====================================================================================
 stop signal, ranks run           is noted; all ranks of the job are asked to save and stop at the same step
 stop signal, no rank runs        ends the launcher: there is nothing to save
-stop signal, the second time     ends the ranks here with SIGTERM, and the launcher
+stop signal, again               within a few seconds: nothing, since schedulers and supervisors both pass it on;
+                                 later: ends the ranks here with SIGTERM, and the launcher
 any other that torchrun handles  the same, at once
 ===============================  =====================================================================================
 """
@@ -14,10 +15,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Final
 
 from torch.distributed.elastic.multiprocessing import SignalException
+
+ECHO_SECONDS: Final = 5.0
+"""Within which a stop signal is the same one once more: Slurm signals all processes, a supervisor hands it on too."""
 
 
 class Signals:
@@ -31,6 +37,7 @@ class Signals:
         self._wake = wake
         self.asked: signal.Signals | None = None
         """The stop signal, once it was received."""
+        self._asked_at = 0.0
         self.patient = False
         """Somebody looks at ``asked``: a stop signal need not break off what is under way."""
 
@@ -41,7 +48,9 @@ class Signals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if number == self.stop and self.asked is None and self.patient:
-            self.asked = signal.Signals(number)
+            self.asked, self._asked_at = signal.Signals(number), time.monotonic()
             self._wake()
+            return
+        if number == self.asked and time.monotonic() - self._asked_at < ECHO_SECONDS:
             return
         raise SignalException(f"process {os.getpid()} got signal {number}", signal.Signals(number))
