@@ -36,7 +36,7 @@ from rankwatch_launcher.exits import Exits
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node import Node
 from rankwatch_launcher.options import Options
-from rankwatch_launcher.outcome import CODE_FAILED, FAILED, FINISHED, STOPPED
+from rankwatch_launcher.outcome import CODE_FAILED, CODE_RESULT_REJECTED, FAILED, FINISHED
 from rankwatch_launcher.processes import RankProcess, RankProcesses
 from rankwatch_launcher.rendezvous import Rendezvous, workers_of
 from rankwatch_launcher.saving import Saving
@@ -92,6 +92,10 @@ class Agent(LocalElasticAgent):
         self._saving = Saving(node, rendezvous, signals, self._ranks, options.stop_grace)
         self._exits = Exits((), node.had_finished)
 
+    def kill_ranks(self) -> None:
+        """End the ranks here at once; for a thread other than the main one, which may never come back from a call."""
+        self._ranks.kill(KILL_SECONDS)
+
     # torch's seams ----------------------------------------------------------------------------------------------------
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
@@ -119,12 +123,11 @@ class Agent(LocalElasticAgent):
         # torch derives TORCHELASTIC_RESTART_COUNT, and the folder of the logs, from what it thinks remains.
         self._remaining_restarts = worker_group.spec.max_restarts - self._starts
         self._starts += 1
-        with workers.taken_from(self._standby):
+        self._sweeper.forget()
+        with self._signals.held(), workers.made_here(self._standby, self._sweeper.add):
             pids: dict[int, int] = super()._start_workers(worker_group)
-        self._signals.install()  # torch has put its own handlers in place
-        ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
-        self._sweeper.watch(pids.values())
-        self._ranks = RankProcesses(ranks)
+            ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
+            self._ranks = RankProcesses(ranks)
         self._exits = Exits(ranks, self.node.had_finished)
         self._saving = Saving(self.node, self._meeting, self._signals, self._ranks, self._options.stop_grace)
         self.node.started(ranks, worker_group.workers[0].world_size)
@@ -157,7 +160,7 @@ class Agent(LocalElasticAgent):
                 return crash
             if not self._ranks.alive():
                 return self._after_last()
-            if (end := self._obey() or self._saving.listen()) is not None:
+            if (end := self._obey() or self._saving.listen(elsewhere=self._elsewhere())) is not None:
                 return end
             if self._standby is not None:
                 self._standby.tick()
@@ -193,11 +196,15 @@ class Agent(LocalElasticAgent):
                 failed.append(exit_)
         if not failed:
             return None
-        if self._saving.stopping is not None:
+        end = endings.by_crash(failed, self.node.name, self.node.host, elsewhere=self._elsewhere())
+        if self._saving.stopping is not None and end.code != CODE_RESULT_REJECTED:
             logger.info("%s, while saving and stopping", reasons.crashed(failed, self.node.host))
             return None
-        elsewhere = self._meeting.world_size > 1 or self._options.spares > 0
-        return endings.by_crash(failed, self.node.name, self.node.host, elsewhere=elsewhere)
+        return end
+
+    def _elsewhere(self) -> bool:
+        """Whether the ranks of this node could run on another one."""
+        return self._meeting.world_size > 1 or self._options.spares > 0
 
     def _after_last(self) -> End | None:
         """All ranks have ended; badly only when they were being stopped, since a crash ends the attempt at once."""
@@ -205,7 +212,7 @@ class Agent(LocalElasticAgent):
         if stopping is None or not (bad := self._exits.bad()):
             return None
         reason = f"{stopping.reason}; {reasons.crashed(bad, self.node.host)} before it had saved"
-        return End(agreements.STOP, reason, fault=False, incident=stopping.incident)
+        return End(agreements.STOP, reason, fault=False, incident=stopping.incident, state=stopping.state)
 
     def _obey(self) -> End | None:
         """What the monitor orders."""
@@ -222,7 +229,12 @@ class Agent(LocalElasticAgent):
 
     def _follow(self) -> End | None:
         """What the other launchers ruled or agreed on."""
-        self._saving.follow()
+        try:
+            self._saving.follow()
+        except DistError:
+            if self._saving.stopping is None:
+                raise
+            return None  # ranks that save need no store: whoever held it may have gone first
         if self._saving.stopping is None and (ruling := self._meeting.ended_elsewhere()) is not None:
             return endings.by_ruling(ruling)
         return None
@@ -234,24 +246,22 @@ class Agent(LocalElasticAgent):
         return None
 
     def _wait_for_peers(self) -> End | None:
-        """All ranks here ended well: wait for the other nodes, unless one of them fails and all must run again."""
+        """All ranks here ended well: wait for the other nodes, as long as they take, unless one of them fails."""
         nodes = self._meeting.world_size
         if nodes == 1:
             return None
-        until = time.monotonic() + self._exit_barrier_timeout
+        saved = self._saving.stopping is not None
         name = f"finished/{self._meeting.attempt}"
-        try:
-            arrived = self._meeting.ledger.count(name)
-            while arrived < nodes and time.monotonic() < until:
-                if (ruling := self._meeting.ended_elsewhere()) is not None:
-                    return endings.by_ruling(ruling) if ruling.verdict == agreements.RESTART else None
-                if (order := self.node.orders.take(self.node.attempt)) is not None:
-                    self.node.orders.ack(order, AckState.DONE, "the ranks here had ended already")
-                time.sleep(LOOP_SECONDS)
-                arrived = self._meeting.ledger.count(name, 0)
-        except DistError as error:
-            # The launcher that holds the store leaves when all have arrived, so the others may find it gone.
-            logger.debug("the rendezvous store has gone: %s", error)
+        arrived = self._meeting.ledger.count(name)
+        while arrived < nodes:
+            if (ruling := self._meeting.ended_elsewhere()) is not None:
+                # Ranks that have saved and ended need not run again because another node was lost on the way.
+                return None if saved and ruling.verdict == agreements.RESTART else endings.by_ruling(ruling)
+            if (order := self.node.orders.take(self.node.attempt)) is not None:
+                self.node.orders.ack(order, AckState.DONE, "the ranks here had ended already")
+            self._saving.listen(elsewhere=False)
+            time.sleep(max(LOOP_SECONDS, nodes / NODES_A_SECOND))
+            arrived = self._meeting.ledger.count(name, 0)
         return None
 
     # Ending -----------------------------------------------------------------------------------------------------------
@@ -265,6 +275,9 @@ class Agent(LocalElasticAgent):
 
     def _close_attempt(self, end: End) -> RunResult | None:
         """End the attempt on this node; None when another one is to be started."""
+        request = self._meeting.ledger.stop_request(self._meeting.attempt)
+        if request is not None and end.verdict == agreements.RESTART and end.directive is None:
+            end = endings.while_stopping(end, request)
         ruling = self._meeting.ledger.end_attempt(
             self._meeting.attempt,
             end.verdict,
@@ -278,6 +291,7 @@ class Agent(LocalElasticAgent):
             code=end.code,
             exclude=end.exclude,
             avoid=end.avoid,
+            state=end.state,
         )
         self._announce(ruling)
         if ruling.fault and not (end.incident is not None and self.node.captured(end.incident)):
@@ -310,8 +324,7 @@ class Agent(LocalElasticAgent):
             self.epilogue = (FAILED, ruling.reason, ruling.code)
         else:
             line = reasons.ending("stopped", ruling.reason, incident)
-            state = self._saving.stopping.state if self._saving.stopping is not None else STOPPED
-            self.epilogue = (state, ruling.reason, CODE_FAILED)
+            self.epilogue = (ruling.state, ruling.reason, CODE_FAILED)
         logger.warning("%s", line)
 
     def _answer(self, end: End, ruling: Ruling) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rankwatch_launcher.outcome import CODE_FAILED
+from rankwatch_launcher.outcome import CODE_FAILED, STOPPED
 
 RESTART: Final = "restart"
 FAIL: Final = "fail"
@@ -33,6 +33,8 @@ class Ruling:
     """The launchers' exit code, when this ruling ends the job and ranks had to be killed for it."""
     exclude: Mapping[str, str] = field(default_factory=dict)
     """Nodes that take no part any more, and why."""
+    state: str = STOPPED
+    """What a ``stop`` makes of the job: ``stopped`` or ``preempted``."""
     avoid: str | None = None
     """A node whose ranks should run elsewhere in the next attempt, if that can be had."""
 

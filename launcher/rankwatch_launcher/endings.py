@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankwatch.wire.control import Directive, RankRequest
 from rankwatch.wire.vocabulary import DirectiveKind
 from rankwatch_launcher import agreements, reasons
-from rankwatch_launcher.agreements import Ruling
+from rankwatch_launcher.agreements import Ruling, StopRequest
 from rankwatch_launcher.outcome import CODE_FAILED, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE, STOPPED
 from rankwatch_launcher.reasons import Exit
 
@@ -37,6 +37,8 @@ class End:
     code: int = CODE_FAILED
     exclude: Mapping[str, str] = field(default_factory=dict)
     avoid: str | None = None
+    state: str = STOPPED
+    """What a ``stop`` makes of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +89,31 @@ def by_order(order: Directive) -> End | None:
     return End(agreements.STOP, order.reason, fault=False, incident=order.incident_id, directive=order)
 
 
-def by_request(request: RankRequest, node: str, host: str) -> End:
-    """A rank asked for its node to be left out."""
+def by_request(request: RankRequest, node: str, host: str, *, elsewhere: bool) -> End:
+    """A rank asked for its node to be left out; ``elsewhere`` as above."""
     reason = reasons.rank_asks(request.rank, host, "to leave its node out", request.reason)
+    if not elsewhere:
+        return End(agreements.FAIL, f"{reason}; the job has no other node", fault=False, exclude={node: reason})
     return End(agreements.RESTART, reason, fault=False, exclude={node: reason})
+
+
+def while_stopping(end: End, request: StopRequest) -> End:
+    """A crash while the job is to save and stop: nothing is started anew."""
+    return replace(
+        end, verdict=agreements.STOP, reason=f"{request.reason}; before it had saved, {end.reason}", state=request.state
+    )
 
 
 def by_ruling(ruling: Ruling) -> End:
     """Another launcher has ruled."""
-    return End(ruling.verdict, ruling.reason, fault=ruling.fault, incident=ruling.incident, code=ruling.code)
+    return End(
+        ruling.verdict,
+        ruling.reason,
+        fault=ruling.fault,
+        incident=ruling.incident,
+        code=ruling.code,
+        state=ruling.state,
+    )
 
 
 def signal_of(name: str) -> signal.Signals | None:

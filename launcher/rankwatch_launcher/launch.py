@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,10 +26,11 @@ from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind
 from rankwatch_launcher import endings, finished, kubernetes, reasons, slurm, torch_seams
 from rankwatch_launcher.agent import Agent
-from rankwatch_launcher.agreements import Budget
+from rankwatch_launcher.agreements import Budget, StopRequest
+from rankwatch_launcher.board import Closed
 from rankwatch_launcher.ft_state import FtState
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.members import Closed, Members
+from rankwatch_launcher.members import STORE_SECONDS, Members
 from rankwatch_launcher.membership import Member, Place, Rules
 from rankwatch_launcher.node import Node
 from rankwatch_launcher.options import Options
@@ -44,8 +46,8 @@ T = TypeVar("T")
 JOIN_SECONDS: Final = 600.0
 LAST_CALL_SECONDS: Final = 30.0
 """torch's defaults of ``--rdzv-conf join_timeout`` and ``last_call_timeout``."""
-FAREWELL_SECONDS: Final = 5.0
-"""How long the launcher that holds the store or the monitor waits for the others to go."""
+FAREWELL_SECONDS: Final = 30.0
+"""How long whoever holds the store or the monitor waits for the others to go: more than ending ranks takes."""
 
 ENDINGS: Final = {
     FINISHED: ProcessEventKind.FINISHED,
@@ -94,8 +96,8 @@ class Launch:
             os.environ.setdefault(environment.STOP_SIGNAL, str(int(signals.stop)))
         sweeper = Sweeper(node.folder.path)
         watch = Watch(options, node, config.rdzv_endpoint)
-        rendezvous = _rendezvous(config, node, watch)
-        rendezvous.interrupted = lambda: node.orders.stop_waits or signals.asked is not None
+        rendezvous = _rendezvous(config, node, watch, signals)
+        rendezvous.interrupted = _interrupts(options, node, rendezvous, signals)
         standby = Standby(options.standby, node.readings) if options.standby is not None else None
         agent = Agent(
             _spec(config, entrypoint, arguments, rendezvous),
@@ -117,11 +119,12 @@ class Launch:
         try:
             if rendezvous.alone:
                 watch.begin_alone()
-            self._join(node, rendezvous)
+            self._join(node, rendezvous, lambda: self._give_up(node, agent, watch, sweeper))
             result = agent.run()
             self.outcome = Outcome(agent.epilogue[0], agent.epilogue[2], agent.epilogue[1], complete=node.complete())
             event = agent.get_event_succeeded
-            rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
+            with contextlib.suppress(torch_seams.DistError):  # its holder may have gone first; how it ended is known
+                rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
             if result is not None and self.outcome.state == FAILED:
                 failures = dict(result.failures)
         except JobOver as over:
@@ -130,18 +133,19 @@ class Launch:
             self.outcome = Outcome(closed.state, closed.code, closed.reason)
         except Interrupted:
             if signals.asked is not None:
-                self.outcome = _ended_by_signal(node, signals.asked, signals)
+                self.outcome = _ended_by_signal(node, signals.asked, signals, rendezvous)
             else:
                 self.outcome = _interrupted(node)
                 if rendezvous.joined:
                     rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
         except SignalException as ended:
-            self.outcome = _ended_by_signal(node, ended.sigval, signals)
+            self.outcome = _ended_by_signal(node, ended.sigval, signals, rendezvous)
         except (RendezvousError, torch_seams.DistError, TimeoutError) as error:
             # Nothing can be agreed on any more, closing the job included.
             self.outcome = Outcome(FAILED, CODE_FAILED, _store_lost(error, config.rdzv_endpoint))
             logger.error("%s", self.outcome.reason)
         finally:
+            signals.ignore()  # what follows is bounded, and nothing of it may be left out
             if standby is not None:
                 standby.close()
             events.record(event(), config.event_log_handler)
@@ -159,7 +163,20 @@ class Launch:
             rendezvous.shutdown()
         return failures
 
-    def _join(self, node: Node, rendezvous: Rendezvous) -> None:
+    def _give_up(self, node: Node, agent: Agent, watch: Watch, sweeper: Sweeper) -> None:
+        """The store's machine is frozen or cut off, and the main thread may wait for its answer for ever."""
+        self.outcome = Outcome(FAILED, CODE_FAILED, _store_silent(self._config.rdzv_endpoint), job_id=watch.job_id)
+        logger.error("%s", self.outcome.reason)
+        agent.kill_ranks()
+        node.report(ProcessEventKind.FAILED, self.outcome.reason)
+        if self._options.outcome:
+            _write(self.outcome, Path(self._options.outcome))
+        node.close()
+        watch.close()
+        sweeper.dismiss()
+        os._exit(self.outcome.code)
+
+    def _join(self, node: Node, rendezvous: Rendezvous, give_up: Callable[[], None]) -> None:
         config, options = self._config, self._options
         rules = Rules(
             config.min_nodes,
@@ -176,7 +193,7 @@ class Launch:
             logger.warning("%s", reason)
             node.report(ProcessEventKind.NODE_LOST, reason, lost_node=member.node, attempt=attempt)
 
-        def make(store: torch_seams.Store) -> Members:
+        def make(store: torch_seams.Store, holds_store: bool) -> Members:
             return Members(
                 store,
                 config.run_id,
@@ -185,12 +202,14 @@ class Launch:
                 budget=lambda: node.budget(budget),
                 standing=node.standing,
                 on_lost=lost,
+                on_deaf=give_up,
+                holds_store=holds_store,
             )
 
         rendezvous.join(make)
 
 
-def _rendezvous(config: LaunchConfig, node: Node, watch: Watch) -> Rendezvous:
+def _rendezvous(config: LaunchConfig, node: Node, watch: Watch, signals: Signals) -> Rendezvous:
     rendezvous = Rendezvous(
         RendezvousParameters(
             backend=config.rdzv_backend,
@@ -206,6 +225,7 @@ def _rendezvous(config: LaunchConfig, node: Node, watch: Watch) -> Rendezvous:
 
     def stand_by(place: Place) -> None:
         node.stand_by(NodeRole(place.role), place.reason)
+        signals.patient = rendezvous.members.holds_store
         watch.standing_by(rendezvous)
 
     rendezvous.on_standby = stand_by
@@ -256,7 +276,8 @@ def _record_of(rendezvous: Rendezvous, node: Node) -> dict[str, Any]:
             told = [i for i in (here, rendezvous.ledger.furthest()) if i is not None]
             facts["iteration"] = max(told, default=None)
             facts["restarts"] = rendezvous.ledger.restarts()
-            facts["excluded"] = rendezvous.members.excluded()
+            ruling = rendezvous.ended_elsewhere()
+            facts["excluded"] = rendezvous.members.excluded(ruling.exclude if ruling is not None else {})
     return facts
 
 
@@ -284,6 +305,13 @@ def _store_lost(error: Exception, endpoint: str) -> str:
     return f"the nodes did not meet: {detail}"
 
 
+def _store_silent(endpoint: str) -> str:
+    return (
+        f"the rendezvous store at {endpoint} has not answered for {STORE_SECONDS:g} s: the machine that holds it is "
+        "frozen or cut off, so the ranks here have been ended"
+    )
+
+
 def _interrupted(node: Node) -> Outcome:
     order = node.orders.pending_stop()
     assert order is not None
@@ -292,10 +320,36 @@ def _interrupted(node: Node) -> Outcome:
     return Outcome(STOPPED, CODE_FAILED, order.reason)
 
 
-def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals) -> Outcome:
+def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals, rendezvous: Rendezvous) -> Outcome:
     reason = f"the launcher on {node.host} got {reasons.signal_name(number)}"
+    state = PREEMPTED if number == signals.stop else STOPPED
+    if rendezvous.stands_by:
+        logger.warning("%s; it ran no rank", reason)
+        return Outcome(state, 0, reason)
     logger.warning("%s; its ranks have been ended", reason)
-    return Outcome(PREEMPTED if number == signals.stop else STOPPED, CODE_FAILED, reason)
+    return Outcome(state, CODE_FAILED, reason)
+
+
+def _interrupts(options: Options, node: Node, rendezvous: Rendezvous, signals: Signals) -> Callable[[], bool]:
+    """Whether to stop waiting for a place."""
+    until: list[float] = []
+
+    def look() -> bool:
+        if signals.asked is None:
+            # Those who run ranks carry an order out; whoever stands by hears from them how it ended.
+            return node.orders.stop_waits and not rendezvous.stands_by
+        if not rendezvous.stands_by or not rendezvous.members.holds_store:
+            return True
+        if not until:
+            # With this launcher the store would go, and the ranks of the others be ended unsaved: they save first.
+            until.append(time.monotonic() + options.stop_grace + FAREWELL_SECONDS)
+            reason = reasons.preempted(node.host, signals.asked.name)
+            attempt = rendezvous.members.board.newest()
+            rendezvous.ledger.ask_to_stop(attempt, StopRequest(reason, node.name, PREEMPTED))
+            rendezvous.members.nudge()
+        return time.monotonic() > until[0]
+
+    return look
 
 
 def _present(value: T | None) -> T:

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from rankwatch_launcher import reasons
 from rankwatch_launcher.agreements import FAIL, RESTART, Budget, Proposal, Reached, Ruling, StopRequest
-from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED
+from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, STOPPED
 from rankwatch_launcher.torch_seams import PrefixStore, Store
 
 _POLL_SECONDS: Final = 0.05
@@ -52,6 +52,7 @@ class Ledger:
         code: int = CODE_FAILED,
         exclude: Mapping[str, str] | None = None,
         avoid: str | None = None,
+        state: str = STOPPED,
     ) -> Ruling:
         """Rule how an attempt ends, unless that is ruled already; return the ruling that holds.
 
@@ -71,7 +72,18 @@ class Ledger:
             reason = reasons.out_of_budget(reason, budget.max_restarts)
         token = secrets.token_hex(8)
         own = Ruling(
-            verdict, reason, by, used, budget.max_restarts, incident, fault, token, code, dict(exclude or {}), avoid
+            verdict,
+            reason,
+            by,
+            used,
+            budget.max_restarts,
+            incident,
+            fault,
+            token,
+            code,
+            dict(exclude or {}),
+            state,
+            avoid,
         )
         ruling = _ruling(self._store.compare_set(_end(attempt), "", json.dumps(asdict(own))))
         if ruling.token == own.token:

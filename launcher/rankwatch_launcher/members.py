@@ -1,52 +1,39 @@
 """A launcher's place among the launchers of its job, kept up on a thread of its own: it says that it lives, and one of
 them, the coordinator, makes the rosters.
 
-In the store
-------------
-=====================  ==============================================================================================
-``roll``               names of all launchers that ever came, one a line, in the order of their arrival
-``member/NODE``        what a launcher says of itself, written anew about once a second
-``coordinator``        whose word counts; taken over when its beat stands still
-``roster/ATTEMPT``     the whole roster; ``place/ATTEMPT/NODE`` what one launcher needs to know of it
-``newest``             number of the newest roster
-``waiting``            what the next roster waits for, in words
-``closed``             the job is over, and how
-=====================  ==============================================================================================
+What a round of the thread does
+-------------------------------
+beat (say what this launcher is) -> lead? -> hear all -> the running attempt: lost? left? to be stopped? joined? /
+the next attempt: a roster, or what it waits for. About once a second, ten times while something is being agreed on.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rankwatch_launcher import agreements, reasons
 from rankwatch_launcher.agreements import Budget, Proposal, Reached, StopRequest
+from rankwatch_launcher.board import HOST, Board, Closed
 from rankwatch_launcher.ledger import Ledger
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.membership import Member, Place, Roll, Roster, Rules
-from rankwatch_launcher.torch_seams import DistError, PrefixStore, Store
+from rankwatch_launcher.torch_seams import DistError, Store
 
 BEAT_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 0.2
 """How often the coordinator looks whether the running attempt was ruled to end, or is to be stopped."""
 BUSY_SECONDS: Final = 0.1
 """The pace while a roster is being made or a stop step agreed on."""
+STORE_SECONDS: Final = 20.0
+"""A store that has not answered for so long is given up, and with it this launch."""
 NODES_A_SECOND: Final = 2000
 """Beats that one store should take in a second: with more nodes than that, each beats more seldom."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """How the job is over, for whoever still waits or comes later."""
-
-    state: str
-    """``finished``, ``failed``, ``stopped`` or ``preempted``."""
-    code: int
-    reason: str
+DOUBT_BEATS: Final = 2.5
+"""So many beats in which nothing changed tell a new coordinator, or one that asks, that nothing will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +57,35 @@ class Members:
         budget: Callable[[], Budget],
         standing: Callable[[], Standing],
         on_lost: Callable[[Member, int, str], None],
+        on_deaf: Callable[[], None],
+        holds_store: bool = False,
     ) -> None:
+        """``on_deaf`` is called from a thread of its own when the store has not answered for ``STORE_SECONDS``."""
         self.me = me.node
         self.rules = rules
+        self.holds_store = holds_store
+        """Whether the store ends with this launcher."""
         self._member = me
-        self._budget = budget
-        self._standing = standing
-        self._on_lost = on_lost
+        self._budget, self._standing, self._on_lost, self._on_deaf = budget, standing, on_lost, on_deaf
         connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
-        self._store = PrefixStore(f"rankwatch/{run_id}", store)
-        self._thread_store = PrefixStore(f"rankwatch/{run_id}", connection)
+        self.board = Board(store, run_id)
+        """For the main thread."""
+        self._board = Board(connection, run_id)
         self._ledger = Ledger(connection, run_id)
         self._roll = Roll(rules)
         self._lock = threading.Lock()
         self._nudge = threading.Event()
         self._ended = threading.Event()
+        self._turn = time.monotonic()
+        """When the thread last began a round: each asks the store."""
         self._roster: Roster | None = None
         self._excluded: dict[str, str] = {}
         self._stop_since: float | None = None
         """When the request to stop the running attempt was first seen."""
-        self._told: set[str] = set()
+        self._told: set[tuple[str, int]] = set()
+        """Nodes of which it was said that they are lost, and in which attempt."""
+        self._listen_until = 0.0
+        """A new coordinator hears who is there before it decides anything."""
         self._coordinator = ""
         self._coordinates = False
         self._nodes = 1
@@ -100,63 +96,51 @@ class Members:
 
     def join(self) -> None:
         """Enter the roll and begin to beat."""
-        self._write(self._store)
-        self._store.append("roll", f"{self.me}\n")  # type: ignore[attr-defined]  # torch's stubs lack it
+        self.board.enter(self._next_beat())
+        self._turn = time.monotonic()
         self._thread.start()
+        threading.Thread(target=self._guard, name="rankwatch-guard", daemon=True).start()
 
     def wait_for_place(self, after: int) -> None:
         """Say that this launcher is ready for an attempt after this one."""
         self._say(after=after, first=None, iteration=None, follows_stop_step=False, answer=None)
 
-    def take_place(self) -> None:
+    def take_place(self, place: Place) -> None:
         """Say that it runs the newest attempt."""
+        self._nodes = max(self._nodes, place.group_world_size)
         self._say(after=None)
 
     def answer(self, number: int, agreed: bool, furthest: int | None) -> None:
         """Answer a proposed stop step."""
         self._say(answer=(number, agreed, furthest))
 
-    def newest(self) -> int:
-        """Number of the newest roster; 0 before the first."""
-        return int(self._store.get("newest")) if self._store.check(["newest"]) else 0
-
     def place(self, attempt: int) -> Place | None:
-        """This launcher's part in an attempt; None when it was not there to be given one."""
-        key = f"place/{attempt}/{self.me}"
-        return Place(**json.loads(self._store.get(key))) if self._store.check([key]) else None
-
-    def waiting(self) -> str:
-        """What the next roster waits for; empty when it is not known."""
-        return self._store.get("waiting").decode() if self._store.check(["waiting"]) else ""
-
-    def closed(self) -> Closed | None:
-        """How the job is over; None while it goes on."""
-        return Closed(**json.loads(self._store.get("closed"))) if self._store.check(["closed"]) else None
+        """This launcher's part in an attempt."""
+        return self.board.place(attempt, self.me)
 
     def close(self, closed: Closed) -> None:
-        """The job is over: spares may go, and nobody begins anew. What was said first holds."""
-        self._store.compare_set("closed", "", json.dumps(asdict(closed)))
+        """The job is over."""
+        self.board.close(closed)
 
-    def excluded(self) -> tuple[tuple[str, str, str], ...]:
-        """Nodes that were excluded: name, host and why."""
-        nodes = json.loads(self._store.get("excluded")) if self._store.check(["excluded"]) else {}
-        names = [name for name in nodes if not name.startswith("host:")]
-        members = map(_member, self._store.multi_get([f"member/{name}" for name in names]) if names else ())
+    def excluded(self, lately: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+        """Nodes that were excluded, by the newest ruling too: name, host and why."""
+        nodes = {**lately, **self.board.excluded()}
+        members = self.board.members(name for name in nodes if not name.startswith(HOST))
         return tuple((m.node, m.host, nodes[m.node]) for m in members)
 
     def leave(self, reason: str, *, patience: float, needed: bool = False) -> None:
         """Say that this launcher goes; then wait until the others have gone, for ``patience`` seconds at most.
 
-        Only the coordinator does, near to which the store is, and whoever is ``needed``.
+        Only who holds the store does, the coordinator, and whoever is ``needed``.
         """
         self._ended.set()
         self._nudge.set()
         self._thread.join(5.0)
         with self._lock:
             self._member = replace(self._member, left=reason or "it has ended")
-        self._write(self._store)
-        until = time.monotonic() + (patience if needed or self._coordinates else 0.0)
-        while time.monotonic() < until and self._others_here(self._store):
+        self.board.write(self._next_beat())
+        until = time.monotonic() + (patience if needed or self.holds_store or self._coordinates else 0.0)
+        while time.monotonic() < until and self._others_here():
             time.sleep(BUSY_SECONDS)
 
     def nudge(self) -> None:
@@ -166,16 +150,39 @@ class Members:
     # The thread -------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            while not self._ended.is_set():
-                now = time.monotonic()
-                self._beat()
-                if self._leads():
-                    self._coordinate(now)
-                self._rest(now + self._pause())
-        except DistError as error:
-            # The main thread finds that out by itself, and says so.
-            logger.debug("the rendezvous store has gone: %s", error)
+        while not self._ended.is_set():
+            try:
+                self._round()
+            except DistError as error:
+                # The main thread finds that out by itself, and says so.
+                logger.debug("the rendezvous store has gone: %s", error)
+                self._ended.set()
+            except Exception:  # noqa: BLE001  # the boundary of a thread that must go on
+                # Without a beat this launcher would be taken for lost, and its healthy ranks be ended.
+                logger.exception("one round among the launchers has failed; the next one follows")
+                self._ended.wait(BEAT_SECONDS)
+
+    def _round(self) -> None:
+        now = time.monotonic()
+        if now - self._turn > self.rules.node_timeout / 2:
+            self._roll.excuse(now)  # the store was held up, or this process was: nobody else's fault
+        self._turn = now
+        if self._member.after is None:
+            standing = self._standing()
+            reached = standing.reached
+            first, iteration = (reached.first, reached.iteration) if reached is not None else (None, None)
+            self._say(nudge=False, first=first, iteration=iteration, follows_stop_step=standing.follows_stop_step)
+        self._board.write(self._next_beat())
+        if self._leads():
+            self._coordinate(time.monotonic())
+        self._rest(now + self._pause())
+
+    def _guard(self) -> None:
+        """A call to a store whose machine is frozen or cut off never returns, so others must see to the end."""
+        while not self._ended.wait(1.0):
+            if time.monotonic() - self._turn > STORE_SECONDS + self._pause():
+                self._on_deaf()
+                return
 
     def _pause(self) -> float:
         return max(1.0, self._nodes / NODES_A_SECOND) * (BUSY_SECONDS if self._gathering else BEAT_SECONDS)
@@ -189,15 +196,7 @@ class Members:
     def _due(self) -> bool:
         """Whether the running attempt needs the coordinator at once."""
         attempt = self._roster.attempt if self._roster is not None else 0
-        store = self._ledger
-        return store.ruling(attempt) is not None or store.stop_request(attempt) is not None
-
-    def _beat(self) -> None:
-        if self._member.after is None:
-            now = self._standing()
-            first, iteration = (now.reached.first, now.reached.iteration) if now.reached else (None, None)
-            self._say(nudge=False, first=first, iteration=iteration, follows_stop_step=now.follows_stop_step)
-        self._write(self._thread_store)
+        return self._ledger.ruling(attempt) is not None or self._ledger.stop_request(attempt) is not None
 
     def _say(self, *, nudge: bool = True, **changes: Any) -> None:
         with self._lock:
@@ -205,77 +204,79 @@ class Members:
         if nudge:
             self._nudge.set()
 
-    def _write(self, store: Store) -> None:
+    def _next_beat(self) -> Member:
         with self._lock:
             self._member = replace(self._member, beat=self._member.beat + 1)
-            text = json.dumps(asdict(self._member))
-        store.set(f"member/{self.me}", text)
+            return self._member
 
     def _leads(self) -> bool:
         """Whether this launcher is the coordinator; takes over from one whose beat stands still."""
-        store, now = self._thread_store, time.monotonic()
-        self._coordinator = store.compare_set("coordinator", self._coordinator, self._coordinator or self.me).decode()
+        now = time.monotonic()
+        self._coordinator = self._board.claim(self._coordinator or self.me, self._coordinator)
         if self._coordinator != self.me:
-            leader = _member(store.get(f"member/{self._coordinator}"))
+            (leader,) = self._board.members([self._coordinator])
             self._roll.hear([leader], now)
             if leader.left or self._roll.silence(leader.node, now) > self.rules.node_timeout:
-                self._coordinator = store.compare_set("coordinator", leader.node, self.me).decode()
+                self._coordinator = self._board.claim(self.me, leader.node)
         leads = self._coordinator == self.me
         if leads and not self._coordinates:
-            self._take_over()
+            self._take_over(now)
         self._coordinates = leads
         return leads
 
-    def _take_over(self) -> None:
-        store = self._thread_store
-        if store.check(["newest"]):
-            self._roster = _roster(store.get(f"roster/{int(store.get('newest'))}"))
-        if store.check(["excluded"]):
-            self._excluded = json.loads(store.get("excluded"))
+    def _take_over(self, now: float) -> None:
+        self._excluded = self._board.excluded()
+        if newest := self._board.newest():
+            self._roster = self._board.roster(newest)
+            # Who died under the coordinator before has not been heard to be silent yet.
+            self._hear(now)
+            self._roll.doubt(now, DOUBT_BEATS * BEAT_SECONDS)
+            self._listen_until = now + DOUBT_BEATS * BEAT_SECONDS + BUSY_SECONDS
+
+    # The coordinator --------------------------------------------------------------------------------------------------
 
     def _coordinate(self, now: float) -> None:
         self._hear(now)
-        roster, ruling = self._roster, None
-        if roster is not None:
-            ruling = self._ledger.ruling(roster.attempt)
-        self._gathering = roster is None or ruling is not None
+        roster = self._roster
+        ruling = self._ledger.ruling(roster.attempt) if roster is not None else None
+        if ruling is not None:
+            self._exclude(ruling.exclude, now)
+        self._gathering = True
+        if now < self._listen_until:
+            return
         if roster is not None and ruling is None:
             self._gathering = self._attend(roster, now)
-        elif self._thread_store.check(["closed"]):
+        elif self._board.closed() is not None:
             self._gathering = False
         elif ruling is None or ruling.verdict == agreements.RESTART:
-            if ruling is not None:
-                self._exclude(ruling.exclude, now)
-                self._tell_lost(roster, now)
+            self._tell_lost(roster, now)
             self._make_roster(roster, ruling.avoid if ruling else None, now)
 
     def _hear(self, now: float) -> None:
-        store = self._thread_store
-        names = store.get("roll").decode().split()
+        names = self._board.names()
         self._nodes = len(names)
         # Whoever has left for good says nothing new.
         known = [self._roll.member(name) for name in names]
         here = [name for name, member in zip(names, known, strict=True) if member is None or not member.left]
-        if here:
-            self._roll.hear(map(_member, store.multi_get([f"member/{name}" for name in here])), now)
+        self._roll.hear(self._board.members(here), now)
 
     def _attend(self, roster: Roster, now: float) -> bool:
         """Look after a running attempt; return whether something is being agreed on, so that it is looked at often."""
         self._roll.note_pace(roster, now)
-        for member in self._roll.lost(roster, now):
-            reason = self._tell_lost(roster, now)
-            self._end(roster, reason or reasons.node_lost(member.node, member.host, self._silence(member, now)))
-            return True
-        # A launcher whose ranks have all ended well leaves only after all others have arrived at the same point.
-        for member in self._roll.gone(roster):
-            if not self._thread_store.check(["closed"]):
-                self._end(roster, reasons.node_left(member.node, member.host, member.left))
-                return True
         request = self._ledger.stop_request(roster.attempt)
+        missing = self._tell_lost(roster, now)
+        # A launcher whose ranks have all ended well leaves only after all others have arrived at the same point.
+        if not missing and self._board.closed() is None:
+            missing = next((reasons.node_left(m.node, m.host, m.left) for m in self._roll.gone(roster)), "")
+        if missing and request is None:
+            self._end(roster, missing)
+            return True
         if request is not None:
+            if missing:  # its ranks will not save with the others; these will, or are ended by their grace
+                logger.debug("while saving: %s", missing)
             self._agree(roster, request, now)
             return True
-        for member in self._roll.newcomers(roster, now):
+        for member in self._roll.newcomers(roster, self._excluded, now):
             self._end(roster, reasons.node_joins(member.node, member.host), counted=False, fault=False)
             return True
         self._place(replace(roster, **self._roll.latecomers(roster, self._excluded, now)))
@@ -290,7 +291,7 @@ class Members:
             return
         step = self._roll.stop_step(roster)
         # What is known of the ranks may be a beat old: they may have made their first step since.
-        if step is not None or now - self._stop_since > 2.5 * BEAT_SECONDS:
+        if step is not None or now - self._stop_since > DOUBT_BEATS * BEAT_SECONDS:
             self._ledger.propose(roster.attempt, Proposal(before.number + 1 if before else 1, step, request))
 
     def _place(self, roster: Roster) -> None:
@@ -298,10 +299,7 @@ class Members:
         new = {*roster.spares, *roster.parked} - {*self._roster.spares, *self._roster.parked} if self._roster else set()
         if new:
             self._roster = roster
-            places = self._roll.places(roster)
-            self._thread_store.multi_set(  # type: ignore[attr-defined]  # torch's stubs lack it
-                [f"place/{roster.attempt}/{node}" for node in new], [json.dumps(asdict(places[node])) for node in new]
-            )
+            self._board.tell({node: place for node, place in self._roll.places(roster).items() if node in new})
 
     def _end(self, roster: Roster, reason: str, *, counted: bool = True, fault: bool = True) -> None:
         self._ledger.end_attempt(
@@ -319,15 +317,12 @@ class Members:
         """Say of every launcher that is lost that it is, once; return the first reason."""
         first = ""
         for member in self._roll.lost(roster, now) if roster is not None else ():
-            reason = reasons.node_lost(member.node, member.host, self._silence(member, now))
+            reason = reasons.node_lost(member.node, member.host, self._roll.silence(member.node, now))
             first = first or reason
-            if roster is not None and member.node not in self._told:
-                self._told.add(member.node)
+            if roster is not None and (member.node, roster.attempt) not in self._told:
+                self._told.add((member.node, roster.attempt))
                 self._on_lost(member, roster.attempt, reason)
         return first
-
-    def _silence(self, member: Member, now: float) -> float:
-        return self._roll.silence(member.node, now)
 
     def _exclude(self, nodes: Mapping[str, str], now: float) -> None:
         new = {node: why for node, why in nodes.items() if node not in self._excluded}
@@ -338,42 +333,19 @@ class Members:
             member = self._roll.member(node)
             # A launcher that is started anew there has another name; with more than one on a host, only this one goes.
             if member and not [m for m in self._roll.alive(now).values() if m.host == member.host and m.node != node]:
-                self._excluded[f"host:{member.host}"] = why
-        self._thread_store.set("excluded", json.dumps(self._excluded))
+                self._excluded[f"{HOST}{member.host}"] = why
+        self._board.exclude(self._excluded)
 
     def _make_roster(self, last: Roster | None, avoid: str | None, now: float) -> None:
-        store = self._thread_store
         made = self._roll.gather(last, self._excluded, now, avoid=avoid)
         if isinstance(made, str):
-            store.set("waiting", made)
+            self._board.say_waiting(made)
             return
-        # Two launchers may take each other for dead and both be coordinator for a moment: the first roster holds.
-        written = store.compare_set(f"roster/{made.attempt}", "", json.dumps(asdict(made)))
-        # Whoever made it may have died before it told the others, so the places follow from the roster that holds.
-        self._roster, self._stop_since = _roster(written), None
-        places = self._roll.places(self._roster)
-        keys = [f"place/{self._roster.attempt}/{node}" for node in places]
-        words = [json.dumps(asdict(place)) for place in places.values()]
-        store.multi_set(keys, words)  # type: ignore[attr-defined]  # torch's stubs lack it
-        store.set("waiting", "")
-        store.set("newest", str(self._roster.attempt))
+        self._roster, self._stop_since = self._board.settle(made), None
+        self._board.publish(self._roster, self._roll.places(self._roster), last)
 
-    def _others_here(self, store: Store) -> bool:
-        names = [name for name in store.get("roll").decode().split() if name != self.me]
+    def _others_here(self) -> bool:
+        names = [name for name in self.board.names() if name != self.me]
         now = time.monotonic()
-        self._roll.hear(map(_member, store.multi_get([f"member/{name}" for name in names]) if names else ()), now)
+        self._roll.hear(self.board.members(names), now)
         return any(name != self.me for name in self._roll.alive(now))
-
-
-def _member(text: bytes) -> Member:
-    body = json.loads(text)
-    known = {f.name: body[f.name] for f in fields(Member) if f.name in body}
-    if known.get("answer") is not None:
-        number, agreed, furthest = known["answer"]
-        known["answer"] = (number, agreed, furthest)
-    return Member(**known)
-
-
-def _roster(text: bytes) -> Roster:
-    body = json.loads(text)
-    return Roster(body["attempt"], tuple(body["active"]), tuple(body["spares"]), dict(body["parked"]))

@@ -32,7 +32,6 @@ from rankwatch_launcher.agreements import Reached
 
 STOP_MARGIN_SECONDS: Final = 3.0
 """An agreed stop step lies this far ahead of the furthest rank: every slot holds it before any rank gets there."""
-STOP_MARGIN_STEPS: Final = 2
 PACE_SECONDS: Final = 30.0
 """Over which the pace of the steps is taken."""
 
@@ -131,6 +130,14 @@ class Roll:
             n: m for n, m in self._members.items() if not m.left and self.silence(n, now) <= self.rules.node_timeout
         }
 
+    def excuse(self, now: float) -> None:
+        """Nothing could be heard for a while, so nobody's silence until now counts."""
+        self._heard = dict.fromkeys(self._heard, now)
+
+    def doubt(self, now: float, seconds: float) -> None:
+        """Whoever is not heard of within so many seconds is lost: how long they have been silent is not known."""
+        self._heard = dict.fromkeys(self._heard, now - self.rules.node_timeout + seconds)
+
     def silence(self, node: str, now: float) -> float:
         """Seconds since a launcher's beat last changed."""
         return now - self._heard.get(node, now)
@@ -146,10 +153,10 @@ class Roll:
         members = (self._members.get(node) for node in roster.active)
         return [m for m in members if m is not None and m.left]
 
-    def newcomers(self, roster: Roster, now: float) -> list[Member]:
+    def newcomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> list[Member]:
         """Launchers that wait although there is room for them beside a running attempt."""
         room = self.rules.max_nodes - len(roster.active)
-        return [m for m in self._waiting(roster, now) if m.node not in roster.parked][: max(0, room)]
+        return [m for m in self._waiting(roster, now) if not _excluded(m, excluded)][: max(0, room)]
 
     def latecomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> dict[str, Any]:
         """The spares and the parked nodes of a roster, with those that came while its attempt runs."""
@@ -227,7 +234,8 @@ class Roll:
         if last is not None and (lost := self.lost(last, now)):
             text += f", since {_named(lost)} {'was' if len(lost) == 1 else 'were'} lost"
         if parked:
-            text += f", since {_named(m for m in self._members.values() if m.node in parked)} was excluded"
+            were = "was" if len(parked) == 1 else "were"
+            text += f", since {_named(m for m in self._members.values() if m.node in parked)} {were} excluded"
         return text
 
     # Stopping ---------------------------------------------------------------------------------------------------------
@@ -263,7 +271,9 @@ class Roll:
         passed = [m.answer[2] for m in members if m and m.answer and m.answer[2] is not None]
         seconds = self._pace[-1][0] - self._pace[0][0] if self._pace else 0.0
         pace = (self._pace[-1][1] - self._pace[0][1]) / seconds if seconds > 0 else 0.0
-        return max([furthest, *passed]) + math.ceil(pace * STOP_MARGIN_SECONDS) + STOP_MARGIN_STEPS
+        # The furthest may have completed one more step since it said so. Of an unknown pace, one more again.
+        margin = math.ceil(pace * STOP_MARGIN_SECONDS) if pace > 0 else 1
+        return max([furthest, *passed]) + margin + 1
 
     def refused(self, roster: Roster, number: int) -> bool:
         """Whether a launcher has found that a proposed stop step comes too late."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import threading
 import time
@@ -66,7 +67,8 @@ class Node:
         self, job_name: str, local_world_size: int, policy: Mapping[str, Any], ft_state: FtState | None = None
     ) -> None:
         self.host = socket.gethostname()
-        self.name = f"{self.host}-{os.getpid()}"
+        # A pod that replaces another one has its host name, and pid 1, as that one had.
+        self.name = f"{self.host}-{os.getpid()}-{secrets.token_hex(2)}"
         self._job_name = job_name
         self._local_world_size = local_world_size
         self._policy = dict(policy)
@@ -178,7 +180,8 @@ class Node:
     def standing(self) -> Standing:
         """How far the ranks are, for the other launchers."""
         readings = self.readings().values()
-        return Standing(self.reached(), bool(readings) and all(r.asks_should_stop for r in readings))
+        everybody = len(readings) == self._local_world_size
+        return Standing(self.reached(), everybody and all(reading.asks_should_stop for reading in readings))
 
     def complete(self) -> bool:
         """Whether a rank said that there is nothing left to train."""

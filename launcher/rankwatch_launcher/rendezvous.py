@@ -8,15 +8,19 @@ rank 0: keys of an earlier attempt make about half of gloo's restarts fail.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from torch.distributed.elastic.agent.server.api import Worker
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
+    RendezvousError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
@@ -27,12 +31,13 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from rankwatch_launcher.agreements import Ruling
+from rankwatch_launcher.board import Closed
 from rankwatch_launcher.ledger import Ledger
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.members import Closed, Members
+from rankwatch_launcher.members import Members
 from rankwatch_launcher.membership import Place
 from rankwatch_launcher.outcome import FINISHED
-from rankwatch_launcher.torch_seams import DistError, Store, TCPStore
+from rankwatch_launcher.torch_seams import DistError, PrefixStore, Store, TCPStore
 
 BACKENDS: Final = ("c10d", "static")
 """Backends that mean a store of torch at an address, which is all that the launchers need."""
@@ -45,7 +50,8 @@ _SPEAK_AFTER: Final = 5.0
 """Seconds of waiting after which a launcher says what for."""
 _STALE_SECONDS: Final = 30.0
 """How long a launcher waits for the store of an earlier launch to go, before it believes that the job is over."""
-_CONNECT_SECONDS: Final = 600.0
+_DEFAULT_PORT: Final = 29400
+"""torch's, of a ``c10d`` endpoint that names none."""
 
 
 class Interrupted(Exception):  # noqa: N818  # not an error: an order, or a signal
@@ -80,8 +86,10 @@ class Rendezvous(RendezvousHandler):
         """Asked again and again while waiting: True gives up."""
         self.on_standby: Callable[[Place], None] = lambda _: None
         """Told when this launcher is a spare or parked."""
+        self.stands_by = False
+        """Whether this launcher is a spare or parked now."""
 
-    def join(self, make: Callable[[Store], Members]) -> None:
+    def join(self, make: Callable[[Store, bool], Members]) -> None:
         """Connect to the store and come among the other launchers.
 
         Raises:
@@ -91,7 +99,7 @@ class Rendezvous(RendezvousHandler):
         """
         store = self._connect()
         ledger = Ledger(store, self.get_run_id())
-        members = make(store)
+        members = make(store, self._held_here(store))
         until = time.monotonic() + _STALE_SECONDS
         while (closed := self._closed(members)) is not None:
             if closed.state == FINISHED or time.monotonic() > until:
@@ -99,7 +107,7 @@ class Rendezvous(RendezvousHandler):
             # The launchers of the run before are still about to go; the store of this one is not up yet.
             self._pause(0.5)
             store = self._connect()
-            ledger, members = Ledger(store, self.get_run_id()), make(store)
+            ledger, members = Ledger(store, self.get_run_id()), make(store, self._held_here(store))
         self._ledger, self._members = ledger, members
         members.join()
 
@@ -135,7 +143,8 @@ class Rendezvous(RendezvousHandler):
         """
         while True:
             place = self._wait()
-            self.members.take_place()
+            self.stands_by = False
+            self.members.take_place(place)
             self.attempt, self.rank, self.world_size = place.attempt, place.group_rank, place.group_world_size
             address = self._meet(place)
             if address is not None:
@@ -148,6 +157,10 @@ class Rendezvous(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """See torch."""
         return self.next_attempt()[1]
+
+    def over(self) -> bool:
+        """Whether the attempt this launcher has a place in, as a spare too, was ruled to end."""
+        return self.ledger.ruling(self.members.board.newest()) is not None
 
     def ended_elsewhere(self) -> Ruling | None:
         """How this attempt was ruled to end, or None."""
@@ -168,7 +181,7 @@ class Rendezvous(RendezvousHandler):
 
     def is_closed(self) -> bool:
         """See torch."""
-        return self._members is not None and self._members.closed() is not None
+        return self._members is not None and self._members.board.closed() is not None
 
     def set_closed(self) -> None:
         """See torch."""
@@ -186,27 +199,30 @@ class Rendezvous(RendezvousHandler):
     # Waiting ----------------------------------------------------------------------------------------------------------
 
     def _wait(self) -> Place:
-        members, placed = self.members, self.attempt
+        members, board, placed = self.members, self.members.board, self.attempt
         members.wait_for_place(self.attempt)
         began = time.monotonic()
+        waits_since: float | None = began  # None: it stands by while the others train, and may wait for ever
         said, speak_at, standing_by = "", began + _SPEAK_AFTER, None
         while True:
-            newest = members.newest()
+            newest = board.newest()
             if newest > placed and (place := members.place(newest)) is not None:
-                placed = newest
+                placed, waits_since, self.stands_by = newest, None, place.role != "active"
                 if place.role == "active":
                     return place
                 if (place.role, place.reason) != standing_by:
                     standing_by = (place.role, place.reason)
                     logger.info("this node is %s: %s", "a spare" if place.role == "spare" else "parked", place.reason)
                     self.on_standby(place)
-            if (closed := members.closed()) is not None:
+            if (closed := board.closed()) is not None:
                 raise JobOver(closed)
             now = time.monotonic()
-            if standing_by is None and now - began > self._join_timeout:
-                why = members.waiting() or "no node has answered for the job"
+            if waits_since is None and self.ledger.ruling(placed) is not None:
+                waits_since, speak_at = now, now + _SPEAK_AFTER  # nobody trains any more: it waits like all others
+            if waits_since is not None and now - waits_since > self._join_timeout:
+                why = board.waiting() or "no node has answered for the job"
                 raise RendezvousTimeoutError(f"{why}; given up after {self._join_timeout:g} s (join_timeout)")
-            if now > speak_at and (words := members.waiting()) and words != said:
+            if now > speak_at and (words := board.waiting()) and words != said:
                 said = words
                 logger.info("%s", words)
             self._pause(_POLL_SECONDS if now - began < 2.0 else 5 * _POLL_SECONDS)
@@ -216,7 +232,13 @@ class Rendezvous(RendezvousHandler):
         ledger, name = self.ledger, f"master/{place.attempt}"
         if place.group_rank == 0:
             address = self._address()
-            self._ranks_store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
+            try:
+                self._ranks_store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
+            except DistError as error:
+                where, detail = f"{address}, this node's own name", str(error).splitlines()[0]
+                raise RendezvousError(
+                    f"the ranks' store cannot be reached at {where}: give --local-addr ({detail})"
+                ) from error
             ledger.publish(name, {"address": address, "port": self._ranks_store.port})
             return address, self._ranks_store.port
         while (fact := ledger.find(name, 0.0)) is None:
@@ -240,14 +262,56 @@ class Rendezvous(RendezvousHandler):
 
     def _connect(self) -> Store:
         """Reach the store, or hold it; whoever comes before its holder waits."""
-        until = time.monotonic() + max(self._join_timeout, _CONNECT_SECONDS)
+        began, said = time.monotonic(), False
         while True:
-            try:
-                return create_backend(self._for_backend())[1]
-            except RendezvousConnectionError:
-                if time.monotonic() > until:
-                    raise
-                self._pause(1.0)
+            left = began + self._join_timeout - time.monotonic()
+            if not said and time.monotonic() - began > _SPEAK_AFTER:
+                said = True
+                logger.info("waiting for the launcher that holds the rendezvous store at %s", self._parameters.endpoint)
+            # torch would wait for a minute in one call, deaf to signals and orders.
+            if self._may_hold() or self._listens() or left <= 0:
+                try:
+                    return create_backend(self._for_backend())[1]
+                except RendezvousConnectionError:
+                    if left <= 0:
+                        raise
+            self._pause(1.0)
+
+    def _may_hold(self) -> bool:
+        """Whether the store could be on this machine."""
+        if (told := self._for_backend().get_as_bool("is_host")) is not None:
+            return told
+        try:
+            for family, _, _, _, address in socket.getaddrinfo(self._host or "localhost", 0, type=socket.SOCK_STREAM):
+                with contextlib.suppress(OSError), socket.socket(family) as probe:
+                    probe.bind(address)
+                    return True
+        except OSError:
+            return True  # a name that is not known: torch says so better
+        return False
+
+    def _listens(self) -> bool:
+        try:
+            with socket.create_connection((self._host, self._port or _DEFAULT_PORT), 1.0):
+                return True
+        except OSError:
+            return False
+
+    def _held_here(self, store: Store) -> bool:
+        """Whether the store ends with this process: one of its sockets listens on the store's port."""
+        while isinstance(store, PrefixStore):
+            store = store.underlying_store
+        port = f"{store.port:04X}"  # type: ignore[attr-defined]  # torch's stubs lack it
+        listening = set()
+        for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+            with contextlib.suppress(OSError), open(table) as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+                listening |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port}")}
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.readlink(descriptor) in listening:
+                    return True
+        return False
 
     def _for_backend(self) -> RendezvousParameters:
         given = self._parameters
@@ -259,7 +323,7 @@ class Rendezvous(RendezvousHandler):
     @staticmethod
     def _closed(members: Members) -> Closed | None:
         try:
-            return members.closed()
+            return members.board.closed()
         except DistError:
             return None
 

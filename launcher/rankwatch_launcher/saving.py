@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import Final
 
 from rankwatch.wire.control import Directive
 from rankwatch.wire.vocabulary import AckState, ProcessEventKind
@@ -22,6 +23,9 @@ from rankwatch_launcher.processes import RankProcesses
 from rankwatch_launcher.rendezvous import Rendezvous
 from rankwatch_launcher.signals import Signals
 
+AGREE_SECONDS: Final = 10.0
+"""How long the launchers may take to agree on a step, before the ranks here are sent SIGTERM."""
+
 
 class Saving:
     """The save-and-stop of one attempt, if there is one; ``stopping`` says so."""
@@ -34,15 +38,20 @@ class Saving:
         self._grace = grace
         self._answered = 0
         """Number of the last proposed step that was answered."""
+        self._asked: tuple[StopRequest, float] | None = None
+        """What was asked of the coordinator, and when."""
 
-    def listen(self) -> End | None:
-        """Hear what ranks here ask for and what signals do; an end when a rank wants its node left out."""
+    def listen(self, *, elsewhere: bool) -> End | None:
+        """Hear what ranks here ask for and what signals do; an end when a rank wants its node left out.
+
+        ``elsewhere`` says whether the job has another node.
+        """
         node, readings = self._node, self._node.readings()
         if self.stopping is not None:
             return None
         for request in node.requests(readings):
             if request.action == endings.EXCLUDE_NODE:
-                return endings.by_request(request, node.name, node.host)
+                return endings.by_request(request, node.name, node.host, elsewhere=elsewhere)
             self._ask(reasons.rank_asks(request.rank, node.host, "for the job to stop", request.reason), STOPPED)
         stop, asked = self._signals.stop, self._signals.asked
         signalled = [reading.rank for reading in readings.values() if reading.stop_signalled]
@@ -81,6 +90,9 @@ class Saving:
         """The end of the attempt, when it is no use to wait for the ranks any longer."""
         stopping = self.stopping
         if stopping is None:
+            if self._asked is not None and time.monotonic() - self._asked[1] > AGREE_SECONDS:
+                logger.warning("no step was agreed on within %g s", AGREE_SECONDS)
+                self._take(Proposal(self._answered, None, self._asked[0]))
             return None
         if time.monotonic() > stopping.until:
             why = f"the ranks did not end within {stopping.grace:g} s of being asked to save and stop"
@@ -88,7 +100,8 @@ class Saving:
             why = "the ranks take SIGTERM for a request to save, and never ask rankwatch.should_stop()"
         else:
             return None
-        return End(agreements.STOP, f"{stopping.reason}; {why}", fault=False, incident=stopping.incident)
+        reason = f"{stopping.reason}; {why}"
+        return End(agreements.STOP, reason, fault=False, incident=stopping.incident, state=stopping.state)
 
     def only_noted(self) -> bool:
         """Whether the ranks that are left have only taken a note of SIGTERM (:mod:`rankwatch.preemption`)."""
@@ -97,14 +110,19 @@ class Saving:
         return self._signals.stop is signal.SIGTERM and all(r is not None and r.stop_signalled for r in left)
 
     def _ask(self, reason: str, state: str) -> None:
-        self._meeting.ledger.ask_to_stop(self._meeting.attempt, StopRequest(reason, self._node.name, state))
+        if self._asked is not None:
+            return
+        logger.warning("%s; all ranks of the job are to save and stop", reason)
+        self._asked = StopRequest(reason, self._node.name, state), time.monotonic()
+        self._meeting.ledger.ask_to_stop(self._meeting.attempt, self._asked[0])
         self._meeting.members.nudge()
 
     def _take(self, proposal: Proposal) -> None:
         request, step, grace = proposal.request, proposal.step, self._grace
         if step is None:
             logger.warning(
-                "%s; the ranks are sent SIGTERM, since the script does not ask rankwatch.should_stop() on every rank",
+                "%s; the ranks are sent SIGTERM, since the script does not ask rankwatch.should_stop() on every rank, "
+                "or has made no step yet",
                 request.reason,
             )
             self._ranks.signal(signal.SIGTERM)

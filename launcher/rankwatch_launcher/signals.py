@@ -13,10 +13,11 @@ any other that torchrun handles  the same, at once
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -27,7 +28,7 @@ ECHO_SECONDS: Final = 5.0
 
 
 class Signals:
-    """The launcher's handlers. torch puts its own in place with each start of the ranks, so ours are put back then."""
+    """The launcher's handlers. torch's own would raise in the middle of whatever is under way."""
 
     def __init__(self, names: str, stop: signal.Signals | None, wake: Callable[[], None]) -> None:
         handled = (getattr(signal, name.strip(), None) for name in names.split(","))
@@ -38,6 +39,7 @@ class Signals:
         self.asked: signal.Signals | None = None
         """The stop signal, once it was received."""
         self._asked_at = 0.0
+        self._held: list[int] | None = None
         self.patient = False
         """Somebody looks at ``asked``: a stop signal need not break off what is under way."""
 
@@ -46,7 +48,26 @@ class Signals:
         for number in self._handled:
             signal.signal(number, self._handle)
 
+    def ignore(self) -> None:
+        """From now on the launcher only ends, within bounds, and no signal may break that off."""
+        for number in self._handled:
+            signal.signal(number, signal.SIG_IGN)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """While this holds, signals are kept for later: what is done must not be left half done."""
+        self._held = []
+        try:
+            yield
+        finally:
+            kept, self._held = self._held, None
+        for number in kept:
+            self._handle(number, None)
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._held is not None:
+            self._held.append(number)
+            return
         if number == self.stop and self.asked is None and self.patient:
             self.asked, self._asked_at = signal.Signals(number), time.monotonic()
             self._wake()

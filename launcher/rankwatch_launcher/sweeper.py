@@ -26,19 +26,25 @@ class Sweeper:
         # A session of its own, so that a Ctrl-C at the terminal does not end it before the ranks.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
-    def watch(self, pids: Iterable[int]) -> None:
-        """Replace the ranks to end by these."""
-        lines = ["forget", *(f"{pid} {start_time(pid)}" for pid in pids)]
+    def forget(self) -> None:
+        """The ranks that were named are gone."""
+        self._tell("forget")
+
+    def add(self, pid: int) -> None:
+        """Name a rank that was just started."""
+        self._tell(f"{pid} {start_time(pid)}")
+
+    def _tell(self, line: str) -> None:
         pipe = self._process.stdin
         assert pipe is not None
         # The sweeper is a second line of defence: without it the launcher still works.
         with contextlib.suppress(OSError):
-            pipe.write(("\n".join(lines) + "\n").encode())
+            pipe.write(f"{line}\n".encode())
             pipe.flush()
 
     def dismiss(self) -> None:
         """The launcher has ended its ranks itself."""
-        self.watch(())
+        self.forget()
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if self._process.stdin is not None:
                 self._process.stdin.close()

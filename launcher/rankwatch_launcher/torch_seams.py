@@ -8,6 +8,8 @@ is of a version that was not tried, or a name is gone, :func:`complaint` says so
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -39,7 +41,6 @@ PRIVATE_ATTRIBUTES: Final = (
     "_store",
     "_worker_group",
     "_remaining_restarts",
-    "_exit_barrier_timeout",
     "_pcontext",
     "_uninterruptible_state_timeout",
 )
@@ -69,6 +70,26 @@ def standby_complaint(handler: type[Any] = SubprocessHandler) -> str | None:
     if not callable(getattr(multiprocessing, "get_subprocess_handler", None)):
         return f"torch {torch.__version__} lacks {multiprocessing.__name__}.get_subprocess_handler"
     return None
+
+
+SIGNALS: Final = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+UNUSED_SIGNAL: Final = "SIGURG"
+"""What torch is told to handle when it starts the ranks: its handlers would raise in the middle of that, and it cannot
+be told to handle none."""
+
+
+@contextlib.contextmanager
+def without_signal_handlers() -> Iterator[None]:
+    """While this holds, torch puts no handler of its own in place of the launcher's."""
+    names, before = os.environ.get(SIGNALS), signal.getsignal(signal.Signals[UNUSED_SIGNAL])
+    os.environ[SIGNALS] = UNUSED_SIGNAL
+    try:
+        yield
+    finally:
+        signal.signal(signal.Signals[UNUSED_SIGNAL], before)
+        os.environ.pop(SIGNALS)
+        if names is not None:
+            os.environ[SIGNALS] = names
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Final
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from rankwatch_launcher.rendezvous import Rendezvous
 FACT: Final = "monitor"
 START_SECONDS: Final = 30.0
 """How long another launcher's monitor may take to start."""
+POLL_SECONDS: Final = 0.05
 FACT_SECONDS: Final = 60.0
 """How long a launcher waits to hear from group rank 0 where the monitor is; it publishes that at once after meeting."""
 
@@ -57,7 +59,6 @@ class Watch:
         """Once the launchers have met: group rank 0 says where the monitor is, and starts one when none was named."""
         if self._known:
             return
-        self._known = True
         # A launcher that joins later may become group rank 0; the job keeps the monitor it has.
         if rendezvous.rank == 0 and rendezvous.ledger.find(FACT, 0.0) is None:
             self._lead(rendezvous)
@@ -67,7 +68,6 @@ class Watch:
     def standing_by(self, rendezvous: Rendezvous) -> None:
         """A spare or parked node is shown by the monitor, too."""
         if not self._known:
-            self._known = True
             self._follow(rendezvous)
 
     def close(self) -> None:
@@ -76,6 +76,7 @@ class Watch:
             self._monitor.close()
 
     def _lead(self, rendezvous: Rendezvous) -> None:
+        self._known = True
         url, token = self._options.monitor_url, self._options.token
         if not url and self._can_start():
             host, with_token = embedded.bind_address(self._endpoint_host, rendezvous.master_addr)
@@ -86,7 +87,13 @@ class Watch:
         rendezvous.ledger.publish(FACT, {"url": url, "token": token, "job_id": self._job_id})
 
     def _follow(self, rendezvous: Rendezvous) -> None:
-        fact = rendezvous.ledger.find(FACT, FACT_SECONDS) or {}
+        until = time.monotonic() + FACT_SECONDS
+        while (fact := rendezvous.ledger.find(FACT, 0.0)) is None:
+            # Whoever was to say it may be lost: the next attempt has another group rank 0.
+            if time.monotonic() > until or rendezvous.interrupted() or rendezvous.over():
+                return
+            time.sleep(POLL_SECONDS)
+        self._known = True
         self._job_id = str(fact.get("job_id", self._job_id))
         if url := self._options.monitor_url or str(fact.get("url", "")):
             self._attach(url, self._options.token or str(fact.get("token", "")), patience=START_SECONDS)

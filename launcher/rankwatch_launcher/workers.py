@@ -1,9 +1,15 @@
-"""How torch's agent starts the processes of the ranks: from the standby where it can, else as fresh processes."""
+"""How torch's agent starts the processes of the ranks: from the standby where it can, else as fresh processes.
+
+Each is told of as soon as it runs, so that it is ended with its launcher even if that dies while it starts the others.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import subprocess
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
@@ -12,26 +18,39 @@ from rankwatch_launcher import torch_seams
 from rankwatch_launcher.standby import Standby
 
 
-class StandbyHandler(SubprocessHandler):
+class RankHandler(SubprocessHandler):
     """torch's handle on one rank's process, which asks the standby first."""
 
-    def __init__(self, standby: Standby, **start: Any) -> None:
-        self._standby = standby
+    def __init__(
+        self, standby: Standby | None, started: Callable[[int], None], signals: str | None = None, **start: Any
+    ) -> None:
+        self._standby, self._started, self._signals = standby, started, signals
         super().__init__(**start)
 
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        if self._signals is not None:
+            env[torch_seams.SIGNALS] = self._signals
+        taken = self._taken(args, env)
+        process: subprocess.Popen[bytes] = taken if taken is not None else super()._popen(args, env)
+        self._started(process.pid)
+        return process
+
+    def _taken(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes] | None:
+        if self._standby is None:
+            return None
         # What torch leaves open (None) goes where the launcher's own output goes.
         stdout = 1 if self._stdout is None else self._stdout.fileno()
         stderr = 2 if self._stderr is None else self._stderr.fileno()
-        taken = self._standby.take(self.local_rank_id, args, env, stdout, stderr)
-        if taken is not None:
-            return taken
-        process: subprocess.Popen[bytes] = super()._popen(args, env)
-        return process
+        return self._standby.take(self.local_rank_id, args, env, stdout, stderr)
 
 
-def taken_from(standby: Standby | None) -> contextlib.AbstractContextManager[None]:
-    """While this holds, the ranks that torch starts are taken from the standby."""
-    if standby is None:
-        return contextlib.nullcontext()
-    return torch_seams.subprocesses_made_by(lambda **start: StandbyHandler(standby, **start))
+@contextlib.contextmanager
+def made_here(standby: Standby | None, started: Callable[[int], None]) -> Iterator[None]:
+    """While this holds, the ranks that torch starts are taken from the standby, and ``started`` hears each one's pid.
+
+    torch leaves the launcher's signal handlers alone meanwhile: an exception in the middle would lose what has started.
+    """
+    signals = os.environ.get(torch_seams.SIGNALS)  # the ranks are told of what the launcher was
+    make = functools.partial(RankHandler, standby, started, signals)
+    with torch_seams.without_signal_handlers(), torch_seams.subprocesses_made_by(make):
+        yield

@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from launcher.conftest import wait_for
 from rankwatch_launcher.standby import Standby, StandbySettings
-from rankwatch_launcher.workers import StandbyHandler
+from rankwatch_launcher.workers import RankHandler
 
 AN_ATTEMPT = {
     "RANK": "1",
@@ -84,7 +84,7 @@ class Starts:
         (parked,) = pool._parked.values()
 
         def handler(**start: object) -> SubprocessHandler:
-            return StandbyHandler(pool, **start)
+            return RankHandler(pool, lambda _: None, **start)
 
         ended = self._end(handler, args, env, name)
         assert self.handlers[-1].proc.pid == parked.process.pid, pool._said

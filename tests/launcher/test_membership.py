@@ -151,7 +151,7 @@ def test_fewer_nodes_go_on_at_once_where_fewer_are_allowed_and_a_newcomer_regrou
     second = scene.run(first)
     assert second.active == ("a",)
     scene.come("c")
-    assert [m.node for m in scene.roll.newcomers(second, scene.now)] == ["c"]
+    assert [m.node for m in scene.roll.newcomers(second, {}, scene.now)] == ["c"]
     scene.end(second)
     assert scene.run(second).active == ("a", "c")
 
@@ -161,9 +161,53 @@ def test_a_full_group_is_not_disturbed_by_who_comes_late() -> None:
     scene.come("a", "b")
     roster = scene.run()
     scene.come("c", "d")
-    assert scene.roll.newcomers(roster, scene.now) == []
+    assert scene.roll.newcomers(roster, {}, scene.now) == []
     late = scene.roll.latecomers(roster, {"host:host-d": "excluded: it had ECC errors"}, scene.now)
     assert late == {"spares": ("c",), "parked": {"d": "excluded: it had ECC errors"}}
+
+
+def test_a_launcher_on_an_excluded_host_disturbs_nobody_though_there_is_room() -> None:
+    scene = Scene(1, 2)
+    scene.come("a")
+    assert isinstance(scene.gather(), str)
+    scene.tick(31.0)
+    roster = scene.run()
+    scene.come("b")
+    assert scene.roll.newcomers(roster, {"host:host-b": "excluded: ECC errors"}, scene.now) == []
+    assert [m.node for m in scene.roll.newcomers(roster, {}, scene.now)] == ["b"]
+
+
+def test_when_nothing_could_be_heard_nobody_is_lost() -> None:
+    scene = Scene(2, 2, node_timeout=6.0)
+    scene.come("a", "b")
+    roster = scene.run()
+    scene.now += 8.0  # the store did not answer meanwhile
+    scene.roll.excuse(scene.now)
+    assert scene.roll.lost(roster, scene.now) == []
+
+
+def test_a_new_coordinator_does_not_take_the_long_dead_for_alive() -> None:
+    scene = Scene(2, 2, node_timeout=6.0)
+    scene.come("a", "b", "c")
+    roster = scene.run()
+    scene.silent.add("c")  # a spare that died under the coordinator before
+    scene.roll = Roll(scene.roll.rules)
+    scene.tick(0.0)
+    scene.roll.doubt(scene.now, 2.5)
+    scene.tick(2.6)
+    assert [*scene.roll.alive(scene.now)] == ["a", "b"]
+    assert scene.roll.lost(roster, scene.now) == []
+
+
+def test_slow_steps_are_waited_for_no_longer_than_needed() -> None:
+    scene = Scene(1, 1)
+    scene.come("a", follows_stop_step=True)
+    roster = scene.run()
+    for step in range(3):  # 20 s each
+        scene.say("a", first=0, iteration=step)
+        scene.roll.note_pace(roster, scene.now)
+        scene.tick(20.0)
+    assert scene.roll.stop_step(roster) == 2 + 2
 
 
 def test_an_excluded_node_is_parked_and_stays_so() -> None:
@@ -222,7 +266,7 @@ def test_twenty_failures_each_cost_one_attempt() -> None:
         assert again.attempt == roster.attempt + 1
         assert [a == b for a, b in zip(again.active, roster.active, strict=True)].count(False) == 1
         scene.come(f"n{i + 4}")
-        assert scene.roll.newcomers(again, scene.now) == []
+        assert scene.roll.newcomers(again, {}, scene.now) == []
         roster = again
 
 
@@ -258,7 +302,7 @@ def running() -> tuple[Scene, Roster]:
 def test_a_stop_step_lies_three_seconds_ahead_of_the_furthest_rank(running: tuple[Scene, Roster]) -> None:
     scene, roster = running
     assert scene.roll.reached(roster) == Reached(0, 101)
-    assert scene.roll.stop_step(roster) == 101 + 30 + 2
+    assert scene.roll.stop_step(roster) == 101 + 30 + 1
 
 
 def test_a_rank_that_passed_it_moves_it_on(running: tuple[Scene, Roster]) -> None:
@@ -268,7 +312,7 @@ def test_a_rank_that_passed_it_moves_it_on(running: tuple[Scene, Roster]) -> Non
     scene.say("b", answer=(1, False, 133))
     assert scene.roll.refused(roster, 1)
     assert not scene.roll.refused(roster, 2)
-    assert scene.roll.stop_step(roster) == 133 + 30 + 2
+    assert scene.roll.stop_step(roster) == 133 + 30 + 1
 
 
 def test_ranks_that_do_not_ask_get_no_stop_step(running: tuple[Scene, Roster]) -> None:

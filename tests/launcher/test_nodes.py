@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,8 +66,9 @@ class Nodes:
             self.launchers[name] = self._start(*self._common, *flags, script, env={"NAME": name, **env})
 
     def node(self, name: str) -> str:
-        """The name that the launcher itself has."""
-        return f"{os.uname().nodename}-{self.launchers[name].process.pid}"
+        """The name that the launcher itself has, as it told the monitor."""
+        registered = {body["launcher_pid"]: str(body["node"]) for body in self._monitor.of("nodes")}
+        return registered[self.launchers[name].process.pid]
 
     def said(self, what: str, *names: str) -> list[str]:
         """Lines with ``what`` in them that the launchers of these names, or all, and their ranks wrote."""
@@ -245,6 +247,116 @@ def test_with_too_few_nodes_the_launcher_says_who_is_missing_and_ends(nodes: Cal
     assert job.launchers["a"].wait() == 1
     words = "1 of at least 2 nodes are here; waiting for 1 more; given up after 4 s (join_timeout)"
     assert words in str(job.outcome("a")["reason"])
+
+
+def test_a_node_that_has_finished_does_not_call_a_failed_job_finished(
+    nodes: Callable[[str], Nodes], tmp_path: Path
+) -> None:
+    job = nodes("2")
+    job.script("if step == 10 and RANK == 0: sys.exit(0)\n    if step == 100 and RANK == 1: sys.exit(3)")
+    job._common += ["--finished-flag", str(tmp_path / "finished"), "--complete-on-success", "--max-restarts", "0"]
+    job.start("a", "b")
+    assert [launcher.wait() for launcher in job.launchers.values()] == [1, 1]
+    assert [job.outcome(name)["state"] for name in "ab"] == ["failed", "failed"]
+    assert not (tmp_path / "finished").exists()
+
+
+def test_a_rank_that_has_no_slots_cannot_follow_a_step_so_all_get_sigterm(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1")
+    job.script()
+    text = (job.folder / "train.py").read_text()
+    (job.folder / "train.py").write_text(text.replace("rankwatch.init()", "if RANK == 0: rankwatch.init()"))
+    job._common += ["--nproc-per-node", "2"]
+    job.start("a")
+    job.until("trains", count=2)
+    job.launchers["a"].process.send_signal(signal.SIGTERM)
+    assert job.launchers["a"].wait(30) == 1
+    assert "the ranks are sent SIGTERM" in job.launchers["a"].output
+
+
+def test_a_stop_signal_that_comes_twice_at_once_is_one(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1")
+    job.script()
+    job.start("a")
+    job.until("trains")
+    for _ in range(2):  # as Slurm and a supervisor do
+        job.launchers["a"].process.send_signal(signal.SIGTERM)
+        job.until("are to save and stop")
+    assert job.launchers["a"].wait() == 0
+    assert len(job.said("saves after step")) == 1
+
+
+def test_the_only_node_that_is_left_out_ends_the_job_at_once(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1")
+    job.script('if step == 20: rankwatch.exclude_node("ECC errors")')
+    job.start("a")
+    assert job.launchers["a"].wait(30) == 1
+    assert str(job.outcome("a")["reason"]).endswith(
+        "asked to leave its node out: ECC errors; the job has no other node"
+    )
+    assert [node[0] for node in job.outcome("a")["excluded"]] == [job.node("a")]  # type: ignore[attr-defined]
+
+
+def test_ranks_save_although_the_node_that_holds_the_store_runs_none(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("2")
+    # Saving takes its time: the store's holder, which has nothing to save, must not go before.
+    job.script()
+    text = (job.folder / "train.py").read_text()
+    slow = 'say("begins to save"); time.sleep(4); say(f"saves after step {step}")'
+    (job.folder / "train.py").write_text(text.replace('say(f"saves after step {step}")', slow))
+    job.start("a")
+    job.until("1 of at least 2 nodes are here", "a")
+    job.start("b", "c")
+    job.until("trains", count=2)
+    job.until("this node is a spare")
+    monitor.order("restart", 1, reason="a person ordered it", exclude=[job.node("a")])
+    job.until("attempt 2: trains", count=2)
+    job.until("this node is parked", "a")
+    for launcher in job.launchers.values():
+        launcher.process.send_signal(signal.SIGTERM)
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0], "\n".join(job.said(""))
+    assert len(job.said("saves after step")) == 2
+
+
+@pytest.mark.long
+def test_a_store_that_is_held_up_for_a_moment_costs_nothing(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("2")
+    job.script()
+    job.start("a")
+    job.until("1 of at least 2 nodes are here", "a")
+    job.start("b")
+    job.until("trains", count=2)
+    held = job.launchers["a"].process
+    held.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 5.0, 10.0)  # longer than the node timeout of 3 s
+    held.send_signal(signal.SIGCONT)
+    wait_for(lambda: time.monotonic() - began > 12.0, 20.0)
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+    assert job.said("attempt 2") == [], "nobody was lost"
+
+
+@pytest.mark.long
+def test_when_the_store_is_frozen_the_others_end_with_words(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("2")
+    job.script()
+    job.start("a")
+    job.until("1 of at least 2 nodes are here", "a")
+    job.start("b")
+    job.until("trains", count=2)
+    job.launchers["a"].process.send_signal(signal.SIGSTOP)
+    try:
+        assert job.launchers["b"].wait(60) == 1
+    finally:
+        job.launchers["a"].process.send_signal(signal.SIGCONT)
+    words = (
+        "has not answered for 20 s: the machine that holds it is frozen or cut off, so the ranks here have been ended"
+    )
+    assert words in str(job.outcome("b")["reason"])
+    job.launchers["a"].process.kill()
 
 
 @pytest.mark.long

@@ -156,8 +156,9 @@ def test_the_sweeper_kills_what_a_dead_launcher_leaves(spawn: Spawn, tmp_path: P
     folder.mkdir()
     sweeper = Sweeper(folder)
     old, now = spawn(HANG), spawn(HANG)
-    sweeper.watch([old.pid])
-    sweeper.watch([now.pid])
+    sweeper.add(old.pid)
+    sweeper.forget()
+    sweeper.add(now.pid)
     pipe = sweeper._process.stdin
     assert pipe is not None
     pipe.close()
@@ -170,7 +171,7 @@ def test_the_sweeper_kills_what_a_dead_launcher_leaves(spawn: Spawn, tmp_path: P
 def test_a_dismissed_sweeper_kills_nobody(spawn: Spawn, tmp_path: Path) -> None:
     process = spawn(HANG)
     sweeper = Sweeper(tmp_path / "none")
-    sweeper.watch([process.pid])
+    sweeper.add(process.pid)
     sweeper.dismiss()
     assert process.poll() is None
     assert start_time(process.pid)

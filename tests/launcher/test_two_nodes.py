@@ -113,7 +113,7 @@ def test_a_stop_reaches_a_launcher_that_waits_for_the_other(
     gone.process.kill()
     gone.process.wait()
     # The rank that is left crashes, so its launcher waits for a peer that never comes.
-    (pid,) = [e["pid"] for e in monitor.events("started") if e["node"].endswith(f"-{stays.process.pid}")]
+    (pid,) = [e["pid"] for e in monitor.events("started") if f"-{stays.process.pid}-" in e["node"]]
     os.kill(pid, signal.SIGKILL)
     monitor.until(lambda: monitor.events("restarting"))
     monitor.order("stop", 0, reason="nobody will come")
