@@ -109,6 +109,14 @@ def retry_plan(argv: Sequence[str], env: Mapping[str, str]) -> Plan | None:
     )
 
 
+def split(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """Put ``--`` before the script: else argparse takes an argument of the script's for an abbreviation of a flag."""
+    own = flags.before_script(argv, parser)
+    rest = list(argv[len(own) :])
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    return [*own, "--", *rest] if rest else own
+
+
 def _launch(argv: Sequence[str], tie: Tie | None) -> int:
     """Be the launcher of this node."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
@@ -119,7 +127,7 @@ def _launch(argv: Sequence[str], tie: Tie | None) -> int:
     from rankwatch_launcher.rendezvous import BACKENDS
 
     parser = build_parser()
-    args = parser.parse_args(list(argv))
+    args = parser.parse_args(split(argv, parser))
     try:
         inject.hand_down(args, os.environ)
         foreign = ft_flags.from_flags(args, os.environ), ft_file.from_file(args, os.environ)

@@ -122,24 +122,31 @@ def given_options(
     return {**file, **given, **foreign, **flagged}
 
 
-def before_script(argv: Sequence[str], group: argparse._ArgumentGroup) -> list[str]:
+def before_script(argv: Sequence[str], group: argparse._ArgumentGroup | argparse.ArgumentParser) -> list[str]:
     """Return the launcher's own part of a command line, without the script and what belongs to it.
 
-    Needs no torch: ``group`` holds our flags, and the others are known by whether they take a value.
+    ``group`` holds our flags; where it is not the whole parser, which takes torch to make, the others are known by
+    whether they take a value.
     """
-    ours = {flag: action for action in group._group_actions for flag in action.option_strings}
+    actions = group._actions if isinstance(group, argparse.ArgumentParser) else group._group_actions
+    ours = {flag: action for action in actions for flag in action.option_strings}
     own: list[str] = []
     words = iter(argv)
     for word in words:
         if not word.startswith("-") or word == "--":
             break
         own.append(word)
-        action = ours.get(word)
+        action = ours.get(word) or _abbreviated(word, ours)
         alone = action.nargs == 0 if action is not None else word in FOREIGN_SWITCHES
         if alone or "=" in word or (len(word) > 2 and word[1] != "-"):  # -t3 holds its value
             continue
         own.extend(value for value in (next(words, None),) if value is not None)
     return own
+
+
+def _abbreviated(word: str, ours: Mapping[str, argparse.Action]) -> argparse.Action | None:
+    meant = {id(action): action for flag, action in ours.items() if word.startswith("--") and flag.startswith(word)}
+    return next(iter(meant.values())) if len(meant) == 1 else None
 
 
 def given_policy(

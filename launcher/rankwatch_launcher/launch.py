@@ -155,7 +155,7 @@ class Launch:
                 node.finished()
             finished.note(self.outcome, options)
             if options.outcome:
-                _write(self.outcome, Path(options.outcome))
+                _write(self.outcome, options.outcome, node)
             node.close()
             _part(rendezvous, watch, self.outcome.reason)
             watch.close()
@@ -170,7 +170,7 @@ class Launch:
         agent.kill_ranks()
         node.report(ProcessEventKind.FAILED, self.outcome.reason)
         if self._options.outcome:
-            _write(self.outcome, Path(self._options.outcome))
+            _write(self.outcome, self._options.outcome, node)
         node.close()
         watch.close()
         sweeper.dismiss()
@@ -184,9 +184,7 @@ class Launch:
             options.node_timeout,
             float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
         )
-        # The name by which a scheduler can leave the node out, where it has one of its own.
-        host = slurm.node_name(os.environ) or kubernetes.node_name(os.environ) or node.host
-        me = Member(node.name, host, config.nproc_per_node, config.role, wish=_wish(config, os.environ))
+        me = Member(node.name, node.place, config.nproc_per_node, config.role, wish=_wish(config, os.environ))
         budget = Budget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
 
         def lost(member: Member, attempt: int, reason: str) -> None:
@@ -281,7 +279,9 @@ def _record_of(rendezvous: Rendezvous, node: Node) -> dict[str, Any]:
     return facts
 
 
-def _write(outcome: Outcome, path: Path) -> None:
+def _write(outcome: Outcome, pattern: str, node: Node) -> None:
+    # Launchers that share a folder, and a command line, must not write one file.
+    path = Path(pattern.replace("{node}", node.place))
     try:
         outcome.write(path)
     except OSError as error:
@@ -321,7 +321,7 @@ def _interrupted(node: Node) -> Outcome:
 
 
 def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals, rendezvous: Rendezvous) -> Outcome:
-    reason = f"the launcher on {node.host} got {reasons.signal_name(number)}"
+    reason = f"the launcher on {node.place} got {reasons.signal_name(number)}"
     state = PREEMPTED if number == signals.stop else STOPPED
     if rendezvous.stands_by:
         logger.warning("%s; it ran no rank", reason)
@@ -343,7 +343,7 @@ def _interrupts(options: Options, node: Node, rendezvous: Rendezvous, signals: S
         if not until:
             # With this launcher the store would go, and the ranks of the others be ended unsaved: they save first.
             until.append(time.monotonic() + options.stop_grace + FAREWELL_SECONDS)
-            reason = reasons.preempted(node.host, signals.asked.name)
+            reason = reasons.preempted(node.place, signals.asked.name)
             attempt = rendezvous.members.board.newest()
             rendezvous.ledger.ask_to_stop(attempt, StopRequest(reason, node.name, PREEMPTED))
             rendezvous.members.nudge()

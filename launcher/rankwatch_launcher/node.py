@@ -27,7 +27,7 @@ from rankwatch.wire.control import (
 )
 from rankwatch.wire.limits import RankLimits
 from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind
-from rankwatch_launcher import observe, proc
+from rankwatch_launcher import kubernetes, observe, proc, slurm
 from rankwatch_launcher.agreements import Budget, Reached
 from rankwatch_launcher.control import Control
 from rankwatch_launcher.evidence import StackReader, Target
@@ -67,6 +67,8 @@ class Node:
         self, job_name: str, local_world_size: int, policy: Mapping[str, Any], ft_state: FtState | None = None
     ) -> None:
         self.host = socket.gethostname()
+        self.place = slurm.node_name(os.environ) or kubernetes.node_name(os.environ) or self.host
+        """The node as its scheduler names it, which is what can be left out; the host's name where there is none."""
         # A pod that replaces another one has its host name, and pid 1, as that one had.
         self.name = f"{self.host}-{os.getpid()}-{secrets.token_hex(2)}"
         self._job_name = job_name

@@ -88,7 +88,9 @@ class Options:
     job_retries: int = _option(
         0, "N", "launch the job again up to N times when it has failed for good (docs/restarts.md)", whole_number
     )
-    outcome: str = _option("", "FILE", "how the launcher ended is written into this file, as JSON")
+    outcome: str = _option(
+        "", "FILE", "how the launcher ended is written into this file, as JSON; {node} in it stands for the node's name"
+    )
     finished_flag: str = _option(
         "",
         "FILE",

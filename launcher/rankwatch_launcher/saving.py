@@ -56,9 +56,9 @@ class Saving:
         stop, asked = self._signals.stop, self._signals.asked
         signalled = [reading.rank for reading in readings.values() if reading.stop_signalled]
         if stop is not None and signalled:
-            self._ask(reasons.rank_preempted(signalled[0], node.host, stop.name), PREEMPTED)
+            self._ask(reasons.rank_preempted(signalled[0], node.place, stop.name), PREEMPTED)
         if asked is not None:
-            self._ask(reasons.preempted(node.host, asked.name), PREEMPTED)
+            self._ask(reasons.preempted(node.place, asked.name), PREEMPTED)
         return None
 
     def follow(self) -> None:

@@ -169,7 +169,7 @@ class Batch:
         for end in (heard, waker):
             os.set_blocking(end, False)
         for number in {signal.SIGTERM, self._options.signal}:
-            # What to do is decided in the loop. The handler stays to the end: Slurm signals whoever asks for a requeue.
+            # What to do is decided in the loop. The handler stays: a late signal must not cut off what follows.
             signal.signal(number, lambda _number, _frame: None)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         child = self._start()
@@ -260,8 +260,10 @@ class Batch:
         if not shown.requeue:
             raise SlurmError("the job was submitted with --no-requeue; write '#SBATCH --requeue', or use --mode chain")
         logger.info("requeued: %s%s", verdict.reason, _without(off))
+        # Slurm now ends all processes of this script, these commands too, unless they inherit that SIGTERM is ignored.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         slurm.ask(slurm.requeue(self._job))
-        # From here on Slurm ends this process; the job waits already, so that its nodes can be chosen.
+        # The job waits already, so that its nodes can be chosen; SIGKILL comes KillWait later.
         if off:
             slurm.ask(slurm.exclude(self._job, shown, off))
         return 0

@@ -21,7 +21,7 @@ TO_THE_END = ("--steps", str(STEPS))
     [
         ("kind=kill", "was killed by SIGKILL", "--patient"),
         ("kind=exception", "exited with code 1", ""),
-        pytest.param("kind=exit,code=17", "exited with code 17", "", marks=pytest.mark.long),
+        pytest.param("kind=exit,code=7", "exited with code 7", "", marks=pytest.mark.long),
     ],
     ids=["kill", "exception", "exit"],
 )
@@ -60,18 +60,18 @@ def nobody() -> Iterator[str]:
 
 
 def test_training_does_not_need_the_monitor(training: Training, nobody: str) -> None:
-    launcher = training.run(monitor=nobody, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=exit,code=17")
+    launcher = training.run(monitor=nobody, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=exit,code=7")
     assert launcher.wait() == 0, launcher.said()
     assert training.steps("start") == {0: [(1, 0), (2, RESUMED)], 1: [(1, 0), (2, RESUMED)]}
     assert training.steps("end") == {0: [(2, STEPS)], 1: [(2, STEPS)]}
     assert launcher.said().count("does not answer") == 1, "it says so once"
-    assert "exited with code 17 (restart 1 of 3)" in launcher.said()
+    assert "exited with code 7 (restart 1 of 3)" in launcher.said()
 
 
 def test_without_the_monitor_a_job_fails_as_under_torchrun(training: Training, nobody: str) -> None:
-    launcher = training.run("--max-restarts", "0", monitor=nobody, inject="rank=1,step=5,kind=exit,code=17")
+    launcher = training.run("--max-restarts", "0", monitor=nobody, inject="rank=1,step=5,kind=exit,code=7")
     assert launcher.wait() == 1, launcher.said()
     assert training.steps("start") == {0: [(1, 0)], 1: [(1, 0)]}
     assert training.steps("end") == {0: [], 1: []}
     assert "no restart is allowed (--max-restarts 0)" in launcher.said()
-    assert "exitcode  : 17" in launcher.said(), "torchrun's own table of failures"
+    assert "exitcode  : 7" in launcher.said(), "torchrun's own table of failures"

@@ -108,3 +108,19 @@ def test_the_command_line_is_looked_at_without_torch() -> None:
     argv = ["--nproc-per-node", "2", "--job-retries", "4", "--max-no-progress", "5", "train.py", "--job-retries", "9"]
     done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
     assert done.stdout == "Plan(budget=4, no_progress=5, flag='', outcome='') False\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "arguments"),
+    [
+        ("--nproc-per-node 1 train.py --workers 1 --max 3", "train.py", ["--workers", "1", "--max", "3"]),
+        ("-m json.tool --help", "json.tool", ["--help"]),
+        ("--nproc-per-node=1 -- train.py -- --x", "train.py", ["--", "--x"]),
+        ("--standalone --standby train.py --standalone", "train.py", ["--standalone"]),
+        ("train.py", "train.py", []),
+    ],
+)
+def test_a_scripts_arguments_are_never_taken_for_flags(line: str, script: str, arguments: list[str]) -> None:
+    parser = cli.build_parser()
+    args = parser.parse_args(cli.split(line.split(), parser))
+    assert (args.training_script, args.training_script_args) == (script, arguments)
