@@ -10,7 +10,8 @@ How this works
 =======================  ==========================================================================================
 fork by multiprocessing  the child blocks the signal at once; its bootstrap then starts a thread that waits for it
 signal from the parent   delivered: what the child would have done without us, be it death or a handler of its own
-signal from others       passed over, and delivered as soon as the parent is gone
+signal from others       passed over, and delivered as soon as the parent is gone, or exits: two signals that wait at
+                         the same moment are one, and the one of the parent must not be lost then
 any other fork           the signal does what it did before init(), also if the child goes on to exec
 program started by it    begins with the signal unblocked: a mask would outlive exec, and the program its terminate()
 spawn, forkserver        the worker knows nothing of us: hand :func:`protect` to the data loader as ``worker_init_fn``
@@ -22,6 +23,8 @@ unblock the signal for programs started by ``os.system`` or ``os.posix_spawn``.
 
 from __future__ import annotations
 
+import atexit
+import mmap
 import os
 import signal
 import sys
@@ -37,6 +40,8 @@ _number: int | None = None
 _sheltered: int | None = None
 """The signal from which this very process is sheltered."""
 _hooked = False
+_exiting: mmap.mmap | None = None
+"""One byte that a rank shares with its workers: 1 once it leaves, when multiprocessing ends them and waits for that."""
 
 
 class _Anchor:
@@ -48,12 +53,14 @@ _anchor = _Anchor()
 
 def shelter_children(number: int) -> None:
     """Shelter from signal ``number`` what multiprocessing forks from now on."""
-    global _number, _hooked
+    global _number, _hooked, _exiting
     _number = number
     if not _hooked:
         _hooked = True
         from multiprocessing import util
 
+        _exiting = mmap.mmap(-1, 1)
+        atexit.register(_exit, os.getpid())  # after the import: so it is called before multiprocessing's own
         os.register_at_fork(after_in_child=_after_fork)
         util.register_after_fork(_anchor, _in_worker)
 
@@ -75,6 +82,11 @@ def protect(_: int = 0) -> None:
     number = settings.load()[0].stop_signal
     if number is not None and _sheltered is None:
         _shelter(number)
+
+
+def _exit(rank: int) -> None:
+    if _exiting is not None and os.getpid() == rank:
+        _exiting[0] = 1
 
 
 def _after_fork() -> None:
@@ -117,7 +129,8 @@ def _wait(number: int, parent: int) -> None:
     put_off = False
     while True:
         info = signal.sigtimedwait({number}, LOOK_SECONDS) if put_off else signal.sigwaitinfo({number})
-        if os.getppid() != parent or (info is not None and info.si_pid == parent):
+        over = put_off and _exiting is not None and _exiting[0] == 1
+        if over or os.getppid() != parent or (info is not None and info.si_pid == parent):
             put_off = False
             _deliver(number)
         elif info is not None:

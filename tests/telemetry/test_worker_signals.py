@@ -245,6 +245,24 @@ def test_the_rank_does_not_wait_for_daemons_at_its_exit(start: Start) -> None:
     assert rank.end() == (0, "")
 
 
+def test_its_parents_signal_counts_though_it_came_while_another_waited(start: Start) -> None:
+    """Two signals of one number that wait are one, and that one tells of the first sender only."""
+    rank = start(child("plain", terminate=False, daemon=True))
+    rank.wait_for_file("ready")
+    (pid,) = rank.others()
+    os.kill(pid, signal.SIGSTOP)
+    stats = [thread / "stat" for thread in Path(f"/proc/{pid}/task").iterdir()]
+    stopped = lambda: all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)  # noqa: E731
+    wait_for(stopped, "no thread of the child takes a signal", 60)
+    os.kill(pid, TERM)
+    rank.tell()
+    # wait4: multiprocessing has sent its own signal, and joins the child.
+    call = Path(f"/proc/{rank.process.pid}/syscall")
+    wait_for(lambda: call.read_text().startswith("61 "), "the rank waits for its child", 60)
+    os.kill(pid, signal.SIGCONT)
+    assert rank.end() == (0, "")
+
+
 def test_a_child_that_passed_the_signal_over_does_not_outlive_its_parent(start: Start) -> None:
     rank = start(child("plain"))
     rank.wait_for_file("ready")
