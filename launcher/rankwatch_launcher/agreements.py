@@ -71,6 +71,7 @@ class Proposal:
     """A step after which all ranks are to stop; a later proposal replaces an earlier one that came too late."""
 
     number: int
+    """0 only asks how far the ranks are: what launchers say of themselves every second is too old to name a step."""
     step: int | None
-    """None: some rank would not follow a stop step, so they get SIGTERM."""
+    """None, unless the number is 0: some rank would not follow a stop step, so they get SIGTERM."""
     request: StopRequest

@@ -41,6 +41,8 @@ class Standing:
     """How far the ranks of this node are, as its slots say."""
 
     reached: Reached | None = None
+    pace: float = 0.0
+    """Steps a second of the fastest; 0: not known."""
     follows_stop_step: bool = False
 
 
@@ -103,7 +105,7 @@ class Members:
 
     def wait_for_place(self, after: int) -> None:
         """Say that this launcher is ready for an attempt after this one."""
-        self._say(after=after, first=None, iteration=None, follows_stop_step=False, answer=None)
+        self._say(after=after, first=None, iteration=None, pace=0.0, follows_stop_step=False, answer=None)
 
     def take_place(self, place: Place) -> None:
         """Say that it runs the newest attempt."""
@@ -111,8 +113,8 @@ class Members:
         self._say(after=None)
 
     def answer(self, number: int, agreed: bool, furthest: int | None) -> None:
-        """Answer a proposed stop step."""
-        self._say(answer=(number, agreed, furthest))
+        """Answer a proposed stop step, with how far the ranks are now."""
+        self._say(answer=(number, agreed, furthest), **self._now())
 
     def place(self, attempt: int) -> Place | None:
         """This launcher's part in an attempt."""
@@ -168,14 +170,22 @@ class Members:
             self._roll.excuse(now)  # the store was held up, or this process was: nobody else's fault
         self._turn = now
         if self._member.after is None:
-            standing = self._standing()
-            reached = standing.reached
-            first, iteration = (reached.first, reached.iteration) if reached is not None else (None, None)
-            self._say(nudge=False, first=first, iteration=iteration, follows_stop_step=standing.follows_stop_step)
+            self._say(nudge=False, **self._now())
         self._board.write(self._next_beat())
         if self._leads():
             self._coordinate(time.monotonic())
         self._rest(now + self._pause())
+
+    def _now(self) -> dict[str, Any]:
+        """How far the ranks are, as facts of a :class:`Member`."""
+        now = self._standing()
+        first, iteration = (now.reached.first, now.reached.iteration) if now.reached is not None else (None, None)
+        return {
+            "first": first,
+            "iteration": iteration,
+            "pace": now.pace,
+            "follows_stop_step": now.follows_stop_step,
+        }
 
     def _guard(self) -> None:
         """A call to a store whose machine is frozen or cut off never returns, so others must see to the end."""
@@ -262,7 +272,6 @@ class Members:
 
     def _attend(self, roster: Roster, now: float) -> bool:
         """Look after a running attempt; return whether something is being agreed on, so that it is looked at often."""
-        self._roll.note_pace(roster, now)
         request = self._ledger.stop_request(roster.attempt)
         missing = self._tell_lost(roster, now)
         # A launcher whose ranks have all ended well leaves only after all others have arrived at the same point.
@@ -287,12 +296,15 @@ class Members:
         if self._stop_since is None:
             self._stop_since = now
         before = self._ledger.proposal(roster.attempt)
-        if before is not None and not self._roll.refused(roster, before.number):
+        if before is None:
+            self._ledger.propose(roster.attempt, Proposal(0, None, request))
             return
-        step = self._roll.stop_step(roster)
-        # What is known of the ranks may be a beat old: they may have made their first step since.
+        if before.number > 0 and not self._roll.refused(roster, before.number):
+            return
+        step = self._roll.stop_step(roster) if self._roll.told(roster) else None
+        # Somebody may be busy, or its ranks about to make their first step.
         if step is not None or now - self._stop_since > DOUBT_BEATS * BEAT_SECONDS:
-            self._ledger.propose(roster.attempt, Proposal(before.number + 1 if before else 1, step, request))
+            self._ledger.propose(roster.attempt, Proposal(before.number + 1, step, request))
 
     def _place(self, roster: Roster) -> None:
         """Tell launchers that came while the attempt runs what they are."""

@@ -32,8 +32,6 @@ from rankwatch_launcher.agreements import Reached
 
 STOP_MARGIN_SECONDS: Final = 3.0
 """An agreed stop step lies this far ahead of the furthest rank: every slot holds it before any rank gets there."""
-PACE_SECONDS: Final = 30.0
-"""Over which the pace of the steps is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,13 @@ class Member:
     first: int | None = None
     iteration: int | None = None
     """The first and the furthest step that a rank here has completed in this attempt."""
+    pace: float = 0.0
+    """Steps a second of its fastest rank in this attempt; 0: not known."""
     follows_stop_step: bool = False
     """All its ranks ask ``rankwatch.should_stop()``."""
     answer: tuple[int, bool, int | None] | None = None
-    """To a proposed stop step: its number, whether every rank here will see it in time, the furthest step here."""
+    """To a proposed stop step: its number, whether every rank here will see it in time, the furthest step here. Number 0
+    only asks how far the ranks are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,6 @@ class Roll:
         self._heard: dict[str, float] = {}
         """When each beat was last seen to change."""
         self._enough_since: float | None = None
-        self._pace: list[tuple[float, int]] = []
 
     def hear(self, members: Iterable[Member], now: float) -> None:
         """Take what all launchers say now."""
@@ -240,16 +240,6 @@ class Roll:
 
     # Stopping ---------------------------------------------------------------------------------------------------------
 
-    def note_pace(self, roster: Roster, now: float) -> None:
-        """Take a sample of how far the ranks are."""
-        iteration = self.furthest(roster)
-        if iteration is not None:
-            if self._pace and self._pace[-1][1] > iteration:
-                self._pace.clear()  # another attempt
-            self._pace.append((now, iteration))
-            while now - self._pace[0][0] > PACE_SECONDS:
-                del self._pace[0]
-
     def furthest(self, roster: Roster) -> int | None:
         """The furthest step that any rank has completed, as told."""
         told = [m.iteration for n in roster.active if (m := self._members.get(n)) and m.iteration is not None]
@@ -262,6 +252,10 @@ class Roll:
         furthest = self.furthest(roster)
         return Reached(min(first), furthest) if first and furthest is not None else None
 
+    def told(self, roster: Roster) -> bool:
+        """Whether every launcher has said how far its ranks are, since it was asked for a stop."""
+        return all((m := self._members.get(node)) is not None and m.answer is not None for node in roster.active)
+
     def stop_step(self, roster: Roster) -> int | None:
         """A step ahead of all ranks, after which they can stop; None when some rank would not follow it."""
         members = [self._members.get(node) for node in roster.active]
@@ -269,8 +263,7 @@ class Roll:
         if furthest is None or not all(m is not None and m.follows_stop_step for m in members):
             return None
         passed = [m.answer[2] for m in members if m and m.answer and m.answer[2] is not None]
-        seconds = self._pace[-1][0] - self._pace[0][0] if self._pace else 0.0
-        pace = (self._pace[-1][1] - self._pace[0][1]) / seconds if seconds > 0 else 0.0
+        pace = max(m.pace for m in members if m is not None)
         # The furthest may have completed one more step since it said so. Of an unknown pace, one more again.
         margin = math.ceil(pace * STOP_MARGIN_SECONDS) if pace > 0 else 1
         return max([furthest, *passed]) + margin + 1

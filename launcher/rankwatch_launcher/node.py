@@ -183,7 +183,8 @@ class Node:
         """How far the ranks are, for the other launchers."""
         readings = self.readings().values()
         everybody = len(readings) == self._local_world_size
-        return Standing(self.reached(), everybody and all(reading.asks_should_stop for reading in readings))
+        pace = max((reading.pace for reading in readings), default=0.0)
+        return Standing(self.reached(), pace, everybody and all(reading.asks_should_stop for reading in readings))
 
     def complete(self) -> bool:
         """Whether a rank said that there is nothing left to train."""

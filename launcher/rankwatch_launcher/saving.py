@@ -36,7 +36,7 @@ class Saving:
         self.stopping: Stopping | None = None
         self._node, self._meeting, self._signals, self._ranks = node, rendezvous, signals, ranks
         self._grace = grace
-        self._answered = 0
+        self._answered = -1
         """Number of the last proposed step that was answered."""
         self._asked: tuple[StopRequest, float] | None = None
         """What was asked of the coordinator, and when."""
@@ -66,7 +66,10 @@ class Saving:
         proposal = self._meeting.ledger.proposal(self._meeting.attempt)
         if proposal is not None and proposal.number > self._answered:
             self._answered = proposal.number
-            self._take(proposal)
+            if proposal.number == 0:
+                self._meeting.members.answer(0, True, None)
+            else:
+                self._take(proposal)
 
     def by_order(self, order: Directive) -> None:
         """A person's order, or the policy's."""
@@ -92,7 +95,7 @@ class Saving:
         if stopping is None:
             if self._asked is not None and time.monotonic() - self._asked[1] > AGREE_SECONDS:
                 logger.warning("no step was agreed on within %g s", AGREE_SECONDS)
-                self._take(Proposal(self._answered, None, self._asked[0]))
+                self._take(Proposal(max(1, self._answered), None, self._asked[0]))
             return None
         if time.monotonic() > stopping.until:
             why = f"the ranks did not end within {stopping.grace:g} s of being asked to save and stop"

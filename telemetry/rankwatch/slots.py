@@ -243,6 +243,13 @@ class Reading:
     """The script said that there is nothing left to train."""
     requests: int = 0
 
+    @property
+    def pace(self) -> float:
+        """Steps a second since the first one of this process; 0 while it is not known."""
+        if self.iteration is None or self.first_iteration is None or not self.first_iteration_age:
+            return 0.0
+        return max(0, self.iteration - self.first_iteration) / self.first_iteration_age
+
     def doing(self) -> Doing:
         """What the rank does, as limits judge it."""
         return Doing(self.open_sections, self.heartbeat_age, self.idle, self.quiet, self.first_time)

@@ -203,11 +203,19 @@ def test_slow_steps_are_waited_for_no_longer_than_needed() -> None:
     scene = Scene(1, 1)
     scene.come("a", follows_stop_step=True)
     roster = scene.run()
-    for step in range(3):  # 20 s each
-        scene.say("a", first=0, iteration=step)
-        scene.roll.note_pace(roster, scene.now)
-        scene.tick(20.0)
+    scene.say("a", first=0, iteration=2, pace=0.05)
     assert scene.roll.stop_step(roster) == 2 + 2
+
+
+def test_a_step_is_named_only_once_all_have_said_how_far_they_are_now() -> None:
+    scene = Scene(2, 2)
+    scene.come("a", "b", follows_stop_step=True)
+    roster = scene.run()
+    scene.say("a", first=0, iteration=5, answer=(0, True, None))
+    assert not scene.roll.told(roster)
+    scene.say("b", first=0, iteration=300, pace=100.0, answer=(0, True, None))
+    assert scene.roll.told(roster)
+    assert scene.roll.stop_step(roster) == 300 + 300 + 1
 
 
 def test_an_excluded_node_is_parked_and_stays_so() -> None:
@@ -291,11 +299,8 @@ def running() -> tuple[Scene, Roster]:
     scene = Scene(2, 2)
     scene.come("a", "b", follows_stop_step=True)
     roster = scene.run()
-    for second in range(11):
-        scene.tick(1.0)
-        scene.say("a", first=0, iteration=second * 10)
-        scene.say("b", first=0, iteration=second * 10 + 1)
-        scene.roll.note_pace(roster, scene.now)
+    scene.say("a", first=0, iteration=100, pace=10.0, answer=(0, True, None))
+    scene.say("b", first=0, iteration=101, pace=9.9, answer=(0, True, None))
     return scene, roster
 
 
@@ -325,12 +330,3 @@ def test_before_the_first_step_there_is_nothing_to_save() -> None:
     scene = Scene(1, 1)
     scene.come("a", follows_stop_step=True)
     assert scene.roll.stop_step(scene.run()) is None
-
-
-def test_a_resumed_attempt_does_not_inherit_the_pace_of_the_one_before(running: tuple[Scene, Roster]) -> None:
-    scene, roster = running
-    scene.tick(1.0)
-    for name in ("a", "b"):
-        scene.say(name, iteration=50)
-    scene.roll.note_pace(roster, scene.now)
-    assert scene.roll.stop_step(roster) == 50 + 2
