@@ -58,8 +58,8 @@ class Member:
     follows_stop_step: bool = False
     """All its ranks ask ``rankwatch.should_stop()``."""
     answer: tuple[int, bool, int | None] | None = None
-    """To a proposed stop step: its number, whether every rank here will see it in time, the furthest step here. Number 0
-    only asks how far the ranks are."""
+    """To a proposed stop step: its number (0 only asks how far the ranks are), whether every rank here will see it in
+    time, and the furthest step here."""
 
 
 @dataclass(frozen=True, slots=True)

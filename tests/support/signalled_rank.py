@@ -80,8 +80,16 @@ class SignalledRank:
                 os.kill(pid, number)
 
     def wait_until_signalled(self) -> None:
-        """Wait until the rank has noted the signal in its slots."""
+        """Wait until the rank has noted the signal in its slots, and none of its children has one waiting any more."""
         wait_for(lambda: self.reading().stop_signalled, "the rank notes the signal", PATIENCE)
+        wait_for(lambda: not any(map(self._waits, self.others())), "every child has looked at the signal", PATIENCE)
+
+    @staticmethod
+    def _waits(pid: int) -> bool:
+        try:
+            return in_mask(pid, "ShdPnd", signal.SIGTERM)
+        except (OSError, StopIteration):
+            return False  # it has ended
 
     def tell(self, line: str = "") -> None:
         """Send the program a line on its standard input."""
