@@ -166,7 +166,7 @@ class Members:
 
     def _round(self) -> None:
         now = time.monotonic()
-        if now - self._turn > self.rules.node_timeout / 2:
+        if now - self._turn > self._patience() / 2:
             self._roll.excuse(now)  # the store was held up, or this process was: nobody else's fault
         self._turn = now
         if self._member.after is None:
@@ -195,7 +195,15 @@ class Members:
                 return
 
     def _pause(self) -> float:
-        return max(1.0, self._nodes / NODES_A_SECOND) * (BUSY_SECONDS if self._gathering else BEAT_SECONDS)
+        return self._slower() * (BUSY_SECONDS if self._gathering else BEAT_SECONDS)
+
+    def _patience(self) -> float:
+        """Seconds of silence after which a launcher is lost: never less than three beats."""
+        return max(self.rules.node_timeout, 3 * self._slower() * BEAT_SECONDS)
+
+    def _slower(self) -> float:
+        """By how much so many nodes stretch everything."""
+        return max(1.0, self._nodes / NODES_A_SECOND)
 
     def _rest(self, until: float) -> None:
         while (left := until - time.monotonic()) > 0 and not self._nudge.wait(min(left, LOOK_SECONDS)):
@@ -226,7 +234,7 @@ class Members:
         if self._coordinator != self.me:
             (leader,) = self._board.members([self._coordinator])
             self._roll.hear([leader], now)
-            if leader.left or self._roll.silence(leader.node, now) > self.rules.node_timeout:
+            if leader.left or self._roll.silence(leader.node, now) > self._patience():
                 self._coordinator = self._board.claim(self.me, leader.node)
         leads = self._coordinator == self.me
         if leads and not self._coordinates:
@@ -264,10 +272,11 @@ class Members:
 
     def _hear(self, now: float) -> None:
         names = self._board.names()
-        self._nodes = len(names)
         # Whoever has left for good says nothing new.
         known = [self._roll.member(name) for name in names]
         here = [name for name, member in zip(names, known, strict=True) if member is None or not member.left]
+        self._nodes = max(1, len(here))
+        self._roll.rules = replace(self.rules, node_timeout=self._patience())
         self._roll.hear(self._board.members(here), now)
 
     def _attend(self, roster: Roster, now: float) -> bool:
