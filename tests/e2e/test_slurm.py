@@ -272,7 +272,7 @@ def test_a_launcher_that_is_lost_costs_a_retry_and_the_job_resumes(train: Train,
 def test_a_signal_before_the_limit_has_the_ranks_save_and_the_job_resume(
     train: Train, cluster: Cluster, tmp_path: Path, example: str
 ) -> None:
-    job = train(example, "--steps", "200", "--log-every", "5", "--workers", "1", inject=SLOW)
+    job = train(example, "--steps", "200", "--log-every", "5", inject=SLOW)
     job.until_said("step 24:")
     cluster.command("scancel", "--batch", "--signal=TERM", str(job.number))
     follower = job
