@@ -18,17 +18,14 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from rankwatch_launcher import reasons
 from rankwatch_launcher.agreements import FAIL, RESTART, Budget, Proposal, Reached, Ruling, StopRequest
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, STOPPED
 from rankwatch_launcher.torch_seams import PrefixStore, Store
-
-_POLL_SECONDS: Final = 0.05
 
 
 class Ledger:
@@ -118,13 +115,10 @@ class Ledger:
         """Make a fact known to the other launchers."""
         self._store.set(f"fact/{name}", json.dumps(dict(value)))
 
-    def find(self, name: str, timeout: float) -> dict[str, Any] | None:
-        """Wait for a fact that another launcher publishes; None when it does not come in time."""
-        until = time.monotonic() + timeout
-        while not self._store.check([f"fact/{name}"]):
-            if time.monotonic() > until:
-                return None
-            time.sleep(_POLL_SECONDS)
+    def find(self, name: str) -> dict[str, Any] | None:
+        """A fact that another launcher has published; None while there is none."""
+        if not self._store.check([f"fact/{name}"]):
+            return None
         found: dict[str, Any] = json.loads(self._store.get(f"fact/{name}"))
         return found
 

@@ -189,8 +189,11 @@ class Members:
 
     def _guard(self) -> None:
         """A call to a store whose machine is frozen or cut off never returns, so others must see to the end."""
+        seen, looks = self._turn, 0
+        # Looks are counted, not seconds: nothing is amiss while this very process is stopped, by Ctrl-Z for example.
         while not self._ended.wait(1.0):
-            if time.monotonic() - self._turn > STORE_SECONDS + self._pause():
+            seen, looks = (seen, looks + 1) if self._turn == seen else (self._turn, 0)
+            if looks > STORE_SECONDS + self._pause():
                 self._on_deaf()
                 return
 

@@ -241,7 +241,7 @@ class Rendezvous(RendezvousHandler):
                 ) from error
             ledger.publish(name, {"address": address, "port": self._ranks_store.port})
             return address, self._ranks_store.port
-        while (fact := ledger.find(name, 0.0)) is None:
+        while (fact := ledger.find(name)) is None:
             if ledger.ruling(place.attempt) is not None:
                 return None
             self._pause(2 * _POLL_SECONDS)

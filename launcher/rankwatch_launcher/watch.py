@@ -60,7 +60,7 @@ class Watch:
         if self._known:
             return
         # A launcher that joins later may become group rank 0; the job keeps the monitor it has.
-        if rendezvous.rank == 0 and rendezvous.ledger.find(FACT, 0.0) is None:
+        if rendezvous.rank == 0 and rendezvous.ledger.find(FACT) is None:
             self._lead(rendezvous)
         else:
             self._follow(rendezvous)
@@ -88,7 +88,7 @@ class Watch:
 
     def _follow(self, rendezvous: Rendezvous) -> None:
         until = time.monotonic() + FACT_SECONDS
-        while (fact := rendezvous.ledger.find(FACT, 0.0)) is None:
+        while (fact := rendezvous.ledger.find(FACT)) is None:
             # Whoever was to say it may be lost: the next attempt has another group rank 0.
             if time.monotonic() > until or rendezvous.interrupted() or rendezvous.over():
                 return

@@ -59,9 +59,9 @@ def test_jobs_in_one_store_do_not_meet() -> None:
 
 def test_facts_are_found_or_not() -> None:
     ledger = Ledger(store(), "job")
-    assert ledger.find("monitor", 0.0) is None
+    assert ledger.find("monitor") is None
     ledger.publish("monitor", {"url": "http://h"})
-    assert ledger.find("monitor", 0.0) == {"url": "http://h"}
+    assert ledger.find("monitor") == {"url": "http://h"}
     assert (ledger.count("parted"), ledger.count("parted", 0)) == (1, 1)
 
 

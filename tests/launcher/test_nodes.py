@@ -340,6 +340,22 @@ def test_a_store_that_is_held_up_for_a_moment_costs_nothing(nodes: Callable[[str
 
 
 @pytest.mark.long
+def test_a_launcher_that_was_stopped_for_long_goes_on(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1")
+    job.script()
+    job.start("a")
+    job.until("trains")
+    job.launchers["a"].process.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 24.0, 40.0)  # longer than a store may be silent
+    job.launchers["a"].process.send_signal(signal.SIGCONT)
+    wait_for(lambda: time.monotonic() - began > 28.0, 40.0)
+    job.finish()
+    assert job.launchers["a"].wait() == 0, job.launchers["a"].output
+    assert job.said("attempt 2") == []
+
+
+@pytest.mark.long
 def test_when_the_store_is_frozen_the_others_end_with_words(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("2")
     job.script()
