@@ -23,6 +23,80 @@ class SectionStatistics(NamedTuple):
     max: float
 
 
+class SectionWindow(NamedTuple):
+    """A section's runs within one window: how often, and seconds."""
+
+    calls: int
+    median: float
+    tail: float
+    """Mean of the slower half of the runs: half of them cannot hide behind the median."""
+    max: float
+    mean: float
+
+
+class KernelStatistics(NamedTuple):
+    """One kernel over one report: how often it was called, and seconds."""
+
+    calls: int
+    median: float
+    tail: float
+    mean: float
+    min: float
+    max: float
+    stddev: float
+
+
+class CollectiveWindow(NamedTuple):
+    """A rank's time in the collectives of one process group in one step, in seconds."""
+
+    calls: int
+    busy: float
+    """The union of them."""
+    exposed: float
+    """The part of it that no computation of this rank covers: waiting, and the transfer."""
+    shortest: float = 0.0
+    """Of one collective."""
+
+
+class WindowReport(NamedTuple):
+    """What a rank says of one window of steps, once."""
+
+    iteration: int | None = None
+    """The step that closed it, the same on all ranks; None: the job counts no steps, and windows follow the clock."""
+    steps: int = 0
+    sections: Mapping[str, SectionWindow] = {}
+    parts: Mapping[str, float] = {}
+    """Seconds of the step that closed it, by :class:`~rankwatch.wire.vocabulary.Part`; empty: it was not profiled."""
+    collectives: Mapping[str, CollectiveWindow] = {}
+    """Of the same step, by process group."""
+    cpu_used: float | None = None
+    """Seconds a step that the training thread was on a CPU."""
+    cpu_waited: float | None = None
+    """Seconds a step that it was ready to run, but had no CPU."""
+
+
+class DeviceReading(NamedTuple):
+    """What NVML tells of a rank's device; None: not told."""
+
+    utilization: float | None = None
+    """0 to 1."""
+    memory_used: float | None = None
+    memory_total: float | None = None
+    """Bytes."""
+    temperature: float | None = None
+    """Degrees Celsius."""
+    power: float | None = None
+    power_limit: float | None = None
+    """Watts."""
+    clock: float | None = None
+    clock_limit: float | None = None
+    """Hertz, of the streaming multiprocessors."""
+    throttled: tuple[str, ...] = ()
+    """Reasons for which the clocks are held down now."""
+    errors: Mapping[str, int] = {}
+    """By reason: ecc_uncorrected, ecc_corrected, xid."""
+
+
 class RankIdentity(NamedTuple):
     """Which process speaks, taken from the resource attributes of its telemetry."""
 
@@ -39,6 +113,11 @@ class RankIdentity(NamedTuple):
     started_at: float = 0.0
     """Unix time of the process's start, 0 when not told. Only ever compared between processes of the same rank."""
     device: str = ""
+    data_parallel: int = -1
+    """Coordinates in the parallel layout; -1: not told."""
+    tensor_parallel: int = -1
+    pipeline_parallel: int = -1
+    expert_parallel: int = -1
 
 
 class RankReport(NamedTuple):
@@ -67,6 +146,14 @@ class RankReport(NamedTuple):
     first_durations: Mapping[str, float] = {}
     """How long the first run of each section took in this process; only what was told this time."""
     idle_longest: float | None = None
+    window: WindowReport | None = None
+    kernels: Mapping[str, KernelStatistics] | None = None
+    """By name and launch shape, over the last report interval; None: no report was made now."""
+    kernel_source: str | None = None
+    """Where kernel timings come from: ``cupti``, ``kineto-cuda``, ``kineto-cpu`` or ``none``."""
+    kernel_source_reason: str = ""
+    """Why it is not another."""
+    device: DeviceReading | None = None
     ended: bool = False
     """The process shut its telemetry down by itself: silence from now on is no alarm."""
 

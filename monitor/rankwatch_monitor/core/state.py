@@ -26,6 +26,7 @@ from rankwatch_monitor.core.facts import Ending, Node, Pace, Stop, Told
 from rankwatch_monitor.core.incident import Incident, Phase
 from rankwatch_monitor.core.ledger import Ledger
 from rankwatch_monitor.core.lessons import Lessons
+from rankwatch_monitor.core.performance import Performance
 from rankwatch_monitor.core.timeouts import Limits, in_force
 
 STALE_OBSERVATION = 2.0
@@ -64,6 +65,7 @@ class Job:
         self.refused_step: int | None = None
         self.lessons = Lessons()
         self.ledger = Ledger(now)
+        self.performance = Performance()
         self._limits: tuple[Policy, int, Limits] | None = None
         self.told: Told | None = None
         self._dropped: dict[str, dict[int, int]] = {}
@@ -136,6 +138,7 @@ class Job:
             columns.set_sections(rank, now, report.open_sections, report.idle, report.quiet, report.first_time)
         columns.ended_R[rank] = report.ended
         self._learn(report)
+        self.performance.take(report, now)
         for reason, count in report.dropped.items():
             self._dropped.setdefault(reason, {})[rank] = count
 
@@ -265,6 +268,7 @@ class Job:
         self.lessons.begun(world_size)
         self.columns = RankColumns(self.world_size)
         self.pace = Pace()
+        self.performance.begin_attempt(attempt)
         self.ended = self.stopping = None
         nodes.turn(self)
 

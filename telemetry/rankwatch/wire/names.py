@@ -32,6 +32,11 @@ SYNONYM_PREFIX: Final = ("nv.dl.", "dl.")
 # Point and span attributes ------------------------------------------------------------------------------------------
 ATTR_SECTION: Final = "rankwatch.section"
 ATTR_REASON: Final = "rankwatch.reason"
+ATTR_STATISTIC: Final = "rankwatch.statistic"
+ATTR_KERNEL: Final = "rankwatch.kernel"
+ATTR_GROUP: Final = "rankwatch.group"
+ATTR_PART: Final = "rankwatch.part"
+ATTR_SOURCE: Final = "rankwatch.source"
 ATTR_ITERATION: Final = "dl.iteration"
 
 STEP_SECTION: Final = "step"
@@ -40,6 +45,8 @@ SETUP_SECTION: Final = "setup"
 CHECKPOINTING_SECTION: Final = "checkpointing"
 EVALUATION_SECTIONS: Final = ("evaluation", "eval", "validation")
 """Names that users of NVRx and Megatron know; what they mean is used to learn limits and to account for time."""
+DATA_SECTIONS: Final = ("data", "data_loading", "dataloader", "load_batch", "get_batch", "input")
+"""Names of sections in which a rank waits for its input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,104 @@ TELEMETRY_DROPPED: Final = Metric(
     "rankwatch.telemetry.dropped", "counter", "{item}", "what the telemetry itself lost, by reason"
 )
 
+# Windows: what straggler detection judges ---------------------------------------------------------------------------
+WINDOW_ITERATION: Final = Metric(
+    "rankwatch.window.iteration",
+    "gauge",
+    "{step}",
+    "the step that closed a window of steps; its number is divisible by the stride, so it is the same on all ranks. "
+    "All metrics of a window are sent once, together",
+)
+WINDOW_STEPS: Final = Metric("rankwatch.window.steps", "gauge", "{step}", "steps completed within the window")
+WINDOW_SECTION_DURATION: Final = Metric(
+    "rankwatch.window.section.duration",
+    "gauge",
+    "s",
+    "a section's runs within the window, by statistic: median, tail (mean of the slower half), max, mean",
+)
+WINDOW_SECTION_CALLS: Final = Metric(
+    "rankwatch.window.section.calls", "gauge", "{call}", "how often a section was finished within the window"
+)
+STEP_PART: Final = Metric(
+    "rankwatch.step.part",
+    "gauge",
+    "s",
+    "what the step that closed the window was spent on, by part: data, host, compute, communication. They add up to "
+    "the time from its beginning to the beginning of the next one",
+)
+COLLECTIVE_DURATION: Final = Metric(
+    "rankwatch.collective.duration",
+    "gauge",
+    "s",
+    "time this rank spent in the collectives of a process group in that step, by statistic: busy (their union), "
+    "exposed (the part of it that no computation covers), shortest (of one collective)",
+)
+COLLECTIVE_CALLS: Final = Metric(
+    "rankwatch.collective.calls", "gauge", "{call}", "collectives of a process group in that step"
+)
+CPU_TIME: Final = Metric(
+    "rankwatch.cpu.time",
+    "gauge",
+    "s",
+    "the training thread's own time for each step of the window, by statistic: used (on a CPU), waited (ready to run, "
+    "but without a CPU)",
+)
+KERNEL_DURATION: Final = Metric(
+    "rankwatch.kernel.duration",
+    "gauge",
+    "s",
+    "one kernel (name and launch shape; on the CPU an operator and its input shapes) over the last report, by "
+    "statistic: min, median, tail, max, mean, stddev",
+)
+KERNEL_CALLS: Final = Metric("rankwatch.kernel.calls", "gauge", "{call}", "calls of a kernel in the same report")
+KERNEL_SOURCE: Final = Metric(
+    "rankwatch.kernel.source",
+    "gauge",
+    "1",
+    "1 for the source of kernel timings in use (cupti, kineto-cuda, kineto-cpu, none); with it, why it is not another",
+)
+
+# Devices (OpenTelemetry's hw.* names) -------------------------------------------------------------------------------
+GPU_UTILIZATION: Final = Metric("hw.gpu.utilization", "gauge", "1", "part of the time in which a kernel ran")
+GPU_MEMORY_USAGE: Final = Metric("hw.gpu.memory.usage", "gauge", "By", "device memory in use")
+GPU_MEMORY_LIMIT: Final = Metric("hw.gpu.memory.limit", "gauge", "By", "device memory there is")
+GPU_TEMPERATURE: Final = Metric("hw.gpu.temperature", "gauge", "Cel", "temperature of the device")
+GPU_POWER: Final = Metric("hw.gpu.power", "gauge", "W", "power drawn")
+GPU_POWER_LIMIT: Final = Metric("hw.gpu.power.limit", "gauge", "W", "power limit in force")
+GPU_CLOCK: Final = Metric("hw.gpu.clock.frequency", "gauge", "Hz", "clock of the streaming multiprocessors now")
+GPU_CLOCK_LIMIT: Final = Metric("hw.gpu.clock.limit", "gauge", "Hz", "the highest clock the device can have")
+GPU_THROTTLED: Final = Metric("hw.gpu.throttled", "gauge", "1", "1 for each reason for which the clocks are held down")
+GPU_ERRORS: Final = Metric(
+    "hw.errors", "gauge", "{error}", "errors the device has counted, by reason: ecc_uncorrected, ecc_corrected, xid"
+)
+
+DEVICE_METRICS: Final = (
+    GPU_UTILIZATION,
+    GPU_MEMORY_USAGE,
+    GPU_MEMORY_LIMIT,
+    GPU_TEMPERATURE,
+    GPU_POWER,
+    GPU_POWER_LIMIT,
+    GPU_CLOCK,
+    GPU_CLOCK_LIMIT,
+    GPU_THROTTLED,
+    GPU_ERRORS,
+)
+
+WINDOW_METRICS: Final = (
+    WINDOW_ITERATION,
+    WINDOW_STEPS,
+    WINDOW_SECTION_DURATION,
+    WINDOW_SECTION_CALLS,
+    STEP_PART,
+    COLLECTIVE_DURATION,
+    COLLECTIVE_CALLS,
+    CPU_TIME,
+    KERNEL_DURATION,
+    KERNEL_CALLS,
+    KERNEL_SOURCE,
+)
+
 METRICS: Final = (
     HEARTBEATS,
     HEARTBEAT_AGE,
@@ -130,6 +235,8 @@ METRICS: Final = (
     PROGRESS_AGE,
     SECTION_DURATION,
     TELEMETRY_DROPPED,
+    *WINDOW_METRICS,
+    *DEVICE_METRICS,
 )
 
 OTLP_METRICS_PATH: Final = "/v1/metrics"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
 from typing import Any
 
-from rankwatch.wire.vocabulary import Action
+from rankwatch.wire.vocabulary import Action, KernelSource, ScoreReference
 
 MAX_TIMEOUT = 30 * 86_400.0
 """A limit longer than 30 days is taken for a mistake in the unit (milliseconds, say)."""
@@ -74,6 +75,41 @@ class Policy:
         "",
         "attempts in a row that get no further than an earlier one, before the job ends with exit code 93; 0: off",
     )
+    straggler_detection: bool = _setting(True, "", "score the ranks and name stragglers; off: nothing is scored")
+    straggler_reference: ScoreReference = _setting(
+        ScoreReference.ROBUST,
+        "",
+        "what decides who is a straggler: robust (middle of the peers, against the job's noise) or fastest (the "
+        "thresholds of nvidia-resiliency-ext); both are always computed",
+    )
+    straggler_slowdown: float = _setting(
+        0.05, "", "part of a step that a rank must cost the others to be called a straggler (robust)"
+    )
+    straggler_windows: int = _setting(5, "", "windows that are looked at together (robust): n of k of n")
+    straggler_windows_needed: int = _setting(3, "", "of these, windows in which a rank must be slow: k of k of n")
+    straggler_alarms_per_day: float = _setting(
+        0.1, "", "false alarms of a job that noise alone may raise in a day: sets how far out of it a rank must stand"
+    )
+    on_straggler: Action = _setting(Action.LOG, "", "what to do about a straggler")
+    calc_relative: bool = _setting(True, "", "compute relative scores: a rank against the others")
+    calc_individual: bool = _setting(True, "", "compute individual scores: a rank against its own best")
+    relative_threshold: float = _setting(
+        0.7, "", "a relative score (fastest reference) strictly below this makes a straggler"
+    )
+    individual_threshold: float = _setting(
+        0.7, "", "an individual score (fastest reference) strictly below this makes a straggler"
+    )
+    kernel_timings: KernelSource = _setting(
+        KernelSource.AUTO, "", "where kernel timings come from: auto, cupti, kineto or off"
+    )
+    profiling_interval: int = _setting(
+        0, "{step}", "steps between two profiled ones; 0: a power of two that makes about 10 s"
+    )
+    profiled_ranks: str = _setting("all", "", "ranks that are profiled: all, none, or 0,8-15")
+    report_interval: float = _setting(300.0, "s", "time between two reports of kernel timings and scores")
+    num_gpu_perf_scores_to_print: int = _setting(
+        5, "", "worst and best ranks in the report; 0: the report is logged only when a straggler is found"
+    )
 
     def changed(self, changes: Mapping[str, Any]) -> Policy:
         """Return this policy with some values replaced.
@@ -89,47 +125,122 @@ class Policy:
             if name not in known:
                 raise ValueError(f"unknown policy setting {name!r}; known are: {', '.join(sorted(known))}")
             new[name] = _checked(name, value, self)
-        return replace(self, **new)
+        made = replace(self, **new)
+        if made.straggler_windows_needed > made.straggler_windows:
+            raise ValueError(
+                f"straggler_windows_needed ({made.straggler_windows_needed}) cannot be more than straggler_windows "
+                f"({made.straggler_windows})"
+            )
+        return made
 
     def to_json(self) -> dict[str, Any]:
         """Return all values as JSON types."""
         values = asdict(self)
         values["section_timeouts"] = dict(self.section_timeouts)
-        values["on_hang"] = str(self.on_hang)
+        for name in _ENUMS:
+            values[name] = str(values[name])
         return values
 
 
 def _checked(name: str, value: Any, old: Policy) -> Any:
-    if name in ("detection", "observe_only", "learn_timeouts"):
+    if name in _SWITCHES:
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be true or false, not {value!r}")
         return value
     if name == "section_timeouts":
         return _merged_sections(value, old.section_timeouts)
-    if name == "on_hang":
+    if name in _ENUMS:
         try:
-            return Action(value)
+            return _ENUMS[name](value)
         except ValueError:
-            raise ValueError(f"on_hang must be one of {', '.join(Action)}, not {value!r}") from None
-    if name in ("max_restarts", "max_no_progress"):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10_000:
-            raise ValueError(f"{name} must be a whole number from 0 to 10000, not {value!r}")
+            raise ValueError(f"{name} must be one of {', '.join(_ENUMS[name])}, not {value!r}") from None
+    if name in _WHOLE:
+        least, most = _WHOLE[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
         return value
-    if name == "learned_factor":
-        return _factor(value)
-    if value is None and name in ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window"):
+    if name in _NUMBERS:
+        return _number(name, value)
+    if name == "profiled_ranks":
+        return str(parse_ranks(value))
+    if value is None and name in _NEVER_OFF:
         raise ValueError(f"{name} cannot be switched off; give seconds")
     return None if value is None else timeout(name, value)
 
 
-def _factor(value: Any) -> float:
+_SWITCHES = (
+    "detection",
+    "observe_only",
+    "learn_timeouts",
+    "straggler_detection",
+    "calc_relative",
+    "calc_individual",
+)
+_ENUMS: Mapping[str, type[StrEnum]] = {
+    "on_hang": Action,
+    "on_straggler": Action,
+    "straggler_reference": ScoreReference,
+    "kernel_timings": KernelSource,
+}
+_WHOLE: Mapping[str, tuple[int, int]] = {
+    "max_restarts": (0, 10_000),
+    "max_no_progress": (0, 10_000),
+    "straggler_windows": (1, 20),
+    "straggler_windows_needed": (1, 20),
+    "profiling_interval": (0, 1_000_000),
+    "num_gpu_perf_scores_to_print": (0, 1_000),
+}
+_NUMBERS: Mapping[str, tuple[float, float, str]] = {
+    "learned_factor": (1.0, 1000.0, "a number above 1 and up to 1000"),
+    "straggler_slowdown": (0.0, 1.0, "a part of a step: a number above 0 and up to 1"),
+    "straggler_alarms_per_day": (0.0, 1000.0, "a number above 0 and up to 1000"),
+    "relative_threshold": (0.0, 1.0, "a score: a number above 0 and up to 1"),
+    "individual_threshold": (0.0, 1.0, "a score: a number above 0 and up to 1"),
+}
+_NEVER_OFF = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window", "report_interval")
+
+
+def _number(name: str, value: Any) -> float:
+    above, most, words = _NUMBERS[name]
     try:
-        factor = float("nan") if isinstance(value, bool) else float(value)
+        number = float("nan") if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        factor = float("nan")
-    if not 1 < factor <= 1000:
-        raise ValueError(f"learned_factor must be a number above 1 and up to 1000, not {value!r}")
-    return factor
+        number = float("nan")
+    if not above < number <= most:
+        raise ValueError(f"{name} must be {words}, not {value!r}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """A set of ranks as a person writes it; :func:`parse_ranks` makes it."""
+
+    text: str
+    runs: tuple[tuple[int, int], ...]
+
+    def __contains__(self, rank: object) -> bool:
+        return isinstance(rank, int) and any(first <= rank <= last for first, last in self.runs)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_ranks(text: Any) -> Ranks:
+    """Read ``all``, ``none`` or ``0,8-15``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    words = text.strip().lower() if isinstance(text, str) else ""
+    if words in ("all", "none"):
+        return Ranks(words, ((0, 2**62),) if words == "all" else ())
+    runs = []
+    for part in words.split(","):
+        first, dash, last = (each.strip() for each in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
+            raise ValueError(f"ranks are written all, none or like 0,8-15; not {text!r}")
+        runs.append((int(first), int(last or first)))
+    return Ranks(words.replace(" ", ""), tuple(runs))
 
 
 def _merged_sections(value: Any, old: Mapping[str, float]) -> dict[str, float]:

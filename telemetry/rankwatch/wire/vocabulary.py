@@ -51,6 +51,8 @@ class VerdictKind(StrEnum):
     PROCESS_EXITED = "process_exited"
     NODE_LOST = "node_lost"
     """A launcher and all its ranks fell silent together."""
+    STRAGGLER = "straggler"
+    """A rank made the others wait, and the policy says to act on it; without an action there is no incident."""
     ORDERED = "ordered"
     """Nothing is wrong: a person ordered an action, and the ledger keeps it like any other incident."""
 
@@ -67,6 +69,8 @@ class CulpritClass(StrEnum):
     """Alive, but behind the others, who wait for it."""
     DEVICE_OR_NETWORK = "device_or_network"
     """Its process is stuck in the kernel: a device, a file system or the network of its node does not answer."""
+    STRAGGLER = "straggler"
+    """Alive and moving, but slower than its peers, who wait for it in every step."""
     ALL_STUCK = "all_stuck"
     """Everybody is stuck in the same place: nobody is named."""
 
@@ -162,3 +166,61 @@ class ProcessState(StrEnum):
     UNINTERRUPTIBLE = "uninterruptible"
     EXITED = "exited"
     UNKNOWN = "unknown"
+
+
+class Part(StrEnum):
+    """What a step's time goes into; the parts of one step add up to it. Also the causes of a straggler."""
+
+    DATA = "data"
+    """Waiting for input: in a section for it, or in a data loader."""
+    HOST = "host"
+    """None of the others: Python, launches, logging, a CPU that was not given."""
+    COMPUTE = "compute"
+    """Kernels on the device (operators, where there is none), collectives left out."""
+    COMMUNICATION = "communication"
+    """In collectives that no computation covers: waiting for peers, and the transfer itself."""
+
+
+class Cause(StrEnum):
+    """What makes a straggler slow: the part that explains most of its excess."""
+
+    DATA = "data"
+    HOST = "host"
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"
+    UNEXPLAINED = "unexplained"
+
+
+class StragglerVerdict(StrEnum):
+    """Whose doing it is that a job is slower than it could be."""
+
+    HEALTHY = "healthy"
+    WORKER = "worker"
+    """One rank, or the ranks of one node, by their own fault: the others wait for them."""
+    STAGE = "stage"
+    """A whole pipeline stage has more to do than the others: the job's doing, no node is to blame."""
+    WORKLOAD = "workload"
+    """Ranks take turns in being slow, as with sequences of different lengths: the job's doing."""
+    LINK = "link"
+    """All members of a process group take long in its collectives, and nobody is late: the network between them."""
+    UNEXPLAINED = "unexplained"
+
+
+class ScoreReference(StrEnum):
+    """What a rank is compared with."""
+
+    ROBUST = "robust"
+    """The middle of its peers, judged against the noise of the job."""
+    FASTEST = "fastest"
+    """The fastest rank, as nvidia-resiliency-ext defines it."""
+
+
+class KernelSource(StrEnum):
+    """Where kernel timings come from."""
+
+    AUTO = "auto"
+    """CUPTI where there is a GPU and the package, torch's operator records where there is no GPU, else none."""
+    CUPTI = "cupti"
+    KINETO = "kineto"
+    """torch's profiler, also on a GPU, where it synchronises the device at the end of each window."""
+    OFF = "off"

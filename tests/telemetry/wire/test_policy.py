@@ -25,8 +25,9 @@ DEADLINES = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmati
 def test_every_setting_has_a_meaning_and_a_unit() -> None:
     for field in fields(Policy):
         assert field.metadata["meaning"], field.name
-        seconds = field.name in (*LIMITS, *DEADLINES, "section_timeouts")
-        assert field.metadata["unit"] == ("s" if seconds else ""), field.name
+        seconds = field.name in (*LIMITS, *DEADLINES, "section_timeouts", "report_interval")
+        steps = "{step}" if field.name == "profiling_interval" else ""
+        assert field.metadata["unit"] == ("s" if seconds else steps), field.name
 
 
 def test_the_defaults_come_back_through_json() -> None:
