@@ -43,12 +43,16 @@ class Scores:
         """Scores of which nothing is known yet."""
         nothing_R, nothing_RS = np.full(ranks, np.nan), np.full((ranks, len(sections)), np.nan)
         return cls(
-            at,
-            *(nothing_R.copy() for _ in range(3)),
-            sections,
-            *(nothing_RS.copy() for _ in range(3)),
-            nothing_R.copy(),
-            nothing_R.copy(),
+            at=at,
+            gpu_relative_R=nothing_R,
+            gpu_individual_R=nothing_R,
+            gpu_robust_R=nothing_R,
+            sections=sections,
+            section_relative_RS=nothing_RS,
+            section_individual_RS=nothing_RS,
+            section_robust_RS=nothing_RS,
+            lateness_R=nothing_R,
+            step_R=nothing_R,
         )
 
     def lateness_share(self) -> Floats:
