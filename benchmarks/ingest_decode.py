@@ -1,6 +1,7 @@
 """CPU time from the inflated bytes of an OTLP metrics request to rank reports, per report.
 
-CPU time, not time on the wall: the figure is what one core can take, and other processes must not change it.
+CPU time, not time on the wall: the figure is what one core can take, and other processes must not change it. A plain
+report comes every second or so; one with a window about every 10 s, one with kernels every 5 minutes.
 
 Run: python benchmarks/ingest_decode.py [--json FILE]
 """
@@ -8,27 +9,36 @@ Run: python benchmarks/ingest_decode.py [--json FILE]
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import platform
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final, Literal
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, ResourceMetrics
 
 from rankwatch.wire import names
+from rankwatch.wire.vocabulary import Part
 from rankwatch_monitor.ingest.body import Format
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import decode, encode
 from rankwatch_monitor.ingest.otlp import MetricsDecoder
 
+Content = Literal["plain", "window", "kernels"]
+
 RANKS = 4096
+KERNELS: Final = 100
+SECTIONS: Final = ("step", "data", "forward", "backward", "optimizer", "checkpointing")
+GROUPS: Final = ("dp", "tp", "pp")
 ROUNDS = 7
 
 
-def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int) -> None:
-    """Write what one rank of Rankwatch's own telemetry sends in one export: 10 metrics, 13 points."""
+def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Content) -> None:
+    """Write what one rank of Rankwatch's own telemetry sends in one export: 10 metrics, 13 points, and the content."""
     attributes: dict[str, str | int] = {
         names.SERVICE_NAME: "gpt-pretraining",
         names.SERVICE_INSTANCE_ID: f"5d6c1f6e-0c5b-4a3b-9f0e-{rank:012d}",
@@ -42,6 +52,8 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int) -> None:
         names.WORLD_SIZE: RANKS,
         names.HW_ID: f"GPU-8b1c2d3e-4f50-6172-8394-{rank:012d}",
     }
+    if content != "plain":
+        attributes |= {f"dl.{dimension}.rank": rank % 8 for dimension in names.PARALLEL_DIMENSIONS}
     for key, value in attributes.items():
         attribute = resource_metrics.resource.attributes.add(key=key)
         if isinstance(value, int):
@@ -78,38 +90,88 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int) -> None:
         histogram.positive.offset = -40
         histogram.positive.bucket_counts.extend([1, 3, 1])
         histogram.attributes.add(key=names.ATTR_SECTION).value.string_value = section
+    added: dict[Content, Iterator[Told]] = {"plain": iter(()), "window": window(time_ns), "kernels": kernels()}
+    for name, points in itertools.groupby(added[content], key=lambda told: told[0].name):
+        metric = scope.metrics.add(name=name)
+        for _, value, labels in points:
+            told = metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
+            for key, text in labels.items():
+                told.attributes.add(key=key).value.string_value = text
 
 
-def bodies(ranks_per_request: int, encoded: Format, time_ns: int, ranks: int) -> list[bytes]:
+Told = tuple[names.Metric, float, dict[str, str]]
+"""A metric, the value of one of its points, and the point's attributes."""
+
+
+def window(time_ns: int) -> Iterator[Told]:
+    """A window of six sections and three process groups, and a reading of the device: 62 points."""
+    yield names.WINDOW_ITERATION, time_ns // 10**9, {}
+    yield names.WINDOW_STEPS, 8.0, {}
+    for word, section in itertools.product(("median", "tail", "max", "mean"), SECTIONS):
+        yield names.WINDOW_SECTION_DURATION, 0.2, {names.ATTR_SECTION: section, names.ATTR_STATISTIC: word}
+    for section in SECTIONS:
+        yield names.WINDOW_SECTION_CALLS, 8.0, {names.ATTR_SECTION: section}
+    for part in Part:
+        yield names.STEP_PART, 0.05, {names.ATTR_PART: str(part)}
+    for word, group in itertools.product(("busy", "exposed", "shortest"), GROUPS):
+        yield names.COLLECTIVE_DURATION, 0.01, {names.ATTR_GROUP: group, names.ATTR_STATISTIC: word}
+    for group in GROUPS:
+        yield names.COLLECTIVE_CALLS, 12.0, {names.ATTR_GROUP: group}
+    for word in ("used", "waited"):
+        yield names.CPU_TIME, 0.1, {names.ATTR_STATISTIC: word}
+    for metric in names.DEVICE_METRICS[:-2]:
+        yield metric, 0.5, {}
+    yield names.GPU_THROTTLED, 1.0, {names.ATTR_REASON: "sw_power_cap"}
+    for reason in ("ecc_uncorrected", "ecc_corrected", "xid"):
+        yield names.GPU_ERRORS, 0.0, {names.ATTR_REASON: reason}
+
+
+def kernels() -> Iterator[Told]:
+    """A report of a hundred kernels and its source: 701 points."""
+    words = ("min", "median", "tail", "max", "mean", "stddev")
+    called = [f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_{i}(132, 1, 1)" for i in range(KERNELS)]
+    for kernel, word in itertools.product(called, words):
+        yield names.KERNEL_DURATION, 0.001, {names.ATTR_KERNEL: kernel, names.ATTR_STATISTIC: word}
+    for kernel in called:
+        yield names.KERNEL_CALLS, 64.0, {names.ATTR_KERNEL: kernel}
+    yield names.KERNEL_SOURCE, 1.0, {names.ATTR_SOURCE: "cupti"}
+
+
+def bodies(ranks_per_request: int, encoded: Format, time_ns: int, ranks: int, content: Content) -> list[bytes]:
     """Return one export of every rank, ``ranks_per_request`` of them in a request."""
     made = []
     for first in range(0, ranks, ranks_per_request):
         request = ExportMetricsServiceRequest()
         for rank in range(first, first + ranks_per_request):
-            fill(request.resource_metrics.add(), rank, time_ns)
+            fill(request.resource_metrics.add(), rank, time_ns, content)
         made.append(encode(request, encoded))
     return made
 
 
-def measure(ranks_per_request: int, encoded: Format, ranks: int) -> dict[str, object]:
+def measure(ranks_per_request: int, encoded: Format, ranks: int, content: Content) -> dict[str, object]:
     """Return microseconds per report over rounds in which every rank sends a new export; the first one warms up."""
     limits = Limits()
     decoder = MetricsDecoder(limits, Counters())
     figures = []
     size = 0
     for turn in range(ROUNDS + 1):
-        requests = bodies(ranks_per_request, encoded, 1_750_000_000_000_000_000 + turn * 10**9, ranks)
+        requests = bodies(ranks_per_request, encoded, 1_750_000_000_000_000_000 + turn * 10**9, ranks, content)
         size = len(requests[0])
         began = time.process_time()
         reports = 0
         for body in requests:
             request = decode(body, encoded, ExportMetricsServiceRequest, limits)
-            reports += len(decoder.decode(request).reports)
+            decoded = decoder.decode(request)
+            reports += len(decoded.reports)
         elapsed = time.process_time() - began
         assert reports == ranks
+        assert decoded.rejections.message() == ""
+        told = decoded.reports[-1]
+        assert (told.window is not None, told.kernels is not None) == (content == "window", content == "kernels")
         figures.append(elapsed / ranks * 1e6)
     cold, warm = figures[0], figures[1:]
     return {
+        "content": content,
         "encoding": encoded,
         "ranks_per_request": ranks_per_request,
         "body_bytes": size,
@@ -125,14 +187,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     chosen = parser.parse_args()
-    formats: tuple[tuple[Format, int], ...] = (("protobuf", RANKS), ("json", 256))
-    rows = [measure(size, encoded, ranks) for encoded, ranks in formats for size in (1, 8)]
-    print("encoding  ranks/request  bytes/request  us/report (least - most)  first seen")
+    cases: tuple[tuple[Content, Format, int], ...] = (
+        ("plain", "protobuf", RANKS),
+        ("plain", "json", 256),
+        ("window", "protobuf", RANKS // 4),
+        ("kernels", "protobuf", RANKS // 32),
+    )
+    rows = [measure(size, encoded, ranks, content) for content, encoded, ranks in cases for size in (1, 8)]
+    print("content  encoding  ranks/request  bytes/request  us/report (least - most)  first seen")
     for row in rows:
-        print(
-            f"{row['encoding']:<9} {row['ranks_per_request']:>13} {row['body_bytes']:>14} {row['us_per_report']:>10} "
-            f"({row['us_per_report_least']} - {row['us_per_report_most']}){row['us_per_report_first_seen']:>12}"
-        )
+        who = f"{row['content']:<8} {row['encoding']:<9} {row['ranks_per_request']:>13} {row['body_bytes']:>14}"
+        spread = f"({row['us_per_report_least']} - {row['us_per_report_most']})"
+        print(f"{who} {row['us_per_report']:>10} {spread:<18}{row['us_per_report_first_seen']:>12}")
     if chosen.json:
         machine = f"{platform.machine()}, Python {platform.python_version()}"
         chosen.json.write_text(json.dumps({"benchmark": "ingest_decode", "machine": machine, "rows": rows}, indent=2))

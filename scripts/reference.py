@@ -18,6 +18,7 @@ from rankwatch.wire.policy import Policy
 from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings as monitor_settings
 from rankwatch_monitor.ingest import limits
+from rankwatch_monitor.publish import wandb_rows
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -102,6 +103,12 @@ def page() -> str:
                 (f"`{f.name}`", f.kind, ", ".join(f"`{label}`" for label in f.labels), f.meaning)
                 for f in prometheus.FAMILIES
             ),
+        ),
+        "## Metrics in Weights & Biases\n\n"
+        "Each job is one run; rows are drawn over the first of these. How to switch it on: [wandb.md](wandb.md).\n",
+        _table(
+            ("metric", "unit", "meaning"),
+            ((f"`{m.name}`", f"`{m.unit}`", m.meaning) for m in wandb_rows.METRICS),
         ),
         "## Words\n",
         *(

@@ -89,7 +89,7 @@ class EmbeddedMonitor:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                process.wait(5.0)
+                process.wait(15.0)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

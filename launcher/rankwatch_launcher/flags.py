@@ -20,8 +20,10 @@ SECTIONS: Final = "section_timeouts"
 OFF: Final = ("none", "off")
 TORCH_HAS_IT: Final = "max_restarts"
 """torchrun's own flag sets this one."""
-WHOLE: Final = (TORCH_HAS_IT, "max_no_progress")
+WHOLE: Final = tuple(each.name for each in fields(Policy) if type(each.default) is int)
 """Whole numbers."""
+WORDS: Final = tuple(each.name for each in fields(Policy) if isinstance(each.default, str))
+"""Settings that are words; "off" and "none" may be among them, and switch no limit off."""
 NOTHING: Final[Mapping[str, Any]] = {}
 FOREIGN_SWITCHES: Final = (
     *("-h", "--help", "--standalone", "-m", "--module", "--virtual-local-rank", "--virtual_local_rank"),
@@ -194,7 +196,7 @@ def _short(value: Any) -> str:
 
 def _reader(name: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        value: Any = None if text.lower() in OFF else text
+        value: Any = None if text.lower() in OFF and name not in WORDS else text
         if name in WHOLE:
             value = int(text) if text.isdigit() else text
         try:

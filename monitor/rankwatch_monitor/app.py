@@ -20,6 +20,7 @@ from rankwatch_monitor.api.directives import launcher_routes
 from rankwatch_monitor.api.jobs import job_routes
 from rankwatch_monitor.api.policy import control_routes, policy_routes
 from rankwatch_monitor.api.stream import stream_routes
+from rankwatch_monitor.api.why import why_routes
 from rankwatch_monitor.ingest.routes import otlp_routes
 from rankwatch_monitor.loop import Monitor
 from rankwatch_monitor.publish.prometheus import CONTENT_TYPE, Own, exposition
@@ -69,7 +70,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         )
     )
     app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST))
-    for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor)):
+    for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     app.include_router(control_routes(monitor), prefix=api, dependencies=behind(Scope.CONTROL))
 

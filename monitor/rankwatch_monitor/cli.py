@@ -18,6 +18,9 @@ import uvicorn
 from rankwatch_monitor.api.auth import Tokens
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.loop import Monitor
+from rankwatch_monitor.publish import wandb
+from rankwatch_monitor.publish.publisher import Publishing
+from rankwatch_monitor.publish.wandb_run import Where
 from rankwatch_monitor.recording import Recorder
 from rankwatch_monitor.settings import Settings, read
 from rankwatch_monitor.store.repository import Repository
@@ -39,6 +42,12 @@ def serve(argv: Sequence[str]) -> int:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s [rankwatch monitor] %(message)s", stream=sys.stderr
     )
+    if _wants_wandb(settings) and not wandb.installed():
+        if any(word.startswith("--wandb") for word in argv):
+            _complain(wandb.HOW_TO_GET_IT)
+            return 2
+        # Asked for by the environment, which a monitor beside a launcher inherits: hangs are to be found all the same.
+        log.warning("%s", wandb.HOW_TO_GET_IT)
     try:
         listener = _listen(settings)
     except OSError as error:
@@ -71,12 +80,26 @@ def serve(argv: Sequence[str]) -> int:
         _complain(f"--tls-cert and --tls-key hold no certificate and its key: {error}")
         listener.close()
         return 2
+    monitor.publishing = _publishing(settings)
     server = uvicorn.Server(config)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     asyncio.run(_run(server, listener, settings))
     return 0
+
+
+def _wants_wandb(settings: Settings) -> bool:
+    return settings.wandb_project is not None and settings.wandb_mode != "disabled"
+
+
+def _publishing(settings: Settings) -> Publishing | None:
+    if settings.wandb_project is None or not _wants_wandb(settings) or not wandb.installed():
+        return None
+    where = Where(settings.wandb_project, settings.wandb_entity, settings.wandb_mode or "online", settings.wandb_dir)
+    wandb.prepare(os.environ, where)
+    log.info("jobs are published to project %s of Weights & Biases (%s)", where.project, where.mode)
+    return Publishing([wandb.WandbPublisher(where)])
 
 
 def _complain(words: str) -> None:

@@ -19,16 +19,19 @@ from dataclasses import dataclass
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core import goodput, picture, teaching
+from rankwatch_monitor.core import goodput, picture, scoring, teaching
 from rankwatch_monitor.core.decide import advance
-from rankwatch_monitor.core.effects import Changed, Effect, Issue
+from rankwatch_monitor.core.effects import Changed, Effect, Issue, Score, Slowed
 from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.incident import Incident
+from rankwatch_monitor.core.kernel_scores import scored
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.routes import RefusedReport
+from rankwatch_monitor.publish.publisher import Publishing
+from rankwatch_monitor.publish.scores_report import scores_log
 from rankwatch_monitor.recording import Recorder
-from rankwatch_monitor.store import codec, schema
+from rankwatch_monitor.store import codec, performances, schema
 from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
@@ -37,6 +40,10 @@ TICK = 0.1
 """Seconds between two judgements. A verdict may come 0.5 s after its deadline; most of that is left to others."""
 SAVE_INTERVAL = 5.0
 """Seconds between two saves of a job that runs quietly; what matters is saved at once."""
+SAVE_PERFORMANCE_INTERVAL = 60.0
+"""The same for its performance, which is larger; a straggler that was found is saved after the interval above."""
+AT_ONCE = 200_000
+"""Kernel medians that are scored on the loop's own thread, in a few milliseconds; more are scored on another one."""
 
 
 class Clock:
@@ -64,6 +71,12 @@ class _Seen:
 
     state: JobState | None = None
     saved_at: float = 0.0
+    judged: float | None = None
+    """When the last window was judged that was stored."""
+    performance_saved_at: float = 0.0
+    slowed: bool = False
+    """A straggler was found or has ended since then."""
+    reported_at: float | None = None
 
 
 class Monitor:
@@ -84,6 +97,8 @@ class Monitor:
         self.repository = repository
         self.recorder: Recorder | None = None
         """Records what reaches the core, when somebody wants it."""
+        self.publishing: Publishing | None = None
+        """Tells others how jobs fare, when somebody wants it."""
         self.jobs: dict[str, Job] = {}
         self.started_at = self.clock.now()
         self.last_tick = self.started_at
@@ -243,7 +258,11 @@ class Monitor:
             self.failing.add(job.id)
 
     def _advance(self, job: Job, now: float) -> None:
-        for effect in advance(job, now):
+        before, started = job.performance.judged_at, time.perf_counter()
+        effects = advance(job, now)
+        if job.performance.judged_at != before and (scores := job.performance.told.scores) is not None:
+            scores.seconds = time.perf_counter() - started
+        for effect in effects:
             self._deliver(job, effect)
         goodput.account(job, now)
         if (lesson := teaching.teach(job, now)) is not None:
@@ -260,6 +279,42 @@ class Monitor:
             self._save(job, now)
         elif now - seen.saved_at > SAVE_INTERVAL and job.last_heard > seen.saved_at:
             self._save(job, now)
+        self._report_scores(job, seen, now)
+        self._save_performance(job, seen, now)
+        if self.publishing is not None:
+            self.publishing.look(job, now)
+
+    def _report_scores(self, job: Job, seen: _Seen, now: float) -> None:
+        """Log the report of the scores once a report interval, as the policy wants it."""
+        if job.performance.told.scores is None:
+            return
+        if seen.reported_at is None:
+            seen.reported_at = now
+        elif now - seen.reported_at >= job.policy.report_interval:
+            seen.reported_at = now
+            if text := scores_log(job, now):
+                log.info("job %s:\n%s", job.id, text)
+
+    def _save_performance(self, job: Job, seen: _Seen, now: float) -> None:
+        judged = job.performance.judged_at
+        if self.repository is None or judged is None or judged == seen.judged:
+            return
+        if now - seen.performance_saved_at < (SAVE_INTERVAL if seen.slowed else SAVE_PERFORMANCE_INTERVAL):
+            return
+        seen.judged, seen.performance_saved_at, seen.slowed = judged, now, False
+        body = performances.held(job.performance)
+        self.repository.save(schema.performances, {"job_id": job.id}, late=lambda: {"body": body()})
+
+    def _score(self, job: Job, asked: Score) -> None:
+        """Score the kernels: ingest must not wait for it, so of a large job on another thread."""
+        loop = self._loop
+        if asked.median_RK.size <= AT_ONCE or loop is None:
+            scoring.take_kernel_scores(job, scored(asked))
+            return
+        future = loop.run_in_executor(None, scored, asked)
+        future.add_done_callback(
+            lambda done: None if done.cancelled() else scoring.take_kernel_scores(job, done.result())
+        )
 
     def _deliver(self, job: Job, effect: Effect) -> None:
         match effect:
@@ -271,6 +326,12 @@ class Monitor:
                     log.warning("job %s: %s", job.id, said)
                 if self.repository is not None:
                     self.repository.save(schema.incidents, codec.incident_row(incident))
+            case Slowed(said=said):
+                self._seen[job.id].slowed = True
+                if said:
+                    log.warning("job %s: %s", job.id, said)
+            case Score():
+                self._score(job, effect)
 
     def _store_then_show(self, job: Job, directive: Directive) -> None:
         job_id, number = job.id, directive.id
@@ -303,6 +364,10 @@ class Monitor:
         now = self.clock.now()
         for job in self.jobs.values():
             self._save(job, now)
+            self._seen[job.id].performance_saved_at = 0.0
+            self._save_performance(job, self._seen[job.id], now)
+        if self.publishing is not None:
+            self.publishing.close(self.jobs.values(), now)
         if self.recorder is not None:
             self.recorder.close(now)
         if self.repository is not None:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from rankwatch.wire.control import Directive, NodeObservation, NodeRegistration
+from rankwatch_monitor.core import scoring, stragglers
 from rankwatch_monitor.core.columns import EXITED
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.detect import SILENT_GAPS
@@ -66,7 +67,7 @@ class Play:
         self._every_tick = every_tick
         self._limits: Limits | None = None
         self._shortest = (NEVER, NEVER, NEVER, NEVER)
-        self._taught: tuple[Limits, bool] | None = None
+        self._taught: tuple[Any, ...] | None = None
         self._judged_at = start
         self._judged_by = self._learned()
         self.due: float = NEVER
@@ -85,6 +86,8 @@ class Play:
             self.job.apply(event, now)
             if not plain or self._learned() != self._judged_by:
                 self.due = min(self.due, self._tick_after(now))
+            if event.window is not None and (at := stragglers.ready_at(self.job)) != NEVER:
+                self.due = min(self.due, max(self._tick_after(now), self._tick_near(at)))
             return []
         try:
             self.job.apply(event, now)
@@ -102,7 +105,7 @@ class Play:
 
     def judge(self, now: float) -> list[Effect]:
         """Judge the job now; return what follows, new settings for the launchers included."""
-        effects = advance(self.job, now)
+        effects = scoring.settle(self.job, advance(self.job, now))
         self._judged_at, self._judged_by = now, self._learned()
         effects += self._teach(now)
         self._plan(now)
@@ -122,11 +125,11 @@ class Play:
             return []
         lesson, told = teach(self.job, now), self.job.told
         if told is not None and now - told.at >= TEACH_INTERVAL and settings_of(self.job) == told.settings:
-            self._taught = (self.job.limits, self.job.lessons.resumed)
+            self._taught = self._now_taught()
         return [] if lesson is None else [self._told(lesson)]
 
     def _told(self, lesson: Directive) -> Issue:
-        self._taught = (self.job.limits, self.job.lessons.resumed)
+        self._taught = self._now_taught()
         return Issue(lesson)
 
     def _learned(self) -> tuple[int, bool]:
@@ -136,7 +139,12 @@ class Play:
     def _nothing_new(self) -> bool:
         """Whether the launchers know all that could be handed down. What was learned makes new limits, equal or not."""
         taught = self._taught
-        return taught is not None and taught[0] is self.job.limits and taught[1] == self.job.lessons.resumed
+        return taught is not None and taught[0] is self.job.limits and taught[1:] == self._now_taught()[1:]
+
+    def _now_taught(self) -> tuple[Any, ...]:
+        """What decides whether there is anything to hand down."""
+        job = self.job
+        return job.limits, job.lessons.resumed, job.performance.stride, job.performance.trace
 
     def _at_peace(self) -> bool:
         job = self.job
@@ -167,7 +175,7 @@ class Play:
             quiet_from = incident.phase_since + max(*deadlines, REPEAT_AFTER, STEPLESS_AFTER) + 1.0
             self.due = soon if now < quiet_from else self._tick_after(now + SPARSE_TICK)
         else:
-            at = min(self._silence_at(now), self._teaching_at())
+            at = min(self._silence_at(now), self._teaching_at(), stragglers.ready_at(job))
             self.due = NEVER if at == NEVER else max(soon, self._tick_near(at))
 
     def _teaching_at(self) -> float:

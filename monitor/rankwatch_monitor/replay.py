@@ -1,4 +1,8 @@
-"""``rankwatch replay``: plays a recording and prints what was decided and when, or would be under another policy."""
+"""``rankwatch replay``: plays a recording, or a table of operations, and prints what was decided and when.
+
+Of a recording that is all that the monitor decided, or would decide under another policy. A table of operations
+(``optable``) is judged for stragglers only.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy, parse_section_timeouts
-from rankwatch_monitor.core.effects import Changed, Effect
+from rankwatch_monitor import optable
+from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.incident import Incident
 from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.optable_read import TableError, is_table
+from rankwatch_monitor.overall import Overall, overall, worst
 from rankwatch_monitor.play import Replay
 from rankwatch_monitor.recording import Recording, RecordingError
+from rankwatch_monitor.window_play import UNWATCHED, play
 
 
 @dataclass(slots=True)
@@ -34,7 +43,10 @@ class Story:
             self.incidents[effect.incident.id] = effect.incident
             if effect.said:
                 self.said.append((now, effect.said))
-        else:
+        elif isinstance(effect, Slowed):
+            if effect.said:
+                self.said.append((now, effect.said))
+        elif isinstance(effect, Issue):
             self.directives.append((now, effect.directive))
 
     def to_json(self) -> dict[str, Any]:
@@ -45,6 +57,7 @@ class Story:
             "world_size": self.job.world_size,
             "attempt": self.job.attempt,
             "restarts": self.job.restarts,
+            **overall(self.job.performance).to_json(),
             "policy": self.job.policy.to_json(),
             "incidents": [{**incident.to_json(), "latency": latency(incident)} for incident in self.incidents.values()],
             "said": [{"at": at, "text": text} for at, text in self.said],
@@ -62,11 +75,24 @@ def latency(incident: Incident) -> float | None:
 
 
 def replay(argv: Sequence[str]) -> int:
-    """Play a recording of the monitor again: what was decided, or would be under another policy.
+    """Play a recording of the monitor, or a table of operations: what was decided, or would be under another policy.
 
-    The exit code is 0, and 2 when the recording cannot be read or the policy makes no sense.
+    The exit code is 0, and 2 when the file cannot be read or the policy makes no sense.
     """
     asked = _parser().parse_args(argv)
+    try:
+        if is_table(Path(asked.file)):
+            return _table(asked)
+        if asked.time_unit is not None:
+            return fail("replay", "--time-unit is for tables of operations, and this is a recording: leave it out")
+    except (TableError, ValueError) as error:
+        return fail("replay", str(error))
+    except OSError as error:
+        return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
+    return _recording(asked)
+
+
+def _recording(asked: argparse.Namespace) -> int:
     stories: dict[str, Story] = {}
 
     def note(job: Job, now: float, effect: Effect) -> None:
@@ -86,7 +112,9 @@ def replay(argv: Sequence[str]) -> int:
     if asked.json:
         heard = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
         spanned = {"from": _number(played.first), "to": _number(played.last)}
-        print_json({"file": str(recording.path), **spanned, **heard, "jobs": [story.to_json() for story in told]})
+        judged = worst([overall(story.job.performance) for story in told]).to_json()
+        jobs = [story.to_json() for story in told]
+        print_json({"file": str(recording.path), **spanned, **heard, **judged, "jobs": jobs})
         return 0
     lines = _heading(recording, played)
     for story in told:
@@ -95,14 +123,57 @@ def replay(argv: Sequence[str]) -> int:
     return 0
 
 
+def _table(asked: argparse.Namespace) -> int:
+    """Judge a table of operations as one job, each of its steps as a window."""
+    if asked.job is not None:
+        raise ValueError("--job picks a job of a recording; a table of operations holds one: leave it out")
+    changes = policy_changes(asked.policy)
+    table = optable.read(asked.file, asked.time_unit)
+    job = Job(table.path.name, optable.START, policy=Policy().changed({**UNWATCHED, **changes}))
+    for _ in play(table.windows(), job):
+        pass
+    judged = overall(job.performance)
+    held = {"operations": len(table), "ranks": len(table.ranks), "steps": len(table.steps)}
+    if asked.json:
+        story = {"id": job.id, "name": job.name, "world_size": job.world_size, **judged.to_json()}
+        shown = {"file": str(table.path), "table": {**held, "notes": list(table.notes)}, **judged.to_json()}
+        print_json({**shown, "jobs": [{**story, "policy": job.policy.to_json()}]})
+        return 0
+    counts = f"{held['operations']} operations of {held['ranks']} ranks in {held['steps']} steps"
+    lines = [f"{table.path}: {counts}", *(f"  {note}" for note in table.notes), "", *verdict_lines(judged)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def verdict_lines(judged: Overall) -> list[str]:
+    """Whose doing it was that steps were slow, in a few lines, the dearest straggler first."""
+    if not judged.windows:
+        return ["  no windows of steps: nothing is known of stragglers"]
+    cost = f", {judged.cost_gpu_hours:.2f} GPU-hours lost to stragglers" if judged.cost_gpu_hours else ""
+    lines = [f"  verdict over {sum(judged.windows.values())} windows: {judged.verdict}{cost}"]
+    if not judged.stragglers:
+        return lines + ([f"  {judged.reason}"] if judged.reason else [])
+    lines.append(f"  {'rank':>6}  {'host':16}  {'score':>6}  {'lateness':>10}  {'cause':13}  reason")
+    for each in judged.stragglers:
+        score = "" if each.score is None else f"{each.score:.2f}"
+        late = "" if each.lateness is None else f"{1000 * each.lateness:.1f} ms"
+        lines.append(f"  {each.rank:>6}  {each.host:16}  {score:>6}  {late:>10}  {each.cause:13}  {each.reason}")
+    return lines
+
+
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="rankwatch replay",
-        description="Play a recording (rankwatch monitor --record FILE) through the monitor's core again and print "
-        "what is decided. Nothing is delivered to anybody.",
+        description="Play a recording (rankwatch monitor --record FILE) or a table of operations (CSV or parquet) "
+        "through the monitor's core and print what is decided. Nothing is delivered to anybody.",
     )
-    made.add_argument("file", metavar="FILE", help="the recording; .gz and .zst are unpacked")
-    made.add_argument("--job", metavar="ID", help="this job only")
+    made.add_argument("file", metavar="FILE", help="a recording (.gz, .zst are unpacked), or .csv, .csv.gz, .parquet")
+    made.add_argument("--job", metavar="ID", help="of a recording: this job only")
+    made.add_argument(
+        "--time-unit",
+        choices=tuple(optable.UNITS),
+        help="of a table: the unit of start_ts and duration; left out, their magnitude tells",
+    )
     add_common_options(made)
     return made
 
@@ -184,7 +255,9 @@ def _told(story: Story, first: float) -> list[str]:
     happened = [(at, text) for at, text in story.said]
     happened += [(at, f"directive {d.id}: {d.kind} (not delivered)") for at, d in story.directives]
     lines += [f"  {at - first:10.1f} s  {text}" for at, text in sorted(happened, key=lambda each: each[0])]
-    return [*lines, "", *summary(list(story.incidents.values()), first)]
+    lines += ["", *summary(list(story.incidents.values()), first)]
+    judged = overall(job.performance)
+    return [*lines, *(["", *verdict_lines(judged)] if judged.windows else [])]
 
 
 def summary(incidents: Sequence[Incident], first: float) -> list[str]:

@@ -10,6 +10,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from rankwatch_monitor.publish import wandb
+
 
 def _setting(default: Any, metavar: str, meaning: str) -> Any:
     return field(default=default, metadata={"metavar": metavar, "meaning": meaning})
@@ -37,6 +39,14 @@ class Settings:
     parent_pid: int | None = _setting(None, "PID", "end when this process is gone")
     tls_cert: str | None = _setting(None, "FILE", "certificate (chain) in PEM, to serve HTTPS")
     tls_key: str | None = _setting(None, "FILE", "private key of the certificate in PEM")
+    wandb_project: str | None = _setting(
+        None, "NAME", "publish every job to this project of Weights & Biases; without it nothing is"
+    )
+    wandb_entity: str | None = _setting(None, "NAME", "team or user that owns the project; else your default one")
+    wandb_mode: str | None = _setting(
+        None, "MODE", "online, offline (files for wandb sync) or disabled; else WANDB_MODE, else online"
+    )
+    wandb_dir: str | None = _setting(None, "FOLDER", "where W&B's files are written; else WANDB_DIR, else here")
     log_level: str = _setting("info", "LEVEL", "debug, info, warning or error")
 
     @property
@@ -69,9 +79,23 @@ class Settings:
                 raise ValueError(f"{flag}: there is no file {file}")
         if self.ready_file and not os.access(Path(self.ready_file).parent, os.W_OK | os.X_OK):
             raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must be there and writable")
+        self._check_wandb()
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ValueError(f"--log-level must be debug, info, warning or error, not {self.log_level!r}")
         return self
+
+    def _check_wandb(self) -> None:
+        if self.wandb_mode is not None and self.wandb_mode not in wandb.MODES:
+            raise ValueError(f"--wandb-mode must be {', '.join(wandb.MODES[:-1])} or disabled, not {self.wandb_mode!r}")
+        given = [name for name in ("entity", "mode", "dir") if getattr(self, f"wandb_{name}")]
+        if given and not self.wandb_project and self.wandb_mode != "disabled":
+            raise ValueError(
+                f"--wandb-{given[0]} says how to publish to Weights & Biases, but not what for: name the project with "
+                f"--wandb-project or {variable('wandb_project')}"
+            )
+        folder = self.wandb_dir
+        if folder and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            raise ValueError(f"--wandb-dir: cannot write into {folder}; it must be a folder that is there and writable")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -110,6 +134,9 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
             except ValueError:
                 raise ValueError(f"{variable(setting.name)} must be a whole number, not {raw!r}") from None
     values.setdefault("token", environment.get("RANKWATCH_TOKEN") or None)
+    if "wandb_mode" not in values and values.get("wandb_project"):
+        own = environment.get("WANDB_MODE")
+        values["wandb_mode"] = own if own in wandb.MODES else "online"
     if not values.get("database"):
         values["database"] = _default_database()
     return Settings(**values).checked()

@@ -11,7 +11,7 @@ from typing import Any
 
 from rankwatch.wire.vocabulary import DirectiveKind
 from rankwatch_monitor.core import picture
-from rankwatch_monitor.core.effects import Changed, Effect
+from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.recording import Entry, Writer, beginning
@@ -42,9 +42,11 @@ class Teller:
 
     def effect(self, at: float, effect: Effect) -> None:
         """The core decided something."""
-        if isinstance(effect, Changed):
+        if isinstance(effect, Changed | Slowed):
             if effect.said:
                 self._line(at, ">", effect.said)
+            return
+        if not isinstance(effect, Issue):
             return
         directive = effect.directive
         if directive.kind is DirectiveKind.SETTINGS:

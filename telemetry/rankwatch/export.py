@@ -21,6 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from rankwatch.destination import Destination
 from rankwatch.instruments import Instruments
 from rankwatch.outbox import Outbox
+from rankwatch.profiling import Profiling
 from rankwatch.recorder import Finished, Recorder
 from rankwatch.resource import AttributeValue
 from rankwatch.settings import Settings
@@ -61,7 +62,13 @@ class Reader(MetricReader):
 class Export:
     """Collects and sends. What cannot be sent is kept or counted, and told once in the log."""
 
-    def __init__(self, settings: Settings, attributes: Mapping[str, AttributeValue], recorder: Recorder) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        attributes: Mapping[str, AttributeValue],
+        recorder: Recorder,
+        profiling: Profiling | None = None,
+    ) -> None:
         resource = Resource(attributes)
         self._recorder = recorder
         self._outbox: Outbox[bytes] = Outbox()
@@ -69,7 +76,7 @@ class Export:
         self._provider = MeterProvider(
             [self._reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
         )
-        self._instruments = Instruments(self._provider.get_meter(SCOPE), recorder)
+        self._instruments = Instruments(self._provider.get_meter(SCOPE), recorder, profiling)
         self._spans = Spans(resource, recorder.slots, settings.span_stride, SCOPE)
         metrics_url, traces_url = settings.endpoints
         self._metrics = Destination(metrics_url, settings) if metrics_url else None
@@ -95,6 +102,8 @@ class Export:
         if self._metrics is None:
             return True
         self._reader.collect()
+        while self._instruments.more():
+            self._reader.collect()
         while len(self._outbox):
             batches = self._outbox.oldest()
             # Encoded requests one behind the other are the encoding of one request that holds what they hold.

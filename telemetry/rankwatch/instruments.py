@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from rankwatch.observed import News, Observed, Run
+from rankwatch.profiling import Profiling, Speed
 from rankwatch.recorder import DROP_RING, RING_LENGTH, Finished, Recorder
 from rankwatch.slots import FINISHED, FIRST_STEP_AT, PHASE_SHUT_DOWN, Reading, read
+from rankwatch.windows import Run as WindowRun
 from rankwatch.wire import names
 from rankwatch.wire.names import Metric
 
@@ -24,6 +26,39 @@ def _value(value: float | int | None) -> Values:
 
 def _by_section(values: Mapping[str, float]) -> Values:
     return [(value, {names.ATTR_SECTION: name}) for name, value in values.items()]
+
+
+def _statistics(values: Mapping[str, tuple[Any, ...]], attribute: str, fields: Sequence[str]) -> Values:
+    """One point for each name and statistic of named tuples."""
+    return [
+        (getattr(value, statistic), {attribute: name, names.ATTR_STATISTIC: statistic})
+        for name, value in values.items()
+        for statistic in fields
+    ]
+
+
+def _calls(values: Mapping[str, Any], attribute: str) -> Values:
+    return [(value.calls, {attribute: name}) for name, value in values.items()]
+
+
+def _sections(speed: Speed) -> Mapping[str, Any]:
+    return speed.window.sections if speed.window is not None else {}
+
+
+def _cpu(speed: Speed) -> Values:
+    told = zip(("used", "waited"), speed.cpu or (), strict=False)
+    return [(value, {names.ATTR_STATISTIC: statistic}) for statistic, value in told]
+
+
+def _device(metric: Metric, speed: Speed) -> Values:
+    return speed.devices.get(metric, ())
+
+
+def _source(speed: Speed) -> Values:
+    if speed.source is None:
+        return ()
+    name, reason = speed.source
+    return [(1, {names.ATTR_SOURCE: name, names.ATTR_REASON: reason})]
 
 
 FROM_SLOTS: Final[Mapping[Metric, Callable[[Reading], Values]]] = {
@@ -46,12 +81,38 @@ FROM_NEWS: Final[Mapping[Metric, Callable[[News], Values]]] = {
     names.SECTION_IDLE_LONGEST: lambda news: _value(news.idle_longest),
 }
 
+FROM_SPEED: Final[Mapping[Metric, Callable[[Speed], Values]]] = {
+    names.WINDOW_ITERATION: lambda speed: _value(speed.window.iteration if speed.window is not None else None),
+    names.WINDOW_STEPS: lambda speed: _value(speed.window.steps if speed.window is not None else None),
+    names.WINDOW_SECTION_DURATION: lambda speed: _statistics(
+        _sections(speed), names.ATTR_SECTION, ("median", "tail", "max", "mean")
+    ),
+    names.WINDOW_SECTION_CALLS: lambda speed: _calls(_sections(speed), names.ATTR_SECTION),
+    names.STEP_PART: lambda speed: [(value, {names.ATTR_PART: str(part)}) for part, value in speed.parts.items()],
+    names.COLLECTIVE_DURATION: lambda speed: _statistics(
+        speed.collectives, names.ATTR_GROUP, ("busy", "exposed", "shortest")
+    ),
+    names.COLLECTIVE_CALLS: lambda speed: _calls(speed.collectives, names.ATTR_GROUP),
+    names.CPU_TIME: _cpu,
+    names.KERNEL_DURATION: lambda speed: _statistics(
+        speed.kernels, names.ATTR_KERNEL, ("min", "median", "tail", "max", "mean", "stddev")
+    ),
+    names.KERNEL_CALLS: lambda speed: _calls(speed.kernels, names.ATTR_KERNEL),
+    names.KERNEL_SOURCE: _source,
+    **{metric: functools.partial(_device, metric) for metric in names.DEVICE_METRICS},
+}
+
 
 class Instruments:
-    """All instruments of one session. :meth:`refresh` before each collection; all points of it are of one moment."""
+    """All instruments of one session. :meth:`refresh` before each collection; all points of it are of one moment.
 
-    def __init__(self, meter: Meter, recorder: Recorder) -> None:
+    ``profiling`` is asked for windows and all else about speed; without it none of that is told.
+    """
+
+    def __init__(self, meter: Meter, recorder: Recorder, profiling: Profiling | None = None) -> None:
         self._recorder = recorder
+        self._profiling = profiling
+        self._speed = Speed()
         self._reading: Reading | None = None
         self._observed = Observed()
         self._news = News()
@@ -61,6 +122,8 @@ class Instruments:
             self._observe(meter, metric, functools.partial(self._read, values))
         for metric, told in FROM_NEWS.items():
             self._observe(meter, metric, functools.partial(self._tell, told))
+        for metric, of_speed in FROM_SPEED.items():
+            self._observe(meter, metric, functools.partial(self._tell_speed, of_speed))
         self._observe(meter, names.TELEMETRY_DROPPED, self._dropped)
         duration = names.SECTION_DURATION
         self._duration = meter.create_histogram(duration.name, duration.unit, duration.meaning)
@@ -71,6 +134,7 @@ class Instruments:
         now = time.monotonic_ns()
         # Before the ring is emptied: a section that is left in between is then in both, and never in neither.
         self._reading = read(recorder.slots, now)
+        mark = self._profiling.mark() if self._profiling is not None else None
         finished, lost = self._drain()
         attributes: dict[int, dict[str, str]] = {}
         for section in finished:
@@ -78,7 +142,28 @@ class Instruments:
                 attributes[section.section_id] = {names.ATTR_SECTION: recorder.slots.name(section.section_id)}
             self._duration.record(section.duration_ns / 1e9, attributes[section.section_id])
         self._learn(self._reading, finished, attributes, now, lost=lost)
+        if self._profiling is not None and mark is not None:
+            runs = (
+                WindowRun(
+                    attributes[f.section_id][names.ATTR_SECTION],
+                    f.start_ns + f.duration_ns,
+                    f.duration_ns,
+                    f.iteration,
+                    f.first,
+                )
+                for f in finished
+            )
+            ending = self._reading is not None and self._reading.phase == PHASE_SHUT_DOWN
+            self._profiling.take(mark, runs, now / 1e9, ending=ending)
+            self._speed = self._profiling.next(now / 1e9)
         return finished
+
+    def more(self) -> bool:
+        """Turn to the next window when another one can be told now; it wants a collection of its own."""
+        if self._profiling is None or not self._profiling.more():
+            return False
+        self._speed = self._profiling.next(time.monotonic())
+        return True
 
     def _learn(
         self,
@@ -121,6 +206,9 @@ class Instruments:
 
     def _tell(self, told: Callable[[News], Values]) -> Values:
         return told(self._news)
+
+    def _tell_speed(self, told: Callable[[Speed], Values]) -> Values:
+        return told(self._speed)
 
     def _dropped(self) -> Values:
         return [(count, {names.ATTR_REASON: reason}) for reason, count in dict(self._recorder.dropped).items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from rankwatch import slots as layout
@@ -16,6 +16,9 @@ RING_LENGTH: Final = 4096
 
 NAMES_REMEMBERED: Final = 4 * layout.NAME_LIMIT
 """Spellings of names whose ids are kept; long ones that differ only beyond what is recorded share one id."""
+
+NEVER: Final = 2**62
+"""A step that is never reached."""
 
 DROP_NAMES: Final = "section_names"
 DROP_OPEN: Final = "open_sections"
@@ -46,7 +49,18 @@ class Recorder:
     ``words[i] += n`` needs no lock: CPython switches threads at calls and backward jumps only, and there is none in it.
     """
 
-    __slots__ = ("_naming", "dropped", "finished", "free", "ids", "iteration", "slots", "words")
+    __slots__ = (
+        "_naming",
+        "at_boundary",
+        "boundary",
+        "dropped",
+        "finished",
+        "free",
+        "ids",
+        "iteration",
+        "slots",
+        "words",
+    )
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
@@ -58,6 +72,9 @@ class Recorder:
         """By name; an id carries FIRST_TIME until its section has been finished, so that entering costs no test."""
         self.iteration = 0
         """Index of the step being run, or to be run next."""
+        self.boundary = NEVER
+        """From this step on, entering one calls ``at_boundary`` first: a step is to be sampled, or has been."""
+        self.at_boundary: Callable[[], None] = _nothing
         self.dropped: dict[str, int] = {}
         # Reentrant, because a signal handler may use sections too.
         self._naming = threading.RLock()
@@ -103,3 +120,7 @@ class Recorder:
     def disconnect(self) -> None:
         """Let sections that are still open end in private memory: the slots are the parent's, or done with."""
         self.words = memoryview(bytearray(layout.NAMES_OFFSET)).cast("q")
+
+
+def _nothing() -> None:
+    pass

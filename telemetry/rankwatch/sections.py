@@ -148,8 +148,11 @@ class Step(Section):
 
     def __enter__(self) -> Section:
         recorder = _recorder
-        if recorder is not None and self._iteration is not None:
-            recorder.iteration = _whole(self._iteration, recorder, recorder.iteration)
+        if recorder is not None:
+            if self._iteration is not None:
+                recorder.iteration = _whole(self._iteration, recorder, recorder.iteration)
+            if recorder.iteration >= recorder.boundary:
+                recorder.at_boundary()
         return super().__enter__()
 
     def __exit__(

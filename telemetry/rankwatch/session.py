@@ -8,7 +8,8 @@ init()         claims the slots, attaches the hot path to them, starts the pulse
 init() again   does nothing, until shutdown()
 shutdown()     detaches the hot path, sends a last report for at most two seconds; also at the interpreter's exit
 fork           parent: waits until the exporter's thread imports nothing more, for a child that imports the same module
-               would wait for ever; child: silent until it calls init() itself, without the handler
+               would wait for ever, and ends a sampled step; child: silent until it calls init() itself, without the
+               handler
 =============  ==================================================================================================
 """
 
@@ -20,7 +21,7 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from rankwatch import evidence, job_requests, sections, settings
 from rankwatch.control_plane import ControlPlane, socket_file
@@ -33,6 +34,7 @@ from rankwatch.wire import environment
 
 if TYPE_CHECKING:
     from rankwatch.preemption import StopSignal
+    from rankwatch.profiling import Profiling
 
 LAST_REPORT: Final = 2.0
 """Seconds that shutdown() gives the last report."""
@@ -114,13 +116,18 @@ class _Session:
                 path = Path(loaded.slots_dir) / socket_file(loaded.local_rank)
                 self._control_plane = ControlPlane(path, self.recorder.drop)
         self.exporter: Exporter | None = None
+        self.profiling: Profiling | None = None
+        self._handed: Mapping[str, Any] = {}
         if any(loaded.endpoints) and not loaded.otel_disabled:
 
             def make() -> Reports:
                 from rankwatch.export import Export
+                from rankwatch.profiling import Profiling
                 from rankwatch.resource import attributes as identity
 
-                return Export(loaded, identity(loaded, attributes), self.recorder)
+                self.profiling = Profiling(self.recorder, loaded)
+                self.profiling.configure(self._handed)
+                return Export(loaded, identity(loaded, attributes), self.recorder, self.profiling)
 
             self.exporter = Exporter(make, self.recorder, loaded.export_interval)
         else:
@@ -128,7 +135,7 @@ class _Session:
         self._pulse = Pulse(
             self.recorder,
             on_news=self.exporter.wake if self.exporter else _nothing,
-            on_settings=self.exporter.configure if self.exporter else _nothing,
+            on_settings=self._configure,
         )
         sections.attach(self.recorder)
         if shared and loaded.slots_dir:
@@ -145,6 +152,13 @@ class _Session:
 
             faults.arm(loaded, self.recorder)
 
+    def _configure(self, handed: Mapping[str, Any]) -> None:
+        self._handed = handed  # before the next look: whoever makes the profiling takes it from here
+        if self.exporter is not None:
+            self.exporter.configure(handed)
+        if self.profiling is not None:
+            self.profiling.configure(handed)
+
     def close(self) -> None:
         sections.attach(None)
         job_requests.attach(None)
@@ -153,6 +167,8 @@ class _Session:
         self._pulse.stop()
         if self._control_plane is not None:
             self._control_plane.stop()
+        if self.profiling is not None:
+            self.profiling.stop()
         self.recorder.words[PHASE] = PHASE_SHUT_DOWN  # the last report says so too
         if self.exporter is not None:
             self.exporter.stop(LAST_REPORT)
@@ -242,6 +258,8 @@ def _before_fork() -> None:
     session = _session
     if session is not None and session.exporter is not None:
         session.exporter.settle(IMPORT_WAIT)
+    if session is not None and session.profiling is not None:
+        session.profiling.before_fork()
 
 
 def _after_fork_in_child() -> None:

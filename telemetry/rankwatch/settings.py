@@ -15,8 +15,11 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from rankwatch.wire import environment, names
+from rankwatch.wire.policy import parse_ranks
+from rankwatch.wire.vocabulary import KernelSource
 
 MAX_RANKS: Final = 2**31
+MAX_PROFILING_INTERVAL: Final = 1_000_000
 
 
 def _setting(default: Any, unit: str, meaning: str, *variables: str, read: Callable[[str], Any]) -> Any:
@@ -73,6 +76,20 @@ def _compression(raw: str) -> str:
     if raw.lower() not in ("none", "gzip", "deflate"):
         raise ValueError("none, gzip or deflate")
     return raw.lower()
+
+
+def _kernel_source(raw: str) -> str:
+    try:
+        return KernelSource(raw.lower())
+    except ValueError:
+        raise ValueError(f"one of {', '.join(KernelSource)}") from None
+
+
+def _ranks(raw: str) -> str:
+    try:
+        return str(parse_ranks(raw))
+    except ValueError:
+        raise ValueError("all, none or ranks such as 0,8-15") from None
 
 
 def _pairs(raw: str) -> dict[str, str]:
@@ -167,6 +184,41 @@ class Settings:
         "let the launcher ask torch how far each process group has come (torch's worker control plane)",
         "RANKWATCH_CONTROL_PLANE",
         read=_flag,
+    )
+    kernel_timings: str = _setting(
+        "auto",
+        "",
+        "where kernel timings come from: auto, cupti, kineto or off",
+        "RANKWATCH_KERNEL_TIMINGS",
+        read=_kernel_source,
+    )
+    profiling_interval: int = _setting(
+        0,
+        "{step}",
+        "steps in a window, of which the last is profiled; 0: a power of two that makes about 10 s",
+        "RANKWATCH_PROFILING_INTERVAL",
+        read=_integer(0, MAX_PROFILING_INTERVAL),
+    )
+    profiled_ranks: str = _setting(
+        "all",
+        "",
+        "ranks that are profiled: all, none, or 0,8-15",
+        "RANKWATCH_PROFILED_RANKS",
+        read=_ranks,
+    )
+    report_interval: float = _setting(
+        300.0,
+        "s",
+        "time between two reports of kernel timings",
+        "RANKWATCH_REPORT_INTERVAL",
+        read=_seconds(1.0, 86400.0),
+    )
+    trace_dir: str | None = _setting(
+        None,
+        "",
+        "folder for the traces of suspects, by default rankwatch-traces in the folder for temporary files",
+        "RANKWATCH_TRACE_DIR",
+        read=_text,
     )
     inject: str | None = _setting(
         None, "", "fault to inject on purpose (rankwatch.faults)", "RANKWATCH_INJECT", read=_text

@@ -9,6 +9,7 @@ Everything lies in one folder that all ranks share:
 ``rank-R.jsonl`` what rank R tells: a line when it starts and one when it leaves the loop, over all attempts
 ``fault``        written by the test: a fault as in ``--inject``, which strikes once, in whatever step it is seen
 ``finish``       made by the test: all ranks leave the loop after the same step
+``slow``         made by the test: the slow rank is slow while it is there
 ===============  ======================================================================================================
 """
 
@@ -23,6 +24,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -73,6 +75,49 @@ class Shared:
         return (self.folder / "finish").exists()
 
 
+class Slow:
+    """What makes one rank slow in every step: ``--slow PART=SECONDS --slow-rank R``, as long as the file ``slow`` is
+    there or was never asked for (``--slow-on-demand``)."""
+
+    def __init__(self, shared: Shared, options: argparse.Namespace) -> None:
+        self._part, _, seconds = (options.slow or "=0").partition("=")
+        self._seconds = float(seconds) if options.slow_rank == RANK else 0.0
+        self._switch = shared.folder / "slow" if options.slow_on_demand else None
+
+    def seconds(self, part: str) -> float:
+        if part != self._part or (self._switch is not None and not self._switch.exists()):
+            return 0.0
+        return self._seconds
+
+    @staticmethod
+    def think(seconds: float) -> None:
+        """Python that computes nothing."""
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            sum(range(100))
+
+    @staticmethod
+    def compute(seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        matrix = torch.ones(192, 192)
+        while time.perf_counter() < until:
+            torch.mm(matrix, matrix)
+
+
+class SlowBackward(torch.autograd.Function):
+    """Costs nothing on the way forward; what it costs on the way back no section of its own can tell."""
+
+    @staticmethod
+    def forward(context: Any, loss: torch.Tensor, slow: Slow) -> torch.Tensor:
+        context.slow = slow
+        return loss.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        context.slow.compute(context.slow.seconds("backward"))
+        return gradients[0], None
+
+
 def train(shared: Shared, options: argparse.Namespace) -> None:
     if not options.uninstrumented:
         rankwatch.init()
@@ -84,15 +129,18 @@ def train(shared: Shared, options: argparse.Namespace) -> None:
         done = shared.load()
         dist.barrier()  # the slowest to start is waited for here, not in a step
     shared.tell("start", done)
-    stop = False
+    stop, slow = False, Slow(shared, options)
     while done < options.steps and not stop:
         with rankwatch.step(done):
             with rankwatch.section("data"):
                 shared.strike(done)
-                time.sleep(PACE)
+                time.sleep(PACE + slow.seconds("data"))
                 inputs = torch.randn(8, 16)
             with rankwatch.section("forward"):
+                slow.think(slow.seconds("host"))
+                slow.compute(slow.seconds("compute"))
                 loss = model(inputs).square().mean()
+                loss = SlowBackward.apply(loss, slow) if slow.seconds("backward") else loss
             with rankwatch.section("backward"):
                 loss.backward()
                 ended = average_gradients(model, shared.wants_an_end(), patient=options.patient)
@@ -133,6 +181,9 @@ if __name__ == "__main__":
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=10**9, help="without it, until the test makes the file 'finish'")
     parser.add_argument("--uninstrumented", action="store_true", help="never call rankwatch.init()")
+    parser.add_argument("--slow", metavar="PART=SECONDS", help="data, host, compute or backward; in every step")
+    parser.add_argument("--slow-rank", type=int, default=-1)
+    parser.add_argument("--slow-on-demand", action="store_true", help="only while the test keeps a file 'slow'")
     parser.add_argument("--patient", action="store_true", help="wait for ever for a peer that has gone, as under NCCL")
     options = parser.parse_args()
     # A rank that ends by an error leaves gloo's threads behind, and the interpreter's end may abort over them: another

@@ -23,11 +23,16 @@ from rankwatch.wire.vocabulary import AckState, Action, ProcessEventKind, Proces
 from rankwatch_monitor import shapes
 from rankwatch_monitor.core.events import (
     Acknowledged,
+    CollectiveWindow,
+    DeviceReading,
+    KernelStatistics,
     Order,
     PolicyChanged,
     RankIdentity,
     RankReport,
     SectionStatistics,
+    SectionWindow,
+    WindowReport,
 )
 from rankwatch_monitor.recording import KINDS
 
@@ -41,9 +46,31 @@ STACK = RankStack(
     ProcessState.STOPPED,
     collectives=(Collective("dp", "all_reduce", 5, 4, (0, 1)),),
 )
+WINDOW = WindowReport(
+    64,
+    16,
+    {"step": SectionWindow(16, 0.5, 0.75, 1.0, 0.625)},
+    {"compute": 0.1 + 0.2, "host": 0.0},
+    {"dp": CollectiveWindow(3, 0.25, 0.125, 0.001)},
+    0.4,
+    0.0,
+)
+DEVICE = DeviceReading(
+    0.75, 2.0**36, 2.0**37, 61.0, 480.5, 700.0, 1.98e9, 1.98e9, ("sw_power_cap",), {"xid": 1, "ecc_corrected": 0}
+)
 EVENTS = {
     "report": RankReport(
-        RankIdentity("job", 3, world_size=8, host="a", started_at=1.5),
+        RankIdentity(
+            "job",
+            3,
+            world_size=8,
+            host="a",
+            started_at=1.5,
+            data_parallel=0,
+            tensor_parallel=1,
+            pipeline_parallel=2,
+            expert_parallel=3,
+        ),
         beats=4,
         heartbeat_age=0.1 + 0.2,
         open_sections={"step": 1.0},
@@ -53,6 +80,11 @@ EVENTS = {
         longest={"step": 2.0},
         first_durations={"setup": 5.0},
         idle_longest=0.25,
+        window=WINDOW,
+        kernels={"gemm<1, 2>(grid 64)": KernelStatistics(40, 2.0, 3.0, 2.5, 1.0, 4.0, 0.5)},
+        kernel_source="kineto-cpu",
+        kernel_source_reason="there is no GPU",
+        device=DEVICE,
         ended=True,
     ),
     "registration": NodeRegistration("n", "host", 1, 4, policy={"on_hang": "log"}, ft_state={"a": {"b": [1]}}),
@@ -75,6 +107,26 @@ def test_every_event_comes_back_as_it_was(kind: str) -> None:
     assert back == event
     assert type(back) is type(event)
     assert shapes.to_json(back) == told
+
+
+def test_what_is_told_of_speed_is_recorded_whole() -> None:
+    """No field of these has its default in the events above, so that one which is lost would be noticed."""
+    report = EVENTS["report"]
+    assert isinstance(report, RankReport)
+    assert report.kernels is not None
+    for told in (WINDOW, DEVICE, *WINDOW.sections.values(), *WINDOW.collectives.values(), *report.kernels.values()):
+        defaults = told._field_defaults
+        assert [name for name in told._fields if name in defaults and getattr(told, name) == defaults[name]] == []
+        assert shapes.read(type(told), json.loads(json.dumps(shapes.to_json(told)))) == told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"window": WindowReport()}, {"kernels": {}}, {"device": DeviceReading()}, {"window": WindowReport(iteration=0)}],
+)
+def test_nothing_in_it_is_not_the_same_as_not_told(told: dict[str, Any]) -> None:
+    report = RankReport(RankIdentity("job", 3), **told)
+    assert shapes.read(RankReport, json.loads(json.dumps(shapes.to_json(report)))) == report
 
 
 def test_what_has_its_default_is_left_out() -> None:

@@ -90,6 +90,53 @@ def rank_report(
     return report
 
 
+def add_window(
+    report: ResourceMetrics,
+    iteration: int | None = None,
+    *,
+    steps: int = 8,
+    sections: Mapping[str, Mapping[str, float]] | None = None,
+    parts: Mapping[str, float] | None = None,
+    collectives: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """Add a window of steps.
+
+    Args:
+        report: gets it.
+        iteration: the step that closed the window.
+        steps: how many it has; each section and process group is called once a step.
+        sections: by name and statistic (median, tail, max, mean), in seconds.
+        parts: what the closing step was spent on, in seconds.
+        collectives: by process group and statistic (busy, exposed, shortest), in seconds.
+    """
+    if iteration is not None:
+        gauge(report, "rankwatch.window.iteration", iteration)
+    gauge(report, "rankwatch.window.steps", steps)
+    for name, told in (sections or {}).items():
+        _add_statistics(report, "rankwatch.window.section", {"rankwatch.section": name}, steps, told)
+    for part, seconds in (parts or {}).items():
+        gauge(report, "rankwatch.step.part", seconds, rankwatch__part=part)
+    for group, told in (collectives or {}).items():
+        _add_statistics(report, "rankwatch.collective", {"rankwatch.group": group}, steps, told)
+
+
+def add_kernels(
+    report: ResourceMetrics, kernels: Mapping[str, Mapping[str, float]], *, calls: int = 100, source: str = "cupti"
+) -> None:
+    """Add a kernel report: by name and statistic (min, median, tail, max, mean, stddev), in seconds."""
+    gauge(report, "rankwatch.kernel.source", 1, rankwatch__source=source)
+    for name, told in kernels.items():
+        _add_statistics(report, "rankwatch.kernel", {"rankwatch.kernel": name}, calls, told)
+
+
+def _add_statistics(
+    report: ResourceMetrics, metric: str, name: Mapping[str, str], calls: int, told: Mapping[str, float]
+) -> None:
+    gauge(report, f"{metric}.calls", calls, **name)
+    for statistic, seconds in told.items():
+        gauge(report, f"{metric}.duration", float(seconds), **name, rankwatch__statistic=statistic)
+
+
 def message(reports: Iterable[ResourceMetrics]) -> ExportMetricsServiceRequest:
     return ExportMetricsServiceRequest(resource_metrics=list(reports))
 

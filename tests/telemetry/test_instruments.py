@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import rankwatch
-from rankwatch.instruments import FROM_NEWS, FROM_SLOTS, Instruments
+from rankwatch.instruments import FROM_NEWS, FROM_SLOTS, FROM_SPEED, Instruments
 from rankwatch.observed import REPEAT_SECONDS
 from rankwatch.recorder import DROP_RING, RING_LENGTH, Recorder
 from rankwatch.slots import FIRST_STEP_AT, PHASE, PHASE_SHUT_DOWN
@@ -40,7 +40,7 @@ def told(recorder: Recorder) -> Callable[[], Told]:
 
 def test_every_metric_of_the_contract_has_an_instrument() -> None:
     made_otherwise = {names.SECTION_DURATION, names.TELEMETRY_DROPPED}
-    assert set(FROM_SLOTS) | set(FROM_NEWS) | made_otherwise == set(names.METRICS)
+    assert set(FROM_SLOTS) | set(FROM_NEWS) | set(FROM_SPEED) | made_otherwise == set(names.METRICS)
 
 
 def test_a_section_open_for_the_first_time_is_told_while_it_is(told: Callable[[], Told]) -> None:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from rankwatch import report as module
+from rankwatch import client as module
 from rankwatch.report import report
 
 

@@ -41,6 +41,8 @@ class Script:
     goodput: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By job; a job that is not named is answered as by a monitor without this route."""
     goodput_readings: int = 0
+    performance: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By job; a job that is not named has nothing to tell of its speed yet."""
     token: str | None = None
     seen_tokens: set[str | None] = field(default_factory=set)
     """What came as the bearer token of plain requests."""
@@ -113,6 +115,33 @@ class Script:
             "ratio": ratio, "window": {"seconds": 3600.0, "ratio": 0.9712}, "buckets": buckets, "incidents": entries,
         }  # fmt: skip
 
+    def score(self, job_id: str, slow: tuple[int, ...] = (), verdict: str = "healthy", reason: str = "") -> None:
+        """Give every rank scores; the others wait for the slow ones, each a little less than for the one before."""
+        ranks, now = len(self.ranks[job_id]), time.time()
+        lost = {rank: 0.4 / (1 + place) for place, rank in enumerate(slow)}
+        blamed = [straggler(rank, share, now) for rank, share in lost.items()]
+        others = [rank for rank in range(ranks) if rank not in lost]
+        worst = [rank_scores(rank, lost.get(rank, 0.0)) for rank in (*slow, *others)][:10]
+        scores = [1.0 - lost.get(rank, 0.004 * (rank % 4)) for rank in range(ranks)]
+        spread = {"min": min(scores), "median": sorted(scores)[ranks // 2], "max": max(scores)}
+        self.performance[job_id] = {
+            "at": now - 12, "reference": "robust", "processing_seconds": 0.042, "ranks": worst,
+            "overall": {"gpu_robust": spread, "gpu_relative": spread, "gpu_individual": None},
+            "stragglers": blamed, "open": len(blamed), "ended": [],
+            "finding": {"verdict": verdict, "cause": blamed[0]["cause"] if blamed else "unexplained", "reason": reason,
+                        "since": now - 600 if blamed else None, "ranks": list(slow),
+                        "share": max(lost.values(), default=0.0)},
+            "cost_gpu_hours": sum(each["cost_gpu_hours"] for each in blamed),
+            "grid": {"robust": _look(scores), "lateness": _look([lost.get(rank, 0.0) for rank in range(ranks)])},
+        }  # fmt: skip
+
+    def speed_up(self, job_id: str) -> None:
+        """All stragglers are as fast as the others again."""
+        told = self.performance[job_id]
+        ended = [each | {"ended": time.time()} for each in told["stragglers"]]
+        self.score(job_id)
+        self.performance[job_id] |= {"ended": ended, "cost_gpu_hours": told["cost_gpu_hours"]}
+
     def heal(self, job_id: str) -> None:
         """Close the incident: restarted, and the first new step was seen."""
         [incident] = self.incidents[job_id]
@@ -121,6 +150,30 @@ class Script:
         incident |= {"closed_at": now, "phase": "closed", "steps_lost": 3, "outcome": "Restarted as attempt 2."}
         self.jobs[job_id] |= {"state": "running", "reason": "", "open_incidents": 0, "attempt": 2, "restarts": 1}
         self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
+
+
+def straggler(rank: int, share: float, now: float) -> dict[str, Any]:
+    """One row of ``stragglers``; every third is slow in its input instead of on its device."""
+    cause, what = ("data", "its input") if rank % 3 == 2 else ("compute", "its kernels")
+    return {
+        "id": f"s{rank}", "rank": rank, "host": host_of(rank), "device": "0", "cause": cause, "reference": "robust",
+        "reason": f"rank {rank} makes the others wait {share:.2f} s in each step: {what} took longer than those of its "
+                  "peers in 5 of 5 windows", "since": now - 600, "seen": now, "attempt": 1, "ended": None,
+        "score": 1 - share, "lateness": share, "share": share, "cost_gpu_hours": 10 * share, "action": "log",
+        "action_reason": "",
+    }  # fmt: skip
+
+
+def rank_scores(rank: int, lost: float) -> dict[str, Any]:
+    """One row of ``scores``."""
+    return {
+        "rank": rank, "host": host_of(rank), "gpu_relative": 0.98 - lost, "gpu_individual": None,
+        "gpu_robust": 1 - lost, "lateness": lost or -0.002, "lateness_share": lost, "sections": {},
+    }  # fmt: skip
+
+
+def _look(values: list[float]) -> str:
+    return base64.b64encode(bytes(min(254, round(200 * each)) for each in values)).decode()
 
 
 def limit(what: str, section: str | None = None, **seconds: float | str | None) -> dict[str, Any]:
@@ -211,7 +264,12 @@ def _app(script: Script) -> FastAPI:
     async def ranks(job_id: str) -> Any:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
-        return {"ranks": [_rank(number, state) for number, state in enumerate(script.ranks[job_id])]}
+        return {
+            "ranks": [
+                _rank(number, state) | _known(script, job_id, number)
+                for number, state in enumerate(script.ranks[job_id])
+            ]
+        }
 
     @app.get("/api/v1/jobs/{job_id}/incidents")
     async def incidents(job_id: str) -> Any:
@@ -236,6 +294,7 @@ def _app(script: Script) -> FastAPI:
             ("job", script.jobs[job_id]),
             ("grid", _grid(script, job_id)),
             *(("incident", each) for each in script.incidents[job_id]),
+            *(("performance", each) for each in [script.performance.get(job_id)] if each),
         ])  # fmt: skip
 
     mount(app)
@@ -249,6 +308,13 @@ def _rank(number: int, state: str) -> dict[str, Any]:
         "iteration": 1204, "progress": 1204, "heartbeat_age": 14.2 if troubled else 0.2, "report_age": 0.3,
         "open_sections": {"step": 14.2 if troubled else 0.1}, "idle": None, "scores": {}, "reason": "",
     }  # fmt: skip
+
+
+def _known(script: Script, job_id: str, rank: int) -> dict[str, Any]:
+    if job_id not in script.performance:
+        return {}
+    looks = {name: base64.b64decode(text)[rank] / 200 for name, text in script.performance[job_id]["grid"].items()}
+    return {"scores": {"gpu_robust": looks["robust"], "lateness_share": looks["lateness"]}}
 
 
 def _group(ranks: list[int], inner: list[dict[str, Any]], label: str, is_culprit: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import PlainTextResponse
 
+from rankwatch_monitor.api.scores import score_routes
 from rankwatch_monitor.core import picture, timeouts
 from rankwatch_monitor.loop import Monitor
 from rankwatch_monitor.publish import report
@@ -51,6 +52,8 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/report", summary="All of it as text", response_class=PlainTextResponse)
     async def text_report(job_id: str) -> str:
         return report.text(monitor.job(job_id), monitor.clock.now())
+
+    routes.include_router(score_routes(monitor))
 
     @routes.get("/jobs/{job_id}/incidents", summary="A job's incidents, the newest first")
     async def incidents(job_id: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Depends
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from rankwatch_monitor.core import picture
+from rankwatch_monitor.core import picture, rankings
 from rankwatch_monitor.core.decide import verdicts_of
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.loop import Monitor
@@ -76,4 +76,8 @@ def _pictures(job: Job, now: float) -> list[tuple[str, str, dict[str, Any]]]:
         },
     }
     pictures = [("job", "job", picture.summary(job, now)), ("grid", "grid", grid)]
-    return pictures + [(incident.id, "incident", incident.to_json()) for incident in job.incidents[-20:]]
+    pictures += [(incident.id, "incident", incident.to_json()) for incident in job.incidents[-20:]]
+    if (performance := rankings.live(job)) is not None:
+        bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.live_bytes(job).items()}
+        pictures.append(("performance", "performance", {**performance, "grid": bytes_by_name}))
+    return pictures

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rankwatch.wire.vocabulary import Action, VerdictKind
-from rankwatch_monitor.core import exclusion, losses, nodes, phases, stopping
+from rankwatch.wire.vocabulary import Action, CulpritClass, VerdictKind
+from rankwatch_monitor.core import exclusion, losses, nodes, phases, stopping, straggler_actions, stragglers, teaching
 from rankwatch_monitor.core.columns import EXITED
+from rankwatch_monitor.core.culprit import Culprit
 from rankwatch_monitor.core.detect import Verdict, detect
-from rankwatch_monitor.core.effects import Changed, Effect
+from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.incident import RESTARTS, Incident, Phase, Timeline
 from rankwatch_monitor.core.state import KEPT_INCIDENTS, Job
 
@@ -27,11 +28,13 @@ TOGETHER = (VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictK
 
 def advance(job: Job, now: float) -> list[Effect]:
     """Judge a job at ``now`` and return what follows."""
+    effects: list[Effect] = stragglers.judge(job, now)
     verdicts = verdicts_of(job, now)
-    effects: list[Effect] = []
     incident = job.open_incident
     if incident is None and _settled(job, verdicts, now):
         incident = _open(job, verdicts, now, effects)
+    if incident is None and not verdicts:
+        incident = _slow(job, now, effects)
     if stopping.wanted(job, incident):
         incident = incident or _new_incident(job, VerdictKind.ORDERED, None, now)
         stopping.note(job, incident, now, effects)
@@ -80,6 +83,24 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
             incident.action_reason += f", once {job.policy.confirmation_window:g} s have shown no progress"
         if incident.action is not Action.LOG:
             phases.capture(job, incident, effects)
+    effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
+    return incident
+
+
+def _slow(job: Job, now: float, effects: list[Effect]) -> Incident | None:
+    """Open an incident about stragglers that the policy acts on."""
+    due = straggler_actions.due(job, allowed_action(job, job.policy.on_straggler), effects)
+    if due is None:
+        return None
+    first = due.stragglers[0]
+    incident = _new_incident(job, VerdictKind.STRAGGLER, min(s.since for s in due.stragglers), now)
+    incident.reason, incident.action, incident.action_reason = first.reason, due.action, due.why
+    incident.culprits = tuple(Culprit(s.rank, s.host, CulpritClass.STRAGGLER, s.reason) for s in due.stragglers)
+    incident.affected = tuple(sorted(s.rank for s in due.stragglers))
+    phases.capture(job, incident, effects)
+    if due.action is Action.CAPTURE:
+        job.performance.trace = {"rank": first.rank, "id": incident.id}
+        effects.append(Issue(teaching.hand_down(job, f"a trace of rank {first.rank} is wanted", now)))
     effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
     return incident
 

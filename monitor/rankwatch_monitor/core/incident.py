@@ -98,6 +98,16 @@ class Incident:
     stacks: Stacks = field(default_factory=Stacks)
 
     @property
+    def elective(self) -> bool:
+        """Nothing had stopped: a person wanted something done, or the policy does something about a slow rank."""
+        return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER)
+
+    @property
+    def decided(self) -> bool:
+        """Its action is carried out whether or not a limit is passed."""
+        return self.ordered or self.elective
+
+    @property
     def open(self) -> bool:
         """Not yet closed."""
         return self.phase is not Phase.CLOSED

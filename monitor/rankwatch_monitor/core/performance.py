@@ -1,19 +1,360 @@
-"""How fast each rank of a job is: what its windows and kernel reports say, kept as columns over ranks."""
+"""How fast each rank of a job is: what its windows, kernel reports and device tell, as columns over ranks.
+
+How this works
+--------------
+``take`` puts what a rank says into the columns; nothing is judged there. A *window* is complete when all ranks that
+speak have told theirs, or when :data:`GATHER` seconds have passed since the first of them; then ``stragglers.judge``
+looks at all of it at once. ``told`` is what everybody shows.
+
+Shapes: R ranks, S sections, K kernels, P parts of a step, T windows, D devices. Times are seconds.
+
+What outlives an attempt and a monitor is keyed by the device and the rank's parallel coordinates (:func:`device_key`),
+never by the rank's number, since ranks move.
+"""
 
 from __future__ import annotations
 
-from rankwatch_monitor.core.events import RankReport
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import Cause, StragglerVerdict
+from rankwatch_monitor.core.columns import Bools, Floats, Ints
+from rankwatch_monitor.core.events import CollectiveWindow, DeviceReading, KernelStatistics, RankIdentity, RankReport
+from rankwatch_monitor.core.history import History
+from rankwatch_monitor.core.kernel_scores import KernelScores
+from rankwatch_monitor.core.lateness import PARTS
+from rankwatch_monitor.core.links import Links
+from rankwatch_monitor.core.peers import Layout
 from rankwatch_monitor.core.scores import Told
+from rankwatch_monitor.core.verdict import Windows
+
+GATHER: Final = 3.0
+"""Seconds to wait for the windows of the other ranks."""
+GATHER_GAPS: Final = 2.5
+"""At scale ranks export less often: so many of their usual gaps are waited, when that is longer."""
+WINDOWS: Final = 20
+"""Windows whose lateness is kept of each rank: the noise is measured from them."""
+MAX_SECTIONS: Final = 32
+MAX_KERNELS: Final = 512
+"""Different sections and kernels of one job that are compared; further ones are not, and counted."""
+DEVICES_A_RANK: Final = 4
+LEAST_DEVICES: Final = 256
+"""Devices whose own best is remembered, for each rank and at least."""
+IDEAL_SECONDS: Final = 10.0
+"""How long a window should last; ranks find a power of two of steps that comes near it."""
+MAX_GROUPS: Final = 4096
+"""Process groups of one job whose transfers are watched."""
+
+
+def device_key(who: RankIdentity) -> str:
+    """What a rank's own history is kept under: the device, and the coordinates that decide what work it does."""
+    device = who.device or f"{who.host}/{who.local_rank}"
+    return f"{device} {who.pipeline_parallel},{who.tensor_parallel},{who.expert_parallel}"
+
+
+class Table:
+    """Columns of several statistics over ranks and names, which both grow: each array has shape (R, names)."""
+
+    def __init__(self, statistics: Sequence[str], most: int) -> None:
+        self.names: list[str] = []
+        self.refused = 0
+        """Names for which there was no room."""
+        self._index: dict[str, int] = {}
+        self._most = most
+        self._columns: dict[str, Any] = {each: np.full((0, 0), np.nan, dtype=np.float32) for each in statistics}
+
+    def __getitem__(self, statistic: str) -> Floats:
+        values_RK: Floats = self._columns[statistic][:, : len(self.names)]
+        return values_RK
+
+    def grow(self, ranks: int) -> None:
+        """Have rows for ranks up to ``ranks - 1``."""
+        for name, column in self._columns.items():
+            if (extra := ranks - len(column)) > 0:
+                fresh = np.full((extra, column.shape[1]), np.nan, dtype=column.dtype)
+                self._columns[name] = np.concatenate([column, fresh])
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these rows only, in this order."""
+        for name, column in self._columns.items():
+            self._columns[name] = column[[row for row in rows if row < len(column)]]
+
+    def index(self, name: str) -> int | None:
+        """The column of a name, made when it is new; None when there is no room."""
+        known = self._index.get(name)
+        if known is not None:
+            return known
+        if len(self.names) >= self._most:
+            self.refused += 1
+            return None
+        self._index[name] = len(self.names)
+        self.names.append(name)
+        for each, column in self._columns.items():
+            if column.shape[1] < len(self.names):  # twice as many, so that names are not paid for one by one
+                fresh = np.full((len(column), max(4, column.shape[1])), np.nan, dtype=column.dtype)
+                self._columns[each] = np.concatenate([column, fresh], axis=1)
+        return self._index[name]
+
+    def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
+        """Replace a rank's row: for each name its statistics, in the order in which they were named."""
+        columns = list(self._columns.values())
+        if not columns:
+            return
+        found = [(i, statistics) for name, statistics in values.items() if (i := self.index(name)) is not None]
+        for number, each in enumerate(self._columns):
+            row = self._columns[each][rank]
+            row.fill(np.nan)
+            for i, statistics in found:
+                row[i] = statistics[number]
+
+
+@dataclass(slots=True)
+class Transfer:
+    """What the members of one process group have told of one window: how long a collective takes without waiting."""
+
+    members: int = 0
+    calls: int = 0
+    shortest: float = np.inf
+    """The least time of one collective over all members: nobody waits in it, so it is the transfer itself."""
+    exposed: float = np.inf
+    """The least exposed time of a member in the step."""
+    longest: float = 0.0
+    """The most."""
+
+    def take(self, told: CollectiveWindow) -> None:
+        """Take in what one member tells."""
+        self.members += 1
+        self.calls = max(self.calls, told.calls)
+        self.exposed, self.longest = min(self.exposed, told.exposed), max(self.longest, told.exposed)
+        if told.shortest > 0:
+            self.shortest = min(self.shortest, told.shortest)
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Which ranks have told of the window that is being gathered."""
+
+    fresh: set[int] = field(default_factory=set)
+    since: float | None = None
+    iteration: int | None = None
+    transfers: dict[str, Transfer] = field(default_factory=dict)
 
 
 class Performance:
-    """What is known of the speed of one job's ranks. ``told`` is what everybody shows."""
+    """What is known of the speed of one job's ranks."""
 
     def __init__(self) -> None:
         self.told = Told()
+        self.history = History()
+        self.policy_seen: Policy | None = None
+        """The policy as of the last window."""
+        self.verdicts: dict[StragglerVerdict, int] = {}
+        """Judged windows by verdict, over the whole job."""
+        self.found: dict[Cause, int] = {}
+        """Stragglers found by the cause they had then, over the whole job."""
+        self.last_straggler = 0
+        self.stride: int | None = None
+        """Steps from one window to the next, as the ranks are to keep it; None: they find it themselves."""
+        self.trace: Mapping[str, Any] | None = None
+        """Of which rank a trace is wanted: ``{"rank", "id"}``."""
+        self.best = Table(("median",), MAX_KERNELS)
+        """Best kernel medians, one row a device."""
+        self.best_sections = Table(("median",), MAX_SECTIONS)
+        self.devices: dict[str, int] = {}
+        """Row of each device in the tables above."""
+        self._begin()
+
+    def begin_attempt(self, attempt: int) -> None:
+        """Another attempt runs: windows and readings of the one before are gone, the history of devices stays."""
+        del attempt
+        self._begin()
+
+    def _begin(self) -> None:
+        self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS)
+        self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS)
+        self.kernels_changed = False
+        self.kernel_reports = 0
+        self.kernel_scores: KernelScores | None = None
+        self.windows = Windows()
+        self.links = Links()
+        self.parts_RP: Floats = np.full((0, len(PARTS)), np.nan)
+        self.steps_R: Floats = np.full(0, np.nan)
+        self.cpu_waited_R: Floats = np.full(0, np.nan)
+        self.layout = Layout.unknown(0)
+        self.device_R: Ints = np.full(0, -1, dtype=np.int64)
+        self.readings: dict[int, DeviceReading] = {}
+        self.sources_of: dict[int, tuple[str, str]] = {}
+        """Source of each rank's kernel timings, and why it is not another."""
+        self.gathering = Gathering()
+        self.share_TR: Floats = np.full((0, 0), np.nan)
+        """Lateness as a part of the step, of the last windows, the newest last."""
+        self.judged = 0
+        """Windows of this attempt that were judged."""
+        self.judged_at: float | None = None
+        self.interval = 10.0
+        """Seconds between two windows, lately."""
+
+    # In ---------------------------------------------------------------------------------------------------------------
 
     def take(self, report: RankReport, now: float) -> None:
         """Take in what a rank says of its windows, kernels and device."""
+        if report.window is None and report.kernels is None and report.device is None and report.kernel_source is None:
+            return
+        who = report.identity
+        self.grow(who.rank + 1)
+        if report.kernel_source is not None:
+            self.sources_of[who.rank] = (report.kernel_source, report.kernel_source_reason)
+        if report.device is not None:
+            self.readings[who.rank] = report.device
+        if report.window is None and report.kernels is None:
+            return
+        self._place(who)
+        if report.kernels is not None:
+            self._take_kernels(who.rank, report.kernels)
+        if report.window is not None:
+            self._take_window(report, now)
 
-    def begin_attempt(self, attempt: int) -> None:
-        """Another attempt runs: windows and device readings of the one before are gone, its history stays."""
+    def _take_window(self, report: RankReport, now: float) -> None:
+        window, rank = report.window, report.identity.rank
+        assert window is not None
+        self.sections.put(rank, {n: (s.calls, s.median, s.tail, s.mean) for n, s in window.sections.items()})
+        row_P = self.parts_RP[rank]
+        row_P.fill(np.nan)
+        if window.parts:
+            row_P[:] = [window.parts.get(part, 0.0) for part in PARTS]
+        self.steps_R[rank] = window.steps or np.nan
+        self.cpu_waited_R[rank] = np.nan if window.cpu_waited is None else window.cpu_waited
+        device = self.device_R[rank]
+        self.best_sections.grow(int(device) + 1)
+        self._improve(self.best_sections, int(device), {n: s.median for n, s in window.sections.items()})
+        gathering = self.gathering
+        gathering.fresh.add(rank)
+        if gathering.since is None:
+            gathering.since = now
+        if window.iteration is not None:
+            gathering.iteration = max(window.iteration, gathering.iteration or 0)
+        for group, told in window.collectives.items():
+            if group in gathering.transfers or len(gathering.transfers) < MAX_GROUPS:
+                gathering.transfers.setdefault(group, Transfer()).take(told)
+
+    def _take_kernels(self, rank: int, kernels: Mapping[str, KernelStatistics]) -> None:
+        # Collectives wait for others: they are compared as lateness, never as the speed of a device.
+        own = {n: (s.median, s.tail, s.calls * s.mean) for n, s in kernels.items() if "ncclDev" not in n}
+        self.kernels.put(rank, own)
+        self.kernels_changed = True
+
+    def _improve(self, best: Table, row: int, medians: Mapping[str, float]) -> None:
+        for name, median in medians.items():
+            if (column := best.index(name)) is not None:
+                values_DK = best["median"]
+                values_DK[row, column] = np.fmin(values_DK[row, column], median)
+
+    def keep_best_kernels(self) -> None:
+        """Let the present kernel medians count as the devices' own best, where they are; after they were scored."""
+        known_R = np.flatnonzero(self.device_R >= 0)
+        columns = [self.best.index(name) for name in self.kernels.names]
+        self.best.grow(len(self.devices))
+        best_DK, median_RK = self.best["median"], self.kernels["median"]
+        kept = [(k, column) for k, column in enumerate(columns) if column is not None]
+        if not kept or not len(known_R):
+            return
+        from_K, to_K = (np.array(each) for each in zip(*kept, strict=True))
+        rows_D = self.device_R[known_R]
+        best_DK[np.ix_(rows_D, to_K)] = np.fmin(best_DK[np.ix_(rows_D, to_K)], median_RK[np.ix_(known_R, from_K)])
+
+    def settle_stride(self, profiling_interval: int) -> None:
+        """Say how many steps a window has, where ranks do not agree or windows have become far too long or short."""
+        fresh = [self.steps_R[rank] for rank in self.gathering.fresh if not np.isnan(self.steps_R[rank])]
+        if profiling_interval or not fresh or self.judged < 2:
+            self.stride = None if profiling_interval else self.stride
+            return
+        least, most = min(fresh), max(fresh)
+        off = np.log2(IDEAL_SECONDS / self.interval)
+        if self.stride is None and least == most:
+            return  # the ranks have found it by themselves
+        if self.stride is None:
+            self.stride = 1 << int(np.ceil(np.log2(most)))
+        elif abs(off) > 1.5 and least == most == self.stride:
+            self.stride = max(1, round(self.stride * 2.0 ** round(float(off))))
+
+    # Derived ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """How many ranks have their kernel timings from which source."""
+        counts: dict[str, int] = {}
+        for source, _ in self.sources_of.values():
+            counts[source] = counts.get(source, 0) + 1
+        return counts
+
+    def best_of_ranks(self) -> tuple[Floats, Floats]:
+        """Each rank's own best medians of kernels and sections, in the order of the tables; (R, K) and (R, S)."""
+        return self._best(self.best, self.kernels.names), self._best(self.best_sections, self.sections.names)
+
+    def _best(self, best: Table, names: Sequence[str]) -> Floats:
+        found_RK: Any = np.full((len(self.device_R), len(names)), np.nan, dtype=np.float32)
+        known_R = (self.device_R >= 0) & (self.device_R < len(best["median"]))
+        for column, name in enumerate(names):
+            kept = best.index(name)
+            if kept is not None:
+                values_DK = best["median"]
+                found_RK[known_R, column] = values_DK[self.device_R[known_R], kept]
+        best_RK: Floats = found_RK
+        return best_RK
+
+    def ready_at(self, present_R: Bools, usual_gap: float) -> float:
+        """When the window that is being gathered can be judged (unix seconds); infinity: nothing is being gathered."""
+        gathering = self.gathering
+        if gathering.since is None:
+            return np.inf
+        if len(gathering.fresh) >= int(present_R.sum()):
+            return gathering.since
+        return gathering.since + max(GATHER, GATHER_GAPS * usual_gap)
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def grow(self, ranks: int) -> None:
+        """Have columns for ranks up to ``ranks - 1``, and a few more."""
+        extra = ranks - len(self.steps_R)
+        if extra <= 0:
+            return
+        extra = max(extra, len(self.steps_R) // 4)  # ranks often come one by one
+        size = len(self.steps_R) + extra
+        self.sections.grow(size)
+        self.kernels.grow(size)
+        self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
+        self.steps_R = np.concatenate([self.steps_R, np.full(extra, np.nan)])
+        self.cpu_waited_R = np.concatenate([self.cpu_waited_R, np.full(extra, np.nan)])
+        self.device_R = np.concatenate([self.device_R, np.full(extra, -1, dtype=np.int64)])
+        fresh = Layout.unknown(extra)
+        self.layout = Layout(*(np.concatenate(both) for both in zip(self.layout, fresh, strict=True)))
+
+    def _place(self, who: RankIdentity) -> None:
+        """Note where in the layout a rank is, and which device it runs on."""
+        rank = who.rank
+        told = (who.data_parallel, who.tensor_parallel, who.pipeline_parallel, who.expert_parallel)
+        for column_R, coordinate in zip(self.layout, told, strict=True):
+            column_R[rank] = coordinate
+        key = device_key(who)
+        row = self.devices.get(key)
+        if row is None:
+            if len(self.devices) >= max(LEAST_DEVICES, DEVICES_A_RANK * len(self.device_R)):
+                self._forget_devices()
+            row = self.devices[key] = len(self.devices)
+        self.device_R[rank] = row
+
+    def _forget_devices(self) -> None:
+        """Forget the older half of the devices that no rank runs on now: ranks may come back on others for months."""
+        used = set(self.device_R[self.device_R >= 0].tolist())
+        unused = [row for row in self.devices.values() if row not in used]
+        dropped = set(unused[: max(1, len(unused) // 2)]) if unused else set()
+        kept = [(key, row) for key, row in self.devices.items() if row not in dropped]
+        moved = {old: new for new, (_, old) in enumerate(kept)}
+        for table in (self.best, self.best_sections):
+            table.keep([row for _, row in kept])
+        self.devices = {key: new for new, (key, _) in enumerate(kept)}
+        self.device_R = np.array([moved.get(int(row), -1) for row in self.device_R], dtype=np.int64)

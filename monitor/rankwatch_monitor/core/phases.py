@@ -189,7 +189,7 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
     complete = asked <= set(incident.heard_nodes)
     if not complete and now - incident.phase_since < job.policy.capture_deadline:
         return
-    if not verdicts and not incident.ordered:
+    if not verdicts and not incident.decided:
         if _went_on(job, incident, now, effects):
             return
         silence = job.policy.silence_timeout
@@ -198,12 +198,12 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
     # Of two captures the one counts that came before the action.
     incident.timeline.captured = now if incident.stacks else None
     said = incident.reason
-    if incident.kind is not VerdictKind.ORDERED:
+    if not incident.elective:
         name(job, incident, verdicts, now)
     incident.phase_since = now
     if incident.action is Action.CAPTURE:
         incident.phase = Phase.DETECTED
-        if incident.kind is VerdictKind.ORDERED:
+        if incident.elective:
             close(incident, now, f"stacks of {_count(len(incident.stacks), 'rank')} were taken", effects)
             return
     elif incident.confirmed:

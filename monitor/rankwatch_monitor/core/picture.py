@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.wire.vocabulary import Action, JobState, RankState, VerdictKind
-from rankwatch_monitor.core import exclusion, goodput, nodes, presence
+from rankwatch_monitor.core import exclusion, goodput, nodes, presence, rankings
 from rankwatch_monitor.core.columns import ALIVE, EXITED, STOPPED
 from rankwatch_monitor.core.culprit import exit_words
 from rankwatch_monitor.core.decide import verdicts_of
@@ -32,9 +32,9 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if presence.lost(job, now):
         return JobState.LOST, f"nothing was heard of any rank or launcher for {now - job.last_heard:.0f} s"
     incident = job.open_incident
-    if incident is not None and not (incident.kind is VerdictKind.ORDERED and incident.action is Action.CAPTURE):
-        if incident.kind is VerdictKind.ORDERED and incident.action not in RESTARTS:
-            return JobState.RUNNING, incident.reason  # well, and on its way to a stop
+    if incident is not None and not (incident.elective and incident.action is Action.CAPTURE):
+        if incident.elective and (incident.action not in RESTARTS or incident.phase is Phase.CAPTURING):
+            return JobState.RUNNING, incident.reason  # well, and on its way to a stop, or to be started anew
         if not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING):
             return JobState.RUNNING, f"suspected: {incident.reason}"
         restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
@@ -131,6 +131,7 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
     columns = job.columns
     incident = job.open_incident
     reasons = {c.rank: c.reason for c in incident.culprits} if incident and incident.attempt == job.attempt else {}
+    scores = rankings.rank_scores(job)
     rows = []
     for rank in range(len(columns)):
         dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
@@ -147,7 +148,7 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
                 "report_age": _age(now, columns.heard_R[rank]),
                 "open_sections": columns.open_sections(rank, now),
                 "idle": _age(now, columns.idle_since_R[rank]),
-                "scores": {},
+                "scores": scores[rank],
                 "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),
             }
         )

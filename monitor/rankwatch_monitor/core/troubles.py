@@ -26,16 +26,16 @@ def overlaid(done: list[Span], incidents: Sequence[Incident], *, went_on: bool =
 
 
 def _troubled(done: list[Span], incident: Incident, end: float, *, went_on: bool) -> list[Span]:
-    if incident.kind is VerdictKind.ORDERED and (incident.action not in _ACTING or not incident.directive):
+    if incident.elective and (incident.action not in _ACTING or not incident.directive):
         return done  # nothing stands still; of a stop that launchers asked for, the end of the run takes account
     timeline = incident.timeline
-    began = incident.opened_at if timeline.since is None else timeline.since
+    began = incident.opened_at if timeline.since is None or incident.elective else timeline.since
     over = next((at for at in (timeline.restarted, incident.closed_at) if at is not None), end)
     by_itself = incident.closed_at is not None and timeline.restarted is None and incident.closed_at < end
     if went_on or by_itself:
         return spans.relabel(done, _trouble(Bucket.STALLED), began, over)
     found = incident.opened_at if timeline.detected is None else timeline.detected
-    if incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.ORDERED):
+    if incident.elective or incident.kind is VerdictKind.PROCESS_EXITED:
         found = began  # nothing hung: a process ended, or a person spoke
     elif incident.action not in _ACTING:
         found = over  # nothing is done about it

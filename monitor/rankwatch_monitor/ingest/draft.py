@@ -1,12 +1,14 @@
 """A report in the making: what the readers of single metrics write into, and what they share.
 
-What a reader turns away is told to the draft's rejections and leaves the report as if it had not been sent.
+What a reader turns away is told to the draft's rejections and leaves the report as if it had not been sent. Most
+readers fill one field each. What comes in many metrics that make sense only together, as a window does, is gathered
+in a *piece* of the draft, which is put together when all metrics have been read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
@@ -29,10 +31,22 @@ costs as much as all else that is done with a point."""
 _NO_RECORDED_VALUE: Final = 1
 
 
+class Piece(Protocol):
+    """What several metrics tell together."""
+
+    def __init__(self, draft: Draft) -> None: ...
+
+    def finish(self) -> None:
+        """Write what was told into the draft's fields, once all metrics of the report were read."""
+
+
+AnyPiece = TypeVar("AnyPiece", bound=Piece)
+
+
 class Draft:
     """A report in the making, and what its readers need beside it."""
 
-    __slots__ = ("_identity", "_series", "counters", "fields", "limits", "rejections", "tracker")
+    __slots__ = ("_identity", "_pieces", "_series", "counters", "fields", "limits", "rejections", "tracker")
 
     def __init__(
         self,
@@ -44,6 +58,7 @@ class Draft:
     ) -> None:
         self._identity = identity
         self._series: ProcessSeries | None = None
+        self._pieces: dict[type[Piece], Any] | None = None
         self.tracker = tracker
         self.limits = limits
         self.counters = counters
@@ -53,10 +68,27 @@ class Draft:
 
     def report(self) -> RankReport:
         """Return what was said."""
+        if self._pieces is not None:
+            for piece in self._pieces.values():
+                piece.finish()
         if "idle" in self.fields:
             # Idle time is sent only while no section is open.
             self.fields.setdefault("open_sections", {})
         return RankReport(self._identity, **self.fields)
+
+    @property
+    def device(self) -> str:
+        """The ``hw.id`` that the resource names; empty: none."""
+        return self._identity.device
+
+    def piece(self, kind: type[AnyPiece]) -> AnyPiece:
+        """Return the piece of this kind, made when it is first asked for."""
+        if self._pieces is None:
+            self._pieces = {}
+        found: AnyPiece | None = self._pieces.get(kind)
+        if found is None:
+            found = self._pieces[kind] = kind(self)
+        return found
 
     def series(self) -> ProcessSeries:
         """Return what is remembered of this process."""
@@ -83,21 +115,29 @@ class Draft:
             if len(attributes) > self.limits.attributes:
                 self.reject("too_many_attributes", metric, f"a point with {len(attributes)} attributes")
                 continue
-            name = _attribute(attributes, key)
-            if not name or not name.isprintable():
-                what = f"{key} {quote(name)} has control characters in it" if name else f"a point without {key}"
-                self.reject("bad_name", metric, what)
-            elif len(name) > longest:
-                self.reject("name_too_long", metric, f"{key} has {len(name)} characters, limit {longest}")
+            name = attribute(attributes, key)
+            if not name or not name.isprintable() or len(name) > longest:
+                self.reject_name(metric, key, name)
             else:
                 found.append((name, point))
         return found
 
+    def reject_name(self, metric: Metric, key: str, name: str) -> None:
+        """Turn a point away whose ``name`` under ``key`` is missing, unprintable or too long."""
+        longest = self.limits.name_length
+        if not name:
+            self.reject("bad_name", metric, f"a point without {key}")
+        elif not name.isprintable():
+            self.reject("bad_name", metric, f"{key} {quote(name)} has control characters in it")
+        else:
+            self.reject("name_too_long", metric, f"{key} has {len(name)} characters, limit {longest}")
 
-def _attribute(attributes: Sequence[KeyValue], key: str) -> str:
-    for attribute in attributes:
-        if attribute.key == key:
-            return attribute.value.string_value
+
+def attribute(attributes: Sequence[KeyValue], key: str) -> str:
+    """Return the text that stands under ``key``, empty when there is none."""
+    for each in attributes:
+        if each.key == key:
+            return each.value.string_value
     return ""
 
 

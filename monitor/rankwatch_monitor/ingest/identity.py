@@ -20,14 +20,17 @@ _LONGEST_NUMERAL: Final = 20
 
 
 class Identified(NamedTuple):
-    """A process, and words about a name that had to be cut to be shown (empty: none)."""
+    """A process, and what had to be cut, or left out, of what it says of itself."""
 
     identity: RankIdentity
-    warning: str = ""
+    warnings: tuple[Refused, ...] = ()
 
 
 def identify(resource: Resource, limits: Limits) -> Identified | Refused:
-    """Return who speaks in ``resource``. Names that tell processes apart are refused when too long, others are cut."""
+    """Return who speaks in ``resource``. Names that tell processes apart are refused when too long, others are cut.
+
+    A place in the parallel layout that makes no sense is left out: to be watched, a rank needs none.
+    """
     if len(resource.attributes) > limits.attributes:
         return Refused(
             "too_many_attributes", f"resource with {len(resource.attributes)} attributes, limit {limits.attributes}"
@@ -55,6 +58,7 @@ def identify(resource: Resource, limits: Limits) -> Identified | Refused:
     shown = {name: _text(values, name) for name in (names.SERVICE_NAME, names.HOST_NAME, names.HW_ID)}
     cut = [name for name, text in shown.items() if len(text) > limits.name_length]
     local_rank, pid = _whole(values.get(names.LOCAL_RANK, -1)), _whole(values.get(names.PROCESS_PID, 0))
+    places = _places(values, limits)
     identity = RankIdentity(
         job_id=job_id,
         rank=numbers[names.RANK],
@@ -67,9 +71,27 @@ def identify(resource: Resource, limits: Limits) -> Identified | Refused:
         instance=instance,
         started_at=_unix_seconds(_text(values, names.PROCESS_START_TIME)),
         device=shown[names.HW_ID][: limits.name_length],
+        **{dimension: place for dimension, place in places.items() if place is not None},
     )
-    warning = f"{', '.join(cut)} cut to {limits.name_length} characters" if cut else ""
-    return Identified(identity, warning)
+    warnings = []
+    if cut:
+        warnings.append(Refused("name_too_long", f"{', '.join(cut)} cut to {limits.name_length} characters"))
+    if odd := [f"dl.{dimension}.rank" for dimension, place in places.items() if place is None]:
+        words = f"{', '.join(odd)} left out: not a number from 0 up to below its size"
+        warnings.append(Refused("bad_identity", words))
+    return Identified(identity, tuple(warnings))
+
+
+def _places(values: dict[str, Value], limits: Limits) -> dict[str, int | None]:
+    """Return the coordinates in the parallel layout that were told, None where one makes no sense."""
+    places: dict[str, int | None] = {}
+    for dimension in names.PARALLEL_DIMENSIONS:
+        said, size = values.get(f"dl.{dimension}.rank"), values.get(f"dl.{dimension}.size")
+        if said is not None:
+            place, end = _whole(said), None if size is None else _whole(size)
+            fits = place is not None and 0 <= place < min(limits.ranks_per_job, end or limits.ranks_per_job)
+            places[dimension] = place if fits else None
+    return places
 
 
 def _check(job_id: str, numbers: dict[str, int], limits: Limits) -> Refused | None:

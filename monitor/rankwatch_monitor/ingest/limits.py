@@ -33,7 +33,10 @@ class Limits:
     ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is believed")
     sections_per_job: int = _limit(256, "{section}", "different section names of one job")
     kernels_per_report: int = _limit(512, "{kernel}", "kernels in one report of one rank")
-    name_length: int = _limit(256, "{char}", "characters of a name: job, host, device, section, reason")
+    groups_per_report: int = _limit(64, "{group}", "process groups in one window of one rank")
+    name_length: int = _limit(
+        256, "{char}", "characters of a name: job, host, device, section, kernel, process group, reason"
+    )
     attributes: int = _limit(128, "{attribute}", "attributes of one resource, data point or span")
     points_per_request: int = _limit(
         200_000, "{point}", "data points in one request, each metric and scope as one more; also objects in JSON"
@@ -73,12 +76,13 @@ REASONS: Final = {
     "unauthorized": "no token, or one without the right",
     "too_many_points": "more resources, data points or spans in one request than the limit",
     "no_identity": "a resource that does not say which job and rank it speaks for",
-    "bad_identity": "a rank outside its world, or identity attributes that cannot be read",
+    "bad_identity": "a rank outside its world, or identity or layout attributes that cannot be read",
     "bad_value": "a value that is missing, negative, not finite or of the wrong kind",
-    "bad_name": "a section or reason without a name, or with control characters in it",
+    "bad_name": "a name that is missing, unknown, or has control characters in it",
     "name_too_long": "a name above its limit: refused, or cut where it is only shown",
     "too_many_sections": "more section names than the limit",
     "too_many_kernels": "more kernels in one report than the limit",
+    "too_many_groups": "more process groups in one window than the limit",
     "too_many_attributes": "more attributes on one resource, data point or span than the limit",
     "unknown": "an API call about a job, incident or path that is not there",
     "bad_request": "an API call whose body or parameters do not fit",
@@ -100,7 +104,8 @@ class Counters:
     reports: int = 0
     spans: int = 0
     repeats: int = 0
-    """Data points that had been counted before: a batch sent twice, or an SDK's last export at its shutdown."""
+    """Data points that had been counted before: a batch sent twice, or an SDK's last export at its shutdown. Of windows
+    and kernel reports each counts as one."""
     rejected: dict[str, int] = field(default_factory=dict)
     """Items by reason: data points, spans, or whole requests where nothing in them could be read."""
 

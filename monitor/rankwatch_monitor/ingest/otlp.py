@@ -2,8 +2,8 @@
 
 How this works: one resource is one report. Who speaks is read from the resource's attributes (and remembered by the
 resource's bytes, which a process sends unchanged with every export); then :data:`READERS` maps each metric name of the
-contract to the function that reads it into a draft of the report. A metric of any other name is nobody's business here
-and is passed over.
+contract to the function that reads it into a draft of the report; what several metrics say together (a window, a kernel
+report, a device) is put together at the end. A metric of any other name is nobody's business here and is passed over.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from rankwatch.wire import names
 from rankwatch_monitor.core.events import RankReport
+from rankwatch_monitor.ingest import windows
+from rankwatch_monitor.ingest.devices import read_errors, read_throttled, reading
 from rankwatch_monitor.ingest.draft import Draft, Read
 from rankwatch_monitor.ingest.identity import Identified, identify
+from rankwatch_monitor.ingest.kernels import read_kernel_calls, read_kernel_seconds, read_kernel_source
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.refusal import Refusal, Refused, Rejections
-from rankwatch_monitor.ingest.scalars import age, flag, kernels, number, read_dropped
+from rankwatch_monitor.ingest.scalars import age, flag, number, read_dropped
 from rankwatch_monitor.ingest.sections import longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.series import SeriesTracker
 
 _NUMBER: Final = frozenset({"gauge", "sum"})
+_ABSOLUTE_ZERO: Final = -273.15
 _HISTOGRAM: Final = frozenset({"histogram", "exponential_histogram"})
 
 
@@ -54,9 +58,27 @@ READERS: Final[Mapping[str, Reader]] = {
     names.PROGRESS_AGE.name: Reader(_NUMBER, age("quiet")),
     names.SECTION_DURATION.name: Reader(_HISTOGRAM, read_finished),
     names.TELEMETRY_DROPPED.name: Reader(_NUMBER, read_dropped),
-    # One point for each kernel and statistic (min, median, max, mean, stddev), and one for each kernel.
-    "rankwatch.kernel.duration": Reader(_NUMBER, kernels(points_per_kernel=5)),
-    "rankwatch.kernel.calls": Reader(_NUMBER, kernels(points_per_kernel=1)),
+    names.WINDOW_ITERATION.name: Reader(_NUMBER, windows.read_iteration),
+    names.WINDOW_STEPS.name: Reader(_NUMBER, windows.read_steps),
+    names.WINDOW_SECTION_DURATION.name: Reader(_NUMBER, windows.read_section_seconds),
+    names.WINDOW_SECTION_CALLS.name: Reader(_NUMBER, windows.read_section_calls),
+    names.STEP_PART.name: Reader(_NUMBER, windows.read_parts),
+    names.COLLECTIVE_DURATION.name: Reader(_NUMBER, windows.read_collective_seconds),
+    names.COLLECTIVE_CALLS.name: Reader(_NUMBER, windows.read_collective_calls),
+    names.CPU_TIME.name: Reader(_NUMBER, windows.read_cpu),
+    names.KERNEL_DURATION.name: Reader(_NUMBER, read_kernel_seconds),
+    names.KERNEL_CALLS.name: Reader(_NUMBER, read_kernel_calls),
+    names.KERNEL_SOURCE.name: Reader(_NUMBER, read_kernel_source),
+    names.GPU_UTILIZATION.name: Reader(_NUMBER, reading("utilization", most=1.0)),
+    names.GPU_MEMORY_USAGE.name: Reader(_NUMBER, reading("memory_used")),
+    names.GPU_MEMORY_LIMIT.name: Reader(_NUMBER, reading("memory_total")),
+    names.GPU_TEMPERATURE.name: Reader(_NUMBER, reading("temperature", least=_ABSOLUTE_ZERO)),
+    names.GPU_POWER.name: Reader(_NUMBER, reading("power")),
+    names.GPU_POWER_LIMIT.name: Reader(_NUMBER, reading("power_limit")),
+    names.GPU_CLOCK.name: Reader(_NUMBER, reading("clock")),
+    names.GPU_CLOCK_LIMIT.name: Reader(_NUMBER, reading("clock_limit")),
+    names.GPU_THROTTLED.name: Reader(_NUMBER, read_throttled),
+    names.GPU_ERRORS.name: Reader(_NUMBER, read_errors),
 }
 """Metric name -> how it is read into a draft."""
 
@@ -108,8 +130,8 @@ class MetricsDecoder:
                 if lost := _count(resource_metrics, room):
                     rejections.add(who.reason, who.words, lost)
                 continue
-            if who.warning:
-                rejections.warn("name_too_long", f"rank {who.identity.rank}: {who.warning}")
+            for warning in who.warnings:
+                rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.words}")
             draft = Draft(who.identity, self._tracker, limits, self._counters, rejections)
             points.append(_read(resource_metrics, draft, room))
             reports.append(draft.report())

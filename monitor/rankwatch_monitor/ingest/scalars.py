@@ -72,17 +72,6 @@ def read_dropped(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
             dropped[reason] = total
 
 
-def kernels(points_per_kernel: int) -> Read:
-    """Return a reader that holds a report to the limit of kernels; their timings themselves are not read yet."""
-
-    def read(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
-        count, limit = len(points), draft.limits.kernels_per_report
-        if count > limit * points_per_kernel:
-            draft.reject("too_many_kernels", metric, f"{count // points_per_kernel} kernels, limit {limit}", count)
-
-    return read
-
-
 def _newest(points: Sequence[NumberDataPoint]) -> NumberDataPoint | None:
     return max(points, key=lambda point: point.time_unix_nano, default=None)
 

@@ -32,8 +32,15 @@ class _Total(NamedTuple):
     value: int
 
 
+class _Window(NamedTuple):
+    """The last window of a process."""
+
+    time_ns: int
+    iteration: int | None
+
+
 # A delta histogram needs no more than the time of its last point: the same series has no two points at one time.
-_Remembered = _Running | _Total | int
+_Remembered = _Running | _Total | _Window | int
 ProcessSeries = dict[SeriesKey, _Remembered]
 
 
@@ -81,6 +88,21 @@ class SeriesTracker:
         if time_ns and series.get(key) == time_ns:
             return False
         series[key] = time_ns
+        return True
+
+    def is_new_window(self, series: ProcessSeries, key: SeriesKey, time_ns: int, iteration: int | None) -> bool:
+        """Say whether a window is another than the last one, and not an earlier one that was sent again.
+
+        The step tells as well as the time: a sender that repeats its gauges gives them a new time with each export.
+        """
+        last = series.get(key)
+        if isinstance(last, _Window):
+            if (time_ns and time_ns == last.time_ns) or (iteration is not None and iteration == last.iteration):
+                return False
+            # A clock that was set back alone says nothing, nor does a script that begins its count of steps anew.
+            if time_ns < last.time_ns and (iteration or 0) < (last.iteration or 0):
+                return False
+        series[key] = _Window(time_ns, iteration)
         return True
 
     def increment(

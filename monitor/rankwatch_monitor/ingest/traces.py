@@ -67,8 +67,8 @@ class TracesDecoder:
             if spans := sum(len(scope.spans) for scope in resource_spans.scope_spans):
                 rejections.add(who.reason, who.words, spans)
             return
-        if who.warning:
-            rejections.warn("name_too_long", f"rank {who.identity.rank}: {who.warning}")
+        for warning in who.warnings:
+            rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.words}")
         for scope in resource_spans.scope_spans:
             for span in scope.spans:
                 read = self._record(span, who)

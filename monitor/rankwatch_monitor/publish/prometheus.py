@@ -6,7 +6,7 @@ Nothing is kept between scrapes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -15,12 +15,19 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from rankwatch.wire import prometheus as names
-from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core import goodput, nodes, picture
+from rankwatch.wire.vocabulary import JobState, StragglerVerdict
+from rankwatch_monitor.core import goodput, nodes, picture, rankings
 from rankwatch_monitor.core.decide import verdicts_of
+from rankwatch_monitor.core.lateness import PARTS
+from rankwatch_monitor.core.scores import Scores
 from rankwatch_monitor.core.state import Job
 
 __all__ = ["CONTENT_TYPE", "exposition"]
+
+WORST: Final = 5
+"""Ranks published by name for each score."""
+STRAGGLERS: Final = 100
+"""Open stragglers published by name, the dearest first."""
 
 _Made = CounterMetricFamily | GaugeMetricFamily
 
@@ -85,8 +92,44 @@ class _Snapshot(Collector):
             for culprit in incident.culprits:
                 where = (job.id, str(culprit.rank), culprit.host, culprit.kind)
                 self._add(names.CULPRIT, 1.0, *where, incident.reason)
+        self._performance(job)
         for reason, lost in job.dropped.items():
             self._add(names.TELEMETRY_DROPPED, lost, job.id, reason)
+
+    def _performance(self, job: Job) -> None:
+        """Scores and stragglers; the number of series does not grow with the ranks."""
+        told = job.performance.told
+        for verdict in StragglerVerdict:
+            self._add(names.JOB_VERDICT, float(verdict is told.finding.verdict), job.id, verdict)
+        dearest = told.open_stragglers[:STRAGGLERS]
+        for labels in dict.fromkeys((str(s.rank), s.host, s.cause, s.reason) for s in dearest):
+            self._add(names.STRAGGLER, 1.0, job.id, *labels)
+        for cause, number in job.performance.found.items():
+            self._add(names.STRAGGLERS, number, job.id, cause)
+        self._add(names.STRAGGLER_COST, told.cost_gpu_hours * 3600.0, job.id)
+        for part, part_R in zip(PARTS, job.performance.parts_RP.T, strict=True):
+            if (seconds := rankings.overall(part_R)) is not None:
+                self._add(names.STEP_PART_SECONDS, seconds["median"], job.id, part)
+        for source, number in job.performance.sources.items():
+            self._add(names.KERNEL_SOURCE_RANKS, number, job.id, source)
+        if told.scores is not None:
+            self._scores(job, told.scores)
+
+    def _scores(self, job: Job, scores: Scores) -> None:
+        for name, score_R in rankings.gpu_scores(scores).items():
+            score = name.removeprefix("gpu_")
+            self._add(names.SCORED_RANKS, float(np.sum(~np.isnan(score_R))), job.id, score)
+            for aggregation, value in (rankings.overall(score_R) or {}).items():
+                self._add(names.GPU_SCORE, value, job.id, score, aggregation)
+            for rank in rankings.lowest(score_R, WORST):
+                where = (job.id, str(rank), rankings.host(job, rank))
+                self._add(names.RANK_SCORE, float(score_R[rank]), *where, score)
+        for rank in rankings.highest(scores.lateness_R, WORST):
+            where = (job.id, str(rank), rankings.host(job, rank))
+            self._add(names.RANK_LATENESS, float(scores.lateness_R[rank]), *where)
+        if (step := rankings.overall(scores.step_R)) is not None:
+            self._add(names.STEP_SECONDS, step["median"], job.id)
+        self._add(names.SCORING_SECONDS, scores.seconds, job.id)
 
     def _itself(self) -> None:
         own = self._own

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from rankwatch_monitor.core.state import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
-from rankwatch_monitor.store import codec, schema
+from rankwatch_monitor.store import codec, performances, schema
 
 log = logging.getLogger("rankwatch.store")
 
@@ -28,10 +28,21 @@ QUEUE_LIMIT = 100_000
 
 
 class _Row:
-    __slots__ = ("table", "then", "values")
+    __slots__ = ("late", "table", "then", "values")
 
-    def __init__(self, table: Table, values: Mapping[str, Any], then: Callable[[], None] | None) -> None:
-        self.table, self.values, self.then = table, values, then
+    def __init__(
+        self,
+        table: Table,
+        values: Mapping[str, Any],
+        then: Callable[[], None] | None,
+        late: Callable[[], Mapping[str, Any]] | None,
+    ) -> None:
+        self.table, self.values, self.then, self.late = table, values, then, late
+
+    def complete(self) -> None:
+        """Make what was left to be made on the writer's thread."""
+        if self.late is not None:
+            self.values, self.late = {**self.values, **self.late()}, None
 
 
 class Repository:
@@ -66,16 +77,28 @@ class Repository:
                     job = codec.job_of(dict(row), now)
                     job.incidents = [codec.incident_of(r) for r in _newest(connection, schema.incidents, job.id)]
                     job.directives = [codec.directive_of(r) for r in _newest(connection, schema.directives, job.id)]
+                    query = select(schema.performances).where(schema.performances.c.job_id == job.id)
+                    if (stored := connection.execute(query).mappings().first()) is not None:
+                        performances.restore(job.performance, stored["body"])
                 except (ValueError, KeyError, TypeError) as error:
                     log.warning("the stored job %s is left out, as it cannot be read: %r", row["id"], error)
                 else:
                     jobs.append(job)
         return jobs
 
-    def save(self, table: Table, values: Mapping[str, Any], then: Callable[[], None] | None = None) -> None:
-        """Queue one row to be written; a row with the same primary key is replaced."""
+    def save(
+        self,
+        table: Table,
+        values: Mapping[str, Any],
+        then: Callable[[], None] | None = None,
+        late: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Queue one row to be written; a row with the same primary key is replaced.
+
+        ``late`` makes further values on the writer's thread: what takes long to encode must not hold up the loop.
+        """
         try:
-            self._queue.put_nowait(_Row(table, values, then))
+            self._queue.put_nowait(_Row(table, values, then, late))
         except queue.Full:
             self.errors += 1
             if then is not None:
@@ -111,6 +134,7 @@ class Repository:
         try:
             with self.engine.begin() as connection:
                 for row in _last_of_each(rows):
+                    row.complete()
                     _replace(connection, row)
         except Exception as error:  # noqa: BLE001 - the writer's thread must live on; drivers raise errors of their own
             if len(rows) > 1 and not isinstance(error, OperationalError):

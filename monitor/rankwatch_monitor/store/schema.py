@@ -48,3 +48,11 @@ directives: Final = Table(
     Column("id", Integer, primary_key=True),
     Column("body", JSON, nullable=False),
 )
+
+performances: Final = Table(
+    "performances",
+    metadata,
+    Column("job_id", String, primary_key=True),
+    Column("body", JSON, nullable=False),
+)
+"""Stragglers, the devices' own best and the history of steps: apart from the job's row, since it is larger."""

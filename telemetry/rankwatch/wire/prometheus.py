@@ -47,6 +47,77 @@ CULPRIT: Final = Family(
     ("job", "rank", "host", "class", "reason"),
     "1 for each rank blamed in an open incident",
 )
+GPU_SCORE: Final = Family(
+    "rankwatch_gpu_score",
+    "gauge",
+    ("job", "score", "aggregation"),
+    "kernel timings against a reference, 1 is as fast: score is relative (fastest rank), individual (the rank's own "
+    "best) or robust (middle of its peers); min, median and max over the ranks",
+)
+RANK_SCORE: Final = Family(
+    "rankwatch_rank_gpu_score",
+    "gauge",
+    ("job", "rank", "host", "score"),
+    "the same, of the 5 worst ranks by each score",
+)
+RANK_LATENESS: Final = Family(
+    "rankwatch_rank_lateness_seconds",
+    "gauge",
+    ("job", "rank", "host"),
+    "time in each step for which the others wait for a rank, of the 5 latest",
+)
+SCORED_RANKS: Final = Family(
+    "rankwatch_scored_ranks", "gauge", ("job", "score"), "ranks that have a GPU score; the others have no timings"
+)
+SCORING_SECONDS: Final = Family(
+    "rankwatch_scoring_seconds", "gauge", ("job",), "how long computing the last scores took"
+)
+STRAGGLER: Final = Family(
+    "rankwatch_straggler",
+    "gauge",
+    ("job", "rank", "host", "cause", "reason"),
+    "1 for each rank that is slow by its own fault, of the 100 dearest",
+)
+STRAGGLERS: Final = Family("rankwatch_stragglers_total", "counter", ("job", "cause"), "stragglers found, by cause")
+STRAGGLER_COST: Final = Family(
+    "rankwatch_straggler_cost_gpu_seconds_total",
+    "counter",
+    ("job",),
+    "GPU time that ranks spent waiting for stragglers; elsewhere it is told in GPU-hours",
+)
+JOB_VERDICT: Final = Family(
+    "rankwatch_job_verdict",
+    "gauge",
+    ("job", "verdict"),
+    "1 for whose doing it is that a job loses time, 0 for the others: healthy, worker, stage, workload, link, "
+    "unexplained",
+)
+STEP_SECONDS: Final = Family(
+    "rankwatch_step_seconds", "gauge", ("job",), "time of a step in the last window, median over the ranks"
+)
+STEP_PART_SECONDS: Final = Family(
+    "rankwatch_step_part_seconds",
+    "gauge",
+    ("job", "part"),
+    "what a step's time went into, median over the ranks: data, host, compute, communication",
+)
+KERNEL_SOURCE_RANKS: Final = Family(
+    "rankwatch_kernel_source_ranks", "gauge", ("job", "source"), "ranks by where their kernel timings come from"
+)
+FROM_WINDOWS: Final = (
+    GPU_SCORE,
+    RANK_SCORE,
+    RANK_LATENESS,
+    SCORED_RANKS,
+    SCORING_SECONDS,
+    STRAGGLER,
+    STRAGGLERS,
+    STEP_SECONDS,
+    STEP_PART_SECONDS,
+    KERNEL_SOURCE_RANKS,
+)
+"""Families that are empty until the ranks have told of windows of steps."""
+
 TELEMETRY_DROPPED: Final = Family(
     "rankwatch_telemetry_dropped_total", "counter", ("job", "reason"), "what the ranks' telemetry lost"
 )
@@ -74,6 +145,9 @@ FAMILIES: Final = (
     INCIDENTS,
     INCIDENT_OPEN,
     CULPRIT,
+    *FROM_WINDOWS,
+    STRAGGLER_COST,
+    JOB_VERDICT,
     TELEMETRY_DROPPED,
     INGEST_REPORTS,
     INGEST_REJECTED,

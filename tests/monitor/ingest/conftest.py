@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+
+from monitor.ingest.decoding import Ingest
 
 settings.register_profile("ingest", deadline=None, database=None)
 settings.load_profile("ingest")
+
+
+@pytest.fixture
+def ingest() -> Ingest:
+    """A decoder with the limits that a monitor has by default."""
+    return Ingest()

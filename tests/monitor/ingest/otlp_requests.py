@@ -64,6 +64,8 @@ def _metric(resource_metrics: ResourceMetrics, name: str) -> Metric:
 
 
 def gauge(name: str, value: float | None, time_ns: int = NOW_NS, **attributes: str) -> Fill:
+    """One point; an attribute without a dot in its name is one of Rankwatch's own."""
+
     def fill(resource_metrics: ResourceMetrics) -> None:
         point = _metric(resource_metrics, name).gauge.data_points.add(time_unix_nano=time_ns)
         if isinstance(value, int):
@@ -71,7 +73,7 @@ def gauge(name: str, value: float | None, time_ns: int = NOW_NS, **attributes: s
         elif value is not None:
             point.as_double = value
         for key, text in attributes.items():
-            point.attributes.add(key=f"rankwatch.{key}").value.string_value = text
+            point.attributes.add(key=key if "." in key else f"rankwatch.{key}").value.string_value = text
 
     return fill
 
@@ -111,3 +113,29 @@ def histogram(
             point.attributes.add(key="rankwatch.section").value.string_value = section
 
     return fill
+
+
+WINDOW = "rankwatch.window"
+
+
+def section(name: str, calls: float | None = 4, *, time_ns: int = NOW_NS, **seconds: float) -> list[Fill]:
+    """A section's runs within a window: ``median=0.1, tail=0.2``."""
+    return _named("section", f"{WINDOW}.section", name, calls, time_ns, seconds)
+
+
+def collective(group: str, calls: float | None = 4, *, time_ns: int = NOW_NS, **seconds: float) -> list[Fill]:
+    """A process group in the step that closed a window: ``busy=0.1, exposed=0.05``."""
+    return _named("group", "rankwatch.collective", group, calls, time_ns, seconds)
+
+
+def kernel(name: str, calls: float | None = 4, *, time_ns: int = NOW_NS, **seconds: float) -> list[Fill]:
+    """A kernel over one report: ``median=0.1, mean=0.2``."""
+    return _named("kernel", "rankwatch.kernel", name, calls, time_ns, seconds)
+
+
+def _named(
+    key: str, metric: str, name: str, calls: float | None, time_ns: int, seconds: Mapping[str, float]
+) -> list[Fill]:
+    told = [] if calls is None else [gauge(f"{metric}.calls", calls, time_ns, **{key: name})]
+    duration = f"{metric}.duration"
+    return told + [gauge(duration, value, time_ns, **{key: name, "statistic": word}) for word, value in seconds.items()]

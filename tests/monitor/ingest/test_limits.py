@@ -18,6 +18,7 @@ def test_every_limit_says_what_it_bounds() -> None:
         "ranks_per_job",
         "sections_per_job",
         "kernels_per_report",
+        "groups_per_report",
         "name_length",
         "points_per_request",
         "resources_per_request",

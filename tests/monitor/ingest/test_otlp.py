@@ -7,6 +7,7 @@ from math import inf, nan
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from monitor.ingest.decoding import Ingest
 from monitor.ingest.otlp_requests import (
     CUMULATIVE,
     DELTA,
@@ -21,37 +22,7 @@ from monitor.ingest.otlp_requests import (
     without,
 )
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
-from rankwatch_monitor.ingest.limits import REASONS, Counters, Limits
-from rankwatch_monitor.ingest.otlp import Decoded, MetricsDecoder
 from rankwatch_monitor.ingest.refusal import Refusal
-
-
-class Ingest:
-    """A decoder with its counters; checks at every call that what was rejected was also counted."""
-
-    def __init__(self, since_unix_ns: int = 0, **limits: int) -> None:
-        self.counters = Counters()
-        self.decoder = MetricsDecoder(Limits(**limits), self.counters, since_unix_ns)
-
-    def __call__(self, request: ExportMetricsServiceRequest) -> Decoded:
-        before = sum(self.counters.rejected.values())
-        decoded = self.decoder.decode(request)
-        assert sum(self.counters.rejected.values()) - before >= decoded.rejections.items
-        assert bool(decoded.rejections.message()) == (sum(self.counters.rejected.values()) > before)
-        assert set(self.counters.rejected) <= set(REASONS)
-        return decoded
-
-    def one(self, *fills: object, attributes: object = RANK_3) -> RankReport:
-        """Return the one report of a request of which nothing is turned away."""
-        decoded = self(request_of(attributes, *fills))  # type: ignore[arg-type]
-        assert decoded.rejections.message() == ""
-        (report,) = decoded.reports
-        return report
-
-
-@pytest.fixture
-def ingest() -> Ingest:
-    return Ingest()
 
 
 def test_a_whole_report(ingest: Ingest) -> None:
@@ -449,13 +420,6 @@ class TestRequests:
         fills = [gauge(f"somebody.elses.{i}", 1) for i in range(20)]
         with pytest.raises(Refusal):
             Ingest(points_per_request=10)(request_of(RANK_3, *fills))
-
-    def test_too_many_kernels(self) -> None:
-        ingest = Ingest(kernels_per_report=2)
-        fills = [gauge("rankwatch.kernel.calls", 1, kernel=f"k{i}") for i in range(3)]
-        assert ingest(request_of(RANK_3, *fills)).rejections.items == 3
-        assert ingest(request_of(RANK_3, *fills[:2])).rejections.items == 0
-        assert ingest.counters.rejected == {"too_many_kernels": 3}
 
     def test_a_thousand_faults_are_a_short_message(self, ingest: Ingest) -> None:
         request = ExportMetricsServiceRequest()

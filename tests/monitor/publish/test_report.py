@@ -10,7 +10,8 @@ from monitor.core.accounted import Accounted
 from rankwatch.wire.control import Frame, NodeObservation, NodeRegistration, RankStack
 from rankwatch.wire.vocabulary import Action, NodeRole, ProcessEventKind
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.publish.report import WIDTH, duration, ranks, text
+from rankwatch_monitor.publish.report import text
+from rankwatch_monitor.publish.words import WIDTH, duration, ranks
 
 
 def plain(words: str) -> str:

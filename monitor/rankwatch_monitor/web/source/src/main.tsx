@@ -13,6 +13,7 @@ import "./style/grid.css";
 import "./style/table.css";
 import "./style/launchers.css";
 import "./style/goodput.css";
+import "./style/stragglers.css";
 import { Fleet } from "./view/fleet";
 import { Job } from "./view/job";
 import { Shell } from "./view/shell";

@@ -94,6 +94,74 @@ export interface RankReport {
   open_sections: Record<string, number>;
   idle: number | null;
   reason: string;
+  /** What is known of how fast it is; missing in the answer of an older monitor. */
+  scores?: { gpu_relative?: number; gpu_individual?: number; gpu_robust?: number; lateness_share?: number };
+}
+
+export interface Overall {
+  min: number;
+  median: number;
+  max: number;
+}
+
+/** How fast the ranks are: the event `performance` of a job's stream. */
+export interface Performance {
+  /** When the scores were made; null: there are none yet. */
+  at: number | null;
+  /** What decides who is a straggler: "robust" or "fastest". */
+  reference: string;
+  processing_seconds: number | null;
+  /** Over all ranks, by score; null: no rank has it. */
+  overall: Record<string, Overall | null>;
+  /** The worst ranks only. */
+  ranks: RankScores[];
+  /** Open ones, the dearest first; `open` says how many there are in all. */
+  stragglers: Straggler[];
+  open: number;
+  ended: Straggler[];
+  finding: Finding;
+  cost_gpu_hours: number;
+  /** One byte a rank as base64, in units of 1/200; 255: not known. */
+  grid: Record<string, string>;
+}
+
+export interface RankScores {
+  rank: number;
+  host: string;
+  gpu_relative: number | null;
+  gpu_individual: number | null;
+  gpu_robust: number | null;
+  /** Seconds of each step for which the others wait for this rank; negative: it waits for them. */
+  lateness: number | null;
+  lateness_share: number | null;
+}
+
+export interface Straggler {
+  id: string;
+  rank: number;
+  host: string;
+  cause: string;
+  reference: string;
+  reason: string;
+  since: number;
+  ended: number | null;
+  score: number | null;
+  lateness: number | null;
+  /** Lateness as a part of the step. */
+  share: number | null;
+  cost_gpu_hours: number;
+  action: string;
+  action_reason: string;
+}
+
+/** Whose doing it is that the job loses time. */
+export interface Finding {
+  verdict: string;
+  cause: string;
+  reason: string;
+  since: number | null;
+  ranks: number[];
+  share: number;
 }
 
 export interface GridEvent {

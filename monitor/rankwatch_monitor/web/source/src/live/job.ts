@@ -2,7 +2,7 @@
 
 import { batch, type Signal, signal } from "@preact/signals";
 import { get, Problem } from "../api/client";
-import type { GridEvent, Incident, JobDetail, JobSummary, RankReport, RankState } from "../api/shapes";
+import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/shapes";
 import { merged } from "../logic/incidents";
 import { sample } from "./samples";
 import { type Seldom, watchSeldom } from "./seldom";
@@ -18,6 +18,10 @@ export interface JobWatch extends Stream {
   id: string;
   job: Signal<JobSummary | null>;
   grid: Signal<Grid | null>;
+  /** Null until the monitor has anything to tell. */
+  performance: Signal<Performance | null>;
+  /** Bytes of the grid's other looks, by name; empty until there are scores. */
+  looks: Signal<Record<string, Uint8Array>>;
   /** By rank number; unix seconds by this page's clock say when they were read. */
   reports: Signal<{ at: number; byRank: (RankReport | undefined)[] }>;
   /** Null until the first answer. */
@@ -31,6 +35,8 @@ export function watchJob(id: string): JobWatch {
   const path = `/jobs/${encodeURIComponent(id)}`;
   const job = signal<JobSummary | null>(null);
   const grid = signal<Grid | null>(null);
+  const performance = signal<Performance | null>(null);
+  const looks = signal<Record<string, Uint8Array>>({});
   const reports = signal<{ at: number; byRank: (RankReport | undefined)[] }>({ at: 0, byRank: [] });
   const incidents = signal<Incident[] | null>(null);
   const unknown = signal<string | null>(null);
@@ -92,6 +98,13 @@ export function watchJob(id: string): JobWatch {
         const next = decoded(data as GridEvent);
         if (!sameGrid(grid.value, next)) grid.value = next;
       },
+      performance: (data) => {
+        const next = data as Performance;
+        batch(() => {
+          performance.value = next;
+          looks.value = Object.fromEntries(Object.entries(next.grid).map(([name, text]) => [name, bytesOf(text)]));
+        });
+      },
       incident: (data) => {
         told?.incidents.push(data as Incident);
         incidents.value = merged(incidents.value ?? [], data as Incident);
@@ -109,7 +122,7 @@ export function watchJob(id: string): JobWatch {
   document.addEventListener("visibilitychange", seen);
 
   return {
-    id, job, grid, reports, incidents, seldom, unknown,
+    id, job, grid, performance, looks, reports, incidents, seldom, unknown,
     close() {
       stream.close();
       seldom.close();
@@ -128,10 +141,14 @@ function secondsBetween(job: JobSummary | null): number {
 }
 
 function decoded(event: GridEvent): Grid {
-  const bytes = atob(event.states);
-  const states = new Uint8Array(bytes.length);
-  for (let i = 0; i < bytes.length; i++) states[i] = bytes.charCodeAt(i);
-  return { states, legend: event.legend, furthest: event.iterations.max };
+  return { states: bytesOf(event.states), legend: event.legend, furthest: event.iterations.max };
+}
+
+function bytesOf(base64: string): Uint8Array {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
 }
 
 function sameGrid(old: Grid | null, next: Grid): boolean {

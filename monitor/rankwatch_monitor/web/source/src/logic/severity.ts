@@ -1,6 +1,7 @@
 // Which rank deserves to be read first.
 
 import type { RankReport, RankState } from "../api/shapes";
+import type { Cell } from "./levels";
 
 /** Worst first. "unseen" stands before "waiting": a rank that never came may be what the others wait for. */
 export const WORST_FIRST: readonly RankState[] = [
@@ -8,14 +9,14 @@ export const WORST_FIRST: readonly RankState[] = [
 ];
 
 const ORDER = new Map(WORST_FIRST.map((state, index) => [state, index]));
-const TROUBLE: ReadonlySet<RankState> = new Set(["dead", "hung", "stopped", "silent"]);
+const TROUBLE: ReadonlySet<Cell> = new Set<Cell>(["dead", "hung", "stopped", "silent", "level-3", "level-4"]);
 
-export function isTrouble(state: RankState): boolean {
-  return TROUBLE.has(state);
+export function isTrouble(cell: Cell): boolean {
+  return TROUBLE.has(cell);
 }
 
-/** How many ranks are in each state. */
-export function tally(states: Uint8Array, legend: readonly RankState[]): Map<RankState, number> {
+/** How many ranks are in each state, or on each level. */
+export function tally<T extends Cell>(states: Uint8Array, legend: readonly T[]): Map<T, number> {
   const counts = new Uint32Array(256);
   for (const byte of states) counts[byte]!++;
   return new Map(legend.map((state, byte) => [state, counts[byte]!]));

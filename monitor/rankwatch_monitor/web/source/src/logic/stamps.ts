@@ -1,13 +1,13 @@
-// How one rank's cell looks: a small picture for each state, so that state never rests on colour alone.
+// How one rank's cell looks: a small picture for each state and level, so that neither ever rests on colour alone.
 
-import type { RankState } from "../api/shapes";
+import type { Cell } from "./levels";
 
 /** Colours as 32-bit words in canvas byte order (ABGR on every machine that browsers run on). */
 export interface Palette {
-  fill: Record<RankState, number>;
+  fill: Record<Cell, number>;
   /** Drawn over a fill: the page's background or its opposite, whichever the theme says. */
   mark: number;
-  dimmed: Record<RankState, number>;
+  dimmed: Record<Cell, number>;
 }
 
 /** Below this a pattern would be noise, and only the hollow states keep their shape. */
@@ -16,7 +16,7 @@ const SMALLEST_PATTERN = 7;
 export const NUMBERED = 24;
 
 /** The picture of a state as size * size words, row by row; 0 is transparent. */
-export function stamp(state: RankState, size: number, palette: Palette, dimmed = false): Uint32Array {
+export function stamp(state: Cell, size: number, palette: Palette, dimmed = false): Uint32Array {
   const words = new Uint32Array(size * size);
   const colour = (dimmed ? palette.dimmed : palette.fill)[state];
   for (let y = 0; y < size; y++) {
@@ -32,20 +32,27 @@ const NONE = 0;
 const FILL = 1;
 const MARK = 2;
 
-function plain(state: RankState, x: number, y: number, size: number): number {
+function plain(state: Cell, x: number, y: number, size: number): number {
   const edge = x === 0 || y === 0 || x === size - 1 || y === size - 1;
-  if (state === "unseen" && size >= 4) return edge ? FILL : NONE;
+  if ((state === "unseen" || state === "level-unknown") && size >= 4) return edge ? FILL : NONE;
   if (state === "silent" && size >= 4) return edge ? FILL : MARK;
   return FILL;
 }
 
-function pattern(state: RankState, x: number, y: number, size: number): number {
+function pattern(state: Cell, x: number, y: number, size: number): number {
   const line = Math.max(1, Math.round(size / 9));
   const inset = Math.min(x, y, size - 1 - x, size - 1 - y);
   // Large cells carry the rank's number at the top: the mark gives way a little.
   const middle = ((size - 1) / 2) * (size >= NUMBERED ? 1.18 : 1);
   const [cx, cy] = [Math.abs(x - (size - 1) / 2), Math.abs(y - middle)];
   switch (state) {
+    case "level-0":
+    case "level-1":
+    case "level-2":
+    case "level-3":
+    case "level-4":
+      return pips(Number(state.slice(-1)), x - (size - 1) / 2, y - (size - 1) / 2, size, line) ? MARK : FILL;
+    case "level-unknown":
     case "unseen":
       return inset < Math.max(1, line / 2) ? FILL : NONE;
     case "running":
@@ -63,6 +70,23 @@ function pattern(state: RankState, x: number, y: number, size: number): number {
     case "finished": // half of a cell: it is done
       return x + y < size - 1 ? NONE : FILL;
   }
+}
+
+/** As many as the level: as on a die, or side by side below a number. */
+const PIPS: readonly (readonly (readonly [number, number])[])[] = [
+  [],
+  [[0, 0]],
+  [[-1, 1], [1, -1]],
+  [[-1, 1], [0, 0], [1, -1]],
+  [[-1, -1], [-1, 1], [1, -1], [1, 1]],
+];
+
+function pips(level: number, dx: number, dy: number, size: number, line: number): boolean {
+  const [apart, half] = [size * 0.22, Math.max(0.75, line * 0.75)];
+  if (size >= NUMBERED) {
+    return Math.abs(dy - size * 0.24) < half && PIPS[level]!.some((_, i) => Math.abs(dx - (i - (level - 1) / 2) * apart) < half);
+  }
+  return PIPS[level]!.some(([x, y]) => Math.abs(dx - x * apart) < half && Math.abs(dy - y * apart) < half);
 }
 
 /** Copy each rank's stamp to its corner. Only rows are copied, so 16,384 ranks take a few milliseconds. */

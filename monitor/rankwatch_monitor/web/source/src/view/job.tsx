@@ -6,6 +6,7 @@ import { asOf } from "../live/connection";
 import { type JobWatch, watchJob } from "../live/job";
 import { samplesOf } from "../live/samples";
 import { focus } from "../logic/incidents";
+import { isLoud } from "../logic/stragglers";
 import { ago, count, percent, plural, rate, wholeDuration } from "../logic/text";
 import { Facts } from "./facts";
 import { GoodputSection } from "./goodput";
@@ -18,6 +19,7 @@ import { RankTable } from "./ranktable";
 import { RateChart } from "./ratechart";
 import { announcement } from "./shell";
 import { Stacks } from "./stacks";
+import { Scores, Stragglers } from "./stragglers";
 import { showInTab } from "./tab";
 import { Verdict } from "./verdict";
 
@@ -36,6 +38,8 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
   const incidents = watch.incidents.value ?? [];
   const { timeouts, confirmationWindow, goodput, launchers } = watch.seldom;
   const over = job.ended_at !== null;
+  const performance = watch.performance.value;
+  const loud = isLoud(performance);
   const incident = focus(incidents, asked, job, asOf.value);
   return (
     <article class="job" data-state={job.state}>
@@ -47,6 +51,7 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
       )}
       {asked === null && incident?.closed_at !== null && <Now job={job} />}
       {incident && <Verdict job={job} incident={incident} asked={asked !== null} confirmationWindow={confirmationWindow.value} />}
+      {loud && <Stragglers performance={performance!} />}
       <div class="columns">
         <div class="left">
           <RankGrid watch={watch} incident={incident} />
@@ -59,6 +64,8 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
           <Launchers launchers={over ? [] : launchers.value} />
           <Limits timeouts={timeouts.value} />
         </div>
+        {!loud && performance !== null && <Stragglers performance={performance} />}
+        {performance !== null && <Scores performance={performance} />}
         <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
       </div>
     </article>

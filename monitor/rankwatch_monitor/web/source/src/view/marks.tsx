@@ -1,7 +1,8 @@
 // The marks of states: a shape and a word, then colour.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import type { JobState, RankState } from "../api/shapes";
+import type { JobState } from "../api/shapes";
+import type { Cell } from "../logic/levels";
 import { stamp } from "../logic/stamps";
 import { palette } from "./palette";
 import { repaint } from "./theme";
@@ -30,7 +31,7 @@ export function JobMark({ state }: { state: JobState }) {
 }
 
 /** The same picture that the grid draws. */
-export function RankMark({ state, size = 13 }: { state: RankState; size?: number }) {
+export function RankMark({ state, size = 13 }: { state: Cell; size?: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const painted = repaint.value;
   useLayoutEffect(() => {

@@ -1,6 +1,6 @@
-// The colours of rank states, from CSS to canvas words.
+// The colours of rank states and levels, from CSS to canvas words.
 
-import type { RankState } from "../api/shapes";
+import { type Cell, isLevel, LEVELS } from "../logic/levels";
 import { WORST_FIRST } from "../logic/severity";
 import { type Palette, word } from "../logic/stamps";
 import { colour } from "./theme";
@@ -8,8 +8,13 @@ import { colour } from "./theme";
 /** Faint enough to step back, strong enough to keep the shape of the whole. */
 const DIMMED = 0.22;
 
+/** The name of a cell's colour in CSS, without its dashes. */
+export function tone(cell: Cell): string {
+  return isLevel(cell) ? cell : `rank-${cell}`;
+}
+
 export function palette(): Palette {
-  const each = (opacity: number) =>
-    Object.fromEntries(WORST_FIRST.map((state) => [state, word(colour(`rank-${state}`), opacity)])) as Record<RankState, number>;
+  const cells: readonly Cell[] = [...WORST_FIRST, ...LEVELS];
+  const each = (opacity: number) => Object.fromEntries(cells.map((cell) => [cell, word(colour(tone(cell)), opacity)])) as Record<Cell, number>;
   return { fill: each(1), dimmed: each(DIMMED), mark: word(colour("rank-mark")) };
 }

@@ -2,15 +2,18 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Incident } from "../api/shapes";
-import type { Grid, JobWatch } from "../live/job";
+import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
+import { type Cell, cellWords, type Look } from "../logic/levels";
 import { byNode, type NodeGroup } from "../logic/nodes";
-import { isTrouble, openSection, tally, WORST_FIRST } from "../logic/severity";
+import { isTrouble, openSection, tally } from "../logic/severity";
 import { NUMBERED, paint, readableOn, stamp } from "../logic/stamps";
-import { count, duration, plural } from "../logic/text";
+import { score } from "../logic/stragglers";
+import { count, duration, percent, plural } from "../logic/text";
 import { RankMark } from "./marks";
-import { palette } from "./palette";
-import { forgetSelection, only, selected } from "./selection";
+import { LookChoice, type Shown, shownBy } from "./look";
+import { palette, tone } from "./palette";
+import { forgetSelection, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
 const TALLEST = 440;
@@ -19,13 +22,22 @@ const EASILY_SEEN = 8;
 const MOST_TROUBLED = 48;
 
 /** Drawn as a frame: a number stands on the ground there, not on the fill. */
-const HOLLOW: ReadonlySet<string> = new Set(["unseen", "silent", "finished"]);
+const HOLLOW: ReadonlySet<string> = new Set(["unseen", "silent", "finished", "level-unknown"]);
+
+const LEGEND: Record<Look, string> = {
+  state: "States; choose one to single it out",
+  lateness: "Part of a step for which the others wait; choose one to single it out",
+  robust: "GPU score against the middle of the peers; choose one to single it out",
+};
 
 const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
 
 export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
-  const grid = watch.grid.value;
-  const worldSize = grid?.states.length ?? 0;
+  const told = watch.grid.value;
+  const chosen = look.value;
+  const bytes = watch.looks.value;
+  const grid = useMemo(() => shownBy(told, chosen, bytes), [told, chosen, bytes]);
+  const worldSize = grid?.codes.length ?? 0;
   const hosts = useHosts(watch, worldSize);
   const groups = useMemo(() => byNode(worldSize, (rank) => hosts[rank]), [worldSize, hosts]);
   const [width, setWidth] = useState(0);
@@ -60,18 +72,20 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
     selected.value = next;
     event.preventDefault();
   };
-  const counts = grid ? tally(grid.states, grid.legend) : new Map();
-  const present = WORST_FIRST.filter((state) => (counts.get(state) ?? 0) > 0);
+  const counts = grid ? tally(grid.codes, grid.legend) : new Map<Cell, number>();
+  const present = (grid?.order ?? []).filter((cell) => (counts.get(cell) ?? 0) > 0);
+  const words = (cell: Cell) => cellWords(grid!.look, cell);
   return (
     <section class="grid">
       <h2>
         Ranks now <small>{worldSize > 0 && `${count(worldSize)} on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}</small>
       </h2>
-      <div class="legend" role="group" aria-label="States; choose one to single it out">
+      <LookChoice looks={bytes} />
+      <div class="legend" role="group" aria-label={LEGEND[grid?.look ?? "state"]}>
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={filter === state} onClick={() => (only.value = filter === state ? null : state)}>
             <RankMark state={state} />
-            {state} <b>{count(counts.get(state))}</b>
+            {words(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
       </div>
@@ -81,7 +95,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
         tabIndex={0}
         role="application"
         aria-roledescription="rank grid"
-        aria-label={`${count(worldSize)} ranks: ${present.map((state) => `${count(counts.get(state))} ${state}`).join(", ")}`}
+        aria-label={`${count(worldSize)} ranks: ${present.map((state) => `${count(counts.get(state))} ${words(state)}`).join(", ")}`}
         aria-describedby="grid-keys"
         onKeyDown={keys}
         onPointerMove={(event) => (selected.value = at(event) ?? selected.value)}
@@ -96,7 +110,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
           </div>
         )}
       </div>
-      <Readout watch={watch} />
+      <Readout watch={watch} shown={grid} />
     </section>
   );
 }
@@ -111,28 +125,28 @@ function useHosts(watch: JobWatch, worldSize: number): string[] {
   return kept.current;
 }
 
-function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Grid, filter: string | null, scale: number): void {
+function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Shown, filter: string | null, scale: number): void {
   const context = canvas.getContext("2d")!;
   const colours = palette();
   const stamps = grid.legend.map((state) => stamp(state, placed.cell, colours, filter !== null && filter !== state));
   const picture = new ImageData(placed.width, placed.height);
-  paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.states, stamps);
+  paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.codes, stamps);
   context.putImageData(picture, 0, 0);
   if (placed.cell / scale < NUMBERED) return;
   context.font = `${Math.round(10 * scale)}px ${colour("sans")}`;
   context.textBaseline = "top";
   const quiet = colour("quiet");
-  const numbers = new Map(grid.legend.map((state) => [state, HOLLOW.has(state) ? quiet : readableOn(colour(`rank-${state}`))]));
-  for (let rank = 0; rank < grid.states.length; rank++) {
-    const state = grid.legend[grid.states[rank]!]!;
+  const numbers = new Map(grid.legend.map((state) => [state, HOLLOW.has(state) ? quiet : readableOn(colour(tone(state)))]));
+  for (let rank = 0; rank < grid.codes.length; rank++) {
+    const state = grid.legend[grid.codes[rank]!]!;
     context.fillStyle = numbers.get(state)!;
     const inset = (state === "silent" ? 8 : 4) * scale;
     context.fillText(String(rank), placed.corners[2 * rank]! + inset, placed.corners[2 * rank + 1]! + inset);
   }
 }
 
-function moved(event: KeyboardEvent, placed: Layout, grid: Grid, from: number | null): number | null | undefined {
-  const last = grid.states.length - 1;
+function moved(event: KeyboardEvent, placed: Layout, grid: Shown, from: number | null): number | null | undefined {
+  const last = grid.codes.length - 1;
   const arrow = ARROWS[event.key];
   if (arrow) return from === null ? 0 : neighbour(placed, from, arrow);
   if (event.key === "Home") return 0;
@@ -140,9 +154,9 @@ function moved(event: KeyboardEvent, placed: Layout, grid: Grid, from: number | 
   if (event.key === "Escape") return null;
   if (event.key.toLowerCase() !== "n") return undefined;
   const step = event.shiftKey ? last : 1; // one back is one less than a whole turn forward
-  for (let i = 1, rank = from ?? (event.shiftKey ? 0 : last); i <= grid.states.length; i++) {
-    rank = (rank + step) % grid.states.length;
-    if (isTrouble(grid.legend[grid.states[rank]!]!)) return rank;
+  for (let i = 1, rank = from ?? (event.shiftKey ? 0 : last); i <= grid.codes.length; i++) {
+    rank = (rank + step) % grid.codes.length;
+    if (isTrouble(grid.legend[grid.codes[rank]!]!)) return rank;
   }
   return from;
 }
@@ -160,7 +174,7 @@ function NodeNames({ placed, scale }: { placed: Layout; scale: number }) {
 }
 
 /** Among 16,384 cells nobody finds eight: those to blame are ringed and named, others in trouble are ringed. */
-function Rings({ placed, groups, scale, grid, incident }: { placed: Layout; groups: NodeGroup[]; scale: number; grid: Grid; incident: Incident | null }) {
+function Rings({ placed, groups, scale, grid, incident }: { placed: Layout; groups: NodeGroup[]; scale: number; grid: Shown; incident: Incident | null }) {
   const culprits = incident !== null && incident.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : [];
   const named = placed.cell / scale < NUMBERED;
   const others = placed.cell / scale < EASILY_SEEN ? troubled(grid).filter((rank) => !culprits.includes(rank)) : [];
@@ -179,10 +193,10 @@ function Rings({ placed, groups, scale, grid, incident }: { placed: Layout; grou
 }
 
 /** The ranks in trouble, if they are few: rings around hundreds would hide what they point at. */
-function troubled(grid: Grid): number[] {
+function troubled(grid: Shown): number[] {
   const found: number[] = [];
-  for (let rank = 0; rank < grid.states.length && found.length <= MOST_TROUBLED; rank++) {
-    if (isTrouble(grid.legend[grid.states[rank]!]!)) found.push(rank);
+  for (let rank = 0; rank < grid.codes.length && found.length <= MOST_TROUBLED; rank++) {
+    if (isTrouble(grid.legend[grid.codes[rank]!]!)) found.push(rank);
   }
   return found.length > MOST_TROUBLED ? [] : found;
 }
@@ -195,7 +209,7 @@ function Cursor({ placed, scale, rank }: { placed: Layout; scale: number; rank: 
   return <span class="cursor" style={cssBox(cell(placed, rank), scale)} />;
 }
 
-function Readout({ watch }: { watch: JobWatch }) {
+function Readout({ watch, shown }: { watch: JobWatch; shown: Shown | null }) {
   const rank = selected.value;
   const grid = watch.grid.value;
   const byte = rank === null ? undefined : grid?.states[rank];
@@ -215,6 +229,9 @@ function Readout({ watch }: { watch: JobWatch }) {
       <b>Rank {rank}</b>
       {report?.host && <span>{report.host}</span>}
       <span>{state}</span>
+      {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}
+      {report?.scores?.gpu_robust !== undefined && <span>GPU score {score(report.scores.gpu_robust)}</span>}
+      {(report?.scores?.lateness_share ?? 0) > 0 && <span>others wait {percent(report!.scores!.lateness_share!)} of a step</span>}
       {section && <span>in <span class="code">{section.name}</span> for {duration(section.seconds)}</span>}
       {!section && report?.idle != null && <span>outside sections for {duration(report.idle)}</span>}
       {report?.heartbeat_age != null && <span>heartbeat {duration(report.heartbeat_age)} ago</span>}

@@ -3,11 +3,14 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Incident } from "../api/shapes";
 import type { JobWatch } from "../live/job";
+import { cellWords, slowestFirst } from "../logic/levels";
 import { openSection, worstFirst } from "../logic/severity";
 import { blame } from "../logic/suspicion";
-import { count, duration } from "../logic/text";
+import { score } from "../logic/stragglers";
+import { count, duration, percent } from "../logic/text";
 import { RankMark } from "./marks";
-import { only, selected } from "./selection";
+import { shownBy } from "./look";
+import { look, only, selected } from "./selection";
 
 const FIRST_ROWS = 10;
 const MORE_ROWS = 50;
@@ -19,14 +22,16 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const culprits = useMemo(() => new Set(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : []), [incident]);
   const states = useMemo(() => Array.from(grid?.states ?? [], (byte) => grid!.legend[byte] ?? "unseen"), [grid]);
   const order = useMemo(() => worstFirst(states, byRank, culprits), [states, byRank, culprits]);
-  const wanted = only.value === null ? order : order.filter((rank) => states[rank] === only.value);
+  const shown = shownBy(grid, look.value, watch.looks.value);
+  const slowest = shown === null || shown.look === "state" ? order : slowestFirst(order, shown.codes);
+  const wanted = only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value);
   if (grid === null) return null;
   const rows = wanted.slice(0, limit);
   const told = rows.some((rank) => byRank[rank]?.reason);
   return (
     <section class="ranks">
       <h2>
-        Ranks <small>{only.value === null ? "worst first" : `${only.value} only`}</small>
+        Ranks <small>{only.value === null ? "worst first" : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
       </h2>
       <div class="scroll" role="region" aria-label="Ranks, worst first" tabIndex={0}>
         <table>
@@ -35,6 +40,8 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
               <th scope="col">State</th>
+              {shown?.look === "lateness" && <th scope="col" class="number">Others wait</th>}
+              {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
               <th scope="col">Section</th>
               <th scope="col" class="number">In it for</th>
               <th scope="col" class="number wide">Heartbeat age</th>
@@ -54,6 +61,8 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                     <RankMark state={states[rank]!} /> {states[rank]}
                     {incident && culprits.has(rank) && <span class="tag">{blame(incident)}</span>}
                   </td>
+                  {shown?.look === "lateness" && <td class="number">{percent(report?.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
+                  {shown?.look === "robust" && <td class="number">{score(report?.scores?.gpu_robust)}</td>}
                   <td class="code">{section?.name ?? (report?.idle != null ? "outside" : "–")}</td>
                   <td class="number">{duration(section?.seconds ?? report?.idle)}</td>
                   <td class="number wide">{duration(report?.heartbeat_age)}</td>

@@ -1,0 +1,126 @@
+"""One complete window of a job as arrays over its ranks, and how slow each rank looks in it. Pure.
+
+Which signal
+------------
+==========  =======================================================================================================
+signal      used when
+==========  =======================================================================================================
+lateness    the profiled step tells who waits for whom (``lateness``)
+sections    no rank says what its step went into, but sections are told: the largest excess of a section over the
+            middle of at least four peers, as a part of the step
+kernels     there are kernel reports only: 1 / score - 1 by the robust reference
+==========  =======================================================================================================
+
+Shapes: R ranks, S sections, T windows. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from rankwatch.wire.names import STEP_SECTION
+from rankwatch_monitor.core import lateness, peers
+from rankwatch_monitor.core.columns import EXITED, Bools, Floats, Ints
+from rankwatch_monitor.core.lateness import Lateness
+from rankwatch_monitor.core.performance import Performance
+
+if TYPE_CHECKING:
+    from rankwatch_monitor.core.state import Job
+
+MIN_SECTION_PEERS: Final = 4
+"""Of fewer, the one that waits in a section looks as slow as the one that is waited for."""
+
+
+class Window(NamedTuple):
+    """One complete window, as arrays over the ranks of the attempt."""
+
+    now: float
+    fresh_R: Bools
+    group_R: Ints
+    late: Lateness
+    signal_R: Floats
+    step_R: Floats
+    """Seconds of a step: of the mean one by the section ``step``, else of the profiled one, else all sections."""
+    section_RS: Floats
+    """Seconds a step that each section takes."""
+    section_excess_RS: Floats
+    """The same beyond the middle of the peers; NaN where there are too few of them."""
+
+
+def present(job: Job) -> Bools:
+    """Ranks that speak for themselves in this attempt; shape (R,)."""
+    columns = job.columns
+    there_R: Bools = columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED)
+    return there_R
+
+
+def usual_gap(job: Job) -> float:
+    """Seconds between two exports of a rank, lately; 0 while that is not known."""
+    gap_R = job.columns.gap_R
+    known_R = gap_R[~np.isnan(gap_R)]
+    return float(np.median(known_R)) if len(known_R) else 0.0
+
+
+def window_of(job: Job, now: float) -> Window:
+    """The window that was gathered, at ``now`` (unix seconds)."""
+    performance, ranks = job.performance, len(job.columns)
+    performance.grow(ranks)
+    fresh_R = np.zeros(ranks, dtype=np.bool_)
+    fresh_R[[rank for rank in performance.gathering.fresh if rank < ranks]] = True
+    layout = peers.Layout(*(column_R[:ranks] for column_R in performance.layout))
+    group_R = peers.groups(layout, fresh_R)
+    parts_RP = np.where(fresh_R[:, None], performance.parts_RP[:ranks], np.nan)
+    late = lateness.lateness(parts_RP, group_R)
+    section_RS = _section_seconds(performance, fresh_R)
+    excess_RS = section_RS - peers.references(section_RS, group_R)
+    excess_RS[~enough(group_R)] = np.nan
+    step_R = _step_seconds(performance, section_RS, late)
+    if not np.isnan(late.late_R).all():
+        signal_R = late.late_R / late.step_R
+    elif not np.isnan(excess_RS).all():
+        with np.errstate(invalid="ignore"):
+            signal_R = np.fmax.reduce(excess_RS, axis=1) / step_R
+    else:
+        told = performance.kernel_scores
+        robust_R = told.robust_R if told is not None and len(told.robust_R) == ranks else np.full(ranks, np.nan)
+        with np.errstate(divide="ignore"):
+            signal_R = np.where(enough(group_R), 1.0 / robust_R - 1.0, np.nan)
+    if performance.judged_at is not None:
+        performance.interval = max(0.1, now - performance.judged_at)
+    performance.judged_at = now
+    return Window(now, fresh_R, group_R, late, signal_R, step_R, section_RS, excess_RS)
+
+
+def _section_seconds(performance: Performance, fresh_R: Bools) -> Floats:
+    """Seconds a step that each section takes, by whichever is more: its median or its slower half; shape (R, S).
+
+    The section ``step`` holds the others and the waiting, so it says nothing about one rank.
+    """
+    ranks, table = len(fresh_R), performance.sections
+    steps_R = performance.steps_R[:ranks, None]
+    calls_RS, median_RS, tail_RS = (table[each][:ranks].astype(np.float64) for each in ("calls", "median", "tail"))
+    each_RS = np.where(np.isnan(steps_R), 1.0, calls_RS / steps_R)
+    seconds_RS: Floats = np.where(fresh_R[:, None], 0.5 * (median_RS + tail_RS) * each_RS, np.nan)
+    for s, name in enumerate(table.names):
+        if name == STEP_SECTION:
+            seconds_RS[:, s] = np.nan
+    return seconds_RS
+
+
+def _step_seconds(performance: Performance, section_RS: Floats, late: Lateness) -> Floats:
+    ranks, table = len(section_RS), performance.sections
+    if STEP_SECTION in table.names:
+        step_R: Floats = table["mean"][:ranks, table.names.index(STEP_SECTION)].astype(np.float64)
+        return np.where(np.isnan(step_R), late.step_R, step_R)
+    total_R: Floats = np.nansum(section_RS, axis=1)
+    return np.where(np.isnan(late.step_R), np.where(total_R > 0, total_R, np.nan), late.step_R)
+
+
+def enough(group_R: Ints) -> Bools:
+    """Whose group has enough ranks for the middle of it to mean something; shape (R,)."""
+    if not len(group_R) or group_R.max() < 0:
+        return np.zeros(len(group_R), dtype=np.bool_)
+    sizes = np.bincount(group_R[group_R >= 0], minlength=int(group_R.max()) + 1)
+    return (group_R >= 0) & (sizes[group_R] >= MIN_SECTION_PEERS)

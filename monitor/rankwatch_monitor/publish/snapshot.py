@@ -1,0 +1,178 @@
+"""What a publisher is given: one job at one moment, as plain data that another thread may keep.
+
+:func:`snapshot` reads a job on the loop's thread and copies what it shows, so a publisher never touches a living job.
+It is bounded: of ranks only the worst, of incidents and stragglers only the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from rankwatch.wire.vocabulary import JobState
+from rankwatch_monitor.core import goodput, picture
+from rankwatch_monitor.core.columns import Floats
+from rankwatch_monitor.core.scores import Scores, Straggler
+from rankwatch_monitor.core.state import Job
+
+OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
+"""States in which nothing more is to be expected, unless the job is launched again."""
+KEPT: Final = 50
+"""Incidents, and stragglers, that a snapshot holds: the newest."""
+SECTIONS: Final = 8
+"""Sections whose scores a snapshot holds; each makes nine numbers."""
+
+
+class Spread(NamedTuple):
+    """One score over all ranks that have it."""
+
+    min: float
+    median: float
+    max: float
+
+
+class WorstRank(NamedTuple):
+    """One row of the table of the worst ranks. Scores are None where there is nothing to compare."""
+
+    rank: int
+    host: str
+    gpu_relative: float | None
+    gpu_individual: float | None
+    gpu_robust: float | None
+    lateness: float | None
+    """Seconds of each step for which the others wait for it."""
+    cause: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One job at one moment; times are unix seconds."""
+
+    at: float
+    job_id: str
+    name: str
+    created_at: float
+    state: JobState
+    reason: str
+    world_size: int
+    attempt: int
+    restarts: int
+    iteration: int | None
+    goodput: float | None
+    report_interval: float
+    policy: Mapping[str, Any]
+    verdict: str
+    verdict_reason: str
+    spreads: Mapping[str, Spread]
+    """By name of the score: ``gpu_relative``, ``section/step/robust``; those that no rank has are left out."""
+    lateness: float | None
+    """Of the latest rank, seconds of each step."""
+    step_seconds: float | None
+    """Median over ranks."""
+    cost_gpu_hours: float
+    worst: tuple[WorstRank, ...]
+    stragglers: tuple[Mapping[str, Any], ...]
+    """As the API shows them, the oldest first."""
+    incidents: tuple[Mapping[str, Any], ...]
+    """As the API shows them, with what each phase took, the oldest first."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be expected of the job."""
+        return self.state in OVER
+
+    @property
+    def open_stragglers(self) -> int:
+        """How many ranks are slow now."""
+        return sum(s["ended"] is None for s in self.stragglers)
+
+
+def snapshot(job: Job, now: float) -> Snapshot:
+    """The job as publishers show it at ``now`` (unix seconds)."""
+    state, reason = picture.job_state(job, now)
+    told = job.performance.told
+    scores = told.scores
+    return Snapshot(
+        at=now,
+        job_id=job.id,
+        name=job.name,
+        created_at=job.created_at,
+        state=state,
+        reason=reason,
+        world_size=job.world_size,
+        attempt=job.attempt,
+        restarts=job.restarts,
+        iteration=job.furthest_iteration,
+        goodput=goodput.ratio(job),
+        report_interval=job.policy.report_interval,
+        policy=job.policy.to_json(),
+        verdict=str(told.finding.verdict),
+        verdict_reason=told.finding.reason,
+        spreads=_spreads(scores) if scores is not None else {},
+        lateness=_reduced(np.max, scores.lateness_R) if scores is not None else None,
+        step_seconds=_reduced(np.median, scores.step_R) if scores is not None else None,
+        cost_gpu_hours=told.cost_gpu_hours,
+        worst=_worst(job, scores, told.open_stragglers) if scores is not None else (),
+        stragglers=tuple(s.to_json() for s in told.stragglers[-KEPT:]),
+        incidents=tuple(i.to_json() | picture.ledger_row(i) for i in job.incidents[-KEPT:]),
+    )
+
+
+def _spreads(scores: Scores) -> dict[str, Spread]:
+    columns = {
+        "gpu_relative": scores.gpu_relative_R,
+        "gpu_individual": scores.gpu_individual_R,
+        "gpu_robust": scores.gpu_robust_R,
+    }
+    for s, name in enumerate(scores.sections[:SECTIONS]):
+        columns[f"section/{name}/relative"] = scores.section_relative_RS[:, s]
+        columns[f"section/{name}/individual"] = scores.section_individual_RS[:, s]
+        columns[f"section/{name}/robust"] = scores.section_robust_RS[:, s]
+    known = {name: values_R[~np.isnan(values_R)] for name, values_R in columns.items()}
+    return {
+        name: Spread(float(np.min(some)), float(np.median(some)), float(np.max(some)))
+        for name, some in known.items()
+        if len(some)
+    }
+
+
+def _reduced(reduce: Any, values_R: Floats) -> float | None:
+    known = values_R[~np.isnan(values_R)]
+    return float(reduce(known)) if len(known) else None
+
+
+def _worst(job: Job, scores: Scores, stragglers: list[Straggler]) -> tuple[WorstRank, ...]:
+    """The stragglers, the dearest first, and then the ranks with the lowest scores, as many as the report prints."""
+    slow = {straggler.rank: straggler for straggler in reversed(stragglers)}
+    robust_R, relative_R = scores.gpu_robust_R, scores.gpu_relative_R
+    score_R = np.where(np.isnan(robust_R), relative_R, robust_R)
+    known_R = np.flatnonzero(~np.isnan(score_R) | ~np.isnan(scores.lateness_R))
+    # NaN sorts last; among equals, or where there are no kernel timings, the latest rank comes first.
+    order = known_R[np.lexsort((-np.nan_to_num(scores.lateness_R[known_R]), score_R[known_R]))]
+    named = [s.rank for s in stragglers if s.rank < len(score_R)][:KEPT]
+    others = [int(rank) for rank in order[: job.policy.num_gpu_perf_scores_to_print + len(named)] if rank not in slow]
+    shown = dict.fromkeys(named + others[: max(0, job.policy.num_gpu_perf_scores_to_print - len(named))])
+    return tuple(_row(job, scores, rank, slow.get(rank)) for rank in shown)
+
+
+def _row(job: Job, scores: Scores, rank: int, straggler: Straggler | None) -> WorstRank:
+    hosts = job.columns.hosts
+    host = straggler.host if straggler is not None else hosts[rank] if rank < len(hosts) else ""
+    return WorstRank(
+        rank=rank,
+        host=host,
+        gpu_relative=_number(scores.gpu_relative_R[rank]),
+        gpu_individual=_number(scores.gpu_individual_R[rank]),
+        gpu_robust=_number(scores.gpu_robust_R[rank]),
+        lateness=_number(scores.lateness_R[rank]),
+        cause=str(straggler.cause) if straggler is not None else "",
+        reason=straggler.reason if straggler is not None else "",
+    )
+
+
+def _number(value: np.float64) -> float | None:
+    return None if np.isnan(value) else float(value)

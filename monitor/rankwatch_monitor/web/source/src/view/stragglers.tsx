@@ -1,0 +1,180 @@
+// Who makes the others wait, why, and what it costs; and how fast the ranks are as a whole.
+
+import { useState } from "preact/hooks";
+import type { Performance, RankScores, Straggler } from "../api/shapes";
+import { asOf } from "../live/connection";
+import { findingFacts, findingWords, foundBy, gpuHours, score, SCORES } from "../logic/stragglers";
+import { ago, clock, count, duration, percent, words } from "../logic/text";
+import { selected } from "./selection";
+
+const FEW = 8;
+
+export function Stragglers({ performance }: { performance: Performance }) {
+  const { finding, stragglers, open, ended } = performance;
+  const facts = findingFacts(finding);
+  return (
+    <section class="stragglers" aria-labelledby="stragglers">
+      <h2 id="stragglers">
+        Stragglers <small>{open === 0 ? "none now" : `${count(open)} now, the dearest first`}</small>
+      </h2>
+      <p class="finding" data-verdict={finding.verdict}>
+        {findingWords(finding)}
+        {facts && <small>{facts}{finding.since !== null && `, since ${clock(finding.since, asOf.value)}`}</small>}
+      </p>
+      {stragglers.length > 0 && <Table name="Stragglers now, the dearest first" rows={stragglers} total={open} />}
+      {ended.length > 0 && (
+        <details>
+          <summary>Recently ended ({count(ended.length)})</summary>
+          <Table name="Stragglers that have ended" rows={ended} total={ended.length} over />
+        </details>
+      )}
+      <p class="note">
+        Stragglers are named {performance.reference === "fastest" ? "by the thresholds of the fastest reference" : "by robust scores and by who is waited for"}.
+        {performance.cost_gpu_hours > 0 && ` All together they have cost ${gpuHours(performance.cost_gpu_hours)} so far.`}
+      </p>
+    </section>
+  );
+}
+
+/** How fast the ranks are as a whole, by each reference, and the worst of them. */
+export function Scores({ performance }: { performance: Performance }) {
+  if (performance.at === null) return null;
+  return (
+    <section class="scores" aria-labelledby="scores">
+      <h2 id="scores">
+        GPU scores <small>1 is as fast as what a rank is compared with; {ago(performance.at, asOf.value)}</small>
+      </h2>
+      <div class="pair">
+        <Distribution performance={performance} />
+        <Worst rows={performance.ranks} />
+      </div>
+    </section>
+  );
+}
+
+function Table({ name, rows, total, over = false }: { name: string; rows: readonly Straggler[]; total: number; over?: boolean }) {
+  const [all, showAll] = useState(false);
+  const visible = all ? rows : rows.slice(0, FEW);
+  return (
+    <>
+      <div class="scroll" role="region" aria-label={name} tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col" class="number">Rank</th>
+              <th scope="col">Node</th>
+              <th scope="col">Cause</th>
+              <th scope="col" class="number">Others wait</th>
+              <th scope="col" class="number">Of a step</th>
+              <th scope="col" class="number">Score</th>
+              <th scope="col" class="number">Cost</th>
+              <th scope="col">Since</th>
+              {over && <th scope="col">Ended</th>}
+              <th scope="col">Why</th>
+            </tr>
+          </thead>
+          <tbody>
+            {visible.map((each) => (
+              <tr key={each.id} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
+                <th scope="row" class="number">{each.rank}</th>
+                <td>{each.host || "–"}</td>
+                <td>{each.cause}</td>
+                <td class="number">{duration(each.lateness)}</td>
+                <td class="number">{percent(each.share)}</td>
+                <td class="number" title={foundBy(each)}>{score(each.score)}</td>
+                <td class="number force">{gpuHours(each.cost_gpu_hours)}</td>
+                <td>{clock(each.since, asOf.value)}</td>
+                {over && <td>{clock(each.ended, asOf.value)}</td>}
+                <td class="why">
+                  {each.reason}
+                  {each.action !== "log" && <small>{words(each.action)}{each.action_reason && `: ${each.action_reason}`}</small>}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {visible.length < total && (
+        <p class="more">
+          {count(visible.length)} of {count(total)}
+          {visible.length < rows.length && (
+            <button type="button" class="quiet" onClick={() => showAll(true)}>
+              Show {rows.length === total ? "all" : "the first"} {count(rows.length)}
+            </button>
+          )}
+        </p>
+      )}
+    </>
+  );
+}
+
+function Distribution({ performance }: { performance: Performance }) {
+  return (
+    <div>
+      <h3>Over all ranks</h3>
+      <div class="scroll" role="region" aria-label="GPU scores over all ranks" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Score</th>
+              <th scope="col" class="number">Worst</th>
+              <th scope="col" class="number">Median</th>
+              <th scope="col" class="number">Best</th>
+              <th scope="col">A rank against</th>
+            </tr>
+          </thead>
+          <tbody>
+            {SCORES.map(([name, title, against]) => {
+              const found = performance.overall[name];
+              return (
+                <tr key={name}>
+                  <th scope="row">{title}</th>
+                  <td class="number force">{score(found?.min)}</td>
+                  <td class="number">{score(found?.median)}</td>
+                  <td class="number">{score(found?.max)}</td>
+                  <td class="why">{against}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </div>
+  );
+}
+
+function Worst({ rows }: { rows: readonly RankScores[] }) {
+  const visible = rows.slice(0, FEW);
+  if (visible.length === 0) return null;
+  return (
+    <div>
+      <h3>The worst ranks, by score and by who is waited for</h3>
+      <div class="scroll" role="region" aria-label="The worst ranks" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col" class="number">Rank</th>
+              <th scope="col">Node</th>
+              <th scope="col" class="number">Others wait</th>
+              <th scope="col" class="number">Robust</th>
+              <th scope="col" class="number">Relative</th>
+              <th scope="col" class="number">Individual</th>
+            </tr>
+          </thead>
+          <tbody>
+            {visible.map((each) => (
+              <tr key={each.rank} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
+                <th scope="row" class="number">{each.rank}</th>
+                <td>{each.host || "–"}</td>
+                <td class="number">{each.lateness !== null && each.lateness <= 0 ? "no" : duration(each.lateness)}</td>
+                <td class="number">{score(each.gpu_robust)}</td>
+                <td class="number">{score(each.gpu_relative)}</td>
+                <td class="number">{score(each.gpu_individual)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,32 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Finding, Performance } from "../src/api/shapes";
+import { findingFacts, findingWords, gpuHours, isLoud, score } from "../src/logic/stragglers";
+
+const finding = (facts: Partial<Finding>): Finding => ({
+  verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
+});
+const plain = (text: string) => text.replaceAll("\u2009", " ");
+
+test("whose doing it is stands in the monitor's own sentence, else in the page's", () => {
+  assert.equal(findingWords(finding({ verdict: "worker", reason: "Rank 3 makes 7 others wait." })), "Rank 3 makes 7 others wait.");
+  assert.match(findingWords(finding({ verdict: "stage" })), /no node is to blame/);
+  assert.equal(findingWords(finding({ verdict: "new_word" })), "new_word");
+});
+
+test("beside it stand cause, share and ranks, as far as they are known", () => {
+  const found = finding({ verdict: "worker", cause: "compute", share: 0.174, ranks: [8, 9, 10] });
+  assert.equal(plain(findingFacts(found)), "its own fault · compute · 17.4 % of each step · 3 ranks (8–10)");
+  assert.equal(findingFacts(finding({ verdict: "unexplained" })), "unexplained");
+  assert.equal(findingFacts(finding({})), "");
+});
+
+test("a healthy job is not loud, one with a straggler or a finding is", () => {
+  const about = (open: number, verdict: string) => ({ open, finding: finding({ verdict }) }) as Performance;
+  assert.deepEqual([isLoud(null), isLoud(about(0, "healthy")), isLoud(about(1, "healthy")), isLoud(about(0, "link"))], [false, false, true, true]);
+});
+
+test("costs keep three digits, and scores two decimals", () => {
+  assert.deepEqual([0.004, 1.256, 12.34, 1234.5].map((hours) => plain(gpuHours(hours))), ["0.00 GPU-h", "1.26 GPU-h", "12.3 GPU-h", "1,235 GPU-h"]);
+  assert.deepEqual([score(0.7), score(null), score(undefined)], ["0.70", "–", "–"]);
+});

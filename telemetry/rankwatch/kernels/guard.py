@@ -1,0 +1,65 @@
+"""Makes way for a user who starts torch's profiler while ours records.
+
+torch allows one profiler at a time: a second one raises "Profiler is already enabled" into the user's script. So the
+functions that ``torch.profiler`` calls are wrapped under the names by which it calls them, in
+``torch.autograd.profiler``: before the user's profiler is prepared or enabled, ours is ended. From then until the
+user's is disabled none of our windows begins, for one that did between "prepared" and "enabled" would undo the former.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+BEGINNINGS: Final = ("_prepare_profiler", "_enable_profiler")
+END: Final = "_disable_profiler"
+
+
+class Guard:
+    """Wraps the names in ``module`` while it is installed; ``end_ours`` is called on the user's thread and is quick.
+
+    Raises:
+        AttributeError: this torch has other names.
+    """
+
+    def __init__(self, module: ModuleType, end_ours: Callable[[], None]) -> None:
+        self._module = module
+        self._end_ours = end_ours
+        self._originals: dict[str, Any] = {name: getattr(module, name) for name in (*BEGINNINGS, END)}
+        self._ours: dict[str, Any] = {name: self._beginning(original) for name, original in self._originals.items()}
+        self._ours[END] = self._ending(self._originals[END])
+        self.user_profiles = False
+        """The user's profiler is prepared or enabled."""
+
+    def install(self) -> None:
+        """Stand in for the functions of torch."""
+        for name, wrapped in self._ours.items():
+            setattr(self._module, name, wrapped)
+
+    def remove(self) -> None:
+        """Put back what was there, except where somebody else has wrapped ours meanwhile."""
+        for name, original in self._originals.items():
+            if getattr(self._module, name, None) is self._ours[name]:
+                setattr(self._module, name, original)
+
+    def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(*args: Any, **kwargs: Any) -> Any:
+            self.user_profiles = True
+            self._end_ours()
+            try:
+                return original(*args, **kwargs)
+            except BaseException:
+                self.user_profiles = False
+                raise
+
+        return begin
+
+    def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def end(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.user_profiles = False
+
+        return end

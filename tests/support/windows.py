@@ -1,0 +1,157 @@
+"""Windows of a synchronous job: own work a rank, and the waiting that follows from it. For tests of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rankwatch.wire.control import Directive, NodeRegistration, ProcessEvent
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import DirectiveKind, ProcessEventKind
+from rankwatch_monitor.core import scoring
+from rankwatch_monitor.core.decide import advance
+from rankwatch_monitor.core.effects import Effect, Issue, Slowed
+from rankwatch_monitor.core.events import (
+    CollectiveWindow,
+    KernelStatistics,
+    RankIdentity,
+    RankReport,
+    SectionWindow,
+    WindowReport,
+)
+from rankwatch_monitor.core.state import Job
+
+START = 1_000_000.0
+EVERY = 10.0
+DATA, HOST, COMPUTE = range(3)
+TRANSFER = 0.02
+"""Seconds of a step that the collectives take by themselves."""
+
+Work = npt.NDArray[np.float64]
+Fault = Callable[[int, Work], None]
+"""Changes the work of one window, shape (R, 3), in place."""
+
+
+@dataclass
+class Ranks:
+    """A job of so many ranks, one window after the other; deterministic by its seed."""
+
+    ranks: int
+    noise: float = 0.02
+    seed: int = 0
+    stages: int = 1
+    per_host: int = 8
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    parts: bool = True
+    """Whether ranks tell what their step went into."""
+    launchers: bool = False
+    """Whether there is a launcher on each host, which can act."""
+    work: Sequence[float] = (0.02, 0.08, 0.9)
+    """Seconds of data, host and computation."""
+
+    def __post_init__(self) -> None:
+        self.job = Job("job", START, policy=Policy().changed(self.policy))
+        self.random = np.random.default_rng(self.seed)
+        self.window = 0
+        self.now = START
+        self.said: list[str] = []
+        self.effects: list[Effect] = []
+        for first in range(0, self.ranks if self.launchers else 0, self.per_host):
+            host = f"host-{first // self.per_host}"
+            members = range(first, min(first + self.per_host, self.ranks))
+            self.job.apply(NodeRegistration(host, host, 1, len(members), attempt=1), self.now)
+            for rank in members:
+                started = ProcessEvent(host, ProcessEventKind.STARTED, 1, rank=rank, pid=1000 + rank)
+                self.job.apply(started, self.now)
+
+    @property
+    def told(self) -> Any:
+        return self.job.performance.told
+
+    def run(self, windows: int, fault: Fault | None = None, transfer: float = TRANSFER) -> Ranks:
+        """Let so many windows come, the fault in each of them."""
+        for _ in range(windows):
+            self.now += EVERY
+            work_RP = np.array(self.work) * (1 + self.noise * self.random.standard_normal((self.ranks, 3)))
+            if fault is not None:
+                fault(self.window, work_RP)
+            self._report(work_RP, transfer)
+            self._judge()
+            self.window += 1
+        return self
+
+    def _report(self, work_RP: Work, transfer: float) -> None:
+        own_R = work_RP.sum(axis=1)
+        step = own_R.max() + transfer
+        for rank in range(self.ranks):
+            data, host, compute = (float(each) for each in work_RP[rank])
+            waits = float(step - own_R[rank])
+            sections = {"data": data, "forward": compute / 3, "backward": compute * 2 / 3 + waits + host, "step": step}
+            window = WindowReport(
+                iteration=64 * (self.window + 1),
+                steps=64,
+                sections={n: SectionWindow(64, s, s, s, s) for n, s in sections.items()},
+                parts={"data": data, "host": host, "compute": compute, "communication": waits} if self.parts else {},
+                collectives={"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)} if self.parts else {},
+            )
+            self.job.apply(RankReport(self.identity(rank), iteration=64 * (self.window + 1), window=window), self.now)
+
+    def kernels(self, speed: Mapping[int, float], slow_half: Mapping[int, float] | None = None) -> None:
+        """A report of kernels of every rank: ``speed`` of each that is not 1, the slower half of the calls apart."""
+        for rank in range(self.ranks):
+            usual = {"gemm": 2e-3, "softmax": 5e-4, "ncclDevKernel_AllReduce": 1e-2 * (1 + rank)}
+            told = {}
+            for name, seconds in usual.items():
+                median = seconds / speed.get(rank, 1.0) * (1 + self.noise / 4 * float(self.random.standard_normal()))
+                tail = median * (slow_half or {}).get(rank, 1.02)
+                told[name] = KernelStatistics(100, median, tail, (median + tail) / 2, median, tail, 0.0)
+            self.job.apply(RankReport(self.identity(rank), kernels=told), self.now)
+
+    def report(self, rank: int) -> RankReport:
+        """What a rank says between two windows."""
+        return RankReport(self.identity(rank), iteration=64 * self.window)
+
+    def wait(self, seconds: float) -> Ranks:
+        """Let time pass in which the ranks say nothing new; launchers do not answer."""
+        self.now += seconds
+        self._judge()
+        return self
+
+    @property
+    def directives(self) -> list[Directive]:
+        """What the launchers were asked to do, settings left out."""
+        issued = [effect.directive for effect in self.effects if isinstance(effect, Issue)]
+        return [directive for directive in issued if directive.kind is not DirectiveKind.SETTINGS]
+
+    def _judge(self) -> None:
+        for effect in scoring.settle(self.job, advance(self.job, self.now)):
+            self.effects.append(effect)
+            if isinstance(effect, Slowed) and effect.said:
+                self.said.append(effect.said)
+
+    def identity(self, rank: int) -> RankIdentity:
+        return RankIdentity(
+            "job",
+            rank,
+            local_rank=rank % self.per_host,
+            world_size=self.ranks,
+            attempt=1,
+            host=f"host-{rank // self.per_host}",
+            pid=1000 + rank,
+            instance=f"p{rank}",
+            data_parallel=rank // self.stages,
+            pipeline_parallel=rank % self.stages if self.stages > 1 else -1,
+        )
+
+
+def slower(rank: int, part: int, seconds: float) -> Fault:
+    """A rank that takes so much longer for a part of each step."""
+
+    def fault(_: int, work_RP: Work) -> None:
+        work_RP[rank, part] += seconds
+
+    return fault

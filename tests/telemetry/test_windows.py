@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pytest
+
+from rankwatch.windows import MAX_RUNS, STEPS_BEFORE_STRIDE, WINDOW_SECONDS, Run, Window, Windows, tail
+
+
+class Process:
+    """Makes steps on a clock of its own, and shows the windows what the exporter would."""
+
+    def __init__(self, told: int = 0, first: int = 0) -> None:
+        self.windows = Windows(told)
+        self.first, self.next, self.now = first, first, 0
+
+    def steps(self, count: int, seconds: float = 1.0, forward: tuple[float, ...] = ()) -> list[Window]:
+        runs = [run for _ in range(count) for run in self.step(seconds, forward)]
+        return self.take(runs)
+
+    def step(self, seconds: float, forward: tuple[float, ...] = ()) -> list[Run]:
+        self.now += round(seconds * 1e9)
+        runs = [Run("forward", self.now, round(each * 1e9), self.next, False) for each in forward]
+        runs.append(Run("step", self.now, round(seconds * 1e9), self.next, False))
+        self.next += 1
+        return runs
+
+    def take(self, runs: list[Run]) -> list[Window]:
+        return self.windows.take(runs, completed=self.next - 1, first=self.first, counts_steps=True, now=self.now / 1e9)
+
+
+def test_a_window_ends_with_the_step_that_the_stride_divides() -> None:
+    process = Process(told=4)
+    assert process.steps(4) == []
+    (first,) = process.steps(1)
+    assert (first.iteration, first.steps) == (4, 3), "steps 0 and 1 warm up"
+    (second,) = process.steps(4)
+    assert (second.iteration, second.steps) == (8, 4)
+
+
+def test_a_rank_that_resumed_closes_the_same_windows_as_the_others() -> None:
+    resumed = Process(told=4, first=101)
+    closed = resumed.steps(12)
+    assert [(w.iteration, w.steps) for w in closed] == [(104, 2), (108, 4), (112, 4)]
+
+
+def test_statistics_are_exact() -> None:
+    process = Process(told=4)
+    process.steps(2, forward=(9.0,))
+    (window,) = process.steps(3, forward=(0.5, 0.125))
+    forward = window.sections["forward"]
+    assert forward == (6, 0.3125, 0.5, 0.5, 0.3125)
+    process.take([Run("forward", process.now, round(t * 1e9), 5, False) for t in (1, 3, 2)])
+    (window,) = process.steps(4)
+    assert window.sections["forward"] == (3, 2.0, 2.5, 3.0, 2.0), "of an odd number the middle one is in the tail"
+    assert window.sections["step"].calls == 4
+
+
+def test_the_tail_of_one_run_is_that_run() -> None:
+    assert tail([7]) == 7
+    assert tail([1, 2, 3, 10]) == 6.5
+
+
+def test_half_of_the_calls_cannot_hide_behind_the_median() -> None:
+    process = Process(told=8)
+    process.steps(2)
+    (window,) = process.steps(7, forward=(0.1, 0.1, 0.1, 0.3, 0.3))
+    assert window.sections["forward"].median == pytest.approx(0.1)
+    assert window.sections["forward"].tail > 0.25
+
+
+@pytest.mark.parametrize(("seconds", "stride"), [(0.01, 1024), (0.3, 32), (2.5, 4), (60.0, 1)])
+def test_the_stride_makes_about_ten_seconds(seconds: float, stride: int) -> None:
+    process = Process()
+    process.steps(STEPS_BEFORE_STRIDE - 1, seconds)
+    assert process.windows.stride == 0
+    process.steps(2, seconds)
+    assert process.windows.stride == stride
+    assert stride == 1 or WINDOW_SECONDS / 1.5 < stride * seconds < WINDOW_SECONDS * 1.5
+
+
+def test_the_stride_stays_until_it_is_off_by_more_than_a_factor_of_two() -> None:
+    process = Process()
+    process.steps(33, 0.3)
+    assert process.windows.stride == 32
+    process.steps(320, 0.55)
+    assert process.windows.stride == 32
+    process.steps(320, 0.7)
+    assert process.windows.stride == 16
+    closed = process.steps(32, 0.7)
+    assert [window.steps for window in closed] == [16, 16]
+
+
+def test_a_stride_that_is_told_beats_the_one_that_was_found() -> None:
+    process = Process()
+    process.steps(40, 0.3)
+    process.windows.tell(10)
+    assert [w.iteration for w in process.steps(20, 0.3)] == [40, 50]
+    process.windows.tell(0)
+    assert process.windows.stride == 32
+
+
+def test_numbers_that_go_back_or_leap_over_the_end_forget_the_window() -> None:
+    process = Process(told=4)
+    process.steps(11)
+    process.next = 102
+    assert process.steps(2, forward=(1.0,)) == [], "12 was never made"
+    (window,) = process.steps(1)
+    assert (window.iteration, window.steps) == (104, 3)
+    process.next = 51
+    assert [(w.iteration, w.steps) for w in process.steps(6)] == [(52, 2), (56, 4)]
+
+
+def test_a_run_that_was_noted_late_does_not_forget_the_window() -> None:
+    process = Process(told=4)
+    process.steps(6)
+    process.take([Run("save", process.now, 10**9, 4, False)])
+    (window,) = process.steps(3)
+    assert (window.iteration, window.steps) == (8, 4)
+    assert window.sections["save"].calls == 1
+
+
+def test_several_windows_may_close_between_two_reports() -> None:
+    assert [w.iteration for w in Process(told=2).steps(9)] == [2, 4, 6, 8]
+
+
+def test_a_window_closes_only_when_its_last_step_is_known_to_be_completed() -> None:
+    process = Process(told=4)
+    process.steps(4)
+    runs = process.step(1.0)
+    failed = process.windows.take(runs, completed=3, first=0, counts_steps=True, now=5.0)
+    assert failed == [], "it was left by an exception, and may be made again"
+    process.next = 4
+    assert [w.iteration for w in process.steps(1)] == [4]
+
+
+def test_memory_is_bounded_and_what_is_not_kept_is_counted() -> None:
+    process = Process(told=4)
+    process.steps(3)
+    runs = [Run("micro", process.now, 1000 + n, 3, False) for n in range(MAX_RUNS + 50)]
+    process.take(runs)
+    (window,) = process.steps(2)
+    assert window.beyond == 50
+    micro = window.sections["micro"]
+    assert micro.calls == MAX_RUNS + 50
+    assert micro.max == (1000 + MAX_RUNS + 49) / 1e9
+
+
+def test_a_process_without_steps_closes_windows_by_the_clock() -> None:
+    windows = Windows()
+
+    def take(now: float, *runs: Run) -> list[Window]:
+        return windows.take(runs, completed=None, first=None, counts_steps=False, now=now)
+
+    assert take(100.0, Run("epoch", 0, 10**9, 0, True)) == []
+    assert take(105.0, Run("epoch", 0, 2 * 10**9, 0, False)) == []
+    (window,) = take(110.0, Run("epoch", 0, 4 * 10**9, 0, False))
+    assert (window.iteration, window.steps) == (None, 0)
+    assert window.sections["epoch"] == (2, 3.0, 4.0, 4.0, 3.0)
+    assert take(120.0) == [], "nothing was finished"
+
+
+def test_a_process_that_begins_to_step_leaves_the_clock() -> None:
+    process = Process(told=2)
+    process.windows.take([Run("setup", 0, 10**9, 0, False)], completed=None, first=None, counts_steps=False, now=0.0)
+    closed = process.steps(5)
+    assert [w.iteration for w in closed] == [2, 4]
+    assert all("setup" not in w.sections for w in closed)

@@ -1,0 +1,125 @@
+"""What the page says of slow ranks, in a real Chromium against a scripted monitor."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+
+REASON = "Rank 5 on node-0 makes 7 ranks wait for 40 % of each step: its input comes late."
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+
+
+def thin(text: str) -> str:
+    """The same text as the page writes it: a thin space between a figure and its unit."""
+    return re.sub(r"(?<=\d) (?=[a-zG%])", "\u2009", text)
+
+
+def test_a_straggler_is_told_with_cause_cost_and_reason_and_folded_once_it_is_over(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j", slow=(5, 3), verdict="worker", reason=REASON)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    section = page.get_by_role("region", name="Stragglers 2 now, the dearest first")
+    expect(section.locator(".finding")).to_contain_text(REASON)
+    expect(section.locator(".finding small")).to_contain_text(thin("its own fault · data · 40.0 % of each step"))
+    rows = section.get_by_role("region", name="Stragglers now, the dearest first").locator("tbody tr")
+    expect(rows.locator("th")).to_have_text(["5", "3"])
+    figures = ["node-0", "data", "400 ms", "40.0 %", "0.60", "4.00 GPU-h"]
+    expect(rows.first.locator("td")).to_contain_text(
+        [*(thin(each) for each in figures), re.compile(r"\d\d:\d\d"), "5 of 5"]
+    )
+    expect(section).to_contain_text(thin("they have cost 6.00 GPU-h so far"))
+
+    script.speed_up("j")
+    calm = page.get_by_role("region", name="Stragglers none now")
+    expect(calm.locator(".finding")).to_have_text("No rank makes the others wait.")
+    ended = calm.get_by_role("region", name="Stragglers that have ended")
+    expect(ended).to_be_hidden()
+    calm.get_by_text("Recently ended (2)").click()
+    expect(ended.locator("tbody tr")).to_have_count(2)
+
+
+def test_a_healthy_job_shows_its_scores_and_nobody_to_blame(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j")
+    page.goto(f"{monitor_url}/#/jobs/j")
+    section = page.get_by_role("region", name="Stragglers none now")
+    expect(section.get_by_role("region")).to_have_count(0)
+    spread = page.get_by_role("region", name="GPU scores over all ranks")
+    for name, figures in (("robust", ["0.99", "1.00", "1.00"]), ("individual", ["–", "–", "–"])):
+        row = spread.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name))
+        expect(row.locator("td.number")).to_have_text(figures)
+    expect(page.get_by_role("region", name="The worst ranks").locator("tbody tr")).to_have_count(8)
+
+
+def test_a_job_that_has_no_scores_has_no_section_and_no_choice(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_text("All 8 ranks are making progress.")).to_be_visible()
+    expect(page.locator(".stragglers")).to_have_count(0)
+    expect(page.get_by_role("radio")).to_have_count(0)
+    script.score("j")
+    expect(page.locator(".stragglers")).to_be_visible()
+    expect(page.get_by_role("radio", name="State")).to_be_checked()
+
+
+def test_the_job_s_doing_blames_nobody(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j", verdict="stage")
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".finding")).to_contain_text("no node is to blame")
+
+
+def test_the_grid_shows_who_is_waited_for_by_keyboard_too(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 64)
+    script.score("j", slow=(20, 41), verdict="worker", reason=REASON)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_role("radio", name="State").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("radio", name="Others wait")).to_be_checked()
+    legend = page.get_by_role("group", name=re.compile("^Part of a step for which the others wait"))
+    expect(legend.get_by_role("button")).to_have_text(["20 % and more 2", "under 1 % 62"])
+    field = page.get_by_role("application")
+    expect(field).to_have_attribute("aria-label", "64 ranks: 2 20 % and more, 62 under 1 %")
+    field.focus()
+    page.keyboard.press("n")
+    expect(page.locator(".readout")).to_contain_text("Rank 20")
+    page.keyboard.press("n")
+    expect(page.locator(".readout")).to_contain_text("Rank 41")
+    legend.get_by_role("button", name="20 % and more").click()
+    expect(page.locator(".ranks tbody th")).to_have_text(["20", "41"])
+    expect(page.locator(".ranks tbody tr").first).to_contain_text(thin("40.0 %"))
+    page.get_by_role("radio", name="GPU score").check()
+    names = page.get_by_role("group", name=re.compile("^GPU score against")).get_by_role("button")
+    expect(names.first).to_have_text(re.compile(r"^under 0\.70 1$"))
+
+
+def test_hundreds_of_stragglers_do_not_flood_the_page(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 512)
+    script.score("j", slow=tuple(range(0, 500, 10)), verdict="worker", reason=REASON)
+    script.performance["j"]["open"] = 200
+    page.goto(f"{monitor_url}/#/jobs/j")
+    section = page.get_by_role("region", name="Stragglers 200 now, the dearest first")
+    rows = section.get_by_role("region", name="Stragglers now, the dearest first").locator("tbody tr")
+    expect(rows).to_have_count(8)
+    section.get_by_role("button", name="Show the first 50").click()
+    expect(rows).to_have_count(50)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, script: Script, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    script.add("j", ["running"] * 512)
+    script.score("j", slow=(5, 77), verdict="worker", reason=REASON)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".stragglers")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
