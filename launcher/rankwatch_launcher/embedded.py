@@ -89,7 +89,7 @@ class EmbeddedMonitor:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                process.wait(15.0)
+                process.wait(15.0)  # what it publishes (W&B) may take 10 s to hand over
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -13,9 +13,14 @@ Importing this package imports neither OpenTelemetry nor torch.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rankwatch.job_requests import exclude_node, stop_job
 from rankwatch.sections import heartbeat, mark_complete, progress, section, should_stop, step
 from rankwatch.session import init, shutdown
+
+if TYPE_CHECKING:
+    from rankwatch.wrapping import Wrapped
 
 __all__ = [
     "__version__",
@@ -29,9 +34,17 @@ __all__ = [
     "shutdown",
     "step",
     "stop_job",
+    "wrap",
 ]
 
 __version__: str
+
+
+def wrap(target: Any, name: str, section_name: str | None = None) -> Wrapped | None:
+    """Open a section around each call of ``target.name``: see :func:`rankwatch.wrapping.wrap`."""
+    from rankwatch.wrapping import wrap as wrap_it  # imports inspect, which not every rank needs
+
+    return wrap_it(target, name, section_name)
 
 
 def __getattr__(name: str) -> str:
