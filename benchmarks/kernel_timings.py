@@ -32,7 +32,7 @@ WINDOW = 10.0
 
 def main() -> None:
     """Run the benchmark."""
-    asked = _table.arguments(__doc__, pairs=(30, "pairs of blocks"), stride=(128, "steps in a block"))
+    asked = _table.arguments(__doc__, pairs=(30, "pairs of blocks"), stride=(64, "steps in a block"))
     import torch
     import train_gpt
 

@@ -8,6 +8,7 @@ Shapes: N operations.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import importlib
@@ -146,8 +147,10 @@ class _Codes(dict[str, int]):
 
 
 def _lines(path: Path, packed: bool) -> Iterator[list[str]]:
-    with path.open("rb") as raw, gzip.open(raw) if packed else raw as unpacked:
-        yield from csv.reader(io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline=""))
+    with contextlib.ExitStack() as files:
+        raw = files.enter_context(path.open("rb"))
+        unpacked: Any = files.enter_context(gzip.open(raw)) if packed else raw
+        yield from csv.reader(files.enter_context(io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")))
 
 
 def _csv(path: Path, *, packed: bool) -> Rows:

@@ -168,7 +168,7 @@ class Profiling:
         pace = Pace(self._windows.stride, self._windows.step_seconds, not_before)
         if mark.recording is not None:
             self._sampling.read(mark.recording, self._data, self._plan, pace)
-        self._sampling.steer(self._plan, pace, closing=self._closing)
+        self._sampling.steer(self._plan, pace, closing=self._closing or self._ending)
 
     def _next(self, now: float) -> Speed:
         devices = self._read_devices(now)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from rankwatch import nvml
 from rankwatch.settings import Settings
 from rankwatch.wire import names
 
@@ -26,6 +27,7 @@ def attributes(settings: Settings, extra: Mapping[str, AttributeValue]) -> dict[
         "telemetry.sdk.name": "opentelemetry",
         "telemetry.sdk.language": "python",
         "telemetry.sdk.version": version("opentelemetry-sdk"),
+        **nvml.identity(settings.local_rank),
         **(settings.resource_attributes or {}),
         **extra,
         names.SERVICE_NAME: settings.job_name or "",

@@ -43,10 +43,10 @@ def text(answer: Mapping[str, Any]) -> str:
         lines += ["", "What a step's time goes into"]
         for each in answer["parts"]:
             spans = f"{_span(each['before']):>8} -> {_span(each['after']):>8}"
-            lines.append(f"  {each['part']:<15} {spans} {100 * each['share']:>6.0f} %")
+            lines.append(f"  {each['part']:<15} {spans} {_percent(each['share']):>6} %")
     if answer.get("contributors"):
         lines += ["", "What takes another time (shares may overlap)"]
-        lines += [f"  {100 * each['share']:>4.0f} %  {each['sentence']}" for each in answer["contributors"]]
+        lines += [f"  {_percent(each['share']):>4} %  {each['sentence']}" for each in answer["contributors"]]
     if answer.get("circumstances"):
         lines += ["", "What else changed at that time"]
         lines += [f"  {each['sentence']}" for each in answer["circumstances"]]
@@ -93,6 +93,10 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 def _span(seconds: float) -> str:
     return f"{seconds:.3f} s" if abs(seconds) >= 0.1 else f"{1000 * seconds:.2f} ms"
+
+
+def _percent(share: float) -> int:
+    return round(100 * share)  # a whole number: there is no -0
 
 
 def _printable(line: str) -> str:

@@ -218,3 +218,27 @@ def test_a_rank_without_steps_tells_windows_without_a_number(
     assert report.value(names.WINDOW_SECTION_CALLS.name, "epoch") > 0
     assert names.WINDOW_ITERATION.name not in report.points
     assert report.value(names.WINDOW_STEPS.name) == 0
+
+
+def test_settings_that_were_handed_down_before_the_session_began_count(
+    rank: Callable[..., Slots], receiver: Receiver, tmp_path: Path
+) -> None:
+    folder = tmp_path / "slots"
+    folder.mkdir()
+    Slots.create(folder / environment.slots_file(0)).hand_down({"profiling": {"source": "off"}})
+    rank()
+    ((_, reason),) = train_until(receiver, has(names.KERNEL_SOURCE)).points[names.KERNEL_SOURCE.name]
+    assert reason == "kernel_timings is off"
+    assert recorder().boundary == NEVER
+
+
+def test_a_session_that_ends_before_its_first_report_makes_no_source(
+    rank: Callable[..., Slots], receiver: Receiver
+) -> None:
+    rank()
+    for _ in range(20):
+        with rankwatch.step():
+            pass
+    rankwatch.shutdown()
+    receiver.wait_for(lambda: any(has(names.SESSION_ENDED)(report) for report in receiver.reports))
+    assert torch.autograd.profiler._prepare_profiler is torch._C._autograd._prepare_profiler

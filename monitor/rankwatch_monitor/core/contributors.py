@@ -189,4 +189,4 @@ def _contributor(
 
 
 def _from_to(level: tuple[float, float]) -> str:
-    return f"{span(level[0])} -> {span(level[1])}"
+    return f"({span(level[0])} -> {span(level[1])})"

@@ -38,6 +38,8 @@ GATHER_GAPS: Final = 2.5
 """At scale ranks export less often: so many of their usual gaps are waited, when that is longer."""
 WINDOWS: Final = 20
 """Windows whose lateness is kept of each rank: the noise is measured from them."""
+SPARSE: Final = 16
+"""Windows in a row without a profiled step after which sections are judged instead: ranks may not profile every one."""
 MAX_SECTIONS: Final = 32
 MAX_KERNELS: Final = 512
 """Different sections and kernels of one job that are compared; further ones are not, and counted."""
@@ -192,6 +194,8 @@ class Performance:
         self.gathering = Gathering()
         self.share_TR: Floats = np.full((0, 0), np.nan)
         """Lateness as a part of the step, of the last windows, the newest last."""
+        self.unprofiled = SPARSE
+        """Windows since the last one in which a step was profiled."""
         self.judged = 0
         """Windows of this attempt that were judged."""
         self.judged_at: float | None = None

@@ -45,7 +45,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if presence.said_goodbye(job):
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
-        return JobState.RUNNING, ""
+        return JobState.RUNNING, job.performance.told.finding.reason  # well; if anything, slower than it could be
     if bool(np.any(columns.process_R == ALIVE)) and now - job.attempt_since > UNINSTRUMENTED_AFTER:
         return JobState.RUNNING, "no rank has called rankwatch.init(): only exits and stacks are watched"
     return JobState.STARTING, "no rank has reported yet"
@@ -95,6 +95,8 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
         "open_incidents": int(job.open_incident is not None),
+        "verdict": str(job.performance.told.finding.verdict),
+        "open_stragglers": len(job.performance.told.open_stragglers),
         "incidents": len(job.incidents),
         "restarts": job.restarts,
         "max_restarts": job.policy.max_restarts,

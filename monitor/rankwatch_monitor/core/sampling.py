@@ -9,6 +9,7 @@ import numpy as np
 
 from rankwatch_monitor.core.columns import Floats
 from rankwatch_monitor.core.history import policy_changes, sample_of
+from rankwatch_monitor.core.lateness import COMPUTE
 from rankwatch_monitor.core.signals import Window
 
 if TYPE_CHECKING:
@@ -24,9 +25,8 @@ def remember(job: Job, window: Window) -> None:
     kernel_RK = None
     if performance.kernels_changed:
         with np.errstate(invalid="ignore"):
-            kernel_RK = (
-                kernels["spent"][:ranks] / np.nansum(kernels["spent"][:ranks], axis=1)[:, None] * step_R[:, None]
-            )
+            share_RK = kernels["spent"][:ranks] / np.nansum(kernels["spent"][:ranks], axis=1)[:, None]
+            kernel_RK = share_RK * performance.parts_RP[:ranks, COMPUTE][:, None]
     changes = policy_changes(performance.policy_seen, job.policy) if performance.policy_seen is not None else ()
     performance.policy_seen = job.policy
     clock_R, temperature_R = _device(performance, ranks)

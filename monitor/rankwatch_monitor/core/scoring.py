@@ -11,6 +11,7 @@ from rankwatch_monitor.core import score
 from rankwatch_monitor.core.columns import Ints
 from rankwatch_monitor.core.effects import Effect, Score
 from rankwatch_monitor.core.kernel_scores import KernelScores, scored
+from rankwatch_monitor.core.performance import SPARSE
 from rankwatch_monitor.core.scores import Scores
 from rankwatch_monitor.core.signals import Window, enough
 
@@ -35,6 +36,8 @@ def score_window(job: Job, window: Window, effects: list[Effect]) -> None:
     performance.told.scores = scores
     if before is not None:
         scores.seconds = before.seconds
+        if np.isnan(scores.lateness_R).all() and len(before.lateness_R) == ranks and performance.unprofiled < SPARSE:
+            scores.lateness_R, scores.step_R = before.lateness_R, before.step_R  # of the last step that was profiled
     if performance.kernel_scores is not None:
         _show_kernels(scores, performance.kernel_scores)
     if performance.kernels_changed:

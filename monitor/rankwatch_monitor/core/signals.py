@@ -5,7 +5,7 @@ Which signal
 ==========  =======================================================================================================
 signal      used when
 ==========  =======================================================================================================
-lateness    the profiled step tells who waits for whom (``lateness``)
+lateness    the profiled step tells who waits for whom (``lateness``); none in windows without one in between
 sections    no rank says what its step went into, but sections are told: the largest excess of a section over the
             middle of at least four peers, as a part of the step
 kernels     there are kernel reports only: 1 / score - 1 by the robust reference
@@ -24,7 +24,7 @@ from rankwatch.wire.names import STEP_SECTION
 from rankwatch_monitor.core import lateness, peers
 from rankwatch_monitor.core.columns import EXITED, Bools, Floats, Ints
 from rankwatch_monitor.core.lateness import Lateness
-from rankwatch_monitor.core.performance import Performance
+from rankwatch_monitor.core.performance import SPARSE, Performance
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.state import Job
@@ -42,7 +42,7 @@ class Window(NamedTuple):
     late: Lateness
     signal_R: Floats
     step_R: Floats
-    """Seconds of a step: of the mean one by the section ``step``, else of the profiled one, else all sections."""
+    """Seconds of a step: of the section ``step`` or the profiled one, whichever is more, else of all sections."""
     section_RS: Floats
     """Seconds a step that each section takes."""
     section_excess_RS: Floats
@@ -77,8 +77,11 @@ def window_of(job: Job, now: float) -> Window:
     excess_RS = section_RS - peers.references(section_RS, group_R)
     excess_RS[~enough(group_R)] = np.nan
     step_R = _step_seconds(performance, section_RS, late)
-    if not np.isnan(late.late_R).all():
+    performance.unprofiled = 0 if not np.isnan(late.late_R).all() else performance.unprofiled + 1
+    if performance.unprofiled == 0:
         signal_R = late.late_R / late.step_R
+    elif performance.unprofiled < SPARSE:
+        signal_R = np.full(ranks, np.nan)
     elif not np.isnan(excess_RS).all():
         with np.errstate(invalid="ignore"):
             signal_R = np.fmax.reduce(excess_RS, axis=1) / step_R
@@ -113,7 +116,7 @@ def _step_seconds(performance: Performance, section_RS: Floats, late: Lateness) 
     ranks, table = len(section_RS), performance.sections
     if STEP_SECTION in table.names:
         step_R: Floats = table["mean"][:ranks, table.names.index(STEP_SECTION)].astype(np.float64)
-        return np.where(np.isnan(step_R), late.step_R, step_R)
+        return np.fmax(step_R, late.step_R)  # what is done between two steps is in the profiled one only
     total_R: Floats = np.nansum(section_RS, axis=1)
     return np.where(np.isnan(late.step_R), np.where(total_R > 0, total_R, np.nan), late.step_R)
 

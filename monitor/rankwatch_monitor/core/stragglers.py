@@ -54,12 +54,13 @@ def judge(job: Job, now: float) -> list[Effect]:
     window = window_of(job, now)
     sampling.remember(job, window)
     score_window(job, window, effects)
-    _remember(performance, window)
-    slow_R = _slow(job, window)
-    _cost(job, window, slow_R)
-    _end(job, window, slow_R, effects)
-    _begin(job, window, slow_R, effects)
-    _conclude(job, window, effects)
+    _cost(job, window)
+    if not np.isnan(window.signal_R).all() or job.policy.straggler_reference is ScoreReference.FASTEST:
+        _remember(performance, window)
+        slow_TR = _slow(job)
+        _end(job, window, slow_TR, effects)
+        _begin(job, window, slow_TR, effects)
+        _conclude(job, window, effects)
     performance.judged += 1
     performance.settle_stride(job.policy.profiling_interval)
     performance.gathering = Gathering()
@@ -114,7 +115,7 @@ def threshold(job: Job) -> float:
     return max(policy.straggler_slowdown, sigmas * sigma)
 
 
-def _slow(job: Job, window: Window) -> Bools:
+def _slow(job: Job) -> Bools:
     """Which ranks are slow in each of the last n windows, the newest last; shape (n, R)."""
     policy = job.policy
     if policy.straggler_reference is ScoreReference.FASTEST:
@@ -122,7 +123,6 @@ def _slow(job: Job, window: Window) -> Bools:
     recent_TR = job.performance.share_TR[-policy.straggler_windows :]
     with np.errstate(invalid="ignore"):
         slow_TR: Bools = recent_TR > threshold(job)
-    del window
     return slow_TR
 
 
@@ -276,19 +276,16 @@ def _ended(straggler: Straggler, now: float, why: str, effects: list[Effect]) ->
     effects.append(Slowed(straggler, f"Rank {straggler.rank} is no straggler any more: {why}{cost}."))
 
 
-def _cost(job: Job, window: Window, slow_TR: Bools) -> None:
-    """Add what the stragglers cost in this window: the time for which everybody waits, for all ranks."""
-    performance = job.performance
-    steps_R = performance.steps_R[: len(window.signal_R)]
-    seconds_R = np.where(slow_TR[-1], window.late.late_R * steps_R, 0.0)
-    ranks = int(window.fresh_R.sum())
-    dearest = 0.0
-    for straggler in performance.told.stragglers:
-        if straggler.open and straggler.rank < len(seconds_R) and seconds_R[straggler.rank] > 0:
-            cost = float(seconds_R[straggler.rank]) * ranks / 3600.0
+def _cost(job: Job, window: Window) -> None:
+    """Add what the open stragglers cost in this window: what the others wait, as it was seen last, for all ranks."""
+    performance, ranks, dearest = job.performance, int(window.fresh_R.sum()), 0.0
+    for straggler in performance.told.open_stragglers:
+        steps = performance.steps_R[straggler.rank] if straggler.rank < len(window.fresh_R) else np.nan
+        if straggler.lateness and straggler.lateness > 0 and not np.isnan(steps):
+            cost = straggler.lateness * float(steps) * ranks / 3600.0
             straggler.cost_gpu_hours += cost
             dearest = max(dearest, cost)
-    performance.told.cost_gpu_hours += dearest
+    performance.told.cost_gpu_hours += dearest  # those that wait for two of them at once wait once
 
 
 def _changed_much(before: float | None, now: float | None) -> bool:

@@ -37,24 +37,28 @@ _FINDING: Final = {
 }
 
 
-def scores_text(job: Job, now: float, shown: int | None = None) -> str:
-    """The report on demand, ending in a line feed; ``shown`` worst and best ranks, else as many as the policy says."""
+def scores_text(job: Job, now: float, shown: int | None = None, *, each_section: bool = True) -> str:
+    """The report on demand, ending in a line feed; ``shown`` worst and best ranks, else as many as the policy says.
+
+    ``each_section``: with the worst and best ranks of each section; their worst ones are named in any case.
+    """
     shown = shown or job.policy.num_gpu_perf_scores_to_print or USUAL
     scores = job.performance.told.scores
     parts: list[list[str]]
     if scores is None:
         parts = [wrapped(_why_no_scores(job.policy), "")]
     else:
-        parts = [*_known_form(job, scores, shown), *_sections(job, scores, shown), *_own(job, scores, shown)]
+        sections = _sections(job, scores, shown) if each_section else []
+        parts = [*_known_form(job, scores, shown), *sections, *_own(job, scores, shown)]
     parts.append(stragglers(job, now) or _nobody())
     return "\n\n".join("\n".join(map(printable, lines)) for lines in parts if lines) + "\n"
 
 
 def scores_log(job: Job, now: float) -> str:
-    """What the log gets once a report interval: the same text, or nothing when there is no reason to say anything."""
+    """What the log gets once a report interval: the same, in short; nothing when there is no reason to say anything."""
     told = job.performance.told
     wanted = job.policy.num_gpu_perf_scores_to_print > 0 or bool(told.open_stragglers)
-    return scores_text(job, now) if wanted and told.scores is not None else ""
+    return scores_text(job, now, each_section=False) if wanted and told.scores is not None else ""
 
 
 def stragglers(job: Job, now: float) -> list[str]:

@@ -133,9 +133,11 @@ class Scene:
     def _steps(self, window: int) -> Steps:
         plan, rng = self.plan, self._rng
         shape = (plan.world, plan.window)
-        exposed = sum(share * (1 - HIDDEN[kind]) for kind, share in self._shares.items())
+        transfers = {kind: share * (1 - HIDDEN[kind]) for kind, share in self._shares.items()}
+        within = transfers.get("tp", 0.0)
         bubble = (plan.layout.pipeline - 1) / (plan.microbatches + plan.layout.pipeline - 1)
-        own = plan.step * (1 - exposed) * (1 - bubble)
+        # The pipeline stretches what its stages do, tensor-parallel transfers included; the rest comes after it.
+        own = plan.step * ((1 - sum(transfers.values()) + within) * (1 - bubble) - within)
         data, host = own * plan.data, own * plan.host
         compute = own - data - host
 
@@ -266,6 +268,8 @@ class Scene:
             "optimizer": 0.1 * host_RS + last_RS,
             STEP_SECTION: _total(steps),
         }
+        if not self.plan.sections:
+            shown = {STEP_SECTION: shown[STEP_SECTION]}
         return _rows(shown, self.plan.window)
 
     def _parts(self, steps: Steps) -> list[dict[str, float]]:

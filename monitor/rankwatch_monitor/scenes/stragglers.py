@@ -110,13 +110,15 @@ class Plan:
     """Standard deviation of a rank's own work from step to step, as a part of it."""
     unlike: float = 0.005
     """Standard deviation of how fast healthy devices are for good."""
-    tails: float = 0.002
-    """Chance that a step of a rank is hit by something rare."""
-    tail: float = 0.3
+    tails: float = 1e-4
+    """Chance that a step of a rank is hit by something rare: of 512 ranks, one is in each twentieth step."""
+    tail: float = 0.2
     """What that costs, as a part of the step."""
     window: int = 8
     """Steps of a window: one in so many is profiled."""
     windows: int = 40
+    sections: bool = True
+    """The script has sections for input, forward, backward and optimizer; else for the step alone."""
     kernels: int = 12
     """Different kernels that are timed; 0: no kernel timings."""
     kernel_every: int = 30
@@ -209,6 +211,7 @@ def drawn(slow: Slow | None, dose: float, world: int, seed: int, **habits: objec
     plan = Plan(
         world=world,
         layout=layout,
+        ranks_a_host=2 if world < 64 else 8,
         step=step,
         window=max(1, 2 ** int(np.round(np.log2(10.0 / step)))),
         kernels=0 if slow is Slow.MASKED else 12,

@@ -14,7 +14,7 @@ How a recording is read
 all else                   wrappers: autograd's nodes, optimizer steps, a user's annotations
 =========================  ===========================================================================================
 
-Input shapes make up most of what ending a window costs, so only every fourth one records them; in the others the
+Input shapes make up most of what ending a window costs, so only every eighth one records them; in the others the
 operators have no key, and only count as compute.
 """
 
@@ -29,6 +29,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rankwatch.kernels.guard import Guard
+from rankwatch.kernels.kernel_name import short_name
 from rankwatch.kernels.source import (
     KINETO_CPU,
     KINETO_CUDA,
@@ -40,7 +41,7 @@ from rankwatch.kernels.source import (
     Trace,
 )
 
-SHAPES_EVERY: Final = 4
+SHAPES_EVERY: Final = 8
 """Windows from one with shapes to the next; with them, stopping takes three times as long (4,000 operators: 22 ms)."""
 BATCH: Final = 256
 """Events read between two pauses, about 1 ms: the script must get the GIL in between."""
@@ -212,7 +213,7 @@ def _of_device(events: list[Any], truncated: int) -> Trace:
             if _NCCL_KERNEL in name:
                 collectives.append(Collective(f"stream {event.device_resource_id()}", name, start, end))
             else:
-                kernels.append(Kernel(name[:MAX_KERNEL_NAME], start, end, end - start))
+                kernels.append(Kernel(short_name(name), start, end, end - start))
         elif name.startswith(_DATA):
             data.append((start, end))
     return Trace(kernels, collectives, data, (), truncated, on_device=True)

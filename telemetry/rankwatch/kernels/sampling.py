@@ -41,7 +41,7 @@ MAX_MULTIPLE: Final = 64
 FIRST_REPORT: Final = 3
 """Sampled windows before the first report of kernels, so that something is seen early."""
 MAX_SAMPLES: Final = 8
-COSTS_REMEMBERED: Final = 4
+COSTS_REMEMBERED: Final = 8
 """Samples whose costs are averaged: those with shapes cost more than the others."""
 LONGEST_SAMPLE: Final = (5.0, 4.0)
 """Seconds, and times a step's median time, together: a sampled step that lasts longer is given up."""

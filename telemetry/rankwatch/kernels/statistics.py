@@ -66,7 +66,13 @@ def step_parts(
     ``data`` are intervals in which the rank waited for input by its sections; the data loaders' are in the trace.
     """
     begin, end = step
-    waiting = union([*data, *trace.data], begin, end)
+    data = [*data, *trace.data]
+    if trace.on_device:  # it runs behind the host: its own step is as far behind as its last kernel
+        lag = max((each.end_ns for each in (*trace.kernels, *trace.collectives)), default=end) - end
+        if lag > 0:
+            begin, end = step = (begin + lag, end + lag)
+            data = [(start + lag, stop + lag) for start, stop in data]
+    waiting = union(data, begin, end)
     compute = union(((k.start_ns, k.end_ns) for k in trace.kernels), begin, end)
     if not trace.on_device:
         compute = minus(compute, union([*waiting, *trace.waits], begin, end))

@@ -17,7 +17,7 @@ def test_a_slow_rank_is_named_with_its_cause(ranks: int, part: int, cause: Cause
     assert straggler.lateness == pytest.approx(0.25, abs=0.1)
     assert job.told.finding.verdict is StragglerVerdict.WORKER
     assert job.told.finding.ranks == (1,)
-    assert straggler.cost_gpu_hours == pytest.approx(0.25 * 64 * ranks * 6 / 3600, rel=0.4)
+    assert straggler.cost_gpu_hours == pytest.approx(0.25 * 64 * ranks * 5 / 3600, rel=0.4)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 64, 512])
@@ -96,3 +96,16 @@ def test_without_timings_sections_name_the_rank_but_only_among_enough_peers() ->
     assert [s.rank for s in Ranks(8, parts=False).run(4).run(8, slower(3, DATA, 0.3)).told.open_stragglers] == [3]
     assert Ranks(3, parts=False).run(4).run(8, slower(2, DATA, 0.3)).told.open_stragglers == []
     assert Ranks(8, parts=False).run(40).told.stragglers == []
+
+
+def test_windows_without_a_profiled_step_change_nothing_but_the_cost() -> None:
+    job = Ranks(8).run(4).run(4, slower(3, HOST, 0.3))
+    cost = job.told.cost_gpu_hours
+    job.parts = False
+    job.run(5, slower(3, HOST, 0.3))
+    assert [s.rank for s in job.told.open_stragglers] == [3]
+    assert job.told.cost_gpu_hours > 2 * cost
+    assert job.told.scores.lateness_R[3] > 0.2
+    job.parts = True
+    job.run(3)
+    assert job.told.open_stragglers == []

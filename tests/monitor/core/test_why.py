@@ -55,7 +55,7 @@ def test_data_slows_on_all_ranks() -> None:
     assert shares(told)["data"] > 0.9
     assert told.contributors[0].name == "load_batch"
     assert "times as long since 09:08:20 (0.4" in told.sentence
-    assert "is data (40 ms -> 0.45 s), most of all section 'load_batch' 40 ms -> 0.45 s" in told.sentence
+    assert "is data (40 ms -> 0.45 s), most of all section 'load_batch' (40 ms -> 0.45 s)" in told.sentence
     assert told.circumstances == ()
 
 
@@ -125,7 +125,7 @@ def test_its_twin_clocks_drop_while_the_job_waits_for_its_input_anyhow() -> None
 def test_one_kernel_became_slow() -> None:
     told = judged(lambda steps: (setattr(steps, "compute", 0.6), setattr(steps, "attention", 0.625))[0])
     assert told.cause == "compute"
-    assert "most of all kernel attention 75 ms -> 0.3" in told.sentence
+    assert "most of all kernel attention (75 ms -> 0.3" in told.sentence
     assert [each.name for each in told.contributors if each.kind == "kernel"] == ["attention"]
 
 
@@ -205,7 +205,7 @@ def test_when_only_sections_are_known_the_shares_are_theirs() -> None:
     told = judged(lambda steps: setattr(steps, "data", 0.45), Steps(profiled=False))
     assert told.parts == ()
     assert told.cause == "data"
-    assert "is section 'load_batch' 40 ms -> 0.45 s" in told.sentence
+    assert "is section 'load_batch' (40 ms -> 0.45 s)" in told.sentence
 
 
 def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -> None:

@@ -188,7 +188,7 @@ def test_before_there_are_scores_it_says_what_they_need() -> None:
 
 def test_the_log_gets_it_unless_nobody_wants_it() -> None:
     job = scored(8)
-    assert scores_log(job, NOW) == scores_text(job, NOW)
+    assert scores_log(job, NOW) == scores_text(job, NOW, each_section=False)
     job.policy = job.policy.changed({"num_gpu_perf_scores_to_print": 0})
     assert scores_log(job, NOW) == "", "0: only when there is a straggler"
     job.performance.told.stragglers.append(straggler(5))

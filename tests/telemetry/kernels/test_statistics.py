@@ -37,10 +37,17 @@ def interval(start: float, end: float) -> Interval:
 
 
 def test_a_step_on_a_device() -> None:
-    trace = Trace([kernel(1, 4), kernel(3, 5)], [collective(4, 7), collective(9, 12)], [interval(0, 2)], on_device=True)
+    trace = Trace([kernel(1, 4), kernel(3, 5)], [collective(4, 7), collective(9, 10)], [interval(0, 2)], on_device=True)
     parts, groups = step_parts(trace, interval(0, 10), [interval(0, 1)])
     assert parts == {Part.COMPUTE: 4, Part.COMMUNICATION: 3, Part.DATA: 1, Part.HOST: 2}
-    assert groups["default_pg"] == (2, 4, 3, 3), "clipped to the step, but the shortest is as long as it was"
+    assert groups["default_pg"] == (2, 4, 3, 1)
+
+
+def test_a_device_that_runs_behind_its_host_is_looked_at_in_its_own_step() -> None:
+    trace = Trace([kernel(3, 6), kernel(5, 7)], [collective(6, 9), collective(11, 12)], on_device=True)
+    parts, groups = step_parts(trace, interval(0, 10), [interval(0, 2)])
+    assert parts == {Part.COMPUTE: 4, Part.COMMUNICATION: 3, Part.DATA: 1, Part.HOST: 2}
+    assert groups["default_pg"] == (2, 4, 3, 1)
 
 
 def test_without_a_device_what_operators_do_for_input_or_around_a_wait_is_no_compute() -> None:

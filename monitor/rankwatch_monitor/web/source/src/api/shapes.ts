@@ -19,6 +19,8 @@ export interface JobSummary {
   observe_only: boolean;
   open_incidents: number;
   incidents: number;
+  /** Whose doing it is that the job is slow; missing in the answer of an older monitor. */
+  verdict?: string;
   reason: string;
   restarts: number;
   max_restarts: number;

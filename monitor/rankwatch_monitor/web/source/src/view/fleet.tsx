@@ -22,7 +22,7 @@ export function Fleet() {
   useEffect(() => showInTab(worst?.state ?? null, worst && ORDER[worst.state] < 3 ? `${worst.state}: ${worst.name}` : ""), [worst?.state, worst?.name]);
   if (jobs === null) return <p class="loading">Asking the monitor for its jobs.</p>;
   if (jobs.length === 0) return <Empty />;
-  const sorted = [...jobs].sort((a, b) => ORDER[a.state] - ORDER[b.state] || (b.started_at ?? 0) - (a.started_at ?? 0));
+  const sorted = [...jobs].sort((a, b) => ORDER[a.state] - ORDER[b.state] || Number(isSlow(b)) - Number(isSlow(a)) || (b.started_at ?? 0) - (a.started_at ?? 0));
   return (
     <section class="fleet">
       <h1>{summary(jobs)}</h1>
@@ -39,8 +39,14 @@ function summary(jobs: readonly JobSummary[]): string {
   const troubled = jobs.filter((job) => ORDER[job.state] < 3).length;
   const active = jobs.filter((job) => ORDER[job.state] < 5).length;
   if (troubled > 0) return `${troubled} of ${active} active ${active === 1 ? "job" : "jobs"} in trouble`;
+  const slow = jobs.filter((job) => job.state === "running" && isSlow(job)).length;
+  if (slow > 0) return active === 1 ? "One job, slower than it could be" : `${slow} of ${active} active jobs slower than they could be`;
   if (active > 0) return active === 1 ? "One job, no trouble" : `${active} jobs, no trouble`;
   return "No job is running";
+}
+
+function isSlow(job: JobSummary): boolean {
+  return job.verdict !== undefined && job.verdict !== "healthy";
 }
 
 function coarse(then: number | null): string {
