@@ -68,7 +68,7 @@ def step_parts(
     begin, end = step
     data = [*data, *trace.data]
     if trace.on_device:  # it runs behind the host: its own step is as far behind as its last kernel
-        lag = max((each.end_ns for each in (*trace.kernels, *trace.collectives)), default=end) - end
+        lag = max([end, *(k.end_ns for k in trace.kernels), *(c.end_ns for c in trace.collectives)]) - end
         if lag > 0:
             begin, end = step = (begin + lag, end + lag)
             data = [(start + lag, stop + lag) for start, stop in data]
