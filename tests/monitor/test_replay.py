@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from rankwatch_monitor.recording import Recording
+from rankwatch_monitor.recording import Entry, Recording, Writer
 from rankwatch_monitor.replay import policy_changes, replay
+from rankwatch_monitor.scenes.straggler_steps import START, Scene
+from rankwatch_monitor.scenes.stragglers import Fault, Plan, Slow
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
 from support.otlp import PROTOBUF, body, reports_of_all
+from support.pipeline_trace import Trace, write
 from support.waiting import wait_for
 
 WORLD = 3
@@ -151,3 +154,107 @@ def test_policies_are_read_as_what_they_are() -> None:
         "on_hang": "log",
         "section_timeouts": {"step": 10.0, "data": 5.0, "evaluation": 600.0},
     }
+
+
+# Stragglers -----------------------------------------------------------------------------------------------------------
+
+
+def recorded_scene(path: Path, plan: Plan) -> Path:
+    """A recording of what the ranks of a scene would have told a monitor."""
+    writer = Writer(path, START)
+    for at, reports in Scene(plan).windows():
+        for report in reports:
+            writer.write(Entry(at, plan.job_id, report))
+    writer.write(Entry(at + 5.0))  # the monitor was awake for longer
+    writer.close()
+    return path
+
+
+def straggling(job_id: str, fault: Fault | None, *, windows: int = 12) -> Plan:
+    return Plan(world=8, ranks_a_host=2, windows=windows, fault=fault, job_id=job_id, seed=5)
+
+
+def test_a_recording_tells_who_was_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = straggling("slow", Fault(Slow.HOST, 0.3, (3,), since=4))
+    path = recorded_scene(tmp_path / "run.jsonl.gz", plan)
+    told = replayed(path, capsys)
+    assert told["verdict"] == "worker"
+    (straggler,) = told["stragglers"]
+    assert (straggler["rank"], straggler["host"], straggler["cause"]) == (3, "node-1", "host")
+    assert straggler["lateness"] == pytest.approx(0.3, rel=0.3)
+    assert "Rank 3 on node-1 is slow" in straggler["reason"]
+    assert told["cost_gpu_hours"] > 0
+    (job,) = told["jobs"]
+    assert job["stragglers"] == told["stragglers"]
+    assert straggler["reason"] in [said["text"] for said in job["said"]]
+    assert replay([str(path)]) == 0
+    assert "verdict over 12 windows: worker" in capsys.readouterr().out
+    healthy = replayed(recorded_scene(tmp_path / "twin.jsonl.gz", plan.healthy()), capsys)
+    assert (healthy["verdict"], healthy["stragglers"], healthy["cost_gpu_hours"]) == ("healthy", [], 0)
+
+
+def test_of_several_jobs_the_worst_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = Writer(tmp_path / "run.jsonl", START)
+    plans = (straggling("fine", None), straggling("slow", Fault(Slow.COMPUTE, 0.3, (6,))))
+    events = [(at, p.job_id, r) for p in plans for at, reports in Scene(p).windows() for r in reports]
+    for at, job_id, report in sorted(events, key=lambda each: each[0]):
+        writer.write(Entry(at, job_id, report))
+    writer.close()
+    told = replayed(tmp_path / "run.jsonl", capsys)
+    assert {job["id"]: job["verdict"] for job in told["jobs"]} == {"fine": "healthy", "slow": "worker"}
+    assert (told["verdict"], [s["rank"] for s in told["stragglers"]]) == ("worker", [6])
+
+
+def test_another_policy_judges_stragglers_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recorded_scene(tmp_path / "run.jsonl", straggling("slow", Fault(Slow.HOST, 0.2, (3,))))
+    assert replayed(path, capsys)["verdict"] == "worker"
+    assert replayed(path, capsys, "--policy", "straggler_slowdown=0.5")["verdict"] == "healthy"
+    off = replayed(path, capsys, "--policy", "straggler_detection=false")
+    assert (off["verdict"], off["windows"]) == ("healthy", {})
+
+
+def test_a_table_of_operations_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = Trace("worker", 0.3)
+    path = write(tmp_path / "trace.parquet", trace.rows(), 1e6)
+    told = replayed(path, capsys)
+    assert told["verdict"] == "worker"
+    (straggler,) = told["stragglers"]
+    assert {"rank", "host", "score", "lateness", "cause", "reason"} <= set(straggler)
+    assert (straggler["rank"], straggler["cause"]) == (trace.victim_rank, "compute")
+    assert (told["table"]["ranks"], told["table"]["steps"]) == (16, 30)
+    assert told["table"]["notes"][0].startswith("times are taken as us")
+    assert told["cost_gpu_hours"] > 0
+    assert replay([str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "operations of 16 ranks in 30 steps" in said
+    assert straggler["reason"] in said
+    healthy = replayed(write(tmp_path / "twin.csv.gz", Trace().rows()), capsys)
+    assert (healthy["verdict"], healthy["stragglers"], healthy["cost_gpu_hours"]) == ("healthy", [], 0)
+
+
+def test_a_table_is_judged_by_the_policy_that_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "trace.csv", Trace("worker", 0.3).rows())
+    assert replayed(path, capsys, "--policy", "straggler_slowdown=0.5")["verdict"] == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "more", "words"),
+    [
+        ("t.csv", "rank,step\n0,0\n", (), "has no column optype, start_ts, duration"),
+        ("t.csv", "", (), "is empty"),
+        ("t.csv", "rank,step,optype,start_ts,duration\n0,0,a,x,1\n", (), "line 2, column start_ts"),
+        (
+            "t.csv",
+            "rank,step,optype,start_ts,duration\n0,0,a,0,1\n",
+            ("--job", "j"),
+            "--job picks a job of a recording",
+        ),
+        ("t.jsonl", '{"rankwatch": "recording", "version": 1}\n', ("--time-unit", "ms"), "--time-unit is for tables"),
+    ],
+)
+def test_what_cannot_be_judged_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, more: Sequence[str], words: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert replay([str(tmp_path / name), *more]) == 2
+    assert words in capsys.readouterr().err

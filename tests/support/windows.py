@@ -48,6 +48,10 @@ class Ranks:
     policy: Mapping[str, Any] = field(default_factory=dict)
     parts: bool = True
     """Whether ranks tell what their step went into."""
+    told_by: set[int] | None = None
+    """Which ranks do so; None: all."""
+    sections: bool = True
+    """Whether ranks use sections."""
     launchers: bool = False
     """Whether there is a launcher on each host, which can act."""
     work: Sequence[float] = (0.02, 0.08, 0.9)
@@ -91,12 +95,13 @@ class Ranks:
             data, host, compute = (float(each) for each in work_RP[rank])
             waits = float(step - own_R[rank])
             sections = {"data": data, "forward": compute / 3, "backward": compute * 2 / 3 + waits + host, "step": step}
+            told = self.parts and (self.told_by is None or rank in self.told_by)
             window = WindowReport(
                 iteration=64 * (self.window + 1),
                 steps=64,
-                sections={n: SectionWindow(64, s, s, s, s) for n, s in sections.items()},
-                parts={"data": data, "host": host, "compute": compute, "communication": waits} if self.parts else {},
-                collectives={"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)} if self.parts else {},
+                sections={n: SectionWindow(64, s, s, s, s) for n, s in sections.items() if self.sections},
+                parts={"data": data, "host": host, "compute": compute, "communication": waits} if told else {},
+                collectives={"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)} if told else {},
             )
             self.job.apply(RankReport(self.identity(rank), iteration=64 * (self.window + 1), window=window), self.now)
 

@@ -194,6 +194,8 @@ class Performance:
         self.gathering = Gathering()
         self.share_TR: Floats = np.full((0, 0), np.nan)
         """Lateness as a part of the step, of the last windows, the newest last."""
+        self.sampled_R: Ints = np.full(0, SPARSE, dtype=np.int64)
+        """Windows since the last one in which each rank told of a profiled step; at most that many."""
         self.unprofiled = SPARSE
         """Windows since the last one in which a step was profiled."""
         self.judged = 0
@@ -333,6 +335,7 @@ class Performance:
         self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
         self.steps_R = np.concatenate([self.steps_R, np.full(extra, np.nan)])
         self.cpu_waited_R = np.concatenate([self.cpu_waited_R, np.full(extra, np.nan)])
+        self.sampled_R = np.concatenate([self.sampled_R, np.full(extra, SPARSE, dtype=np.int64)])
         self.device_R = np.concatenate([self.device_R, np.full(extra, -1, dtype=np.int64)])
         fresh = Layout.unknown(extra)
         self.layout = Layout(*(np.concatenate(both) for both in zip(self.layout, fresh, strict=True)))

@@ -77,8 +77,7 @@ def window_of(job: Job, now: float) -> Window:
     excess_RS = section_RS - peers.references(section_RS, group_R)
     excess_RS[~enough(group_R)] = np.nan
     step_R = _step_seconds(performance, section_RS, late)
-    performance.unprofiled = 0 if not np.isnan(late.late_R).all() else performance.unprofiled + 1
-    if performance.unprofiled == 0:
+    if _profiled(performance, parts_RP, fresh_R, late):
         signal_R = late.late_R / late.step_R
     elif performance.unprofiled < SPARSE:
         signal_R = np.full(ranks, np.nan)
@@ -86,14 +85,35 @@ def window_of(job: Job, now: float) -> Window:
         with np.errstate(invalid="ignore"):
             signal_R = np.fmax.reduce(excess_RS, axis=1) / step_R
     else:
-        told = performance.kernel_scores
-        robust_R = told.robust_R if told is not None and len(told.robust_R) == ranks else np.full(ranks, np.nan)
-        with np.errstate(divide="ignore"):
-            signal_R = np.where(enough(group_R), 1.0 / robust_R - 1.0, np.nan)
+        signal_R = _by_kernels(performance, group_R)
     if performance.judged_at is not None:
         performance.interval = max(0.1, now - performance.judged_at)
     performance.judged_at = now
     return Window(now, fresh_R, group_R, late, signal_R, step_R, section_RS, excess_RS)
+
+
+def _profiled(performance: Performance, parts_RP: Floats, fresh_R: Bools, late: Lateness) -> bool:
+    """Whether this window tells who waits for whom; counts for how many windows none has.
+
+    A rank may sample every 2nd or 4th window only. Where most of those that sample at all did not, the middle of the
+    others is nobody's.
+    """
+    since_R = performance.sampled_R[: len(fresh_R)]
+    since_R[:] = np.minimum(since_R + 1, SPARSE)
+    since_R[~np.isnan(parts_RP[:, 0])] = 0
+    told, sampling = int(np.sum(since_R == 0)), int(np.sum(fresh_R & (since_R < SPARSE)))
+    known = 2 * told > sampling and not np.isnan(late.late_R).all()
+    performance.unprofiled = 0 if known else performance.unprofiled + 1
+    return known
+
+
+def _by_kernels(performance: Performance, group_R: Ints) -> Floats:
+    """How much slower each rank's kernels are than its peers'; shape (R,), NaN where there are too few of them."""
+    told, ranks = performance.kernel_scores, len(group_R)
+    robust_R = told.robust_R if told is not None and len(told.robust_R) == ranks else np.full(ranks, np.nan)
+    with np.errstate(divide="ignore"):
+        slower_R: Floats = np.where(enough(group_R), 1.0 / robust_R - 1.0, np.nan)
+    return slower_R
 
 
 def _section_seconds(performance: Performance, fresh_R: Bools) -> Floats:

@@ -34,8 +34,6 @@ class Outcome:
     verdict_right: bool
     node_or_job_right: bool
     """Rightly somebody, or rightly nobody, was blamed."""
-    seconds: float
-    """Longest time that one judgement took."""
     said: str
 
 
@@ -48,10 +46,8 @@ def judged(plan: Plan, policy: Mapping[str, Any] | None = None) -> Outcome:
     alarms: set[str] = set()
     wrongly: set[int] = set()
     causes: dict[int, bool] = {}
-    slowest = 0.0
     for window, _ in enumerate(play(Scene(plan).windows(), job)):
         told = job.performance.told
-        slowest = max(slowest, told.scores.seconds if told.scores is not None else 0.0)
         for straggler in told.stragglers:
             rank = straggler.rank
             if rank not in answer.ranks or (window < since and rank not in named):
@@ -74,6 +70,5 @@ def judged(plan: Plan, policy: Mapping[str, Any] | None = None) -> Outcome:
         verdict_right=whole.verdict is answer.verdict
         or (answer.or_healthy and whole.verdict is StragglerVerdict.HEALTHY),
         node_or_job_right=bool(answer.ranks) == bool(right | wrongly),
-        seconds=slowest,
         said=whole.reason,
     )

@@ -35,7 +35,10 @@ from rankwatch.wire.vocabulary import KernelSource, Part
 
 COST_LIMIT: Final = 0.003
 """Part of the time that sampling may cost, both threads together."""
-COST_AGAIN: Final = 0.75 * COST_LIMIT
+CHOSEN_COST_LIMIT: Final = 0.03
+"""The same where a person has set how many steps a window has, and with it how often a step is sampled."""
+COST_AGAIN: Final = 0.75
+"""Of the limit: below it, sampling may be as frequent as before."""
 MAX_MULTIPLE: Final = 64
 """Sampled is at least every so many windows, whatever it costs: about every 10 minutes."""
 FIRST_REPORT: Final = 3
@@ -145,7 +148,7 @@ class Sampling:
             while len(self._results) > MAX_SAMPLES:
                 del self._results[next(iter(self._results))]
         self._sampled += 1
-        self._weigh((sample.cost_ns + time.thread_time_ns() - began) / 1e9, pace)
+        self._weigh((sample.cost_ns + time.thread_time_ns() - began) / 1e9, pace, chosen=plan.interval > 0)
         self._show(sample, plan)
 
     def awaits(self, iteration: int) -> bool:
@@ -192,7 +195,7 @@ class Sampling:
             source.close()
         return True
 
-    def _weigh(self, cost: float, pace: Pace) -> None:
+    def _weigh(self, cost: float, pace: Pace, *, chosen: bool) -> None:
         """Sample so seldom that it costs what it may; more often again once even that would cost clearly less."""
         window = pace.stride * pace.step_seconds
         if window <= 0:
@@ -200,9 +203,10 @@ class Sampling:
         self._costs.append(cost)
         # Those not known yet count as nothing, for the first sample, with shapes, is none of the cheap ones.
         part = sum(self._costs) / COSTS_REMEMBERED / (window * self._multiple)
-        if part > COST_LIMIT and self._multiple < MAX_MULTIPLE:
+        limit = CHOSEN_COST_LIMIT if chosen else COST_LIMIT
+        if part > limit and self._multiple < MAX_MULTIPLE:
             self._multiple *= 2
-        elif part * 2 < COST_AGAIN and self._multiple > 1 and len(self._costs) == COSTS_REMEMBERED:
+        elif part * 2 < COST_AGAIN * limit and self._multiple > 1 and len(self._costs) == COSTS_REMEMBERED:
             self._multiple //= 2
 
     def _show(self, sample: Sample, plan: ProfilingPlan) -> None:

@@ -109,3 +109,27 @@ def test_windows_without_a_profiled_step_change_nothing_but_the_cost() -> None:
     job.parts = True
     job.run(3)
     assert job.told.open_stragglers == []
+
+
+def test_windows_that_few_ranks_profiled_are_not_judged() -> None:
+    """Two of eight tell of a profiled step: the one that waits less is no straggler for that."""
+    job = Ranks(8, told_by={0, 3}).run(4)
+    job.told_by = None
+    job.run(4)
+    job.told_by = {0, 3}
+    job.run(8, slower(3, HOST, 0.3))
+    assert job.told.stragglers == []
+    job.told_by = None
+    job.run(3, slower(3, HOST, 0.3))
+    assert [s.rank for s in job.told.open_stragglers] == [3]
+
+
+def test_kernels_alone_name_a_slow_device() -> None:
+    job = Ranks(8, parts=False, sections=False).run(2)
+    for _ in range(4):
+        job.kernels({5: 0.8})
+        job.run(2)
+    (straggler,) = job.told.open_stragglers
+    assert (straggler.rank, straggler.cause) == (5, Cause.COMPUTE)
+    assert straggler.score == pytest.approx(0.8, abs=0.02)
+    assert Ranks(8, parts=False, sections=False).run(2).told.stragglers == []
