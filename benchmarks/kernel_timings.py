@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 WINDOW = 10.0
 """Seconds between two samples by default."""
+EXPORT = 0.25
+"""Seconds between two reports: a stride is doubled until its windows last 1.5 of them, and a block is to have one."""
 
 
 def main() -> None:
@@ -63,7 +65,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name, _service.monitor(Path(name)) as url:
         os.environ.update({"RANKWATCH_JOB_ID": "timings", environment.SLOTS_DIR: str(Path(name) / "slots")})
-        rankwatch.init(monitor=url)
+        rankwatch.init(monitor=url, export_interval=EXPORT)
         recorder = sections._recorder
         assert recorder is not None
         slots = Slots.open(Path(name) / "slots" / environment.slots_file(0))

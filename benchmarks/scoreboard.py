@@ -12,8 +12,8 @@ verdict    scenes with the right verdict over the whole time (worker, stage, wor
 node/job   scenes in which rightly somebody, or rightly nobody, was blamed
 cause      of the scenes with right names, those with the right cause for all of them
 
-All references judge the same scenes. ``fastest`` has the formulas and thresholds (0.7) of nvidia-resiliency-ext and one
-section around the step, as its callbacks have it; ``fastest, sections`` scores forward, backward and optimizer too.
+All references judge the same scenes. ``fastest`` has the formulas and thresholds (0.7) of nvidia-resiliency-ext for
+kernels, by which its callbacks judge; ``fastest, sections`` scores step, input, forward, backward and optimizer too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REFERENCES: Final = {
     "fastest": (ScoreReference.FASTEST, False),
     "fastest, sections": (ScoreReference.FASTEST, True),
 }
-"""What decides, and whether the script has sections within its step."""
+"""What decides, and whether the script has sections."""
 
 Played = list[tuple[Plan, Outcome]]
 

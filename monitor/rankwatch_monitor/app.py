@@ -17,9 +17,12 @@ from rankwatch_monitor.api import problems
 from rankwatch_monitor.api.auth import Scope, Tokens, admit_senders, require
 from rankwatch_monitor.api.body_limit import BodyLimit
 from rankwatch_monitor.api.directives import launcher_routes
+from rankwatch_monitor.api.grid import grid_routes
 from rankwatch_monitor.api.jobs import job_routes
 from rankwatch_monitor.api.policy import control_routes, policy_routes
+from rankwatch_monitor.api.policy_schema import policy_schema_routes
 from rankwatch_monitor.api.stream import stream_routes
+from rankwatch_monitor.api.timeline import timeline_routes
 from rankwatch_monitor.api.why import why_routes
 from rankwatch_monitor.ingest.routes import otlp_routes
 from rankwatch_monitor.loop import Monitor
@@ -63,6 +66,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     app.include_router(
         otlp_routes(
             monitor.take,
+            spans=monitor.take_spans,
             limits=monitor.limits,
             counters=monitor.counters,
             since_unix_ns=int(monitor.started_at * 1e9),
@@ -72,13 +76,22 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST))
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
+    for routes in (timeline_routes(monitor), grid_routes(monitor), policy_schema_routes()):
+        app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     app.include_router(control_routes(monitor), prefix=api, dependencies=behind(Scope.CONTROL))
 
     @app.get("/metrics", dependencies=behind(Scope.READ), tags=["operation"], summary="Prometheus exposition")
     async def metrics() -> Response:
         errors = monitor.repository.errors if monitor.repository else 0
         own = Own(
-            monitor.counters.reports, monitor.counters.rejected, monitor.tick_seconds, monitor.tick_errors, errors
+            monitor.counters.reports,
+            monitor.counters.rejected,
+            monitor.tick_seconds,
+            monitor.tick_errors,
+            errors,
+            tick_age=max(0.0, monitor.clock.now() - monitor.last_tick),
+            not_judged=len(monitor.failing),
+            publish_errors=monitor.publishing.failures() if monitor.publishing else {},
         )
         return Response(exposition(monitor.jobs.values(), own, monitor.clock.now()), media_type=CONTENT_TYPE)
 

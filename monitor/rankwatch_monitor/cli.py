@@ -14,15 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from rankwatch_monitor.api.auth import Tokens
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.loop import Monitor
-from rankwatch_monitor.publish import wandb
-from rankwatch_monitor.publish.publisher import Publishing
+from rankwatch_monitor.publish import forward, wandb, webhook
+from rankwatch_monitor.publish.publisher import Publisher, Publishing
+from rankwatch_monitor.publish.spool import MIB
 from rankwatch_monitor.publish.wandb_run import Where
+from rankwatch_monitor.publish.webhook_bodies import secret_key
 from rankwatch_monitor.recording import Recorder
 from rankwatch_monitor.settings import Settings, read
+from rankwatch_monitor.store.messages import Messages
 from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
@@ -65,8 +69,9 @@ def serve(argv: Sequence[str]) -> int:
             listener.close()
             return 2
     tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
+    app = create_app(monitor, tokens)
     config = uvicorn.Config(
-        create_app(monitor, tokens),
+        app,
         log_level="warning",
         access_log=False,
         ssl_certfile=settings.tls_cert,
@@ -80,7 +85,12 @@ def serve(argv: Sequence[str]) -> int:
         _complain(f"--tls-cert and --tls-key hold no certificate and its key: {error}")
         listener.close()
         return 2
-    monitor.publishing = _publishing(settings)
+    try:
+        monitor.publishing = _publishing(settings, monitor, app)
+    except ValueError as error:
+        _complain(str(error))
+        listener.close()
+        return 2
     server = uvicorn.Server(config)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
@@ -93,13 +103,44 @@ def _wants_wandb(settings: Settings) -> bool:
     return settings.wandb_project is not None and settings.wandb_mode != "disabled"
 
 
-def _publishing(settings: Settings) -> Publishing | None:
+def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishing | None:
+    publishers: list[Publisher] = []
+    if (to_wandb := _wandb(settings)) is not None:
+        publishers.append(to_wandb)
+    if (folder := settings.spool_folder) is not None and settings.forward:
+        to = forward.backends(settings.forward, settings.forward_header)
+        forwarding = forward.Forwarding(to, folder, settings.forward_limit * MIB)
+        log.info("OTLP is forwarded to %s", ", ".join(sender.name for sender in forwarding.senders))
+        app.state.tee = forwarding.take
+        publishers.append(forwarding)
+    watchers = [_webhooks(settings, monitor)] if settings.webhook else []
+    return Publishing(publishers, watchers) if publishers or watchers else None
+
+
+def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
+    shelf = Messages(monitor.repository) if monitor.repository is not None else None
+    made = webhook.Webhooks(
+        webhook.receivers(settings.webhook, settings.webhook_format),
+        monitor.jobs,
+        monitor.clock.now,
+        shelf=shelf,
+        events=webhook.events(settings.webhook_events),
+        secret=None if settings.webhook_secret is None else secret_key(settings.webhook_secret),
+        external_url=settings.external_url,
+    )
+    if shelf is not None:
+        shelf.accompany(made.rows_about)
+    log.info("webhooks go to %s", ", ".join(delivery.name for delivery in made.deliveries.values()))
+    return made
+
+
+def _wandb(settings: Settings) -> wandb.WandbPublisher | None:
     if settings.wandb_project is None or not _wants_wandb(settings) or not wandb.installed():
         return None
     where = Where(settings.wandb_project, settings.wandb_entity, settings.wandb_mode or "online", settings.wandb_dir)
     wandb.prepare(os.environ, where)
     log.info("jobs are published to project %s of Weights & Biases (%s)", where.project, where.mode)
-    return Publishing([wandb.WandbPublisher(where)])
+    return wandb.WandbPublisher(where)
 
 
 def _complain(words: str) -> None:

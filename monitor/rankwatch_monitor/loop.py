@@ -28,11 +28,14 @@ from rankwatch_monitor.core.kernel_scores import scored
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.routes import RefusedReport
+from rankwatch_monitor.ingest.traces import SpanRecord
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.scores_report import scores_log
 from rankwatch_monitor.recording import Recorder
 from rankwatch_monitor.store import codec, performances, schema
 from rankwatch_monitor.store.repository import Repository
+from rankwatch_monitor.timeline import Timelines
+from rankwatch_monitor.trends import Trends
 
 log = logging.getLogger("rankwatch")
 
@@ -100,6 +103,8 @@ class Monitor:
         self.publishing: Publishing | None = None
         """Tells others how jobs fare, when somebody wants it."""
         self.jobs: dict[str, Job] = {}
+        self.timelines = Timelines()
+        self.trends = Trends()
         self.started_at = self.clock.now()
         self.last_tick = self.started_at
         self.tick_seconds = 0.0
@@ -137,6 +142,10 @@ class Monitor:
                 report = self._without_new_sections(job, report)
             self._apply(job, report, now)
         return refused
+
+    def take_spans(self, records: Sequence[SpanRecord]) -> None:
+        """Keep the newest sampled spans of known jobs."""
+        self.timelines.take(records, self.jobs, self.limits.ranks_per_job)
 
     def submit(self, job_id: str, event: JobEvent) -> Job:
         """Take in what a launcher or a person says of a job, and judge the job at once.
@@ -196,6 +205,7 @@ class Monitor:
             del self.jobs[oldest.id], self._seen[oldest.id]
             self.failing.discard(oldest.id)
             self._delivered.pop(oldest.id, None)
+            self.trends.forget(oldest.id)
 
     def _without_new_sections(self, job: Job, report: RankReport) -> RankReport:
         known = set(job.columns.sections)
@@ -279,6 +289,7 @@ class Monitor:
             self._save(job, now)
         elif now - seen.saved_at > SAVE_INTERVAL and job.last_heard > seen.saved_at:
             self._save(job, now)
+        self.trends.look(job, now)
         self._report_scores(job, seen, now)
         self._save_performance(job, seen, now)
         if self.publishing is not None:

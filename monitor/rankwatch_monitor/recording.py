@@ -295,6 +295,8 @@ class Recording:
         self.path = Path(path)
         self.truncated = False
         self.lines = 0
+        self.bytes_read = 0
+        """Of the file as it lies on disk, packed or not."""
 
     def __iter__(self) -> Iterator[Entry]:
         """All entries, in their order.
@@ -354,6 +356,7 @@ class Recording:
             elif self.path.suffix in (".zst", ".zstd"):
                 unpacker = zstandard.ZstdDecompressor().decompressobj()
             while data := file.read(_CHUNK):
+                self.bytes_read += len(data)
                 if unpacker is not None and unpacker.eof:
                     raise RecordingError(f"{self.path}: something follows its end")
                 try:

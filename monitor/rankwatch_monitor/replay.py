@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rankwatch.terminal import Progress
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy, parse_section_timeouts
 from rankwatch_monitor import optable
@@ -24,7 +25,7 @@ from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.optable_read import TableError, is_table
 from rankwatch_monitor.overall import Overall, overall, worst
 from rankwatch_monitor.play import Replay
-from rankwatch_monitor.recording import Recording, RecordingError
+from rankwatch_monitor.recording import Entry, Recording, RecordingError
 from rankwatch_monitor.window_play import UNWATCHED, play
 
 
@@ -101,7 +102,7 @@ def _recording(asked: argparse.Namespace) -> int:
     recording = Recording(asked.file)
     try:
         played = Replay(note, policy=policy_changes(asked.policy), only=asked.job)
-        played.play(recording)
+        played.play(_with_progress(recording))
     except (RecordingError, ValueError) as error:
         return fail("replay", str(error))
     except OSError as error:
@@ -159,6 +160,15 @@ def verdict_lines(judged: Overall) -> list[str]:
         late = "" if each.lateness is None else f"{1000 * each.lateness:.1f} ms"
         lines.append(f"  {each.rank:>6}  {each.host:16}  {score:>6}  {late:>10}  {each.cause:13}  {each.reason}")
     return lines
+
+
+def _with_progress(recording: Recording) -> Iterator[Entry]:
+    """Its entries, and on a terminal how far it has been read."""
+    with Progress("replaying", recording.path.stat().st_size) as progress:
+        for number, entry in enumerate(recording, 1):
+            yield entry
+            if not number & 0xFF:
+                progress.at(recording.bytes_read, f"{number:,} events")
 
 
 def _parser() -> argparse.ArgumentParser:

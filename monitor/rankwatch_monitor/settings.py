@@ -10,11 +10,15 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rankwatch_monitor.publish import wandb
+from rankwatch_monitor.publish import forward, post, wandb, webhook, webhook_bodies
 
 
-def _setting(default: Any, metavar: str, meaning: str) -> Any:
-    return field(default=default, metadata={"metavar": metavar, "meaning": meaning})
+def _setting(default: Any, metavar: str, meaning: str, **more: str | None) -> Any:
+    """A setting; ``variable`` is the end of its variable's name where that is another than the flag's.
+
+    A tuple is a flag that may be repeated; in its variable ``separator`` stands between the values, else white space.
+    """
+    return field(default=default, metadata={"metavar": metavar, "meaning": meaning, **more})
 
 
 def _default_database() -> str:
@@ -47,6 +51,37 @@ class Settings:
         None, "MODE", "online, offline (files for wandb sync) or disabled; else WANDB_MODE, else online"
     )
     wandb_dir: str | None = _setting(None, "FOLDER", "where W&B's files are written; else WANDB_DIR, else here")
+    webhook: tuple[str, ...] = _setting(
+        (),
+        "[FORMAT=]URL",
+        "post incidents, stragglers and ends of jobs to this URL; may be repeated (in the variable: with spaces)",
+        variable="WEBHOOKS",
+    )
+    webhook_format: str = _setting("slack", "FORMAT", "body of webhooks without a format of their own: slack or json")
+    webhook_events: str = _setting(
+        "all",
+        "EVENTS",
+        "what webhooks tell, with commas: incident, straggler, job, or single ones such as incident_opened",
+    )
+    webhook_secret: str | None = _setting(
+        None, "SECRET", "sign webhooks (Standard Webhooks) with this whsec_... secret"
+    )
+    external_url: str | None = _setting(None, "URL", "where people reach this monitor, for links in webhooks")
+    forward: tuple[str, ...] = _setting(
+        (),
+        "URL",
+        "send accepted OTLP requests on to this OTLP/HTTP endpoint; may be repeated (in the variable: with spaces)",
+    )
+    forward_header: tuple[str, ...] = _setting(
+        (),
+        "[N:]NAME=VALUE",
+        "header for every --forward, or for the Nth; may be repeated (in the variable: with commas)",
+        separator=",",
+    )
+    forward_dir: str | None = _setting(
+        None, "FOLDER", "where requests wait for --forward; else beside a SQLite database, DATABASE.forward"
+    )
+    forward_limit: int = _setting(1024, "MIB", "disk that waiting requests may take; beyond it the oldest are dropped")
     log_level: str = _setting("info", "LEVEL", "debug, info, warning or error")
 
     @property
@@ -80,9 +115,47 @@ class Settings:
         if self.ready_file and not os.access(Path(self.ready_file).parent, os.W_OK | os.X_OK):
             raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must be there and writable")
         self._check_wandb()
+        self._check_webhooks()
+        self._check_forwarding()
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ValueError(f"--log-level must be debug, info, warning or error, not {self.log_level!r}")
         return self
+
+    def _check_webhooks(self) -> None:
+        webhook.receivers(self.webhook, self.webhook_format)
+        webhook.events(self.webhook_events)
+        if self.webhook_secret is not None:
+            webhook_bodies.secret_key(self.webhook_secret)
+        if self.external_url is not None:
+            post.checked(self.external_url, "--external-url")
+        for setting in fields(self):
+            if not setting.name.startswith("webhook_") or self.webhook:
+                continue
+            if getattr(self, setting.name) != setting.default:
+                name = setting.name.removeprefix("webhook_")
+                raise ValueError(f"--webhook-{name} is about webhooks, but there is none: name one with --webhook URL")
+
+    def _check_forwarding(self) -> None:
+        if self.forward_header and not self.forward:
+            raise ValueError("--forward-header is for requests that are forwarded: name a backend with --forward URL")
+        forward.backends(self.forward, self.forward_header)
+        if self.forward_limit < 1:
+            raise ValueError(f"--forward-limit must be at least 1 (MiB), not {self.forward_limit}")
+        if self.forward and self.spool_folder is None:
+            raise ValueError(
+                "--forward keeps requests on disk until they are sent, and this database has no folder: name one "
+                "with --forward-dir"
+            )
+
+    @property
+    def spool_folder(self) -> Path | None:
+        """Where requests wait to be forwarded; None where no folder is known."""
+        if self.forward_dir is not None:
+            return Path(self.forward_dir)
+        if self.database == "none":
+            return None
+        path = self.database.removeprefix("sqlite:///")
+        return None if "://" in path or not path else Path(path + ".forward").expanduser()
 
     def _check_wandb(self) -> None:
         if self.wandb_mode is not None and self.wandb_mode not in wandb.MODES:
@@ -105,11 +178,12 @@ def parser() -> argparse.ArgumentParser:
         description="Serve the monitor: telemetry in, verdicts, page, API and orders to launchers out.",
     )
     for setting in fields(Settings):
-        default = "" if setting.default in (None, "") else f" (default {setting.default})"
+        default = "" if setting.default in (None, "", ()) else f" (default {setting.default})"
         made.add_argument(
             "--" + setting.name.replace("_", "-"),
             metavar=setting.metadata["metavar"],
             type=_type(setting),
+            action="append" if _repeated(setting) else "store",
             default=None,
             help=f"{setting.metadata['meaning']}{default}; also {variable(setting.name)}",
         )
@@ -127,7 +201,10 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
     for setting in fields(Settings):
         raw = environment.get(variable(setting.name))
         if setting.name in given:
-            values[setting.name] = given[setting.name]
+            values[setting.name] = tuple(given[setting.name]) if _repeated(setting) else given[setting.name]
+        elif raw and _repeated(setting):
+            several = raw.split(setting.metadata.get("separator"))
+            values[setting.name] = tuple(filter(None, (each.strip() for each in several)))
         elif raw:
             try:
                 values[setting.name] = _type(setting)(raw)
@@ -144,7 +221,12 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 def variable(name: str) -> str:
     """The environment variable of a setting."""
-    return f"RANKWATCH_MONITOR_{name.upper()}"
+    own = Settings.__dataclass_fields__[name].metadata.get("variable")
+    return f"RANKWATCH_MONITOR_{own or name.upper()}"
+
+
+def _repeated(setting: Field[Any]) -> bool:
+    return isinstance(setting.default, tuple)
 
 
 def _type(setting: Field[Any]) -> type:

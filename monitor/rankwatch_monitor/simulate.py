@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from rankwatch.terminal import Progress
 from rankwatch.wire.vocabulary import DirectiveKind
 from rankwatch_monitor.core import picture
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
@@ -73,12 +74,16 @@ def simulate(argv: Sequence[str]) -> int:
         policy = policy_changes(asked.policy)
         with contextlib.ExitStack() as stack:
             recorded = _recorder(asked.record, stack) if asked.record else None
+            # Where lines are told, they are the progress.
+            progress = stack.enter_context(Progress("simulating", plan.seconds)) if asked.json else None
 
             def on_event(at: float, job: Job, event: JobEvent) -> None:
                 if recorded is not None:
                     recorded(at, job, event)
                 if teller is not None:
                     teller.event(at, job)
+                if progress is not None:
+                    progress.at(at - START, f"{at - START:.0f} s of the scene")
 
             performance = Performance(scene, policy, on_event=on_event, on_effect=teller.effect if teller else None)
             outcome = performance.run()

@@ -56,12 +56,12 @@ def _fail(words: str) -> int:
 def _help(commands: Mapping[str, EntryPoint]) -> str:
     width = max(map(len, commands), default=0)
     lines = ["usage: rankwatch COMMAND [arguments]", "", "Watches every rank of a distributed PyTorch job.", ""]
-    lines += [f"  {name:<{width}}  {_summary(commands[name])}".rstrip() for name in sorted(commands)]
+    lines += [f"  {name:<{width}}  {summary(commands[name])}".rstrip() for name in sorted(commands)]
     lines += ["", "rankwatch COMMAND --help tells more; rankwatch --version prints the version."]
     return "\n".join(lines)
 
 
-def _summary(command: EntryPoint) -> str:
+def summary(command: EntryPoint) -> str:
     """First line of the function's docstring, read from its source: help must not take as long as importing torch."""
     try:
         spec = find_spec(command.module)

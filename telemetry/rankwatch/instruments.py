@@ -12,8 +12,8 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from rankwatch.observed import News, Observed, Run
 from rankwatch.profiling import Profiling, Speed
 from rankwatch.recorder import DROP_RING, RING_LENGTH, Finished, Recorder
+from rankwatch.section_runs import Run as WindowRun
 from rankwatch.slots import FINISHED, FIRST_STEP_AT, PHASE_SHUT_DOWN, Reading, read
-from rankwatch.windows import Run as WindowRun
 from rankwatch.wire import names
 from rankwatch.wire.names import Metric
 

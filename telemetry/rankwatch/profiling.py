@@ -19,14 +19,14 @@ from typing import Any, Final, NamedTuple
 from rankwatch.cpu import CpuClock
 from rankwatch.kernels.sampler import Recording
 from rankwatch.kernels.sampling import Pace, Sampling
-from rankwatch.kernels.source import Interval
 from rankwatch.kernels.statistics import CollectiveStatistics, KernelStatistics
 from rankwatch.nvml import Devices
 from rankwatch.profiling_plan import handed_down, of_settings
 from rankwatch.recorder import Recorder
+from rankwatch.section_runs import Run
 from rankwatch.settings import Settings
 from rankwatch.slots import FIRST_ITERATION, ITERATION
-from rankwatch.windows import WARM_UP_STEPS, Run, Window, Windows
+from rankwatch.windows import WARM_UP_STEPS, Window, Windows
 from rankwatch.wire import names
 from rankwatch.wire.names import Metric
 from rankwatch.wire.vocabulary import Part
@@ -34,8 +34,10 @@ from rankwatch.wire.vocabulary import Part
 DEVICES_SECONDS: Final = 10.0
 MAX_WAITING: Final = 8
 """Windows that wait to be told; more are closed between two exports only by strides far below a second."""
-MAX_DATA: Final = 4096
-"""Sections in which the rank waited for input that are remembered until their step's sample is read."""
+MAX_REMEMBERED: Final = 4096
+"""Finished sections that are remembered until their step's sample is read."""
+REPORTS_A_WINDOW: Final = 1.5
+"""A window of a stride that was told lasts so many export intervals at least: one recording is read in each."""
 MAX_SAID: Final = 100
 
 DROP_WINDOWS: Final = "windows"
@@ -84,11 +86,14 @@ class Profiling:
         self._settings = settings
         self._own = self._plan = of_settings(settings)
         self._said: set[str] = set()
-        self._windows = Windows(self._plan.told_stride)
+        self._windows = Windows(self._plan.told_stride, REPORTS_A_WINDOW * settings.export_interval)
         self._sampling = Sampling(recorder, settings, self._say)
         self._waiting: deque[_Waiting] = deque()
-        self._data: deque[Interval] = deque(maxlen=MAX_DATA)
+        self._sections: deque[Run] = deque(maxlen=MAX_REMEMBERED)
+        self._warm = False
         self._cpu = CpuClock()
+        self._cpu_until = -1
+        """The last step completed when the CPU clock was read."""
         self._devices = Devices(settings.local_rank)
         self._devices_due = 0.0
         self._ending = self._closing = False
@@ -97,7 +102,7 @@ class Profiling:
         """Take what the launcher handed down; on the pulse's thread."""
         self._plan, problems = handed_down(self._own, handed)
         for problem in problems:
-            self._say(problem)
+            self._say(problem, of_node=True)
 
     def before_fork(self) -> None:
         """End a window of this thread, for the child would record it on and on; on the thread that forks."""
@@ -146,28 +151,34 @@ class Profiling:
         return iteration is None or self._ending or not self._sampling.awaits(iteration)
 
     def _take(self, mark: Mark, runs: list[Run], now: float) -> None:
-        self._data.extend((r.end_ns - r.duration_ns, r.end_ns) for r in runs if r.section in names.DATA_SECTIONS)
+        self._sections.extend(runs)
         self._windows.tell(self._plan.told_stride)
         closed = self._windows.take(
             runs, completed=mark.completed, first=mark.first, counts_steps=mark.counts_steps, now=now
         )
-        warm = (
-            mark.first is not None and mark.completed is not None and mark.completed + 1 >= mark.first + WARM_UP_STEPS
-        )
-        cpu = self._cpu_time(sum(window.steps for window in closed), warm=warm)
+        cpu = self._cpu_time(mark, bool(closed))
+        self._say_stride()
         for window in closed:
             self._recorder.drop(DROP_RUNS, window.beyond)
             self._waiting.append(_Waiting(window, cpu))
         while len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
             self._recorder.drop(DROP_WINDOWS)
-        self._sample(mark, warm=warm)
+        self._sample(mark)
 
-    def _sample(self, mark: Mark, *, warm: bool) -> None:
-        not_before = mark.first + WARM_UP_STEPS if warm and mark.first is not None else None
-        pace = Pace(self._windows.stride, self._windows.step_seconds, not_before)
+    def _say_stride(self) -> None:
+        """Say to who has chosen an interval that it cannot be kept to; one rank of the job does."""
+        stride, plan = self._windows.stride, self._plan
+        if self._settings.rank == 0 and not plan.stride and stride > plan.interval > 0:
+            self._say(
+                f"profiling_interval={plan.interval} is less than a rank can tell one by one: of these fast steps, one "
+                f"in {stride} is profiled"
+            )
+
+    def _sample(self, mark: Mark) -> None:
+        pace = Pace(self._windows.stride, self._windows.step_seconds, self._warm)
         if mark.recording is not None:
-            self._sampling.read(mark.recording, self._data, self._plan, pace)
+            self._sampling.read(mark.recording, self._sections, self._plan, pace)
         self._sampling.steer(self._plan, pace, closing=self._closing or self._ending)
 
     def _next(self, now: float) -> Speed:
@@ -188,11 +199,16 @@ class Profiling:
             devices,
         )
 
-    def _cpu_time(self, steps: int, *, warm: bool) -> tuple[float, float] | None:
-        if not warm:
-            self._cpu.per_step(1)  # what was used so far belongs to no window
+    def _cpu_time(self, mark: Mark, closed: bool) -> tuple[float, float] | None:
+        """CPU time of a step, by the steps completed since the last window was told; None: it is not told now."""
+        if mark.first is None or mark.completed is None or (self._warm and not closed):
             return None
-        return self._cpu.per_step(steps) if steps else None
+        steps, self._cpu_until = mark.completed - self._cpu_until, mark.completed
+        if not self._warm or steps < 1:  # what was used so far belongs to no window, or the numbers went back
+            self._warm = self._warm or mark.completed + 1 >= mark.first + WARM_UP_STEPS
+            self._cpu.per_step(1)
+            return None
+        return self._cpu.per_step(steps)
 
     def _read_devices(self, now: float) -> Mapping[Metric, Points]:
         if now < self._devices_due:
@@ -207,7 +223,7 @@ class Profiling:
             )
         self._recorder.drop(DROP_PROFILING)
 
-    def _say(self, words: str) -> None:
+    def _say(self, words: str, *, of_node: bool = False) -> None:
         if words not in self._said and len(self._said) < MAX_SAID:
             self._said.add(words)
-            _log.warning("%s", words)
+            _log.log(logging.DEBUG if of_node and self._settings.local_rank else logging.WARNING, "%s", words)

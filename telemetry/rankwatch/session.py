@@ -130,6 +130,9 @@ class _Session:
                 return Export(loaded, identity(loaded, attributes), self.recorder, self.profiling)
 
             self.exporter = Exporter(make, self.recorder, loaded.export_interval)
+            # Kineto of some builds writes two lines at each profiled step, unless this is set before the first. Here
+            # and not where Kineto is started: another thread may read the environment while one of ours changes it.
+            os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         else:
             _log.info("neither %s nor an OTLP endpoint is set: nothing is exported", environment.MONITOR_URL)
         self._pulse = Pulse(

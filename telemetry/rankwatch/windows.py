@@ -7,10 +7,13 @@ word between them. It holds the steps after the window before, up to and includi
 number of their step and come in the order in which they ended, so one open window is all that is kept.
 
 ===================  =================================================================================================
-stride               as told; else the power of two nearest to 10 s of steps, decided after 8 steps of the process and
-                     then changed only when it is off by more than a factor of 2: the ranks must stay together
+stride               the power of two nearest to 10 s of steps, decided after 8 steps of the process (steps of 10 s: 4)
+                     and then changed only when it is off by more than a factor of 2: the ranks must stay together
+a stride that is     is kept while its windows last long enough to be told one by one; else it is doubled until they do,
+told                 so that all ranks still close, and sample, the same ones
 first two steps      of a process belong to no window: they compile, load and warm up
-a jump               in the numbering, backwards or over the closing step: the open window is forgotten
+numbers that go back open a window anew; those that leap over the closing step, or were lost, close it
+the same number      again (micro-batches of one step, a step made again) is one step for the stride
 no steps at all      windows of 10 s by the clock, which carry no number; first runs of a section are left out
 ===================  =================================================================================================
 """
@@ -19,44 +22,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
+from rankwatch.section_runs import Run, Runs, SectionStatistics, middle
 from rankwatch.wire.names import STEP_SECTION
 
 WINDOW_SECONDS: Final = 10.0
 STEPS_BEFORE_STRIDE: Final = 8
+LONG_STEPS: Final = 4
+"""So many are enough to decide a stride of 1."""
 WARM_UP_STEPS: Final = 2
 MAX_STRIDE: Final = 2**20
-MAX_RUNS: Final = 4096
-"""Runs of one section kept for the statistics of one window; maximum, mean and count are of all."""
 STEPS_REMEMBERED: Final = 64
 """Ends of steps from which the time of one is taken."""
-
-
-class Run(NamedTuple):
-    """One finished run of a section."""
-
-    section: str
-    end_ns: int
-    duration_ns: int
-    iteration: int
-    """Of the step it belongs to."""
-    first: bool
-    """The process had never finished this section before."""
-
-
-class SectionStatistics(NamedTuple):
-    """A section's runs within one window, in seconds."""
-
-    calls: int
-    median: float
-    tail: float
-    """Mean of the slower half, the middle run included when their number is odd."""
-    max: float
-    mean: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,51 +52,35 @@ class Window:
     """Runs that only count, maximum and mean know of."""
 
 
-class _Runs:
-    """The runs of one section in the open window."""
-
-    __slots__ = ("calls", "kept", "max", "sum")
-
-    def __init__(self) -> None:
-        self.kept: list[int] = []
-        self.calls = self.sum = self.max = 0
-
-    def add(self, duration_ns: int) -> None:
-        self.calls += 1
-        self.sum += duration_ns
-        self.max = max(self.max, duration_ns)
-        if len(self.kept) < MAX_RUNS:
-            self.kept.append(duration_ns)
-
-    def statistics(self) -> SectionStatistics:
-        ordered = sorted(self.kept)
-        return SectionStatistics(
-            self.calls, middle(ordered) / 1e9, tail(ordered) / 1e9, self.max / 1e9, self.sum / self.calls / 1e9
-        )
-
-
 class Windows:
-    """The windows of one process. ``told`` is the stride that was set by a person or a launcher; 0: find one."""
+    """The windows of one process.
 
-    def __init__(self, told: int = 0) -> None:
+    ``told`` is the stride that was set by a person or a launcher; 0: find one. ``shortest``: seconds that a window of
+    such a stride lasts at least.
+    """
+
+    def __init__(self, told: int = 0, shortest: float = 0.0) -> None:
         self._told = told
+        self._shortest = shortest
+        self._times = 1
+        """What ``told`` is multiplied with, a power of two."""
         self._found = 0
         self._closes_at: int | None = None
         self._began_after = -1
         """The closing step of the window before; of the first one, -1."""
         self._steps = 0
-        self._closing_seen = False
         self._last = -1
         """The newest step that a run in the open window belongs to."""
-        self._runs: dict[str, _Runs] = {}
+        self._runs: dict[str, Runs] = {}
         self._step_ends: deque[int] = deque(maxlen=STEPS_REMEMBERED)
+        self._last_step = -1
         self._steps_seen = 0
         self._clock_began: float | None = None
 
     @property
     def stride(self) -> int:
         """Steps in a window; 0 while that is not decided."""
-        return self._told or self._found
+        return self._told * self._times or self._found
 
     @property
     def step_seconds(self) -> float:
@@ -126,7 +91,8 @@ class Windows:
     def tell(self, stride: int) -> None:
         """Take a stride from outside; 0: go back to finding one."""
         if stride != self._told:
-            self._told = stride
+            self._told, self._times = stride, 1
+            self._lengthen()
             self._reclose()
 
     def take(
@@ -149,21 +115,28 @@ class Windows:
         closed: list[Window] = []
         for run in runs:
             if run.section == STEP_SECTION:
-                self._step_ends.append(run.end_ns)
-                self._steps_seen += 1
+                self._note_step(run)
             if first is None or first <= run.iteration < first + WARM_UP_STEPS:
                 continue
             # Other sections may be late: one on another thread can end, and be noted, after the step that closed.
-            if run.iteration <= self._began_after and run.section == STEP_SECTION:
+            if run.iteration < self._began_after and run.section == STEP_SECTION:
                 self._jump(run.iteration)
             elif self._closes_at is not None and run.iteration > self._closes_at:
-                closed += self._close()
+                closed.append(self._close(self._closes_at))
             self._add(run)
-        if self._steps_seen >= STEPS_BEFORE_STRIDE and not self._found:
+        if not self._found:
             self._find()
         if self._closes_at is not None and completed == self._closes_at:
-            closed += self._close()
+            closed.append(self._close(self._closes_at))
         return closed
+
+    def _note_step(self, run: Run) -> None:
+        if run.iteration == self._last_step:
+            self._step_ends[-1] = run.end_ns
+            return
+        self._last_step = run.iteration
+        self._step_ends.append(run.end_ns)
+        self._steps_seen += 1
 
     def _add(self, run: Run) -> None:
         self._last = max(self._last, run.iteration)
@@ -171,18 +144,14 @@ class Windows:
             self._reclose()
         if run.section == STEP_SECTION:
             self._steps += 1
-            self._closing_seen |= run.iteration == self._closes_at
-        self._runs.setdefault(run.section, _Runs()).add(run.duration_ns)
+        self._runs.setdefault(run.section, Runs()).add(run.duration_ns)
 
-    def _close(self) -> list[Window]:
-        """Close the open window; nothing is returned when its last step was jumped over."""
-        closing, whole = self._closes_at, self._closing_seen
+    def _close(self, closing: int) -> Window:
         window = self._made(closing)
         self._forget()
-        assert closing is not None
         self._began_after = self._last = closing
         self._find()
-        return [window] if whole else []
+        return window
 
     def _made(self, closing: int | None) -> Window:
         statistics = {name: runs.statistics() for name, runs in self._runs.items()}
@@ -190,24 +159,37 @@ class Windows:
         return Window(closing, self._steps, statistics, beyond)
 
     def _forget(self) -> None:
-        self._runs, self._steps, self._closing_seen, self._closes_at = {}, 0, False, None
+        self._runs, self._steps, self._closes_at = {}, 0, None
 
     def _jump(self, iteration: int) -> None:
         self._forget()
         self._last = iteration
         self._began_after = iteration - 1
         self._step_ends.clear()
+        self._last_step = -1
 
     def _find(self) -> None:
         """Decide the stride, or keep it while it is within a factor of 2 of what it should be."""
         seconds = self.step_seconds
-        if self._steps_seen < STEPS_BEFORE_STRIDE or seconds <= 0:
+        enough = LONG_STEPS if seconds >= WINDOW_SECONDS else STEPS_BEFORE_STRIDE
+        if self._steps_seen < enough or seconds <= 0:
             return
+        self._lengthen()
         steps = WINDOW_SECONDS / seconds
         if not self._found or not self._found / 2 <= steps <= self._found * 2:
             self._found = min(MAX_STRIDE, 2 ** max(0, round(math.log2(steps))))
             if not self._told:
                 self._reclose()
+
+    def _lengthen(self) -> None:
+        """Multiply a stride that was told as often as its windows need; less again once a quarter would do."""
+        seconds = self._told * self.step_seconds
+        if seconds <= 0 or self._steps_seen < STEPS_BEFORE_STRIDE:
+            return
+        times = min(MAX_STRIDE, 2 ** max(0, math.ceil(math.log2(max(self._shortest / seconds, 1.0)))))
+        if times > self._times or times * 4 <= self._times:
+            self._times = times
+            self._reclose()
 
     def _reclose(self) -> None:
         """The open window ends with the next step that the stride divides and that has not been seen yet."""
@@ -217,29 +199,16 @@ class Windows:
             return
         seen = self._last if self._steps == 0 else self._last + 1
         self._closes_at = -(-max(seen, self._began_after + 1) // stride) * stride
-        self._closing_seen = False
 
     def _by_the_clock(self, runs: Iterable[Run], now: float) -> list[Window]:
         if self._clock_began is None:
             self._clock_began = now
         for run in runs:
             if not run.first:
-                self._runs.setdefault(run.section, _Runs()).add(run.duration_ns)
+                self._runs.setdefault(run.section, Runs()).add(run.duration_ns)
         if now - self._clock_began < WINDOW_SECONDS:
             return []
         window = self._made(None)
         self._forget()
         self._clock_began = now
         return [window] if window.sections else []
-
-
-def middle(ordered: Sequence[int]) -> float:
-    """Median of sorted values."""
-    half = len(ordered) // 2
-    return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def tail(ordered: Sequence[int]) -> float:
-    """Mean of the upper half of sorted values, the middle one included when their number is odd."""
-    upper = ordered[len(ordered) // 2 :]
-    return sum(upper) / len(upper)

@@ -61,7 +61,7 @@ def test_its_healthy_twin_names_nobody(watched: Training) -> None:
         told = scores(watched)
         assert told["stragglers"] == [], told["stragglers"]
         iteration = watched.summary()["iteration"]
-        return bool(told["at"]) and iteration > 40 * 16
+        return bool(told["at"]) and iteration > 40 * 32
 
     watched.until("forty windows were judged", judged)
     assert watched.finish() == [0]

@@ -33,7 +33,6 @@ def told(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: 
     performance.verdicts = windows
     performance.told.stragglers = list(stragglers)
     performance.told.finding = finding or Finding()
-    performance.interval = 10.0
     return overall(performance)
 
 

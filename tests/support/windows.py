@@ -56,6 +56,11 @@ class Ranks:
     """Whether there is a launcher on each host, which can act."""
     work: Sequence[float] = (0.02, 0.08, 0.9)
     """Seconds of data, host and computation."""
+    silent: set[int] = field(default_factory=set)
+    """Ranks that tell no windows."""
+    attempt: int = 1
+    moved: dict[int, str] = field(default_factory=dict)
+    """Hosts of ranks that run elsewhere than their number says."""
 
     def __post_init__(self) -> None:
         self.job = Job("job", START, policy=Policy().changed(self.policy))
@@ -66,11 +71,25 @@ class Ranks:
         self.effects: list[Effect] = []
         for first in range(0, self.ranks if self.launchers else 0, self.per_host):
             host = f"host-{first // self.per_host}"
-            members = range(first, min(first + self.per_host, self.ranks))
-            self.job.apply(NodeRegistration(host, host, 1, len(members), attempt=1), self.now)
-            for rank in members:
-                started = ProcessEvent(host, ProcessEventKind.STARTED, 1, rank=rank, pid=1000 + rank)
-                self.job.apply(started, self.now)
+            members = min(self.per_host, self.ranks - first)
+            self.job.apply(NodeRegistration(host, host, 1, members, attempt=1), self.now)
+        self._started()
+
+    def _started(self) -> None:
+        for rank in range(self.ranks if self.launchers else 0):
+            kind, host = ProcessEventKind.STARTED, f"host-{rank // self.per_host}"
+            self.job.apply(ProcessEvent(host, kind, self.attempt, rank=rank, pid=1000 + rank), self.now)
+
+    def restart(self) -> Ranks:
+        """Begin the next attempt: every rank completes a step, and no window yet."""
+        self.attempt += 1
+        self.now += EVERY
+        self._started()
+        for rank in range(self.ranks):
+            step = RankReport(self.identity(rank), iteration=1, first_iteration=1, first_iteration_age=0.0)
+            self.job.apply(step, self.now)
+        self._judge()
+        return self
 
     @property
     def told(self) -> Any:
@@ -91,7 +110,7 @@ class Ranks:
     def _report(self, work_RP: Work, transfer: float) -> None:
         own_R = work_RP.sum(axis=1)
         step = own_R.max() + transfer
-        for rank in range(self.ranks):
+        for rank in sorted(set(range(self.ranks)) - self.silent):
             data, host, compute = (float(each) for each in work_RP[rank])
             waits = float(step - own_R[rank])
             sections = {"data": data, "forward": compute / 3, "backward": compute * 2 / 3 + waits + host, "step": step}
@@ -144,10 +163,10 @@ class Ranks:
             rank,
             local_rank=rank % self.per_host,
             world_size=self.ranks,
-            attempt=1,
-            host=f"host-{rank // self.per_host}",
+            attempt=self.attempt,
+            host=self.moved.get(rank, f"host-{rank // self.per_host}"),
             pid=1000 + rank,
-            instance=f"p{rank}",
+            instance=f"p{rank}-{self.attempt}",
             data_parallel=rank // self.stages,
             pipeline_parallel=rank % self.stages if self.stages > 1 else -1,
         )

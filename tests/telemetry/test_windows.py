@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch.windows import MAX_RUNS, STEPS_BEFORE_STRIDE, WINDOW_SECONDS, Run, Window, Windows, tail
+from rankwatch.section_runs import MAX_RUNS, Run
+from rankwatch.windows import LONG_STEPS, STEPS_BEFORE_STRIDE, WINDOW_SECONDS, Window, Windows
 
 
 class Process:
     """Makes steps on a clock of its own, and shows the windows what the exporter would."""
 
-    def __init__(self, told: int = 0, first: int = 0) -> None:
-        self.windows = Windows(told)
+    def __init__(self, told: int = 0, first: int = 0, shortest: float = 0.0) -> None:
+        self.windows = Windows(told, shortest)
         self.first, self.next, self.now = first, first, 0
 
     def steps(self, count: int, seconds: float = 1.0, forward: tuple[float, ...] = ()) -> list[Window]:
@@ -54,11 +55,6 @@ def test_statistics_are_exact() -> None:
     assert window.sections["step"].calls == 4
 
 
-def test_the_tail_of_one_run_is_that_run() -> None:
-    assert tail([7]) == 7
-    assert tail([1, 2, 3, 10]) == 6.5
-
-
 def test_half_of_the_calls_cannot_hide_behind_the_median() -> None:
     process = Process(told=8)
     process.steps(2)
@@ -67,14 +63,14 @@ def test_half_of_the_calls_cannot_hide_behind_the_median() -> None:
     assert window.sections["forward"].tail > 0.25
 
 
-@pytest.mark.parametrize(("seconds", "stride"), [(0.01, 1024), (0.3, 32), (2.5, 4), (60.0, 1)])
+@pytest.mark.parametrize(("seconds", "stride"), [(0.0005, 16384), (0.01, 1024), (0.3, 32), (2.5, 4)])
 def test_the_stride_makes_about_ten_seconds(seconds: float, stride: int) -> None:
     process = Process()
     process.steps(STEPS_BEFORE_STRIDE - 1, seconds)
     assert process.windows.stride == 0
     process.steps(2, seconds)
     assert process.windows.stride == stride
-    assert stride == 1 or WINDOW_SECONDS / 1.5 < stride * seconds < WINDOW_SECONDS * 1.5
+    assert WINDOW_SECONDS / 1.5 < stride * seconds < WINDOW_SECONDS * 1.5
 
 
 def test_the_stride_stays_until_it_is_off_by_more_than_a_factor_of_two() -> None:
@@ -98,15 +94,65 @@ def test_a_stride_that_is_told_beats_the_one_that_was_found() -> None:
     assert process.windows.stride == 32
 
 
-def test_numbers_that_go_back_or_leap_over_the_end_forget_the_window() -> None:
+def test_steps_of_minutes_are_told_after_four_of_them() -> None:
+    process = Process()
+    assert process.steps(LONG_STEPS, 300.0) == []
+    assert [(w.iteration, w.steps) for w in process.steps(3, 300.0)] == [(4, 3), (5, 1), (6, 1)]
+
+
+def test_one_long_first_step_does_not_make_steps_long() -> None:
+    process = Process()
+    process.steps(1, 600.0)
+    process.steps(LONG_STEPS, 0.3)
+    assert process.windows.stride == 0
+
+
+def test_a_told_stride_is_doubled_until_its_windows_can_be_told_one_by_one() -> None:
+    process = Process(told=6, shortest=1.5)
+    process.steps(STEPS_BEFORE_STRIDE, 0.01)
+    assert process.windows.stride == 6 * 32
+    assert [w.iteration for w in process.steps(600, 0.01)] == [192, 384, 576]
+    process.steps(6 * 64, 0.02)
+    assert process.windows.stride == 6 * 32, "a factor of two is no reason to leave the other ranks"
+    process.steps(6 * 64, 0.05)
+    assert process.windows.stride == 6 * 8
+    process.windows.tell(2048)
+    assert process.windows.stride == 2048
+
+
+def test_numbers_that_go_back_open_a_window_anew() -> None:
+    process = Process(told=4)
+    process.steps(11)
+    process.next = 5
+    assert [(w.iteration, w.steps) for w in process.steps(8)] == [(8, 4), (12, 4)]
+
+
+def test_a_window_whose_last_step_was_leapt_over_or_lost_holds_the_others() -> None:
     process = Process(told=4)
     process.steps(11)
     process.next = 102
-    assert process.steps(2, forward=(1.0,)) == [], "12 was never made"
+    (window,) = process.steps(2, forward=(1.0,))
+    assert (window.iteration, window.steps) == (12, 2)
+    assert "forward" not in window.sections
     (window,) = process.steps(1)
     assert (window.iteration, window.steps) == (104, 3)
-    process.next = 51
-    assert [(w.iteration, w.steps) for w in process.steps(6)] == [(52, 2), (56, 4)]
+
+
+def test_micro_batches_that_are_steps_of_one_number_close_its_window_once() -> None:
+    process = Process()
+
+    def accumulate(steps: int) -> list[Window]:
+        closed = []
+        for _ in range(4 * steps):
+            closed += process.steps(1, 0.1)
+            if process.now // 10**8 % 4:
+                process.next -= 1
+        return closed
+
+    closed = accumulate(100)
+    assert process.windows.stride == 32, "32 steps of 4 x 0.1 s"
+    numbers = [window.iteration for window in closed]
+    assert numbers == [32, 64, 96]
 
 
 def test_a_run_that_was_noted_late_does_not_forget_the_window() -> None:

@@ -1,6 +1,6 @@
 """A monitor that says what a test tells it to: states that real jobs reach rarely or slowly, at once and for long.
 
-The shapes are those of the REST surface; nothing of the monitor's own code runs here but ``mount``.
+The shapes are those of the REST surface; of the monitor's own code only ``mount`` and the policy's checks run here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import RankState
 from rankwatch_monitor.web import mount
+from web.scripted_tabs import add_tabs
 
 LEGEND = [str(state) for state in RankState]
 OUTER = [{"function": "main", "file": "/srv/ada/train.py", "line": 90}]
@@ -43,6 +45,17 @@ class Script:
     goodput_readings: int = 0
     performance: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By job; a job that is not named has nothing to tell of its speed yet."""
+    slow_since: dict[str, float] = field(default_factory=dict)
+    """Jobs whose steps became slower so many seconds ago; by job."""
+    pipeline: int = 0
+    """Stages of the parallel layout that ranks tell of; 0: they tell of none."""
+    spans: bool = True
+    """Whether ranks have sent spans."""
+    policy: Policy = field(default_factory=Policy)
+    ordered: list[dict[str, Any]] = field(default_factory=list)
+    """Actions that were ordered."""
+    control: str | None = None
+    """The token that orders and changes need."""
     token: str | None = None
     seen_tokens: set[str | None] = field(default_factory=set)
     """What came as the bearer token of plain requests."""
@@ -260,15 +273,17 @@ def _app(script: Script) -> FastAPI:
         script.goodput_readings += 1
         return script.goodput.get(job_id) or _problem(404, "Not found.")
 
+    add_tabs(app, script)
+
     @app.get("/api/v1/jobs/{job_id}/ranks")
     async def ranks(job_id: str) -> Any:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
+        looks = {
+            name: base64.b64decode(text) for name, text in script.performance.get(job_id, {}).get("grid", {}).items()
+        }
         return {
-            "ranks": [
-                _rank(number, state) | _known(script, job_id, number)
-                for number, state in enumerate(script.ranks[job_id])
-            ]
+            "ranks": [_rank(number, state) | _known(looks, number) for number, state in enumerate(script.ranks[job_id])]
         }
 
     @app.get("/api/v1/jobs/{job_id}/incidents")
@@ -310,11 +325,10 @@ def _rank(number: int, state: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _known(script: Script, job_id: str, rank: int) -> dict[str, Any]:
-    if job_id not in script.performance:
+def _known(looks: dict[str, bytes], rank: int) -> dict[str, Any]:
+    if not looks:
         return {}
-    looks = {name: base64.b64decode(text)[rank] / 200 for name, text in script.performance[job_id]["grid"].items()}
-    return {"scores": {"gpu_robust": looks["robust"], "lateness_share": looks["lateness"]}}
+    return {"scores": {"gpu_robust": looks["robust"][rank] / 200, "lateness_share": looks["lateness"][rank] / 200}}
 
 
 def _group(ranks: list[int], inner: list[dict[str, Any]], label: str, is_culprit: bool) -> dict[str, Any]:

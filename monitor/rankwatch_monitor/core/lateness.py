@@ -52,9 +52,10 @@ def lateness(parts_RP: Floats, group_R: Ints) -> Lateness:
     """Compare the ranks of one step; ``group_R`` numbers their peer groups."""
     communication_R = parts_RP[:, COMMUNICATION]
     work_R = parts_RP[:, OWN].sum(axis=1)
-    waited_R = median_of_others(communication_R, group_R) - communication_R
-    excess_R = work_R - median_of_others(work_R, group_R)
-    excess_RP = np.stack([parts_RP[:, p] - median_of_others(parts_RP[:, p], group_R) for p in OWN], axis=1)
+    told_RX = np.column_stack([communication_R, work_R, parts_RP[:, OWN]])
+    others_RX = median_of_others(told_RX, group_R)
+    waited_R, excess_R = others_RX[:, 0] - communication_R, work_R - others_RX[:, 1]
+    excess_RP = told_RX[:, 2:] - others_RX[:, 2:]
     return Lateness(np.minimum(waited_R, excess_R), work_R + communication_R, work_R, excess_RP)
 
 
@@ -91,16 +92,38 @@ def spread(share_TR: Floats) -> float:
     return MAD_TO_SIGMA * float(np.median(np.abs(known_R - np.median(known_R))))
 
 
-def needed_sigmas(*, ranks: int, windows_a_day: float, needed: int, of: int, alarms_a_day: float) -> float:
-    """How many standard deviations out a rank must stand in a window, for that many false alarms a day.
+def blips(share_TR: Floats, chance: float) -> float:
+    """What the ranks reach by chance in a window with this probability, as it was seen; -infinity: nothing is known.
+
+    A normal distribution says nothing of pauses (garbage collection, a file system) that hit any rank now and then.
+    Of each rank only the largest value counts, so that no single one sets the measure, and more ranks than chance may
+    bring are asked for: two standard deviations above their expected number, at least three.
+    """
+    known_TR = share_TR[:, ~np.isnan(share_TR).all(axis=0)]
+    windows, ranks = known_TR.shape
+    if not windows or not ranks:
+        return -np.inf
+    expected = ranks * (1.0 - (1.0 - chance) ** windows)
+    place = int(np.ceil(max(3.0, expected + 2.0 * np.sqrt(expected))))
+    if place > ranks:
+        return -np.inf
+    most_R = np.fmax.reduce(known_TR, axis=0)
+    return float(np.partition(most_R, ranks - place)[ranks - place])
+
+
+def needed_chance(*, ranks: int, windows_a_day: float, needed: int, of: int, alarms_a_day: float) -> float:
+    """How often a healthy rank may pass for slow in one window, for that many false alarms of the job a day.
 
     A false alarm takes ``needed`` of ``of`` windows of one rank: about C(of, needed) p**needed for windows that are
-    independent, each passed with probability p by normal noise.
+    independent, each passed with probability p.
     """
-    ways = comb(of, needed)
-    chances = max(1.0, ranks * windows_a_day * ways)
-    p = (alarms_a_day / chances) ** (1.0 / needed)
-    return max(2.0, NormalDist().inv_cdf(1.0 - min(p, 0.02)))
+    chances = max(1.0, ranks * windows_a_day * comb(of, needed))
+    return float(min(0.02, (alarms_a_day / chances) ** (1.0 / needed)))
+
+
+def needed_sigmas(chance: float) -> float:
+    """How many standard deviations out normal noise stands with this probability; at least two."""
+    return max(2.0, NormalDist().inv_cdf(1.0 - chance))
 
 
 def cause_of(excess_P: Floats, late: float) -> Cause:

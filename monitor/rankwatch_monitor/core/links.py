@@ -11,27 +11,45 @@ earlier best.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import inf
 from statistics import median
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
+
+from rankwatch_monitor.core.events import CollectiveWindow
 
 OTHERS: Final = 2
 """Other groups of the same kind from which on they are the measure."""
 SMOOTHED: Final = 3
 """Windows whose median counts as a group's transfer; also what its own best is made of."""
+MAX_KNOWN: Final = 8_192
+"""Process groups, by number of collectives, of which transfers are remembered."""
 EARLIER: Final = 5
 """Windows after which a group's own best is a measure."""
 
 
-class TransferLike(Protocol):
-    """What is known of one window of a group (:class:`.performance.Transfer`)."""
+@dataclass(slots=True)
+class Transfer:
+    """What the members of one process group have told of one window: how long a collective takes without waiting."""
 
-    members: int
-    calls: int
-    shortest: float
-    exposed: float
+    members: int = 0
+    calls: int = 0
+    shortest: float = inf
+    """The least time of one collective over all members: nobody waits in it, so it is the transfer itself."""
+    exposed: float = inf
+    """The least exposed time of a member in the step."""
+
+    def take(self, told: CollectiveWindow) -> None:
+        """Take in what one member tells."""
+        self.members += 1
+        self.calls = max(self.calls, told.calls)
+        self.exposed = min(self.exposed, told.exposed)
+        if told.shortest > 0:
+            self.shortest = min(self.shortest, told.shortest)
 
 
 class SlowLink(NamedTuple):
@@ -53,6 +71,7 @@ class _Known:
     windows: int = 0
 
 
+@lru_cache(maxsize=MAX_KNOWN)
 def kind_of(group: str) -> str:
     """A group's name without its numbers: what it has in common with its siblings."""
     return re.sub(r"\d+", "#", group)
@@ -62,34 +81,49 @@ class Links:
     """The transfers of a job's process groups, lately and at their best; as many as the job's groups are bounded to."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[tuple[str, int], _Known] = {}
+        """By group and number of collectives: a step that makes fewer of them is no measure for one that makes more."""
+        self._newest: set[tuple[str, int]] = set()
 
-    def take(self, transfers: Mapping[str, TransferLike]) -> None:
+    def take(self, transfers: Mapping[str, Transfer]) -> None:
         """Take in one window."""
+        self._newest = set()
         for group, told in transfers.items():
             if told.members < 2:
                 continue  # one member knows how long it took, but not whether it waited
             seconds = told.calls * told.shortest if told.shortest < float("inf") else told.exposed
-            known = self._known.setdefault(group, _Known())
+            key = (group, told.calls)
+            self._newest.add(key)
+            known = self._known.pop(key, None) or _Known()
+            self._known[key] = known  # the last one that is forgotten
             known.recent.append(seconds)
             known.windows += 1
             if len(known.recent) == SMOOTHED:
                 known.best = min(known.best, median(known.recent))
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
 
     def slowest(self) -> SlowLink | None:
         """The group that loses most against what is usual, if any loses at all."""
-        now = {group: median(known.recent) for group, known in self._known.items() if len(known.recent) == SMOOTHED}
-        kinds: dict[str, list[str]] = {}
-        for group in now:
-            kinds.setdefault(kind_of(group), []).append(group)
+        now = {key: median(known.recent) for key in self._newest if len((known := self._known[key]).recent) == SMOOTHED}
+        kinds: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        for group, calls in now:
+            kinds.setdefault((kind_of(group), calls), []).append((group, calls))
         found: list[SlowLink] = []
-        for groups in kinds.values():
-            for group in groups:
-                others = [now[other] for other in groups if other != group]
-                if len(others) >= OTHERS:
-                    found.append(SlowLink(group, now[group], median(others), "others"))
-                known = self._known[group]
+        for keys in kinds.values():
+            others = sorted(now[key] for key in keys)
+            for key in keys:
+                known = self._known[key]
+                if len(keys) > OTHERS:
+                    found.append(SlowLink(key[0], now[key], _middle_without(others, now[key]), "others"))
                 if known.windows >= EARLIER:
-                    found.append(SlowLink(group, now[group], known.best, "itself"))
+                    found.append(SlowLink(key[0], now[key], known.best, "itself"))
         slow = [link for link in found if link.seconds > link.usual]
         return max(slow, key=lambda link: link.seconds - link.usual, default=None)
+
+
+def _middle_without(ordered: list[float], one: float) -> float:
+    """The median of all values but one of them."""
+    place, others = bisect_left(ordered, one), len(ordered) - 1
+    low, high = ((others - 1) // 2, others // 2)
+    return 0.5 * (ordered[low + (low >= place)] + ordered[high + (high >= place)])

@@ -3,7 +3,7 @@
 How this works
 --------------
 ``take`` puts what a rank says into the columns; nothing is judged there. A *window* is complete when all ranks that
-speak have told theirs, or when :data:`GATHER` seconds have passed since the first of them; then ``stragglers.judge``
+speak have told theirs, or when :data:`.gathering.GATHER` seconds have passed since the first; then ``stragglers.judge``
 looks at all of it at once. ``told`` is what everybody shows.
 
 Shapes: R ranks, S sections, K kernels, P parts of a step, T windows, D devices. Times are seconds.
@@ -14,8 +14,8 @@ never by the rank's number, since ranks move.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,19 +23,17 @@ import numpy as np
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import Cause, StragglerVerdict
 from rankwatch_monitor.core.columns import Bools, Floats, Ints
-from rankwatch_monitor.core.events import CollectiveWindow, DeviceReading, KernelStatistics, RankIdentity, RankReport
+from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport
+from rankwatch_monitor.core.gathering import Gathering
 from rankwatch_monitor.core.history import History
 from rankwatch_monitor.core.kernel_scores import KernelScores
 from rankwatch_monitor.core.lateness import PARTS
 from rankwatch_monitor.core.links import Links
 from rankwatch_monitor.core.peers import Layout
 from rankwatch_monitor.core.scores import Told
+from rankwatch_monitor.core.tables import Table
 from rankwatch_monitor.core.verdict import Windows
 
-GATHER: Final = 3.0
-"""Seconds to wait for the windows of the other ranks."""
-GATHER_GAPS: Final = 2.5
-"""At scale ranks export less often: so many of their usual gaps are waited, when that is longer."""
 WINDOWS: Final = 20
 """Windows whose lateness is kept of each rank: the noise is measured from them."""
 SPARSE: Final = 16
@@ -48,102 +46,14 @@ LEAST_DEVICES: Final = 256
 """Devices whose own best is remembered, for each rank and at least."""
 IDEAL_SECONDS: Final = 10.0
 """How long a window should last; ranks find a power of two of steps that comes near it."""
-MAX_GROUPS: Final = 4096
-"""Process groups of one job whose transfers are watched."""
+INTERVALS: Final = 5
+"""Intervals between windows whose median counts: an evaluation, or a pause, is no longer window."""
 
 
 def device_key(who: RankIdentity) -> str:
     """What a rank's own history is kept under: the device, and the coordinates that decide what work it does."""
     device = who.device or f"{who.host}/{who.local_rank}"
     return f"{device} {who.pipeline_parallel},{who.tensor_parallel},{who.expert_parallel}"
-
-
-class Table:
-    """Columns of several statistics over ranks and names, which both grow: each array has shape (R, names)."""
-
-    def __init__(self, statistics: Sequence[str], most: int) -> None:
-        self.names: list[str] = []
-        self.refused = 0
-        """Names for which there was no room."""
-        self._index: dict[str, int] = {}
-        self._most = most
-        self._columns: dict[str, Any] = {each: np.full((0, 0), np.nan, dtype=np.float32) for each in statistics}
-
-    def __getitem__(self, statistic: str) -> Floats:
-        values_RK: Floats = self._columns[statistic][:, : len(self.names)]
-        return values_RK
-
-    def grow(self, ranks: int) -> None:
-        """Have rows for ranks up to ``ranks - 1``."""
-        for name, column in self._columns.items():
-            if (extra := ranks - len(column)) > 0:
-                fresh = np.full((extra, column.shape[1]), np.nan, dtype=column.dtype)
-                self._columns[name] = np.concatenate([column, fresh])
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Keep these rows only, in this order."""
-        for name, column in self._columns.items():
-            self._columns[name] = column[[row for row in rows if row < len(column)]]
-
-    def index(self, name: str) -> int | None:
-        """The column of a name, made when it is new; None when there is no room."""
-        known = self._index.get(name)
-        if known is not None:
-            return known
-        if len(self.names) >= self._most:
-            self.refused += 1
-            return None
-        self._index[name] = len(self.names)
-        self.names.append(name)
-        for each, column in self._columns.items():
-            if column.shape[1] < len(self.names):  # twice as many, so that names are not paid for one by one
-                fresh = np.full((len(column), max(4, column.shape[1])), np.nan, dtype=column.dtype)
-                self._columns[each] = np.concatenate([column, fresh], axis=1)
-        return self._index[name]
-
-    def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
-        """Replace a rank's row: for each name its statistics, in the order in which they were named."""
-        columns = list(self._columns.values())
-        if not columns:
-            return
-        found = [(i, statistics) for name, statistics in values.items() if (i := self.index(name)) is not None]
-        for number, each in enumerate(self._columns):
-            row = self._columns[each][rank]
-            row.fill(np.nan)
-            for i, statistics in found:
-                row[i] = statistics[number]
-
-
-@dataclass(slots=True)
-class Transfer:
-    """What the members of one process group have told of one window: how long a collective takes without waiting."""
-
-    members: int = 0
-    calls: int = 0
-    shortest: float = np.inf
-    """The least time of one collective over all members: nobody waits in it, so it is the transfer itself."""
-    exposed: float = np.inf
-    """The least exposed time of a member in the step."""
-    longest: float = 0.0
-    """The most."""
-
-    def take(self, told: CollectiveWindow) -> None:
-        """Take in what one member tells."""
-        self.members += 1
-        self.calls = max(self.calls, told.calls)
-        self.exposed, self.longest = min(self.exposed, told.exposed), max(self.longest, told.exposed)
-        if told.shortest > 0:
-            self.shortest = min(self.shortest, told.shortest)
-
-
-@dataclass(slots=True)
-class Gathering:
-    """Which ranks have told of the window that is being gathered."""
-
-    fresh: set[int] = field(default_factory=set)
-    since: float | None = None
-    iteration: int | None = None
-    transfers: dict[str, Transfer] = field(default_factory=dict)
 
 
 class Performance:
@@ -161,6 +71,10 @@ class Performance:
         self.last_straggler = 0
         self.stride: int | None = None
         """Steps from one window to the next, as the ranks are to keep it; None: they find it themselves."""
+        self.begun = False
+        """An attempt has begun, and what was open before it was not ended yet."""
+        self.decided_under: Policy | None = None
+        """The policy as of the last decision whether to act on stragglers."""
         self.trace: Mapping[str, Any] | None = None
         """Of which rank a trace is wanted: ``{"rank", "id"}``."""
         self.best = Table(("median",), MAX_KERNELS)
@@ -174,12 +88,14 @@ class Performance:
         """Another attempt runs: windows and readings of the one before are gone, the history of devices stays."""
         del attempt
         self._begin()
+        self.begun = True
 
     def _begin(self) -> None:
         self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS)
         self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS)
         self.kernels_changed = False
         self.kernel_reports = 0
+        self.kernels_scored_at = float("-inf")
         self.kernel_scores: KernelScores | None = None
         self.windows = Windows()
         self.links = Links()
@@ -192,7 +108,7 @@ class Performance:
         self.sources_of: dict[int, tuple[str, str]] = {}
         """Source of each rank's kernel timings, and why it is not another."""
         self.gathering = Gathering()
-        self.share_TR: Floats = np.full((0, 0), np.nan)
+        self.share_TR: Floats = np.full((0, 0), np.nan)  # single precision from the first window on
         """Lateness as a part of the step, of the last windows, the newest last."""
         self.sampled_R: Ints = np.full(0, SPARSE, dtype=np.int64)
         """Windows since the last one in which each rank told of a profiled step; at most that many."""
@@ -201,8 +117,17 @@ class Performance:
         self.judged = 0
         """Windows of this attempt that were judged."""
         self.judged_at: float | None = None
-        self.interval = 10.0
-        """Seconds between two windows, lately."""
+        self.judged_iteration: int | None = None
+        """The step that closed the last window that was judged."""
+        self.intervals: deque[float] = deque(maxlen=INTERVALS)
+        self.interval = IDEAL_SECONDS
+        """Seconds between two windows, lately: the median of the last ones."""
+        self.scored_windows = 0
+        """Kernel reports that have been judged as a window: the number of the last one."""
+        self.grouped: tuple[Bools, Layout, Ints] | None = None
+        """Peer groups of the last window, with the ranks and the layout they were made from."""
+        self.unnamed = 0
+        """Slow ranks beyond those that are named."""
 
     # In ---------------------------------------------------------------------------------------------------------------
 
@@ -237,15 +162,7 @@ class Performance:
         device = self.device_R[rank]
         self.best_sections.grow(int(device) + 1)
         self._improve(self.best_sections, int(device), {n: s.median for n, s in window.sections.items()})
-        gathering = self.gathering
-        gathering.fresh.add(rank)
-        if gathering.since is None:
-            gathering.since = now
-        if window.iteration is not None:
-            gathering.iteration = max(window.iteration, gathering.iteration or 0)
-        for group, told in window.collectives.items():
-            if group in gathering.transfers or len(gathering.transfers) < MAX_GROUPS:
-                gathering.transfers.setdefault(group, Transfer()).take(told)
+        self.gathering.take(rank, window, now)
 
     def _take_kernels(self, rank: int, kernels: Mapping[str, KernelStatistics]) -> None:
         # Collectives wait for others: they are compared as lateness, never as the speed of a device.
@@ -272,13 +189,14 @@ class Performance:
         rows_D = self.device_R[known_R]
         best_DK[np.ix_(rows_D, to_K)] = np.fmin(best_DK[np.ix_(rows_D, to_K)], median_RK[np.ix_(known_R, from_K)])
 
-    def settle_stride(self, profiling_interval: int) -> None:
+    def settle_stride(self, profiling_interval: int, fresh_R: Bools) -> None:
         """Say how many steps a window has, where ranks do not agree or windows have become far too long or short."""
-        fresh = [self.steps_R[rank] for rank in self.gathering.fresh if not np.isnan(self.steps_R[rank])]
-        if profiling_interval or not fresh or self.judged < 2:
+        steps = self.steps_R[: len(fresh_R)][fresh_R]
+        steps = steps[~np.isnan(steps)]
+        if profiling_interval or not len(steps) or self.judged < 2:
             self.stride = None if profiling_interval else self.stride
             return
-        least, most = min(fresh), max(fresh)
+        least, most = float(steps.min()), float(steps.max())
         off = np.log2(IDEAL_SECONDS / self.interval)
         if self.stride is None and least == most:
             return  # the ranks have found it by themselves
@@ -289,6 +207,11 @@ class Performance:
 
     # Derived ----------------------------------------------------------------------------------------------------------
 
+    def device_of(self, rank: int) -> str:
+        """The device a rank runs on, empty while that is not known."""
+        row = self.device_R[rank]
+        return next((key.rpartition(" ")[0] for key, each in self.devices.items() if each == row), "")
+
     @property
     def sources(self) -> dict[str, int]:
         """How many ranks have their kernel timings from which source."""
@@ -297,9 +220,13 @@ class Performance:
             counts[source] = counts.get(source, 0) + 1
         return counts
 
-    def best_of_ranks(self) -> tuple[Floats, Floats]:
-        """Each rank's own best medians of kernels and sections, in the order of the tables; (R, K) and (R, S)."""
-        return self._best(self.best, self.kernels.names), self._best(self.best_sections, self.sections.names)
+    def best_kernels_of_ranks(self) -> Floats:
+        """Each rank's own best kernel medians, in the order of the table of kernels; shape (R, K)."""
+        return self._best(self.best, self.kernels.names)
+
+    def best_sections_of_ranks(self) -> Floats:
+        """The same of sections; shape (R, S)."""
+        return self._best(self.best_sections, self.sections.names)
 
     def _best(self, best: Table, names: Sequence[str]) -> Floats:
         found_RK: Any = np.full((len(self.device_R), len(names)), np.nan, dtype=np.float32)
@@ -311,15 +238,6 @@ class Performance:
                 found_RK[known_R, column] = values_DK[self.device_R[known_R], kept]
         best_RK: Floats = found_RK
         return best_RK
-
-    def ready_at(self, present_R: Bools, usual_gap: float) -> float:
-        """When the window that is being gathered can be judged (unix seconds); infinity: nothing is being gathered."""
-        gathering = self.gathering
-        if gathering.since is None:
-            return np.inf
-        if len(gathering.fresh) >= int(present_R.sum()):
-            return gathering.since
-        return gathering.since + max(GATHER, GATHER_GAPS * usual_gap)
 
     # Rows -------------------------------------------------------------------------------------------------------------
 

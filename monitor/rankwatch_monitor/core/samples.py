@@ -173,7 +173,7 @@ def sample_of(
         attempt=attempt,
         iteration=-1 if iteration is None else int(iteration),
         ranks=max(len(hosts_R), len(step_R)),
-        hosts=tuple(sorted({host for host in hosts_R if host})),
+        hosts=tuple(sorted(set(hosts_R) - {""})),
         step=short(float(_middle(np.where(told_R, step_R, np.nan)[shown]))),
         step_max=short(float(np.max(step_R[told_R]))),
         parts=_parts(parts_RP, shown),

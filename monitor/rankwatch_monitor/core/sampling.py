@@ -36,7 +36,7 @@ def remember(job: Job, window: Window) -> None:
             at=window.now,
             seconds=performance.interval,
             attempt=job.attempt,
-            iteration=performance.gathering.iteration,
+            iteration=window.iteration,
             hosts_R=job.columns.hosts,
             step_R=step_R,
             parts_RP=np.where(told_R, performance.parts_RP[:ranks], np.nan),

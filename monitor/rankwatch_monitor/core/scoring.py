@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from rankwatch_monitor.core.signals import Window, enough
 if TYPE_CHECKING:
     from rankwatch_monitor.core.state import Job
 
+OFTEN: Final = 1_000_000
+SELDOM: Final = 30.0
+"""Of more kernel medians than that, what has come is scored at most every so many seconds: ranks of a large job report
+one after the other, and each time all of it must be copied."""
+
 
 def score_window(job: Job, window: Window, effects: list[Effect]) -> None:
     """Make the scores of this window; those of kernels are asked for when a report has come."""
@@ -28,8 +33,8 @@ def score_window(job: Job, window: Window, effects: list[Effect]) -> None:
     if policy.calc_relative:
         scores.section_relative_RS = score.each(score.fastest(median_RS), median_RS)
     if policy.calc_individual:
-        _, best_RS = performance.best_of_ranks()
-        scores.section_individual_RS = score.each(np.fmin(best_RS[:ranks], median_RS), median_RS)
+        best_RS = performance.best_sections_of_ranks()[:ranks]
+        scores.section_individual_RS = score.each(np.fmin(best_RS, median_RS), median_RS)
     scores.section_robust_RS = score.each_robust(median_RS, tail_RS, window.group_R, enough(window.group_R))
     scores.lateness_R, scores.step_R = window.late.late_R, window.late.step_R
     before = performance.told.scores
@@ -40,8 +45,9 @@ def score_window(job: Job, window: Window, effects: list[Effect]) -> None:
             scores.lateness_R, scores.step_R = before.lateness_R, before.step_R  # of the last step that was profiled
     if performance.kernel_scores is not None:
         _show_kernels(scores, performance.kernel_scores)
-    if performance.kernels_changed:
-        performance.kernels_changed = False
+    due = performance.kernels["median"].size <= OFTEN or window.now - performance.kernels_scored_at >= SELDOM
+    if performance.kernels_changed and due:
+        performance.kernels_changed, performance.kernels_scored_at = False, window.now
         effects.append(kernel_score(job, window.group_R))
 
 
@@ -49,7 +55,7 @@ def kernel_score(job: Job, group_R: Ints) -> Score:
     """What is to be computed of the kernels now."""
     performance, ranks = job.performance, len(group_R)
     performance.kernel_reports += 1
-    best_RK, _ = performance.best_of_ranks()
+    best_RK = performance.best_kernels_of_ranks()
     table = performance.kernels
     asked = Score(
         number=performance.kernel_reports,

@@ -16,6 +16,8 @@ Shapes: R ranks, S sections, T windows. Times are seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -31,12 +33,16 @@ if TYPE_CHECKING:
 
 MIN_SECTION_PEERS: Final = 4
 """Of fewer, the one that waits in a section looks as slow as the one that is waited for."""
+SETTLED: Final = 60.0
+"""Seconds after which the ranks that have spoken are all that will."""
 
 
 class Window(NamedTuple):
     """One complete window, as arrays over the ranks of the attempt."""
 
     now: float
+    iteration: int | None
+    """The step that closed it; None: the job counts none."""
     fresh_R: Bools
     group_R: Ints
     late: Lateness
@@ -47,13 +53,35 @@ class Window(NamedTuple):
     """Seconds a step that each section takes."""
     section_excess_RS: Floats
     """The same beyond the middle of the peers; NaN where there are too few of them."""
+    lasted: float | None
+    """Seconds since the window before; None: it is the first one."""
+    steps: int | None
+    """Steps since then; None: not known."""
+    later: Mapping[int, int]
+    """Ranks that have told of their next window already, and the step that closed it."""
 
 
 def present(job: Job) -> Bools:
     """Ranks that speak for themselves in this attempt; shape (R,)."""
-    columns = job.columns
-    there_R: Bools = columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED)
+    there_R: Bools = job.columns.seen_R & ~gone(job)
     return there_R
+
+
+def expected(job: Job, at: float) -> int:
+    """How many ranks a window is waited for, at ``at``.
+
+    Those that speak; and while the monitor has only begun to watch, all that may, since the first one to speak is not
+    the whole job.
+    """
+    if at - job.watching_since > SETTLED:
+        return int(present(job).sum())
+    return int(np.sum(~gone(job)))
+
+
+def gone(job: Job) -> Bools:
+    """Ranks that have ended; shape (R,)."""
+    gone_R: Bools = job.columns.ended_R | (job.columns.process_R == EXITED)
+    return gone_R
 
 
 def usual_gap(job: Job) -> float:
@@ -68,9 +96,9 @@ def window_of(job: Job, now: float) -> Window:
     performance, ranks = job.performance, len(job.columns)
     performance.grow(ranks)
     fresh_R = np.zeros(ranks, dtype=np.bool_)
-    fresh_R[[rank for rank in performance.gathering.fresh if rank < ranks]] = True
-    layout = peers.Layout(*(column_R[:ranks] for column_R in performance.layout))
-    group_R = peers.groups(layout, fresh_R)
+    rank_i, iteration, later = performance.gathering.closed()
+    fresh_R[rank_i[rank_i < ranks]] = True
+    group_R = _groups(performance, fresh_R)
     parts_RP = np.where(fresh_R[:, None], performance.parts_RP[:ranks], np.nan)
     late = lateness.lateness(parts_RP, group_R)
     section_RS = _section_seconds(performance, fresh_R)
@@ -86,10 +114,25 @@ def window_of(job: Job, now: float) -> Window:
             signal_R = np.fmax.reduce(excess_RS, axis=1) / step_R
     else:
         signal_R = _by_kernels(performance, group_R)
-    if performance.judged_at is not None:
-        performance.interval = max(0.1, now - performance.judged_at)
+    lasted = None if performance.judged_at is None else max(0.1, now - performance.judged_at)
+    if lasted is not None:
+        performance.intervals.append(lasted)
+        performance.interval = median(performance.intervals)
+    before, performance.judged_iteration = performance.judged_iteration, iteration
     performance.judged_at = now
-    return Window(now, fresh_R, group_R, late, signal_R, step_R, section_RS, excess_RS)
+    steps = None if iteration is None or before is None or iteration <= before else iteration - before
+    return Window(now, iteration, fresh_R, group_R, late, signal_R, step_R, section_RS, excess_RS, lasted, steps, later)
+
+
+def _groups(performance: Performance, fresh_R: Bools) -> Ints:
+    """The peer groups; those of the window before, as long as the same ranks tell theirs from the same places."""
+    layout = peers.Layout(*(column_R[: len(fresh_R)] for column_R in performance.layout))
+    known = performance.grouped
+    if known is not None and np.array_equal(known[0], fresh_R) and all(map(np.array_equal, known[1], layout)):
+        return known[2]
+    group_R = peers.groups(layout, fresh_R)
+    performance.grouped = (fresh_R, peers.Layout(*(column_R.copy() for column_R in layout)), group_R)
+    return group_R
 
 
 def _profiled(performance: Performance, parts_RP: Floats, fresh_R: Bools, late: Lateness) -> bool:
@@ -108,11 +151,16 @@ def _profiled(performance: Performance, parts_RP: Floats, fresh_R: Bools, late: 
 
 
 def _by_kernels(performance: Performance, group_R: Ints) -> Floats:
-    """How much slower each rank's kernels are than its peers'; shape (R,), NaN where there are too few of them."""
+    """How much slower each rank's kernels are than its peers'; shape (R,), NaN where there are too few of them.
+
+    A report counts as one window, though many windows pass until the next: it is one look at the ranks, not several.
+    """
     told, ranks = performance.kernel_scores, len(group_R)
-    robust_R = told.robust_R if told is not None and len(told.robust_R) == ranks else np.full(ranks, np.nan)
+    if told is None or len(told.robust_R) != ranks or told.number == performance.scored_windows:
+        return np.full(ranks, np.nan)
+    performance.scored_windows = told.number
     with np.errstate(divide="ignore"):
-        slower_R: Floats = np.where(enough(group_R), 1.0 / robust_R - 1.0, np.nan)
+        slower_R: Floats = np.where(enough(group_R), 1.0 / told.robust_R - 1.0, np.nan)
     return slower_R
 
 

@@ -3,14 +3,15 @@
 How this works
 --------------
 Every judged window is looked at by itself; a verdict is given when it holds in k of the last n windows. They are asked
-in this order, the first that holds counts:
+in this order, the first that holds counts; of stage and workload, the one that loses more:
 
 =============  ======================================================================================================
 worker         stragglers are open: the same ranks are late against their peers again and again
 link           a process group's transfers take longer than usual by more than the slowdown that matters
 stage          all ranks of a pipeline stage together do more work than those of the other stages
 workload       most windows have a rank that is far behind, but it is another one each time, by computing or input
-unexplained    the same, but it is the host that ranks take turns in, or nothing that was measured
+unexplained    the same, but it is the host that ranks take turns in, or nothing that was measured; or many ranks
+               are slower than the others in most windows, too many to name one
 =============  ======================================================================================================
 
 No node is to blame for a stage, a workload or a link.
@@ -35,6 +36,8 @@ OUT_OF_NOISE: Final = 2.0
 """Windows in which the last rank is so many times further behind than noise would put it count as turns."""
 ONE_RANK: Final = 0.6
 """Part of such windows in which the same rank is the last one, above which ranks do not take turns."""
+MANY: Final = 0.25
+"""Part of the ranks from which on those that are slow for good are a kind of their own, rather than single ones."""
 PART_WORDS: Final = {Cause.DATA: "input", Cause.HOST: "host-side work", Cause.COMPUTE: "computation"}
 
 
@@ -101,7 +104,13 @@ def last_one(late: Lateness, share_R: Floats) -> Turn | None:
 
 
 def finding(
-    windows: Windows, stragglers: Sequence[Straggler], ranks: int, usual: float, step: float, criteria: Criteria
+    windows: Windows,
+    stragglers: Sequence[Straggler],
+    ranks: int,
+    usual: float,
+    step: float,
+    criteria: Criteria,
+    lasting: Ints,
 ) -> Finding:
     """The verdict as of the newest window.
 
@@ -112,15 +121,14 @@ def finding(
         usual: the job's own noise of one rank, as a part of the step (one standard deviation); NaN: not known yet.
         step: seconds of a step.
         criteria: what the policy asks for.
+        lasting: ranks that are further behind than what matters in most windows.
     """
     if stragglers:
         return _workers(stragglers)
-    return (
-        _link(windows, step, criteria)
-        or _stage(windows, criteria)
-        or _turns(windows, ranks, usual, criteria)
-        or Finding()
-    )
+    if (link := _link(windows, step, criteria)) is not None:
+        return link
+    both = (_stage(windows, criteria), _turns(windows, ranks, usual, criteria, lasting))
+    return max((each for each in both if each is not None), key=lambda each: each.share, default=Finding())
 
 
 def _workers(stragglers: Sequence[Straggler]) -> Finding:
@@ -156,14 +164,16 @@ def _stage(windows: Windows, criteria: Criteria) -> Finding | None:
     if newest is None or sum(s is not None and s.number == newest.number for s in recent) < criteria.needed:
         return None
     share = float(np.median([s.share for s in recent if s is not None and s.number == newest.number]))
-    reason = (
-        f"Pipeline stage {newest.number} has more to do than the others, {_percent(share)} of a step on all "
-        f"{len(newest.ranks)} of its ranks: the job's doing, no node is to blame."
-    )
+    more = f"Pipeline stage {newest.number} has more to do than the others, {_percent(share)} of a step on"
+    reason = f"{more} all {len(newest.ranks)} of its ranks: the job's doing, no node is to blame."
+    if len(newest.ranks) == 1:
+        reason = (
+            f"{more} rank {newest.ranks[0]}, its only rank: by its work or by its node, which nothing here can tell."
+        )
     return Finding(StragglerVerdict.STAGE, newest.cause, reason, ranks=newest.ranks, share=share)
 
 
-def _turns(windows: Windows, ranks: int, usual: float, criteria: Criteria) -> Finding | None:
+def _turns(windows: Windows, ranks: int, usual: float, criteria: Criteria, lasting: Ints) -> Finding | None:
     recent = [turn for turn in windows.turns if turn is not None]
     if len(recent) < criteria.of or np.isnan(usual):
         return None
@@ -181,6 +191,9 @@ def _turns(windows: Windows, ranks: int, usual: float, criteria: Criteria) -> Fi
     causes = [t.cause for t in behind]
     cause = max(set(causes), key=causes.count)
     lose = f"Steps lose {_percent(lost)} to waiting"
+    if 2 * sum(t.rank in lasting for t in behind) > len(behind):
+        reason = f"{lose} for {_the_same_ones(lasting, ranks, cause)}"
+        return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, ranks=tuple(map(int, lasting)), share=lost)
     if cause in (Cause.COMPUTE, Cause.DATA):
         reason = (
             f"{lose} for ranks that take turns in having more {PART_WORDS[cause]} than the others, as with sequences "
@@ -189,6 +202,18 @@ def _turns(windows: Windows, ranks: int, usual: float, criteria: Criteria) -> Fi
         return Finding(StragglerVerdict.WORKLOAD, cause, reason, share=lost)
     reason = f"{lose} for ranks that take turns in being late, with {_with(cause)}: no rank is to blame by itself."
     return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, share=lost)
+
+
+def _the_same_ones(lasting: Ints, ranks: int, cause: Cause) -> str:
+    """Ranks that are late again and again, and why none of them is called a straggler."""
+    what = f"with more {PART_WORDS[cause]}" if cause in PART_WORDS else "with nothing that was measured"
+    if len(lasting) == 1:
+        who = f"rank {lasting[0]}, which is behind in most windows, {what}"
+    else:
+        who = f"{len(lasting)} of {ranks} ranks, which are behind in most windows, {what}"
+    if len(lasting) < MANY * ranks or len(lasting) == 1:
+        return f"{who}; but steps differ too much from window to window to be sure of a straggler."
+    return f"{who}: too many for one of them to be at fault. Do they have other hardware, or other work?"
 
 
 def _with(cause: Cause) -> str:

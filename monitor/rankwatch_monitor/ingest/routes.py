@@ -3,12 +3,14 @@
 Answers follow the OTLP/HTTP specification: success and partial success are 200 with the service's response message,
 every failure is a ``google.rpc.Status``, and all of them come in the encoding of the request. A sender gives up on 400,
 413 and 415, and tries again on 429 and 503, which carry ``Retry-After``.
+
+Where the application has a ``state.tee`` (:data:`Tee`), it gets every accepted request as it came.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fastapi import APIRouter, Request, Response
@@ -61,6 +63,10 @@ SpanSink = Callable[[Sequence[SpanRecord]], None]
 Admit = Callable[[Request], None]
 """Raises a :class:`Refusal` when a sender has no right to send (401, 403) or has to come again later (429, 503, with
 ``retry_after``). Called before the body is read."""
+
+Tee = Callable[[str, Mapping[str, str], object, bytes], Awaitable[None]]
+"""Takes the path, the headers, the sender's address and the body as sent of a request that was accepted. The answer
+waits for it, so that it may keep what the sender is told was taken; it must never wait for anything far away."""
 
 # google.rpc.Code by HTTP status, as the table in google/rpc/code.proto maps them.
 _RPC_CODES: Final = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 8, 503: 14}
@@ -154,9 +160,13 @@ async def _serve(
         if admit is not None:
             admit(request)
         check_length(headers.get("content-length"), limits)
-        body = inflate(await _read_body(request, limits), headers.get("content-encoding"), limits)
+        sent = await _read_body(request, limits)
+        body = inflate(sent, headers.get("content-encoding"), limits)
         message = await _parse(body, encoded, kind, limits, large)
         answer = take(message)
+        tee: Tee | None = getattr(request.app.state, "tee", None)
+        if tee is not None:
+            await tee(request.url.path, headers, request.client, sent)
     except Refusal as refusal:
         counters.reject(refusal.reason)
         return _refused(refusal, encoded)

@@ -5,6 +5,7 @@ Nothing is kept between scrapes.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -14,10 +15,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYP
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+import rankwatch
 from rankwatch.wire import prometheus as names
-from rankwatch.wire.vocabulary import JobState, StragglerVerdict
+from rankwatch.wire.vocabulary import Action, Cause, JobState, StragglerVerdict, VerdictKind
 from rankwatch_monitor.core import goodput, nodes, picture, rankings
 from rankwatch_monitor.core.decide import verdicts_of
+from rankwatch_monitor.core.incident import RESTARTS
 from rankwatch_monitor.core.lateness import PARTS
 from rankwatch_monitor.core.scores import Scores
 from rankwatch_monitor.core.state import Job
@@ -26,8 +29,8 @@ __all__ = ["CONTENT_TYPE", "exposition"]
 
 WORST: Final = 5
 """Ranks published by name for each score."""
-STRAGGLERS: Final = 100
-"""Open stragglers published by name, the dearest first."""
+NAMED: Final = 100
+"""Culprits, and open stragglers (the dearest first), that are published by name."""
 
 _Made = CounterMetricFamily | GaugeMetricFamily
 
@@ -40,6 +43,12 @@ class Own(NamedTuple):
     tick_seconds: float
     tick_errors: int
     store_errors: int
+    tick_age: float = 0.0
+    """Seconds since the last tick."""
+    not_judged: int = 0
+    """Jobs whose last judgement failed."""
+    publish_errors: Mapping[str, int] = {}
+    """By publisher."""
 
 
 def exposition(jobs: Iterable[Job], own: Own, now: float) -> bytes:
@@ -65,9 +74,13 @@ class _Snapshot(Collector):
         self._families[family.name].add_metric(labels, value)
 
     def _job(self, job: Job, now: float) -> None:
-        state, _ = picture.job_state(job, now)
+        state, reason = picture.job_state(job, now)
         for each in JobState:
             self._add(names.JOB_STATE, float(each is state), job.id, each)
+        if reason and state is not JobState.LOST:  # that one tells its age: a new series at every scrape
+            self._add(names.JOB_REASON, 1.0, job.id, state, reason)
+        self._add(names.JOB_LAST_HEARD, job.last_heard, job.id)
+        self._add(names.JOB_INSTRUMENTED, float(job.instrumented), job.id)
         codes_R = picture.rank_states(job, verdicts_of(job, now))
         counts = np.bincount(codes_R, minlength=len(picture.RANK_STATES))
         for code, rank_state in enumerate(picture.RANK_STATES):
@@ -79,33 +92,39 @@ class _Snapshot(Collector):
         if job.furthest_iteration is not None:
             self._add(names.JOB_ITERATION, job.furthest_iteration, job.id)
         self._add(names.JOB_RESTARTS, job.restarts, job.id)
+        self._add(names.JOB_RESTARTS_LEFT, max(0, job.policy.max_restarts - job.restarts), job.id)
         self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
         if (ratio := goodput.ratio(job)) is not None:
             self._add(names.GOODPUT, ratio, job.id)
         for bucket, seconds in goodput.of(job).counted.items():
             self._add(names.JOB_TIME, seconds, job.id, bucket)
-        for kind, count in job.incident_counts.items():
-            self._add(names.INCIDENTS, count, job.id, kind)
-        incident = job.open_incident
-        if incident is not None:
-            self._add(names.INCIDENT_OPEN, 1.0, job.id, incident.kind, incident.action)
-            for culprit in incident.culprits:
-                where = (job.id, str(culprit.rank), culprit.host, culprit.kind)
-                self._add(names.CULPRIT, 1.0, *where, incident.reason)
+        self._incidents(job)
         self._performance(job)
         for reason, lost in job.dropped.items():
             self._add(names.TELEMETRY_DROPPED, lost, job.id, reason)
+
+    def _incidents(self, job: Job) -> None:
+        for kind in VerdictKind:  # from 0 on: increase() does not see a counter that begins at 1
+            self._add(names.INCIDENTS, job.incident_counts.get(kind, 0), job.id, kind)
+        incident = job.open_incident
+        if incident is not None:
+            self._add(names.INCIDENT_OPEN, 1.0, job.id, incident.kind, incident.action)
+            for culprit in incident.culprits[:NAMED]:
+                where = (job.id, str(culprit.rank), culprit.host, culprit.kind)
+                self._add(names.CULPRIT, 1.0, *where, incident.reason)
+        for wanted, reason in list(dict.fromkeys(_withheld(job)))[:WORST]:
+            self._add(names.ACTION_WITHHELD, 1.0, job.id, wanted, reason)
 
     def _performance(self, job: Job) -> None:
         """Scores and stragglers; the number of series does not grow with the ranks."""
         told = job.performance.told
         for verdict in StragglerVerdict:
             self._add(names.JOB_VERDICT, float(verdict is told.finding.verdict), job.id, verdict)
-        dearest = told.open_stragglers[:STRAGGLERS]
+        dearest = told.open_stragglers[:NAMED]
         for labels in dict.fromkeys((str(s.rank), s.host, s.cause, s.reason) for s in dearest):
             self._add(names.STRAGGLER, 1.0, job.id, *labels)
-        for cause, number in job.performance.found.items():
-            self._add(names.STRAGGLERS, number, job.id, cause)
+        for cause in Cause:
+            self._add(names.STRAGGLERS, job.performance.found.get(cause, 0), job.id, cause)
         self._add(names.STRAGGLER_COST, told.cost_gpu_hours * 3600.0, job.id)
         for part, part_R in zip(PARTS, job.performance.parts_RP.T, strict=True):
             if (seconds := rankings.overall(part_R)) is not None:
@@ -137,5 +156,23 @@ class _Snapshot(Collector):
         for reason, items in own.rejected.items():
             self._add(names.INGEST_REJECTED, items, reason)
         self._add(names.TICK_SECONDS, own.tick_seconds)
+        self._add(names.TICK_AGE, own.tick_age)
         self._add(names.TICK_ERRORS, own.tick_errors)
+        self._add(names.JOBS_NOT_JUDGED, own.not_judged)
         self._add(names.STORE_ERRORS, own.store_errors)
+        for publisher, errors in own.publish_errors.items():
+            self._add(names.PUBLISH_ERRORS, errors, publisher)
+        self._add(names.BUILD_INFO, 1.0, rankwatch.__version__, platform.python_version())
+
+
+def _withheld(job: Job) -> Iterator[tuple[Action, str]]:
+    """What the policy wants done and is not, and why in the monitor's words."""
+    wanted, incident = job.policy.on_hang, job.open_incident
+    # A job that is ended instead of started anew has used its budget up. What only waits for proof is not withheld.
+    less = {Action.LOG, Action.STOP} if wanted in RESTARTS else {Action.LOG}
+    if incident is not None and not incident.decided and incident.action in less - {wanted}:
+        yield wanted, incident.action_reason
+    if job.policy.on_straggler is not Action.LOG:
+        for straggler in job.performance.told.open_stragglers:
+            if straggler.action is Action.LOG and straggler.action_reason:
+                yield job.policy.on_straggler, straggler.action_reason

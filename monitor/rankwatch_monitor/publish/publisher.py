@@ -38,6 +38,16 @@ class Publisher(Protocol):
         """Deliver what was taken, and end within ``timeout`` seconds."""
 
 
+class Watcher(Protocol):
+    """Something that looks at jobs itself, since no change may escape it and no snapshot is soon enough."""
+
+    def look(self, job: Job, now: float) -> None:
+        """Look at a job at ``now`` (unix seconds), after each judgement; returns at once and never raises."""
+
+    def close(self, timeout: float) -> None:
+        """Deliver what was seen, and end within ``timeout`` seconds."""
+
+
 @dataclass(slots=True)
 class _Last:
     key: Hashable
@@ -48,13 +58,23 @@ class _Last:
 class Publishing:
     """All publishers of a monitor, and when each job was last told to them."""
 
-    def __init__(self, publishers: Sequence[Publisher]) -> None:
-        self.publishers = tuple(publishers)
+    def __init__(self, publishers: Sequence[Publisher], watchers: Sequence[Watcher] = ()) -> None:
+        self.publishers, self.watchers = tuple(publishers), tuple(watchers)
         self.errors = 0
         self._last: WeakKeyDictionary[Job, _Last] = WeakKeyDictionary()
 
+    def failures(self) -> dict[str, int]:
+        """What could not be published so far, by publisher; ``handover`` is what they did not even take."""
+        all_of_them = (*self.publishers, *self.watchers)
+        named = {type(p).__name__.removesuffix("Publisher").lower(): int(getattr(p, "errors", 0)) for p in all_of_them}
+        return named | {"handover": self.errors}
+
     def look(self, job: Job, now: float) -> None:
         """Tell the publishers of this job if that is due at ``now`` (unix seconds)."""
+        for watcher in self.watchers:
+            watcher.look(job, now)
+        if not self.publishers:
+            return
         last = self._last.get(job)
         if last is not None:
             if now - last.at < SOONEST or now - last.looked_at < LOOK_INTERVAL:
@@ -69,13 +89,16 @@ class Publishing:
     def close(self, jobs: Iterable[Job], now: float) -> None:
         """Tell the last of every job that was published, and end all publishers."""
         for job in jobs:
+            for watcher in self.watchers:
+                watcher.look(job, now)
             if (last := self._last.get(job)) is not None and (
                 (key := _key(job, now)) != last.key or key[0] not in OVER
             ):
                 self._tell(job, now, key)
         deadline = time.monotonic() + CLOSING
-        for publisher in self.publishers:
-            publisher.close(max(0.0, deadline - time.monotonic()))
+        closing: list[Publisher | Watcher] = [*self.watchers, *self.publishers]
+        for each in closing:
+            each.close(max(0.0, deadline - time.monotonic()))
 
     def _tell(self, job: Job, now: float, key: Hashable) -> None:
         self._last[job] = _Last(key, now, now)

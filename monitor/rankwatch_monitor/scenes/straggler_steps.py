@@ -269,7 +269,7 @@ class Scene:
             STEP_SECTION: _total(steps),
         }
         if not self.plan.sections:
-            shown = {STEP_SECTION: shown[STEP_SECTION]}
+            return [{} for _ in range(self.plan.world)]
         return _rows(shown, self.plan.window)
 
     def _parts(self, steps: Steps) -> list[dict[str, float]]:

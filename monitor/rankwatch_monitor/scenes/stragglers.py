@@ -118,11 +118,11 @@ class Plan:
     """Steps of a window: one in so many is profiled."""
     windows: int = 40
     sections: bool = True
-    """The script has sections for input, forward, backward and optimizer; else for the step alone."""
+    """The script has sections for the step, and in it for input, forward, backward and optimizer; else none."""
     kernels: int = 12
     """Different kernels that are timed; 0: no kernel timings."""
-    kernel_every: int = 30
-    """Windows from one report of kernel timings to the next, 300 s by default."""
+    kernel_every: int = 6
+    """Windows from one report of kernel timings to the next: 60 s, as nvidia-resiliency-ext has it."""
     calls: int = 48
     """Of each kernel in a profiled step."""
     communication: float = 0.15

@@ -16,8 +16,9 @@ import numpy as np
 
 from rankwatch.wire.vocabulary import Action, Cause, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.history import History
-from rankwatch_monitor.core.performance import MAX_KERNELS, MAX_SECTIONS, Performance, Table
+from rankwatch_monitor.core.performance import MAX_KERNELS, MAX_SECTIONS, Performance
 from rankwatch_monitor.core.scores import Finding, Straggler
+from rankwatch_monitor.core.tables import Table
 
 
 def held(performance: Performance) -> Callable[[], dict[str, Any]]:

@@ -4,6 +4,9 @@
 know (a directive is committed before it is handed out) passes ``then``, called on the writer's thread after the commit.
 When the database refuses a row, that row is lost, which is said once and counted; the monitor goes on in memory, and
 the next state of the same job or incident is tried again.
+
+``beside`` says which rows belong to a row: they are committed with it or not at all. So an incident is never stored
+without the messages about it that wait to be delivered.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,14 @@ QUEUE_LIMIT = 100_000
 """Rows that may wait for the disk; beyond that the oldest state of a row is not worth its memory."""
 
 
+Companion = tuple[Table, Mapping[str, Any], Callable[[], None]]
+"""A table, a row for it, and what is called once it was written, as by :meth:`Repository.save`."""
+Beside = Callable[[Table, Mapping[str, Any]], Sequence[Companion]]
+"""Rows that belong to a row of a table; must return at once and never raises."""
+
+
 class _Row:
-    __slots__ = ("late", "table", "then", "values")
+    __slots__ = ("beside", "gone", "late", "table", "then", "values")
 
     def __init__(
         self,
@@ -36,8 +45,11 @@ class _Row:
         values: Mapping[str, Any],
         then: Callable[[], None] | None,
         late: Callable[[], Mapping[str, Any]] | None,
+        beside: Sequence[Companion] = (),
+        gone: bool = False,
     ) -> None:
-        self.table, self.values, self.then, self.late = table, values, then, late
+        self.table, self.values, self.then, self.late, self.gone = table, values, then, late, gone
+        self.beside = [_Row(*companion, None) for companion in beside]
 
     def complete(self) -> None:
         """Make what was left to be made on the writer's thread."""
@@ -60,6 +72,8 @@ class Repository:
         except SQLAlchemyError as error:
             raise ValueError(f"cannot open the database {self.engine.url}: {_cause(error)}") from error
         self.errors = 0
+        self.beside: Beside | None = None
+        """Asked at every :meth:`save`."""
         self._queue: queue.Queue[_Row | threading.Event | None] = queue.Queue(QUEUE_LIMIT)
         self._thread = threading.Thread(target=self._write_all, name="rankwatch-store", daemon=True)
         self._thread.start()
@@ -97,12 +111,20 @@ class Repository:
 
         ``late`` makes further values on the writer's thread: what takes long to encode must not hold up the loop.
         """
+        beside = self.beside(table, values) if self.beside is not None else ()
+        self._put(_Row(table, values, then, late, beside))
+
+    def remove(self, table: Table, key: Mapping[str, Any]) -> None:
+        """Queue the removal of the row with this primary key; one that is not there is no error."""
+        self._put(_Row(table, key, None, None, gone=True))
+
+    def _put(self, row: _Row) -> None:
         try:
-            self._queue.put_nowait(_Row(table, values, then, late))
+            self._queue.put_nowait(row)
         except queue.Full:
             self.errors += 1
-            if then is not None:
-                then()
+            for lost in (*row.beside, row):
+                self._tell(lost)
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until everything queued so far is written; for shutting down and for tests."""
@@ -121,7 +143,7 @@ class Repository:
             batch = [self._queue.get()]
             while not self._queue.empty() and len(batch) < 1000:
                 batch.append(self._queue.get())
-            rows = [item for item in batch if isinstance(item, _Row)]
+            rows = list(_rows(batch))
             if rows:
                 self._write(rows)
             for item in batch:
@@ -162,6 +184,13 @@ class Repository:
             log.exception("what waited for a row of %s failed", row.table.name)
 
 
+def _rows(batch: Iterable[object]) -> Iterator[_Row]:
+    for item in batch:
+        if isinstance(item, _Row):
+            yield from item.beside
+            yield item
+
+
 def _last_of_each(rows: Iterable[_Row]) -> list[_Row]:
     """The newest state of each row: a job that changed fifty times within a batch is written once."""
     newest: dict[object, _Row] = {}
@@ -173,6 +202,9 @@ def _last_of_each(rows: Iterable[_Row]) -> list[_Row]:
 
 def _replace(connection: Connection, row: _Row) -> None:
     keys = [c for c in row.table.primary_key if c.name in row.values]
+    if row.gone:
+        connection.execute(row.table.delete().where(*(c == row.values[c.name] for c in keys)))
+        return
     if keys:
         match = [c == row.values[c.name] for c in keys]
         if connection.execute(row.table.update().where(*match).values(**row.values)).rowcount:

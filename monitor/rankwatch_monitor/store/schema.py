@@ -56,3 +56,15 @@ performances: Final = Table(
     Column("body", JSON, nullable=False),
 )
 """Stragglers, the devices' own best and the history of steps: apart from the job's row, since it is larger."""
+
+messages: Final = Table(
+    "messages",
+    metadata,
+    Column("queue", String, primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("number", Integer, nullable=False),
+    Column("job_id", String, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("body", JSON, nullable=False),
+)
+"""What waits for the receiver of a webhook, for which ``queue`` stands, ordered by ``number``; gone once delivered."""

@@ -58,6 +58,9 @@ _WRAPPERS: Final = ("autograd::engine::", "torch::autograd::", "torch::jit::", "
 _NCCL_KERNEL: Final = "ncclDev"
 _DEVICE_ACTIVITIES: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 
+_Operator = tuple[int, int, int, str, str]
+"""Thread, start, -end, key, name: so sorted, an operator comes before those nested in it."""
+
 _used_by: int | None = None
 """The process in which Kineto was started; a forked child inherits the word, and a Kineto whose threads are gone."""
 
@@ -71,6 +74,7 @@ class _Torch:
         self.enable: Callable[..., None] = autograd._enable_profiler
         self.disable: Callable[[], Any] = autograd._disable_profiler
         self.enabled: Callable[[], bool] = autograd._profiler_enabled
+        self.backward: Callable[[], int] = torch._C._current_graph_task_id
         self.cpu, self.cuda = profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA
         state, details = profiler.ProfilerState.KINETO, profiler._ExperimentalConfig
         # Shapes, then what is not recorded: memory, stacks, flops, modules.
@@ -114,8 +118,6 @@ class KinetoSource:
         self._on_device = on_device
         self._activities = {self._torch.cpu, self._torch.cuda} if on_device else {self._torch.cpu}
         self._windows = 0
-        # Kineto of some builds writes lines about itself at each start, unless this is set before the first.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         self._guard.install()
 
     @property
@@ -140,7 +142,14 @@ class KinetoSource:
         self._windows += 1
 
     def stop(self) -> Any:
-        """End the recording; about 2 µs for each operator, 6 with its shapes."""
+        """End the recording; about 2 µs for each operator, 6 with its shapes.
+
+        Raises:
+            SourceBusy: a backward pass runs on this thread. torch puts the state of before it back when it ends, and
+                with it a profiler that is gone: the next one would end the process.
+        """
+        if self._torch.backward() != -1:
+            raise SourceBusy("a backward pass is running")
         return self._torch.disable()
 
     def read(self, raw: Any, limit: int) -> Trace:
@@ -157,7 +166,7 @@ class KinetoSource:
         self._guard.remove()
 
     def _of_host(self, events: list[Any], truncated: int) -> Trace:
-        operators: list[tuple[int, int, int, str]] = []
+        operators: list[_Operator] = []
         collectives: list[tuple[str, int, int]] = []
         data, waits = [], []
         threads_of_collectives = set()
@@ -174,7 +183,7 @@ class KinetoSource:
             elif name.startswith(_DATA):
                 data.append((start, end))
             elif "::" in name and not name.startswith(_WRAPPERS) and not event.is_user_annotation():
-                operators.append((event.start_thread_id(), start, -end, _key(name, event.shapes())))
+                operators.append((event.start_thread_id(), start, -end, _key(name, event.shapes()), name))
         kernels = _own_times(operator for operator in operators if operator[0] not in threads_of_collectives)
         return Trace(kernels, self._in_groups(collectives), data, waits, truncated)
 
@@ -241,21 +250,21 @@ def _key(name: str, shapes: list[Any]) -> str:
     return f"{name}[{sizes}]"[:MAX_KERNEL_NAME]
 
 
-def _own_times(operators: Iterable[tuple[int, int, int, str]]) -> list[Kernel]:
-    """Operators (thread, start, -end, key) with what each took itself, without those nested in it."""
+def _own_times(operators: Iterable[_Operator]) -> list[Kernel]:
+    """Operators with what each took itself, without those nested in it."""
     ordered = sorted(operators)
-    own = [-negative_end - start for _, start, negative_end, _ in ordered]
+    own = [-negative_end - start for _, start, negative_end, _, _ in ordered]
     around: list[int] = []
     """Places of the operators that are open, the innermost last."""
-    for place, (thread, start, negative_end, _) in enumerate(ordered):
+    for place, (thread, start, negative_end, _, _) in enumerate(ordered):
         while around and (ordered[around[-1]][0] != thread or -ordered[around[-1]][2] <= start):
             around.pop()
         if around:
             own[around[-1]] -= -negative_end - start
         around.append(place)
     return [
-        Kernel(key, start, -negative_end, max(0, self_ns))
-        for (_, start, negative_end, key), self_ns in zip(ordered, own, strict=True)
+        Kernel(key, start, -negative_end, max(0, self_ns), name)
+        for (_, start, negative_end, key, name), self_ns in zip(ordered, own, strict=True)
     ]
 
 

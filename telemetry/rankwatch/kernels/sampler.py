@@ -33,11 +33,10 @@ FAILURES: Final = 3
 
 
 class Plan(NamedTuple):
-    """What to sample: every so many steps, from one on."""
+    """What to sample: each step whose number ``every`` divides."""
 
     source: Source
     every: int
-    not_before: int
 
 
 class _Open(NamedTuple):
@@ -103,8 +102,9 @@ class Sampler:
                 self._failures, self.failure = 0, ""
             self._plan = plan
             recorder.boundary = 0
-        elif plan is not None and recorder.boundary > recorder.iteration + plan.every + plan.not_before:
-            recorder.boundary = 0  # the training thread stored what it had worked out before the plan was changed
+        elif plan is not None and recorder.boundary > recorder.iteration + plan.every:
+            # The training thread stored what it had worked out before the plan was changed, or the numbers went back.
+            recorder.boundary = 0
 
     def at_boundary(self) -> None:
         """Begin or end a window; on the training thread. Never raises."""
@@ -122,11 +122,14 @@ class Sampler:
             return
         self._open = None
         self._recorder.boundary = 0
-        self._recorder.drop(DROP_WINDOW)
         try:
             window.plan.source.stop()
+        except SourceBusy:  # not at this place in the script: it is tried again, or the next step ends it
+            self._open = window
+            return
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(error, dropped=0)
+        self._recorder.drop(DROP_WINDOW)
 
     def collect(self) -> Recording | None:
         """The newest recording, to be handed to :meth:`read`; None: there is none."""
@@ -186,8 +189,8 @@ class Sampler:
         if plan is None:
             recorder.boundary = NEVER
             return
-        if iteration < plan.not_before or iteration % plan.every or self._recording is not None:
-            recorder.boundary = (max(iteration, plan.not_before - 1) // plan.every + 1) * plan.every
+        if iteration % plan.every or self._recording is not None:
+            recorder.boundary = (iteration // plan.every + 1) * plan.every
             return
         recorder.boundary = iteration + 1
         began = time.monotonic_ns()

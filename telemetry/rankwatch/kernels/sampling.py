@@ -16,21 +16,21 @@ Sampling is kept under ``COST_LIMIT`` of the time by sampling every 2nd, 4th ...
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rankwatch.kernels.choice import choose, torch_in_use, uses_gpu
-from rankwatch.kernels.sampler import Plan, Recording, Sample, Sampler
-from rankwatch.kernels.source import NO_SOURCE, Interval, Source
+from rankwatch.kernels.sampler import Plan, Recording, Sampler
+from rankwatch.kernels.source import NO_SOURCE, Source
 from rankwatch.kernels.statistics import CollectiveStatistics, KernelStatistics, KernelTable, step_parts
-from rankwatch.kernels.trace_file import write
+from rankwatch.kernels.trace_request import Say, TraceRequests
 from rankwatch.profiling_plan import ProfilingPlan
 from rankwatch.recorder import Recorder
+from rankwatch.section_runs import Run
 from rankwatch.settings import Settings
+from rankwatch.wire.names import DATA_SECTIONS
 from rankwatch.wire.vocabulary import KernelSource, Part
 
 COST_LIMIT: Final = 0.003
@@ -43,6 +43,7 @@ MAX_MULTIPLE: Final = 64
 """Sampled is at least every so many windows, whatever it costs: about every 10 minutes."""
 FIRST_REPORT: Final = 3
 """Sampled windows before the first report of kernels, so that something is seen early."""
+GOLDEN: Final = 0.6180339887
 MAX_SAMPLES: Final = 8
 COSTS_REMEMBERED: Final = 8
 """Samples whose costs are averaged: those with shapes cost more than the others."""
@@ -68,14 +69,14 @@ class Pace(NamedTuple):
     stride: int
     """Steps in a window; 0: not known yet."""
     step_seconds: float
-    not_before: int | None
-    """The first step after the warm-up; None: it is not over."""
+    warm: bool
+    """The warm-up is over."""
 
 
 class Sampling:
-    """The sampling of one session. ``say`` tells the user something once."""
+    """The sampling of one session."""
 
-    def __init__(self, recorder: Recorder, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(self, recorder: Recorder, settings: Settings, say: Say) -> None:
         self._recorder = recorder
         self._settings = settings
         self._say = say
@@ -88,9 +89,9 @@ class Sampling:
         self._costs: deque[float] = deque(maxlen=COSTS_REMEMBERED)
         self._table: KernelTable | None = None
         self._sampled = 0
-        self._reported_at: float | None = None
+        self._report_due: float | None = None
         self._results: dict[int, Sampled] = {}
-        self._traced = ""
+        self._traces = TraceRequests(settings, say)
 
     @property
     def told(self) -> tuple[str, str]:
@@ -108,6 +109,8 @@ class Sampling:
             self._release()
             return
         unwanted = self._unwanted(plan)
+        if unwanted or (self._chosen is not None and self._source is None):
+            self._traces.refuse(plan, unwanted or self._reason)
         torch = torch_in_use()
         choice = None if unwanted or closing or torch is None else (plan.source, uses_gpu(torch))
         if self._chosen is not None and choice != self._chosen:
@@ -119,20 +122,22 @@ class Sampling:
         if unwanted or torch is None:
             self._reason = unwanted or "the script has not imported torch"
             return
-        if pace.not_before is None or not pace.stride:
+        if not pace.warm or not pace.stride:
             return
         if self._chosen is None and choice is not None:
             self._chosen = choice
             sampler = self.sampler = self.sampler or Sampler(self._recorder)
             self._source, self._reason = choose(plan.source, torch, sampler.interrupt)
             if self._source is None:
-                self._say(f"there are no kernel timings: {self._reason}; all else goes on")
-            self._table, self._sampled, self._reported_at, self._multiple = KernelTable(), 0, None, 1
+                self._say(f"there are no kernel timings: {self._reason}; all else goes on", of_node=True)
+            self._table, self._sampled, self._report_due, self._multiple = KernelTable(), 0, None, 1
         if self._source is not None and sampler is not None:
-            sampler.set(Plan(self._source, pace.stride * self._multiple, pace.not_before))
+            # Somebody waits for a trace: the next window is sampled, whatever it costs.
+            multiple = 1 if self._traces.open(plan) else self._multiple
+            sampler.set(Plan(self._source, pace.stride * multiple))
 
-    def read(self, recording: Recording, waiting: Sequence[Interval], plan: ProfilingPlan, pace: Pace) -> None:
-        """Read a recording; ``waiting`` are times in sections for input, in nanoseconds on the monotonic clock."""
+    def read(self, recording: Recording, sections: Sequence[Run], plan: ProfilingPlan, pace: Pace) -> None:
+        """Read a recording; ``sections`` are those finished lately, in nanoseconds on the monotonic clock."""
         sample = self.sampler.read(recording) if self.sampler is not None else None
         if sample is None or self._table is None:
             return
@@ -140,16 +145,22 @@ class Sampling:
         trace = sample.trace
         self._recorder.drop(DROP_EVENTS, trace.truncated)
         self._recorder.drop(DROP_KERNELS, self._table.take(trace.kernels))
+        # Both clocks were read one right after the other when the window began.
+        shift = sample.step[0] - sample.monotonic[0]
+        begin, end = sample.monotonic
+        within = [
+            (run.section, run.end_ns - run.duration_ns + shift, run.end_ns + shift)
+            for run in sections
+            if run.end_ns > begin and run.end_ns - run.duration_ns < end
+        ]
         if not trace.truncated:
-            # Both clocks were read one right after the other when the window began.
-            shift = sample.step[0] - sample.monotonic[0]
-            data = [(start + shift, end + shift) for start, end in waiting if end > sample.monotonic[0]]
+            data = [(start, stop) for name, start, stop in within if name in DATA_SECTIONS]
             self._results[sample.iteration] = Sampled(*step_parts(trace, sample.step, data))
             while len(self._results) > MAX_SAMPLES:
                 del self._results[next(iter(self._results))]
         self._sampled += 1
         self._weigh((sample.cost_ns + time.thread_time_ns() - began) / 1e9, pace, chosen=plan.interval > 0)
-        self._show(sample, plan)
+        self._traces.answer(plan, sample, within)
 
     def awaits(self, iteration: int) -> bool:
         """Whether the sample of a step may still come."""
@@ -160,14 +171,20 @@ class Sampling:
         return self._results.pop(iteration, None)
 
     def report(self, now: float, interval: float, *, ending: bool) -> Mapping[str, KernelStatistics]:
-        """The kernels since the last report, when one is due; empty when not, or when there is nothing to tell yet."""
+        """The kernels since the last report, when one is due; empty when not, or when there is nothing to tell yet.
+
+        The first is due early. The second follows after half an interval to one and a half, by the rank's number, and
+        the others at intervals from there: the kernels of ten thousand ranks are not to come in the same second.
+        """
         if self._table is None or not (ending or self._sampled >= FIRST_REPORT):
             return {}
-        if not ending and self._reported_at is not None and now - self._reported_at < interval:
+        if not ending and self._report_due is not None and now < self._report_due:
             return {}
         kernels = self._table.report()
         if kernels:
-            self._reported_at = now
+            first = self._report_due is None
+            # Multiples of the golden ratio lie evenly, however many ranks there are (Weyl).
+            self._report_due = now + interval * (0.5 + self._settings.rank * GOLDEN % 1 if first else 1.0)
         return kernels
 
     def _unwanted(self, plan: ProfilingPlan) -> str:
@@ -208,20 +225,3 @@ class Sampling:
             self._multiple *= 2
         elif part * 2 < COST_AGAIN * limit and self._multiple > 1 and len(self._costs) == COSTS_REMEMBERED:
             self._multiple //= 2
-
-    def _show(self, sample: Sample, plan: ProfilingPlan) -> None:
-        """Write the trace that somebody has asked for, once."""
-        wanted, settings = plan.trace, self._settings
-        if wanted is None or wanted.rank != settings.rank or wanted.id == self._traced:
-            return
-        self._traced = wanted.id
-        folder = Path(settings.trace_dir or Path(tempfile.gettempdir()) / "rankwatch-traces")
-        try:
-            path = write(folder, settings.job_id or "job", settings.rank, wanted.id, sample.trace, sample.step)
-        except OSError as error:
-            self._say(
-                f"the trace that was asked for cannot be written: {error}; set RANKWATCH_TRACE_DIR to a folder "
-                "in which this process may write"
-            )
-            return
-        self._say(f"the trace of step {sample.iteration} of rank {settings.rank} is in {path}")

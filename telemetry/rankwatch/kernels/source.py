@@ -23,6 +23,9 @@ NO_SOURCE: Final = "none"
 Interval = tuple[int, int]
 """Beginning and end."""
 
+Span = tuple[str, int, int]
+"""A section: its name, beginning and end."""
+
 
 class SourceUnavailable(Exception):  # noqa: N818 - a state of affairs, not a failure
     """This source cannot be used here; the text says why, and what to do."""
@@ -41,6 +44,8 @@ class Kernel(NamedTuple):
     end_ns: int
     self_ns: int
     """Its time without the operators nested in it; on a device, all of it."""
+    name: str = ""
+    """Where there is no key, what it is called, for who looks at a trace."""
 
 
 class Collective(NamedTuple):
@@ -83,7 +88,11 @@ class Source(Protocol):
         """
 
     def stop(self) -> Any:
-        """End the recording and return it as it is; on the thread that started it."""
+        """End the recording and return it as it is; on the thread that started it.
+
+        Raises:
+            SourceBusy: it cannot be ended where this thread is now; it goes on. Never so between two steps.
+        """
 
     def read(self, raw: Any, limit: int) -> Trace:
         """Make a trace of at most ``limit`` events of a recording; on the exporter's thread."""

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rankwatch.kernels.source import Interval, Kernel, Trace
-from rankwatch.windows import middle, tail
+from rankwatch.section_runs import middle, tail
 from rankwatch.wire.vocabulary import Part
 
 KERNELS_TOLD: Final = 64
@@ -42,6 +42,7 @@ class CollectiveStatistics(NamedTuple):
     exposed: float
     """The part of it that no compute covers."""
     shortest: float
+    """Of those that began and ended within the step."""
 
 
 class KernelStatistics(NamedTuple):
@@ -96,12 +97,10 @@ def _by_group(trace: Trace, step: Interval, compute: Sequence[Interval]) -> dict
     found = {}
     for group, intervals in groups.items():
         busy = union(intervals, *step)
-        found[group] = CollectiveStatistics(
-            len(intervals),
-            length(busy) / 1e9,
-            length(minus(busy, compute)) / 1e9,
-            min(end - start for start, end in intervals) / 1e9,
-        )
+        whole = [end - start for start, end in intervals if step[0] <= start and end <= step[1]]
+        shortest = min(whole, default=length(busy))
+        exposed = length(minus(busy, compute))
+        found[group] = CollectiveStatistics(len(intervals), length(busy) / 1e9, exposed / 1e9, shortest / 1e9)
     longest = sorted(found, key=lambda group: -found[group].busy)[:MAX_GROUPS]
     return {group: found[group] for group in longest}
 

@@ -6,21 +6,27 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rankwatch.kernels.source import Interval, Trace
+from rankwatch.kernels.source import Interval, Span, Trace
 
 MAX_FILES: Final = 20
 """Traces kept in the folder, of all ranks of a node; the oldest go first."""
 MAX_ID: Final = 64
+MAX_LANES: Final = 16
+"""Of one kind of events; what overlaps more than that is shown as well as it can be."""
+
+_Shown = tuple[int, int, str, dict[str, str]]
+"""Beginning, end, name and arguments."""
 
 _PATTERN: Final = "*-rank*-*.json"
-_LANES: Final = ("step", "kernels", "collectives", "data")
 
 
-def write(folder: Path, job: str, rank: int, request: str, trace: Trace, step: Interval) -> Path:
+def write(
+    folder: Path, job: str, rank: int, request: str, trace: Trace, step: Interval, sections: Sequence[Span] = ()
+) -> Path:
     """Write ``<job>-rank<rank>-<request>.json`` and return its path; times in it are microseconds into the step.
 
     Raises:
@@ -32,7 +38,7 @@ def write(folder: Path, job: str, rank: int, request: str, trace: Trace, step: I
     try:
         with unfinished.open("w") as file:
             file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-            file.write(",\n".join(json.dumps(event) for event in _events(trace, step, rank)))
+            file.write(",\n".join(json.dumps(event) for event in _events(trace, step, sections, rank)))
             file.write("\n]}\n")
         unfinished.replace(path)
     finally:
@@ -41,21 +47,46 @@ def write(folder: Path, job: str, rank: int, request: str, trace: Trace, step: I
     return path
 
 
-def _events(trace: Trace, step: Interval, rank: int) -> Iterator[dict[str, Any]]:
-    for lane, name in enumerate(_LANES):
-        yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": lane, "args": {"name": name}}
+def _events(trace: Trace, step: Interval, sections: Sequence[Span], rank: int) -> Iterator[dict[str, Any]]:
+    shown: dict[str, Iterable[_Shown]] = {
+        "step": [(*step, "step", {})],
+        "sections": [(start, end, name, {}) for name, start, end in sections],
+        "kernels" if trace.on_device else "operators": [
+            (kernel.start_ns, kernel.end_ns, kernel.key or kernel.name or "operator", {}) for kernel in trace.kernels
+        ],
+        "collectives": [(c.start_ns, c.end_ns, c.name, {"group": c.group}) for c in trace.collectives],
+        "data loader": [(start, end, "data", {}) for start, end in trace.data],
+    }
+    yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+    number = 0
+    for name, events in shown.items():
+        for lane in _lanes(events):
+            yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": name}}
+            for start, end, called, arguments in lane:
+                at, took = (start - step[0]) / 1e3, (end - start) / 1e3
+                told = {"name": called, "ts": at, "dur": took, "args": arguments}
+                yield {"ph": "X", "pid": rank, "tid": number, **told}
+            number += 1
 
-    def event(lane: int, name: str, start: int, end: int, **arguments: str) -> dict[str, Any]:
-        at, took = (start - step[0]) / 1e3, (end - start) / 1e3
-        return {"ph": "X", "name": name, "pid": rank, "tid": lane, "ts": at, "dur": took, "args": arguments}
 
-    yield event(0, "step", *step)
-    for kernel in trace.kernels:
-        yield event(1, kernel.key or "operator", kernel.start_ns, kernel.end_ns)
-    for collective in trace.collectives:
-        yield event(2, collective.name, collective.start_ns, collective.end_ns, group=collective.group)
-    for start, end in trace.data:
-        yield event(3, "data", start, end)
+def _lanes(events: Iterable[_Shown]) -> list[list[_Shown]]:
+    """Part events so that those of one lane follow or contain each other: a viewer cannot show what overlaps."""
+    lanes: list[list[_Shown]] = []
+    around: list[list[int]] = []
+    """Of each lane, the ends of the events that are open, the innermost last."""
+    for event in sorted(events, key=lambda event: (event[0], -event[1])):
+        start, end = event[:2]
+        for ends in around:
+            while ends and ends[-1] <= start:
+                ends.pop()
+        fitting = (n for n, ends in enumerate(around) if not ends or end <= ends[-1])
+        place = next(fitting, min(len(lanes), MAX_LANES - 1))
+        if place == len(lanes):
+            lanes.append([])
+            around.append([])
+        lanes[place].append(event)
+        around[place].append(end)
+    return lanes
 
 
 def _keep_newest(folder: Path) -> None:

@@ -103,7 +103,9 @@ class Policy:
         KernelSource.AUTO, "", "where kernel timings come from: auto, cupti, kineto or off"
     )
     profiling_interval: int = _setting(
-        0, "{step}", "steps between two profiled ones; 0: a power of two that makes about 10 s"
+        0,
+        "{step}",
+        "steps between two profiled ones, doubled until they last 1.5 export intervals; 0: a power of two near 10 s",
     )
     profiled_ranks: str = _setting("all", "", "ranks that are profiled: all, none, or 0,8-15")
     report_interval: float = _setting(300.0, "s", "time between two reports of kernel timings and scores")

@@ -19,12 +19,33 @@ class Family:
 JOB_STATE: Final = Family(
     "rankwatch_job_state", "gauge", ("job", "state"), "1 for the state a job is in, 0 for the others"
 )
+JOB_REASON: Final = Family(
+    "rankwatch_job_reason",
+    "gauge",
+    ("job", "state", "reason"),
+    "1 with why a job is in its state, in the words of page and log; none while there is nothing to say",
+)
+JOB_LAST_HEARD: Final = Family(
+    "rankwatch_job_last_heard_timestamp_seconds",
+    "gauge",
+    ("job",),
+    "when anything was last heard of a job, of a rank or a launcher, in unix time",
+)
+JOB_INSTRUMENTED: Final = Family(
+    "rankwatch_job_instrumented",
+    "gauge",
+    ("job",),
+    "1 if a rank has spoken in this attempt; else exits are all there is",
+)
 JOB_RANKS: Final = Family("rankwatch_job_ranks", "gauge", ("job", "state"), "ranks of a job by state")
 JOB_WORLD_SIZE: Final = Family("rankwatch_job_world_size", "gauge", ("job",), "ranks a job should have")
 JOB_NODES: Final = Family("rankwatch_job_nodes", "gauge", ("job", "role"), "launchers of a job by what they do for it")
 JOB_ATTEMPT: Final = Family("rankwatch_job_attempt", "gauge", ("job",), "number of the current attempt")
 JOB_ITERATION: Final = Family("rankwatch_job_iteration", "gauge", ("job",), "last step any rank completed")
 JOB_RESTARTS: Final = Family("rankwatch_job_restarts_total", "counter", ("job",), "restarts of the ranks")
+JOB_RESTARTS_LEFT: Final = Family(
+    "rankwatch_job_restarts_left", "gauge", ("job",), "restarts that the policy still allows (max_restarts)"
+)
 JOB_OBSERVE_ONLY: Final = Family("rankwatch_job_observe_only", "gauge", ("job",), "1 while nothing is acted upon")
 GOODPUT: Final = Family(
     "rankwatch_goodput_ratio", "gauge", ("job",), "part of a job's life that was spent on new steps"
@@ -45,7 +66,13 @@ CULPRIT: Final = Family(
     "rankwatch_culprit",
     "gauge",
     ("job", "rank", "host", "class", "reason"),
-    "1 for each rank blamed in an open incident",
+    "1 for each rank blamed in an open incident, at most 100 of them",
+)
+ACTION_WITHHELD: Final = Family(
+    "rankwatch_action_withheld",
+    "gauge",
+    ("job", "wanted", "reason"),
+    "1 while the policy wants something acted on and it is not, and why: a cap, observe-only, no launcher",
 )
 GPU_SCORE: Final = Family(
     "rankwatch_gpu_score",
@@ -111,7 +138,6 @@ FROM_WINDOWS: Final = (
     SCORED_RANKS,
     SCORING_SECONDS,
     STRAGGLER,
-    STRAGGLERS,
     STEP_SECONDS,
     STEP_PART_SECONDS,
     KERNEL_SOURCE_RANKS,
@@ -131,27 +157,46 @@ STORE_ERRORS: Final = Family(
     "rankwatch_store_errors", "gauge", (), "rows the database has refused since it last worked"
 )
 
+TICK_AGE: Final = Family(
+    "rankwatch_tick_age_seconds", "gauge", (), "since the jobs were last judged; from 5 s the monitor is not ready"
+)
+JOBS_NOT_JUDGED: Final = Family("rankwatch_jobs_not_judged", "gauge", (), "jobs whose last judgement failed")
+PUBLISH_ERRORS: Final = Family(
+    "rankwatch_publish_errors_total", "counter", ("publisher",), "what could not be published elsewhere, as to W&B"
+)
+BUILD_INFO: Final = Family("rankwatch_build_info", "gauge", ("version", "python"), "1 for the version that runs")
+
 FAMILIES: Final = (
     JOB_STATE,
+    JOB_REASON,
+    JOB_LAST_HEARD,
+    JOB_INSTRUMENTED,
     JOB_RANKS,
     JOB_WORLD_SIZE,
     JOB_NODES,
     JOB_ATTEMPT,
     JOB_ITERATION,
     JOB_RESTARTS,
+    JOB_RESTARTS_LEFT,
     JOB_OBSERVE_ONLY,
     GOODPUT,
     JOB_TIME,
     INCIDENTS,
     INCIDENT_OPEN,
     CULPRIT,
+    ACTION_WITHHELD,
     *FROM_WINDOWS,
+    STRAGGLERS,
     STRAGGLER_COST,
     JOB_VERDICT,
     TELEMETRY_DROPPED,
     INGEST_REPORTS,
     INGEST_REJECTED,
     TICK_SECONDS,
+    TICK_AGE,
     TICK_ERRORS,
+    JOBS_NOT_JUDGED,
     STORE_ERRORS,
+    PUBLISH_ERRORS,
+    BUILD_INFO,
 )

@@ -47,7 +47,8 @@ def test_noise_is_that_of_the_ranks_whether_or_not_one_is_late_for_good() -> Non
 
 def test_more_ranks_windows_or_a_smaller_budget_ask_for_more() -> None:
     def needed(ranks: int = 64, a_day: float = 8640.0, alarms: float = 0.1, k: int = 3) -> float:
-        return lateness.needed_sigmas(ranks=ranks, windows_a_day=a_day, needed=k, of=5, alarms_a_day=alarms)
+        chance = lateness.needed_chance(ranks=ranks, windows_a_day=a_day, needed=k, of=5, alarms_a_day=alarms)
+        return lateness.needed_sigmas(chance)
 
     assert needed(512) > needed(64) > needed(8)
     assert needed(a_day=86_400.0) > needed()
@@ -57,7 +58,8 @@ def test_more_ranks_windows_or_a_smaller_budget_ask_for_more() -> None:
 
 def test_the_budget_is_kept_by_normal_noise() -> None:
     """One window, one chance: of so many tries about as many pass as the budget allows."""
-    sigmas = lateness.needed_sigmas(ranks=1000, windows_a_day=1000, needed=1, of=1, alarms_a_day=100.0)
+    chance = lateness.needed_chance(ranks=1000, windows_a_day=1000, needed=1, of=1, alarms_a_day=100.0)
+    sigmas = lateness.needed_sigmas(chance)
     tries = np.random.default_rng(0).standard_normal(1_000_000)
     assert 70 <= int(np.sum(tries > sigmas)) <= 130
 

@@ -81,3 +81,27 @@ def test_a_sample_of_a_large_group_stands_for_all_of_it() -> None:
     values_RK = random.normal(1.0, 0.02, (50_000, 2))
     reference_RK = peers.references(values_RK, np.zeros(50_000, dtype=np.int64))
     assert reference_RK[0] == pytest.approx(np.median(values_RK, axis=0), abs=0.002)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 40])
+def test_the_middle_of_the_others_is_their_median_whatever_the_sizes_of_the_groups(ranks: int) -> None:
+    random = np.random.default_rng(ranks)
+    group_R = random.integers(-1, 4, ranks)
+    value_RK = np.round(random.normal(size=(ranks, 2)), 1)  # rounded: equal values must do no harm
+    value_RK[random.random((ranks, 2)) < 0.2] = np.nan
+    found_RK = peers.median_of_others(value_RK, group_R)
+    for rank in range(ranks):
+        others = (group_R == group_R[rank]) & (np.arange(ranks) != rank)
+        for k in range(2):
+            known = value_RK[others, k][~np.isnan(value_RK[others, k])]
+            nothing = group_R[rank] < 0 or np.isnan(value_RK[rank, k]) or not len(known)
+            expected = np.nan if nothing else np.median(known)
+            assert found_RK[rank, k] == pytest.approx(expected, nan_ok=True)
+
+
+def test_of_a_large_group_the_middle_is_that_of_a_sample() -> None:
+    value_R = np.random.default_rng(0).normal(1.0, 0.02, 5 * peers.LARGE)
+    value_R[7] = np.nan
+    found_R = peers.median_of_others(value_R, np.zeros(len(value_R), dtype=np.int64))
+    assert np.isnan(found_R[7])
+    assert np.nanmedian(found_R) == pytest.approx(1.0, abs=0.1 * 0.02)

@@ -31,7 +31,7 @@ def test_the_best_is_the_devices_whichever_rank_runs_on_it() -> None:
     known.begin_attempt(2)
     known.take(RankReport(identity(0, "GPU-b", 2), kernels=kernels(gemm=4.0)), 1.0)
     known.take(RankReport(identity(1, "GPU-a", 2), kernels=kernels(gemm=4.0)), 1.0)
-    best_RK, _ = known.best_of_ranks()
+    best_RK = known.best_kernels_of_ranks()
     assert best_RK[:2, 0] == pytest.approx([2.0, 1.0])
 
 
@@ -57,7 +57,7 @@ def test_names_and_devices_are_bounded() -> None:
     for number in range(4 * LEAST_DEVICES):
         known.take(RankReport(identity(number % 4, f"GPU-{number}"), window=window(step=1.0 + number)), 0.0)
     assert len(known.devices) <= LEAST_DEVICES
-    _, best_RS = known.best_of_ranks()
+    best_RS = known.best_sections_of_ranks()
     last = 4 * LEAST_DEVICES - 4
     assert best_RS[:4, 0] == pytest.approx([1.0 + last + rank for rank in range(4)])
 
@@ -69,17 +69,8 @@ def test_ranks_that_agree_on_the_stride_are_left_alone_and_others_are_told() -> 
     known.judged = 3
     for rank, steps in enumerate((256, 512, 256)):
         known.take(RankReport(identity(rank), window=window(steps, step=1.0)), 0.0)
-    known.settle_stride(0)
+    fresh_R = np.ones(3, dtype=np.bool_)
+    known.settle_stride(0, fresh_R)
     assert known.stride == 512
-    known.settle_stride(100)  # a person has set it
+    known.settle_stride(100, fresh_R)  # a person has set it
     assert known.stride is None
-
-
-def test_a_window_is_judged_when_all_have_told_theirs_or_after_a_while() -> None:
-    known = Performance()
-    known.take(RankReport(identity(0), window=window(step=1.0)), 5.0)
-    both_R = np.ones(2, dtype=np.bool_)
-    assert known.ready_at(both_R, 1.0) == 8.0
-    assert known.ready_at(both_R, 4.0) == 15.0  # ranks that export every 4 s are waited for longer
-    known.take(RankReport(identity(1), window=window(step=1.0)), 6.0)
-    assert known.ready_at(both_R, 1.0) == 5.0

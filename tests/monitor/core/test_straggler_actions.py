@@ -124,6 +124,66 @@ def test_switched_off_nothing_is_judged_and_switched_on_again_it_is() -> None:
     assert job.said[-1].startswith("Rank 3 is no straggler any more: straggler_detection was switched off")
 
 
+# Restarts that do not help --------------------------------------------------------------------------------------------
+
+
+def test_a_restart_that_did_not_help_is_not_repeated() -> None:
+    job = slow(acting("restart")).wait(6.0)
+    assert kinds(job) == [CAPTURE, RESTART]
+    slow(job.restart(), 30)
+    (again,) = job.told.open_stragglers
+    assert kinds(job) == [CAPTURE, RESTART]
+    assert again.action is Action.LOG
+    assert "it was slow before the restart of attempt 1 too" in again.action_reason
+    assert any("Nothing is done about rank 9: it was slow before the restart" in said for said in job.said)
+
+
+def test_nor_is_one_node_after_the_other_excluded_for_the_work_of_a_rank() -> None:
+    job = slow(acting("restart_excluding_node")).wait(6.0)
+    job.moved = {9: "host-3"}
+    slow(job.restart(), 30)
+    assert kinds(job) == [CAPTURE, RESTART]
+    assert "rank 9 was slow on host-1 too" in job.told.open_stragglers[0].action_reason
+
+
+def test_another_rank_and_the_same_one_after_a_day_are_acted_on() -> None:
+    job = slow(acting("restart")).wait(6.0)
+    job.restart().run(4).run(3, slower(20, COMPUTE, 0.4)).wait(6.0)
+    assert kinds(job) == [CAPTURE, RESTART] * 2
+    job.restart().run(4).now += 100_000.0
+    slow(job.run(4)).wait(6.0)
+    assert kinds(job) == [CAPTURE, RESTART] * 3
+
+
+def test_a_straggler_of_the_attempt_before_is_not_acted_on() -> None:
+    """It was found while a hang was open, whose restart has begun a new attempt: nobody is known to be slow in it."""
+    job = acting("log")
+    slow(job)
+    job.job.policy = job.job.policy.changed({"on_straggler": "restart"})
+    job.restart()
+    job.wait(6.0)
+    assert kinds(job) == []
+    assert job.job.incidents == []
+
+
+def test_when_a_ban_is_lifted_it_is_decided_on_anew() -> None:
+    job = slow(acting("restart", observe_only=True), 8)
+    assert kinds(job) == []
+    job.job.policy = job.job.policy.changed({"observe_only": False})
+    slow(job, 1).wait(6.0)
+    assert kinds(job) == [CAPTURE, RESTART]
+
+
+def test_on_the_only_host_many_slow_ranks_are_no_single_cause() -> None:
+    def some(_: int, work_RP: Work) -> None:
+        work_RP[:3, COMPUTE] += 0.4
+
+    job = acting("restart", 8).run(6, some)
+    assert len(job.told.open_stragglers) == 3
+    assert kinds(job) == []
+    assert any("3 of 8 ranks are slow at once, so no single one is the cause" in said for said in job.said)
+
+
 # The fastest reference ------------------------------------------------------------------------------------------------
 
 

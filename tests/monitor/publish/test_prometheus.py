@@ -11,22 +11,26 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.publish.scored import NOW, scored, straggler
+from rankwatch import __version__
 from rankwatch.wire import prometheus as names
-from rankwatch.wire.vocabulary import Cause
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import Action, Cause, CulpritClass, VerdictKind
+from rankwatch_monitor.core.culprit import Culprit
+from rankwatch_monitor.core.incident import Incident
 from rankwatch_monitor.core.lateness import PARTS
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.publish.prometheus import Own, exposition
+from rankwatch_monitor.publish.prometheus import NAMED, Own, exposition
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
-def published(*jobs: Job) -> bytes:
-    return exposition(jobs, Own(0, {}, 0.0, 0, 0), NOW)
+def published(*jobs: Job, own: Own | None = None, now: float = NOW) -> bytes:
+    return exposition(jobs, own or Own(0, {}, 0.0, 0, 0), now)
 
 
-def samples(*jobs: Job) -> dict[Sample, float]:
+def samples(*jobs: Job, own: Own | None = None, now: float = NOW) -> dict[Sample, float]:
     found = {}
-    for family in text_string_to_metric_families(published(*jobs).decode()):
+    for family in text_string_to_metric_families(published(*jobs, own=own, now=now).decode()):
         for sample in family.samples:
             key = (sample.name, frozenset(sample.labels.items()))
             assert key not in found, "Prometheus refuses a series that stands twice"
@@ -108,6 +112,82 @@ def test_series_do_not_grow_with_the_ranks_nor_with_the_stragglers() -> None:
     assert by_name["rankwatch_straggler"] == 100
     assert by_name["rankwatch_rank_gpu_score"] == 15
     assert by_name["rankwatch_rank_lateness_seconds"] == 5
+
+
+def hung(action: Action, why: str, *, culprits: int = 1, policy: Policy | None = None) -> Job:
+    """A job with an open incident about which ``action`` is taken, and why."""
+    job = Job("job", NOW - 60.0, policy=policy)
+    blamed = tuple(Culprit(rank, "host-0", CulpritClass.HOST_SILENT, "silent") for rank in range(culprits))
+    about = Incident("i1", "job", VerdictKind.SILENT, 0, NOW, "Rank 0 is silent.", blamed, action=action)
+    about.action_reason = why
+    job.incidents.append(about)
+    job.last_heard = NOW
+    return job
+
+
+def test_culprits_are_named_up_to_a_bound() -> None:
+    by_name = Counter(name for name, _ in samples(hung(Action.RESTART, "the policy says restart", culprits=4096)))
+    assert by_name["rankwatch_culprit"] == NAMED
+
+
+@pytest.mark.parametrize(
+    ("action", "why"), [(Action.LOG, "observe-only is on"), (Action.STOP, "the restart budget is used up (3 of 3)")]
+)
+def test_what_the_policy_wants_and_is_not_done_is_told_with_the_reason(action: Action, why: str) -> None:
+    assert value(samples(hung(action, why)), "action_withheld", wanted="restart", reason=why) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("action", "policy"),
+    [
+        (Action.RESTART, Policy()),
+        (Action.LOG, Policy().changed({"on_hang": "log"})),
+        (Action.STOP, Policy().changed({"on_hang": "stop"})),
+        (Action.STOP, Policy().changed({"on_hang": "save_and_stop"})),  # the ranks did not stop by themselves
+    ],
+)
+def test_what_is_done_as_the_policy_says_is_not_withheld(action: Action, policy: Policy) -> None:
+    found = samples(hung(action, "the policy says so", policy=policy))
+    assert not [key for key in found if key[0] == "rankwatch_action_withheld"]
+
+
+def test_a_straggler_that_is_not_acted_on_is_told_only_if_the_policy_wants_it() -> None:
+    job = scored(8, slow=5)
+    job.performance.told.stragglers[0].action_reason = "observe-only is on"
+    assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") is None
+    job.policy = job.policy.changed({"on_straggler": "capture"})
+    assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") == 1.0
+
+
+def test_a_reason_that_tells_an_age_makes_no_series() -> None:
+    def reasons(job: Job, now: float) -> set[Sample]:
+        return {key for key in samples(job, now=now) if key[0] == "rankwatch_job_reason"}
+
+    job = hung(Action.LOG, "observe-only is on")
+    assert len(reasons(job, NOW)) == 1
+    assert value(samples(job, now=NOW + 3600.0), "job_state", state="lost") == 1.0
+    assert reasons(job, NOW + 3600.0) == set()
+
+
+def test_counters_begin_at_zero_so_that_an_increase_is_seen() -> None:
+    found = samples(Job("job", NOW))
+    assert {value(found, "incidents_total", kind=kind) for kind in VerdictKind} == {0.0}
+    assert {value(found, "stragglers_total", cause=cause) for cause in Cause} == {0.0}
+
+
+def test_restarts_left_are_never_negative() -> None:
+    job = Job("job", NOW)
+    job.restarts = 5
+    assert value(samples(job), "job_restarts_left") == 0.0
+
+
+def test_the_monitor_tells_of_itself() -> None:
+    found = samples(own=Own(7, {"bad_body": 2}, 0.01, 1, 3, tick_age=0.2, not_judged=4, publish_errors={"wandb": 5}))
+    told = {name: figure for (name, _), figure in found.items()}
+    assert told["rankwatch_tick_age_seconds"] == 0.2
+    assert told["rankwatch_jobs_not_judged"] == 4
+    assert found["rankwatch_publish_errors_total", frozenset({("publisher", "wandb")})] == 5
+    assert [dict(labels)["version"] for name, labels in found if name == "rankwatch_build_info"] == [__version__]
 
 
 def test_one_rank_told_of_twice_is_one_series() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,8 +63,8 @@ def test_every_family_is_in_the_table_with_its_kind_labels_and_meaning(api: Api,
     assert meanings == {family.name: family.meaning for family in names.FAMILIES}
     labels = {family.name: set(family.labels) for family in names.FAMILIES}
     samples = api.metrics()
-    from_windows = {family.name for family in names.FROM_WINDOWS}  # tests/monitor/publish/test_prometheus.py
-    assert {name for name, _ in samples} == set(labels) - from_windows, "this job shows each family at least once"
+    elsewhere = {*names.FROM_WINDOWS, names.PUBLISH_ERRORS}  # tests/monitor/publish/test_prometheus.py
+    assert {name for name, _ in samples} == set(labels) - {family.name for family in elsewhere}, "each at least once"
     assert all({label for label, _ in given} == labels[name] for name, given in samples)
 
 
@@ -78,6 +79,13 @@ def test_the_samples_of_a_hung_job(api: Api, hung: str) -> None:
     assert of("rankwatch_incident_open", kind="section_overrun", action="log") == 1
     assert of("rankwatch_telemetry_dropped_total", reason="queue full") == 4
     incident = api.incidents(hung)[0]
+    assert of("rankwatch_job_reason", state="hung", reason=incident["reason"]) == 1
+    why = "no launcher of Rankwatch runs this job, so it can only be watched"
+    assert of("rankwatch_action_withheld", wanted="restart", reason=why) == 1
+    assert (of("rankwatch_job_instrumented"), of("rankwatch_job_restarts_left")) == (1, 3)
+    heard = of("rankwatch_job_last_heard_timestamp_seconds")
+    assert heard is not None
+    assert abs(time.time() - heard) < 60
     blamed = {"rank": "1", "host": 'a "quoted"\\host', "class": "behind", "reason": incident["reason"]}
     assert of("rankwatch_culprit", **blamed) == 1
 

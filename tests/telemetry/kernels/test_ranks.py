@@ -47,6 +47,7 @@ def test_the_healthy_rank_waits_and_the_slow_one_tells_what_for(slow: str, recei
 def test_healthy_ranks_look_alike_and_close_the_same_windows(receiver: Receiver, tmp_path: Path) -> None:
     reports = trained(receiver, tmp_path, "")
     for rank in (0, 1):
+        assert "USDT" not in (tmp_path / f"{rank}.log").read_text(), "Kineto writes lines of its own"
         assert max(parts(reports, rank).values()) < 0.05
     closed = [
         {r.value(names.WINDOW_ITERATION.name) for r in reports if r.resource[names.RANK] == rank} - {None}

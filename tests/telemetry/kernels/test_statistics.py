@@ -62,6 +62,13 @@ def test_waiting_for_input_behind_compute_or_a_collective_costs_nothing() -> Non
     assert parts == {Part.COMPUTE: 3, Part.COMMUNICATION: 2, Part.DATA: 1, Part.HOST: 0}
 
 
+def test_a_collective_that_ends_after_the_step_is_not_its_shortest_unless_there_is_no_other() -> None:
+    _, groups = step_parts(Trace((), [collective(2, 6), collective(8, 11)]), interval(0, 10))
+    assert groups["default_pg"][1:] == (6, 6, 4)
+    _, groups = step_parts(Trace((), [collective(8, 21)]), interval(0, 10))
+    assert groups["default_pg"][1:] == (2, 2, 2), "what of it is in the step"
+
+
 def test_groups_are_told_apart_and_bounded() -> None:
     trace = Trace([kernel(1, 2)], [collective(n, n + 1 + n / 1000, f"g{n}") for n in range(MAX_GROUPS + 3)])
     _, groups = step_parts(trace, interval(0, 1000))

@@ -7,29 +7,56 @@ from pathlib import Path
 import pytest
 
 from rankwatch.kernels.source import Collective, Kernel, Trace
-from rankwatch.kernels.trace_file import MAX_FILES, write
+from rankwatch.kernels.trace_file import MAX_FILES, MAX_LANES, write
 
 TRACE = Trace(
-    [Kernel("aten::add[8,8]", 2_000, 5_000, 3_000), Kernel("", 5_000, 6_000, 1_000)],
+    [Kernel("aten::add[8,8]", 2_000, 5_000, 3_000), Kernel("", 5_000, 6_000, 1_000, "aten::mul")],
     [Collective("default_pg", "gloo:all_reduce", 4_000, 9_000)],
     [(1_000, 2_000)],
 )
 
 
+def shown(path: Path) -> dict[str, list[list[str]]]:
+    """By kind of lane, the names in each."""
+    events = json.loads(path.read_text())["traceEvents"]
+    kinds = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found: dict[str, list[list[str]]] = {}
+    for tid, kind in kinds.items():
+        found.setdefault(kind, []).append([e["name"] for e in events if e["ph"] == "X" and e["tid"] == tid])
+    return found
+
+
 def test_what_is_written_is_a_chrome_trace(tmp_path: Path) -> None:
-    path = write(tmp_path / "made", "a/job of mine", 3, "../incident 7", TRACE, (1_000, 11_000))
+    sections = [("forward", 2_000, 6_000)]
+    path = write(tmp_path / "made", "a/job of mine", 3, "../incident 7", TRACE, (1_000, 11_000), sections)
     assert path == tmp_path / "made" / "a_job_of_mine-rank3-.._incident_7.json"
     events = json.loads(path.read_text())["traceEvents"]
-    shown = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    assert shown == [
+    assert [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"] == [
         ("step", 0, 0.0, 10.0),
-        ("aten::add[8,8]", 1, 1.0, 3.0),
-        ("operator", 1, 4.0, 1.0),
-        ("gloo:all_reduce", 2, 3.0, 5.0),
-        ("data", 3, 0.0, 1.0),
+        ("forward", 1, 1.0, 4.0),
+        ("aten::add[8,8]", 2, 1.0, 3.0),
+        ("aten::mul", 2, 4.0, 1.0),
+        ("gloo:all_reduce", 3, 3.0, 5.0),
+        ("data", 4, 0.0, 1.0),
     ]
-    assert [e["args"]["name"] for e in events if e["ph"] == "M"] == ["step", "kernels", "collectives", "data"]
+    assert list(shown(path)) == ["step", "sections", "operators", "collectives", "data loader"]
+    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == ["rank 3"]
     assert list(path.parent.iterdir()) == [path], "nothing unfinished is left"
+
+
+def test_what_overlaps_is_in_lanes_of_its_own_and_what_nests_is_not(tmp_path: Path) -> None:
+    spans = {"a": (0, 10), "in a": (2, 9), "over the end of a": (5, 12), "after a": (10, 11), "b": (12, 20)}
+    collectives = [Collective("g", name, *span) for name, span in spans.items()]
+    path = write(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 20))
+    assert shown(path)["collectives"] == [["a", "in a", "after a", "b"], ["over the end of a"]]
+
+
+def test_a_thousand_that_overlap_do_not_make_a_thousand_lanes(tmp_path: Path) -> None:
+    collectives = [Collective("g", str(n), n, n + 1_000) for n in range(1_000)]
+    path = write(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 2_000))
+    lanes = shown(path)["collectives"]
+    assert len(lanes) == MAX_LANES
+    assert sum(map(len, lanes)) == 1_000
 
 
 def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { takeTokenFromAddress } from "./api/token";
 import { startClock } from "./live/connection";
-import { parse } from "./logic/route";
+import { addressOf, parse } from "./logic/route";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/shell.css";
@@ -14,8 +14,11 @@ import "./style/table.css";
 import "./style/launchers.css";
 import "./style/goodput.css";
 import "./style/stragglers.css";
+import "./style/charts.css";
+import "./style/control.css";
 import { Fleet } from "./view/fleet";
 import { Job } from "./view/job";
+import { grouping, look, selected } from "./view/selection";
 import { Shell } from "./view/shell";
 import { startTheme } from "./view/theme";
 
@@ -32,13 +35,30 @@ function Page() {
   }
   return (
     <Shell crumbs={<a href="#/">Jobs</a>}>
-      <Job key={here.job} id={here.job} asked={here.incident} />
+      <Job key={here.job} id={here.job} asked={here.incident} tab={here.tab} sight={here.sight} />
     </Shell>
   );
+}
+
+/** A pointer that crosses the grid selects many ranks a second; browsers allow few changes of the address. */
+const ADDRESS_AFTER_MS = 300;
+
+/** Keep the address such that a colleague who opens it sees the same. */
+function keepAddress(): void {
+  let timer = 0;
+  effect(() => {
+    const address = addressOf(route.value, { rank: selected.value, look: look.value, group: grouping.value });
+    clearTimeout(timer);
+    timer = window.setTimeout(() => {
+      const same = address === "#/" ? location.hash.length < 3 : location.hash === address;
+      if (!same) history.replaceState(null, "", address);
+    }, ADDRESS_AFTER_MS);
+  });
 }
 
 takeTokenFromAddress();
 startTheme();
 startClock();
+keepAddress();
 addEventListener("hashchange", () => (route.value = parse(location.hash)));
 render(<Page />, document.getElementById("page")!);

@@ -58,8 +58,9 @@ test("time that stood still is told in the unit that fits", () => {
 });
 
 test("addresses survive any id", () => {
-  assert.deepEqual(parse(incidentAddress("a/b c%", "i#1")), { view: "job", job: "a/b c%", incident: "i#1" });
+  const plain = { view: "job", tab: "overview", sight: {}, incident: null };
+  assert.deepEqual(parse(incidentAddress("a/b c%", "i#1")), { ...plain, job: "a/b c%", incident: "i#1" });
   assert.deepEqual(parse("#/"), { view: "fleet" });
-  assert.deepEqual(parse("#/jobs/x"), { view: "job", job: "x", incident: null });
-  assert.deepEqual(parse("#/jobs/50%"), { view: "job", job: "50%", incident: null });
+  assert.deepEqual(parse("#/jobs/x"), { ...plain, job: "x" });
+  assert.deepEqual(parse("#/jobs/50%"), { ...plain, job: "50%" });
 });

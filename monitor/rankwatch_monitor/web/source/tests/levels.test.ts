@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cellWords, isLevel, LEVELS, levels, slowestFirst } from "../src/logic/levels";
+import { ageByte, cellWords, isLevel, LEVELS, levels, slowestFirst } from "../src/logic/levels";
+import { byCoordinate } from "../src/logic/nodes";
 import { isTrouble } from "../src/logic/severity";
 import { type Palette, stamp } from "../src/logic/stamps";
 
@@ -41,4 +42,21 @@ for (const size of [9, 13, 20, 36]) {
 
 test("the slowest come first, equal ones keep their order, and the unknown come last", () => {
   assert.deepEqual(slowestFirst([3, 0, 1, 2, 9], Uint8Array.of(0, 5, 4, 0)), [2, 3, 0, 1, 9]);
+});
+
+test("ages of heartbeats and temperatures have levels too", () => {
+  const words = (look: "heartbeat_age" | "temperature", byte: number) => cellWords(look, LEVELS[levels(look, Uint8Array.of(byte), 1)[0]!]!);
+  assert.deepEqual([0, 9, 11, 60, 200, 400].map((age) => words("heartbeat_age", ageByte(age))), [
+    "under 10 s", "under 10 s", "10–30 s", "30 s–2 min", "2–5 min", "5 min and more",
+  ]);
+  assert.deepEqual([59, 60, 86, 87, 254, 255].map((celsius) => words("temperature", celsius)), [
+    "under 60 °C", "60–70 °C", "80–87 °C", "87 °C and more", "87 °C and more", "not known",
+  ]);
+});
+
+test("ranks are grouped by their coordinate, in its order, and those that told none come last", () => {
+  const groups = byCoordinate(5, "pipeline", Uint16Array.of(1, 0, 1, 0xffff));
+  assert.deepEqual(groups, [
+    { host: "pipeline 0", ranks: [1] }, { host: "pipeline 1", ranks: [0, 2] }, { host: "no pipeline rank", ranks: [3, 4] },
+  ]);
 });

@@ -1,7 +1,7 @@
 // Reading from the monitor, with its own words when something is wrong.
 
 import { heard, refused, serverTime } from "../live/connection";
-import { token } from "./token";
+import { controlToken, token } from "./token";
 
 export class Problem extends Error {
   constructor(
@@ -18,7 +18,7 @@ const PATIENCE_MS = 15_000;
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   const patience = AbortSignal.timeout(PATIENCE_MS);
   const answer = await fetch(`/api/v1${path}`, {
-    headers: token.value === null ? {} : { Authorization: `Bearer ${token.value}` },
+    headers: bearer(token.value),
     signal: signal ? AbortSignal.any([signal, patience]) : patience,
     cache: "no-store",
   });
@@ -29,6 +29,22 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   refused.value = false;
   heard();
   return body;
+}
+
+/** Order or change something, with the control token; the monitor's refusal is thrown in its own words. */
+export async function order<T>(method: "PATCH" | "POST", path: string, body: unknown): Promise<T> {
+  const answer = await fetch(`/api/v1${path}`, {
+    method,
+    headers: { ...bearer(controlToken.value ?? token.value), "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(PATIENCE_MS),
+  });
+  if (!answer.ok) throw new Problem(answer.status, await detail(answer));
+  return (await answer.json()) as T;
+}
+
+function bearer(value: string | null): Record<string, string> {
+  return value === null ? {} : { Authorization: `Bearer ${value}` };
 }
 
 async function detail(answer: Response): Promise<string> {

@@ -231,3 +231,66 @@ export interface IncidentDetail extends Incident {
   stack_groups: StackGroup[];
   stack_errors: { rank: number; error: string }[];
 }
+
+/** One judged window of a job, or several merged into one, as far as this page shows it. */
+export interface HistorySample {
+  at: number;
+  seconds: number;
+  step: number;
+  step_max: number;
+  /** Seconds by part, medians over ranks; empty: no step was profiled. */
+  parts: Record<string, number>;
+}
+
+/** Why steps take another time than before. */
+export interface Why {
+  kind: "change" | "drift" | "steady" | "unknown";
+  sentence: string;
+  since: number | null;
+  contributors: { sentence: string; share: number }[];
+}
+
+/** Points over the last hours, as columns. */
+export interface Trends {
+  at: number[];
+  goodput: (number | null)[];
+  goodput_window: (number | null)[];
+  scores: Record<string, { min: (number | null)[]; median: (number | null)[]; max: (number | null)[] }>;
+}
+
+/** Sections of chosen ranks in their last sampled steps. */
+export interface SectionTimeline {
+  attempt: number;
+  /** Iterations of which any of the ranks has spans. */
+  sampled: number[];
+  sections: string[];
+  ranks_known: number;
+  ranks: RankLane[];
+}
+
+export interface RankLane {
+  rank: number;
+  host: string;
+  steps: RankStep[];
+}
+
+export interface RankStep {
+  iteration: number;
+  seconds: number;
+  /** Number of the section, depth, seconds since the step's beginning, seconds it took. */
+  spans: [section: number, depth: number, start: number, duration: number][];
+}
+
+/** One value of a policy and what may be put there. */
+export interface Setting {
+  name: string;
+  kind: "switch" | "choice" | "whole" | "number" | "text" | "seconds_by_name";
+  choices: string[];
+  /** Null switches it off. */
+  optional: boolean;
+  default: SettingValue;
+  unit: string;
+  meaning: string;
+}
+
+export type SettingValue = boolean | number | string | null | Record<string, number | null>;

@@ -1,10 +1,20 @@
-// The read token: arrives once in the address, lives as long as the tab.
+// The read token arrives once in the address, the control token is asked for; both live as long as the tab.
 
 import { signal } from "@preact/signals";
 
 const KEY = "rankwatch.token";
 
 export const token = signal<string | null>(sessionStorage.getItem(KEY));
+
+const CONTROL_KEY = "rankwatch.control";
+
+export const controlToken = signal<string | null>(sessionStorage.getItem(CONTROL_KEY));
+
+export function keepControlToken(value: string | null): void {
+  if (value === null) sessionStorage.removeItem(CONTROL_KEY);
+  else sessionStorage.setItem(CONTROL_KEY, value);
+  controlToken.value = value;
+}
 
 export function keepToken(value: string): void {
   sessionStorage.setItem(KEY, value);

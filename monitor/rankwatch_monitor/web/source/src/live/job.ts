@@ -4,6 +4,7 @@ import { batch, type Signal, signal } from "@preact/signals";
 import { get, Problem } from "../api/client";
 import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/shapes";
 import { merged } from "../logic/incidents";
+import { bytesOf } from "./grid";
 import { sample } from "./samples";
 import { type Seldom, watchSeldom } from "./seldom";
 import { listen, type Stream } from "./stream";
@@ -20,8 +21,8 @@ export interface JobWatch extends Stream {
   grid: Signal<Grid | null>;
   /** Null until the monitor has anything to tell. */
   performance: Signal<Performance | null>;
-  /** Bytes of the grid's other looks, by name; empty until there are scores. */
-  looks: Signal<Record<string, Uint8Array>>;
+  /** Bytes of the grid's other looks, by name; null: they can be asked for. */
+  looks: Signal<Record<string, Uint8Array | null>>;
   /** By rank number; unix seconds by this page's clock say when they were read. */
   reports: Signal<{ at: number; byRank: (RankReport | undefined)[] }>;
   /** Null until the first answer. */
@@ -36,7 +37,7 @@ export function watchJob(id: string): JobWatch {
   const job = signal<JobSummary | null>(null);
   const grid = signal<Grid | null>(null);
   const performance = signal<Performance | null>(null);
-  const looks = signal<Record<string, Uint8Array>>({});
+  const looks = signal<Record<string, Uint8Array | null>>({});
   const reports = signal<{ at: number; byRank: (RankReport | undefined)[] }>({ at: 0, byRank: [] });
   const incidents = signal<Incident[] | null>(null);
   const unknown = signal<string | null>(null);
@@ -102,7 +103,7 @@ export function watchJob(id: string): JobWatch {
         const next = data as Performance;
         batch(() => {
           performance.value = next;
-          looks.value = Object.fromEntries(Object.entries(next.grid).map(([name, text]) => [name, bytesOf(text)]));
+          looks.value = { ...looks.value, ...Object.fromEntries(Object.entries(next.grid).map(([name, text]) => [name, bytesOf(text)])) };
         });
       },
       incident: (data) => {
@@ -142,13 +143,6 @@ function secondsBetween(job: JobSummary | null): number {
 
 function decoded(event: GridEvent): Grid {
   return { states: bytesOf(event.states), legend: event.legend, furthest: event.iterations.max };
-}
-
-function bytesOf(base64: string): Uint8Array {
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return bytes;
 }
 
 function sameGrid(old: Grid | null, next: Grid): boolean {

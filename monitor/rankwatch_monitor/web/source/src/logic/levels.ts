@@ -7,31 +7,46 @@ export const LEVELS = ["level-0", "level-1", "level-2", "level-3", "level-4", "l
 export type Level = (typeof LEVELS)[number];
 /** What a cell of the grid can be. */
 export type Cell = RankState | Level;
-/** What the grid shows: states, for how long the others wait, or how fast the kernels are. */
-export type Look = "state" | "lateness" | "robust";
+/** What the grid shows: states, for how long the others wait, how fast the kernels are, how old the last heartbeat is, how warm. */
+export type Look = "state" | Measure;
+export type Measure = "lateness" | "robust" | "heartbeat_age" | "temperature";
 
 /** A byte that says: not known. */
 const UNKNOWN = 255;
-/** Bounds between the levels, in the monitor's units of 1/200. */
-const LATENESS = [2, 10, 20, 40];
-const ROBUST = [196, 190, 180, 140];
+/** A heartbeat's age doubles with so many steps of its byte. */
+const OCTAVE = 16;
 
-const WORDS: Record<Exclude<Look, "state">, Record<Level, string>> = {
-  lateness: {
-    "level-0": "under 1 %", "level-1": "1–5 %", "level-2": "5–10 %", "level-3": "10–20 %", "level-4": "20 % and more", "level-unknown": "not known",
-  },
-  robust: {
-    "level-0": "0.98 and more", "level-1": "0.95–0.98", "level-2": "0.90–0.95", "level-3": "0.70–0.90", "level-4": "under 0.70", "level-unknown": "not known",
-  },
+interface Scale {
+  /** Bounds between the levels, as bytes of the monitor: shares and scores in 1/200, degrees as they are, ages by octaves. */
+  bounds: readonly number[];
+  words: readonly string[];
+  /** The lower, the worse. */
+  falling?: true;
+}
+
+const SCALES: Record<Measure, Scale> = {
+  lateness: { bounds: [2, 10, 20, 40], words: ["under 1 %", "1–5 %", "5–10 %", "10–20 %", "20 % and more"] },
+  robust: { bounds: [196, 190, 180, 140], words: ["0.98 and more", "0.95–0.98", "0.90–0.95", "0.70–0.90", "under 0.70"], falling: true },
+  heartbeat_age: { bounds: [10, 30, 120, 300].map(ageByte), words: ["under 10 s", "10–30 s", "30 s–2 min", "2–5 min", "5 min and more"] },
+  temperature: { bounds: [60, 70, 80, 87], words: ["under 60 °C", "60–70 °C", "70–80 °C", "80–87 °C", "87 °C and more"] },
 };
 
+export function isLook(name: string): name is Look {
+  return name === "state" || Object.hasOwn(SCALES, name);
+}
+
+/** The byte that stands for an age in seconds. */
+export function ageByte(seconds: number): number {
+  return Math.round(OCTAVE * Math.log2(1 + seconds));
+}
+
 /** Codes into `LEVELS` for each of `ranks` ranks, from the monitor's bytes; who has no byte is not known. */
-export function levels(look: Exclude<Look, "state">, bytes: Uint8Array, ranks: number): Uint8Array {
+export function levels(look: Measure, bytes: Uint8Array, ranks: number): Uint8Array {
   const codes = new Uint8Array(ranks).fill(LEVELS.indexOf("level-unknown"));
+  const { bounds, falling } = SCALES[look];
   for (let rank = 0; rank < Math.min(ranks, bytes.length); rank++) {
     const byte = bytes[rank]!;
-    if (byte === UNKNOWN) continue;
-    codes[rank] = look === "lateness" ? LATENESS.filter((bound) => byte >= bound).length : ROBUST.filter((bound) => byte < bound).length;
+    if (byte !== UNKNOWN) codes[rank] = bounds.filter((bound) => (falling ? byte < bound : byte >= bound)).length;
   }
   return codes;
 }
@@ -42,7 +57,7 @@ export function isLevel(cell: Cell): cell is Level {
 
 /** What a cell is called in the legend. */
 export function cellWords(look: Look, cell: Cell): string {
-  return look !== "state" && isLevel(cell) ? WORDS[look][cell] : cell;
+  return look !== "state" && isLevel(cell) ? (SCALES[look].words[LEVELS.indexOf(cell)] ?? "not known") : cell;
 }
 
 /** The same ranks, the slowest first; those on one level keep their order, and those not known come last. */

@@ -1,4 +1,4 @@
-// Ranks grouped by the node they run on, in the order in which the nodes' first ranks come.
+// Ranks grouped by the node they run on, in the order in which the nodes' first ranks come, or by a parallel coordinate.
 
 export interface NodeGroup {
   host: string;
@@ -14,4 +14,19 @@ export function byNode(worldSize: number, hostOf: (rank: number) => string | und
     group.ranks.push(rank);
   }
   return [...groups.values()];
+}
+
+/** A coordinate that says: not told. */
+const NOWHERE = 0xffff;
+
+/** Ranks by their coordinate in one dimension of the parallel layout, in its order; those that told none come last. */
+export function byCoordinate(worldSize: number, dimension: string, coordinates: Uint16Array): NodeGroup[] {
+  const groups = new Map<number, NodeGroup>();
+  for (let rank = 0; rank < worldSize; rank++) {
+    const at = coordinates[rank] ?? NOWHERE;
+    let group = groups.get(at);
+    if (!group) groups.set(at, (group = { host: at === NOWHERE ? `no ${dimension} rank` : `${dimension} ${at}`, ranks: [] }));
+    group.ranks.push(rank);
+  }
+  return [...groups].sort(([a], [b]) => a - b).map(([, group]) => group);
 }

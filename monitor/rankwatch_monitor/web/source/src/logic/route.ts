@@ -1,11 +1,37 @@
-// Addresses within the page: #/  #/jobs/ID  #/jobs/ID/incidents/IID
+// Addresses within the page: #/  #/jobs/ID  #/jobs/ID/incidents/IID, each with ?tab= &rank= &look= &group= behind it.
 
-export type Route = { view: "fleet" } | { view: "job"; job: string; incident: string | null };
+import { isLook, type Look } from "./levels";
+
+export const TABS = ["overview", "timeline", "charts", "control"] as const;
+export type Tab = (typeof TABS)[number];
+/** What the grid is grouped by: the nodes, or a coordinate of the parallel layout. */
+export type Grouping = "node" | "data" | "tensor" | "pipeline" | "expert";
+const GROUPINGS: readonly string[] = ["node", "data", "tensor", "pipeline", "expert"];
+
+/** What a person looks at within a job; what an address does not name stays as it is. */
+export interface Sight {
+  rank?: number;
+  look?: Look;
+  group?: Grouping;
+}
+
+export type Route = { view: "fleet" } | { view: "job"; job: string; incident: string | null; tab: Tab; sight: Sight };
 
 export function parse(hash: string): Route {
-  const [place, job, below, incident] = hash.replace(/^#?\/?/, "").split("/").map(decoded);
+  const [path, query] = hash.replace(/^#?\/?/, "").split("?", 2);
+  const [place, job, below, incident] = path!.split("/").map(decoded);
   if (place !== "jobs" || !job) return { view: "fleet" };
-  return { view: "job", job, incident: below === "incidents" && incident ? incident : null };
+  const asked = new URLSearchParams(query);
+  const [tab, look, group, rank] = ["tab", "look", "group", "rank"].map((name) => asked.get(name) ?? "");
+  const sight: Sight = {};
+  if (/^\d{1,7}$/.test(rank!)) sight.rank = Number(rank);
+  if (isLook(look!)) sight.look = look;
+  if (GROUPINGS.includes(group!)) sight.group = group as Grouping;
+  return {
+    view: "job", job, sight,
+    incident: below === "incidents" && incident ? incident : null,
+    tab: TABS.find((each) => each === tab) ?? "overview",
+  };
 }
 
 // A hand-typed address may hold a stray percent sign; it is then taken as it stands.
@@ -17,10 +43,22 @@ function decoded(part: string): string {
   }
 }
 
-export function jobAddress(job: string): string {
-  return `#/jobs/${encodeURIComponent(job)}`;
+export function jobAddress(job: string, tab: Tab = "overview"): string {
+  return `#/jobs/${encodeURIComponent(job)}${tab === "overview" ? "" : `?tab=${tab}`}`;
 }
 
 export function incidentAddress(job: string, incident: string): string {
   return `${jobAddress(job)}/incidents/${encodeURIComponent(incident)}`;
+}
+
+/** The address of exactly this sight; what is as it is without being asked for is left out. */
+export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping }): string {
+  if (route.view === "fleet") return "#/";
+  const asked = new URLSearchParams();
+  if (route.tab !== "overview") asked.set("tab", route.tab);
+  if (sight.look !== "state") asked.set("look", sight.look);
+  if (sight.group !== "node") asked.set("group", sight.group);
+  if (sight.rank !== null) asked.set("rank", String(sight.rank));
+  const path = route.incident === null ? jobAddress(route.job) : incidentAddress(route.job, route.incident);
+  return asked.size > 0 ? `${path}?${asked}` : path;
 }

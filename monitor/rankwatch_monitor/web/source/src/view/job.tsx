@@ -7,7 +7,10 @@ import { type JobWatch, watchJob } from "../live/job";
 import { samplesOf } from "../live/samples";
 import { focus } from "../logic/incidents";
 import { isLoud } from "../logic/stragglers";
+import { jobAddress, type Sight, type Tab, TABS } from "../logic/route";
 import { ago, count, percent, plural, rate, wholeDuration } from "../logic/text";
+import { Charts } from "./charts";
+import { Control } from "./control";
 import { Facts } from "./facts";
 import { GoodputSection } from "./goodput";
 import { IncidentList } from "./incidentlist";
@@ -17,15 +20,20 @@ import { JobMark } from "./marks";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
 import { RateChart } from "./ratechart";
+import { forgetSelection, takeSight } from "./selection";
 import { announcement } from "./shell";
 import { Stacks } from "./stacks";
 import { Scores, Stragglers } from "./stragglers";
 import { showInTab } from "./tab";
+import { Timeline } from "./timeline";
 import { Verdict } from "./verdict";
 
-export function Job({ id, asked }: { id: string; asked: string | null }) {
+const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", charts: "Charts", control: "Policy and actions" };
+
+export function Job({ id, asked, tab, sight }: { id: string; asked: string | null; tab: Tab; sight: Sight }) {
   const watch: JobWatch = useMemo(() => watchJob(id), [id]);
-  useEffect(() => () => watch.close(), [watch]);
+  useEffect(() => () => (watch.close(), forgetSelection()), [watch]);
+  useEffect(() => takeSight(sight), [sight]);
   const job = watch.job.value;
   useEffect(() => {
     if (job === null) return;
@@ -50,24 +58,38 @@ export function Job({ id, asked }: { id: string; asked: string | null }) {
         </p>
       )}
       {asked === null && incident?.closed_at !== null && <Now job={job} />}
-      {incident && <Verdict job={job} incident={incident} asked={asked !== null} confirmationWindow={confirmationWindow.value} />}
-      {loud && <Stragglers performance={performance!} />}
-      <div class="columns">
-        <div class="left">
-          <RankGrid watch={watch} incident={incident} />
-          <RankTable watch={watch} incident={incident} />
+      {incident && (tab === "overview" || incident.closed_at === null) && (
+        <Verdict job={job} incident={incident} asked={asked !== null} confirmationWindow={confirmationWindow.value} />
+      )}
+      <nav class="tabs" aria-label="Parts of this job">
+        {TABS.map((each) => (
+          <a key={each} href={jobAddress(id, each)} aria-current={each === tab ? "page" : undefined}>
+            {TAB_WORDS[each]}
+          </a>
+        ))}
+      </nav>
+      {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
+      {tab === "charts" && <Charts job={job} incidents={incidents} />}
+      {tab === "control" && <Control job={job} launchers={launchers.value} />}
+      {tab === "overview" && loud && <Stragglers performance={performance!} />}
+      {tab === "overview" && (
+        <div class="columns">
+          <div class="left">
+            <RankGrid watch={watch} incident={incident} />
+            <RankTable watch={watch} incident={incident} />
+          </div>
+          <div class="right">
+            {incident && <Stacks job={id} incident={incident} />}
+            {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
+            <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
+            <Launchers launchers={over ? [] : launchers.value} />
+            <Limits timeouts={timeouts.value} />
+          </div>
+          {!loud && performance !== null && <Stragglers performance={performance} />}
+          {performance !== null && <Scores performance={performance} />}
+          <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
         </div>
-        <div class="right">
-          {incident && <Stacks job={id} incident={incident} />}
-          {(!over || samplesOf(id).time.length > 1) && <RateChart job={job} incidents={incidents} />}
-          <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
-          <Launchers launchers={over ? [] : launchers.value} />
-          <Limits timeouts={timeouts.value} />
-        </div>
-        {!loud && performance !== null && <Stragglers performance={performance} />}
-        {performance !== null && <Scores performance={performance} />}
-        <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
-      </div>
+      )}
     </article>
   );
 }

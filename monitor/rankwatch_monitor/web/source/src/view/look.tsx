@@ -3,7 +3,8 @@
 import type { Grid } from "../live/job";
 import { type Cell, type Level, LEVELS, levels, type Look } from "../logic/levels";
 import { WORST_FIRST } from "../logic/severity";
-import { look, only } from "./selection";
+import type { Grouping } from "../logic/route";
+import { grouping, look, only } from "./selection";
 
 /** What the grid draws: a code for each rank, what the codes mean, and in which order the legend tells them. */
 export interface Shown {
@@ -15,11 +16,14 @@ export interface Shown {
 
 const SLOWEST_FIRST: readonly Level[] = ["level-4", "level-3", "level-2", "level-1", "level-0", "level-unknown"];
 
+/** Bytes of each look by name; null: they can be asked for. */
+export type Looks = Readonly<Record<string, Uint8Array | null>>;
+
 /** States, unless another look was chosen and there is something to draw it from. */
-export function shownBy(grid: Grid | null, chosen: Look, looks: Readonly<Record<string, Uint8Array>>): Shown | null {
+export function shownBy(grid: Grid | null, chosen: Look, looks: Looks): Shown | null {
   if (grid === null) return null;
   const bytes = looks[chosen];
-  if (chosen === "state" || bytes === undefined) return { look: "state", codes: grid.states, legend: grid.legend, order: WORST_FIRST };
+  if (chosen === "state" || !bytes) return { look: "state", codes: grid.states, legend: grid.legend, order: WORST_FIRST };
   return { look: chosen, codes: levels(chosen, bytes, grid.states.length), legend: LEVELS, order: SLOWEST_FIRST };
 }
 
@@ -27,22 +31,45 @@ const CHOICES: readonly (readonly [Look, string])[] = [
   ["state", "State"],
   ["lateness", "Others wait"],
   ["robust", "GPU score"],
+  ["heartbeat_age", "Heartbeat age"],
+  ["temperature", "Temperature"],
 ];
+const GROUPINGS: readonly Grouping[] = ["node", "pipeline", "tensor", "data", "expert"];
 
 /** Nothing to choose from while there are no scores. */
-export function LookChoice({ looks }: { looks: Readonly<Record<string, Uint8Array>> }) {
+export function LookChoice({ looks }: { looks: Looks }) {
   const there = CHOICES.filter(([name]) => name === "state" || looks[name] !== undefined);
   if (there.length < 2) return null;
   const choose = (name: Look) => {
     look.value = name;
     only.value = null;
   };
+  return <Choice legend="Coloured by" name="look" choices={there} chosen={look.value} choose={choose} />;
+}
+
+/** Nothing to choose from while no rank tells where in a parallel layout it stands. */
+export function GroupChoice({ dimensions }: { dimensions: Readonly<Record<string, unknown>> }) {
+  const there = GROUPINGS.filter((name) => name === "node" || name in dimensions);
+  if (there.length < 2) return null;
+  const choices = there.map((name) => [name, name === "node" ? "Node" : `${name[0]!.toUpperCase()}${name.slice(1)} rank`] as const);
+  return <Choice legend="Grouped by" name="group" choices={choices} chosen={grouping.value} choose={(name) => (grouping.value = name)} />;
+}
+
+interface Choosing<T extends string> {
+  legend: string;
+  name: string;
+  choices: readonly (readonly [T, string])[];
+  chosen: T;
+  choose: (name: T) => void;
+}
+
+function Choice<T extends string>({ legend, name, choices, chosen, choose }: Choosing<T>) {
   return (
     <fieldset class="looks">
-      <legend>Coloured by</legend>
-      {there.map(([name, words]) => (
-        <label key={name}>
-          <input type="radio" name="look" checked={look.value === name} onChange={() => choose(name)} />
+      <legend>{legend}</legend>
+      {choices.map(([value, words]) => (
+        <label key={value}>
+          <input type="radio" name={name} checked={chosen === value} onChange={() => choose(value)} />
           {words}
         </label>
       ))}

@@ -2,18 +2,19 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Incident } from "../api/shapes";
+import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
 import { type Cell, cellWords, type Look } from "../logic/levels";
-import { byNode, type NodeGroup } from "../logic/nodes";
+import { byCoordinate, byNode, type NodeGroup } from "../logic/nodes";
 import { isTrouble, openSection, tally } from "../logic/severity";
 import { NUMBERED, paint, readableOn, stamp } from "../logic/stamps";
 import { score } from "../logic/stragglers";
 import { count, duration, percent, plural } from "../logic/text";
 import { RankMark } from "./marks";
-import { LookChoice, type Shown, shownBy } from "./look";
+import { GroupChoice, LookChoice, type Shown, shownBy } from "./look";
 import { palette, tone } from "./palette";
-import { forgetSelection, look, only, selected } from "./selection";
+import { grouping, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
 const TALLEST = 440;
@@ -28,6 +29,8 @@ const LEGEND: Record<Look, string> = {
   state: "States; choose one to single it out",
   lateness: "Part of a step for which the others wait; choose one to single it out",
   robust: "GPU score against the middle of the peers; choose one to single it out",
+  heartbeat_age: "Age of the last heartbeat; choose one to single it out",
+  temperature: "Temperature of the device; choose one to single it out",
 };
 
 const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
@@ -35,11 +38,18 @@ const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "righ
 export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
   const told = watch.grid.value;
   const chosen = look.value;
+  const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
+  useEffect(() => () => extras.close(), [extras]);
   const bytes = watch.looks.value;
   const grid = useMemo(() => shownBy(told, chosen, bytes), [told, chosen, bytes]);
   const worldSize = grid?.codes.length ?? 0;
   const hosts = useHosts(watch, worldSize);
-  const groups = useMemo(() => byNode(worldSize, (rank) => hosts[rank]), [worldSize, hosts]);
+  const dimension = grouping.value;
+  const coordinates = extras.coordinates.value[dimension];
+  const groups = useMemo(
+    () => (coordinates ? byCoordinate(worldSize, dimension, coordinates) : byNode(worldSize, (rank) => hosts[rank])),
+    [worldSize, hosts, coordinates],
+  );
   const [width, setWidth] = useState(0);
   const holder = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -48,7 +58,6 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
     () => (width > 0 && worldSize > 0 ? layout(groups, worldSize, { width: Math.floor(width * scale), maxHeight: Math.round(TALLEST * scale), scale }) : null),
     [groups, worldSize, width, scale],
   );
-  useEffect(() => forgetSelection, [watch]);
   useEffect(() => {
     const resized = new ResizeObserver(([entry]) => setWidth(Math.floor(entry!.contentRect.width)));
     resized.observe(holder.current!);
@@ -78,9 +87,10 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   return (
     <section class="grid">
       <h2>
-        Ranks now <small>{worldSize > 0 && `${count(worldSize)} on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}</small>
+        Ranks now <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
       <LookChoice looks={bytes} />
+      <GroupChoice dimensions={extras.coordinates.value} />
       <div class="legend" role="group" aria-label={LEGEND[grid?.look ?? "state"]}>
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={filter === state} onClick={() => (only.value = filter === state ? null : state)}>

@@ -1,0 +1,97 @@
+// The policy as text in fields, and back: what is checked here is only what could not be sent; the monitor judges the rest.
+
+import type { Setting, SettingValue } from "../api/shapes";
+import { count } from "./text";
+
+/** A value as a person edits it. */
+export function asText(value: SettingValue): string {
+  if (value === null) return "";
+  if (typeof value === "object") return Object.entries(value).map(([name, seconds]) => `${name}=${seconds}`).join(", ");
+  return String(value);
+}
+
+/** A value as a person reads it. */
+export function shown(setting: Setting, value: SettingValue): string {
+  if (typeof value === "boolean") return value ? "on" : "off";
+  const text = asText(value);
+  if (text === "") return setting.kind === "seconds_by_name" ? "none" : "off";
+  return setting.unit === "s" && setting.kind !== "seconds_by_name" ? `${text}\u2009s` : text;
+}
+
+/** What goes to the monitor for a field's text. A text that is no number goes as it is: the monitor says what is wrong with it. */
+export function asValue(setting: Setting, text: string, old: SettingValue): SettingValue {
+  const trimmed = text.trim();
+  switch (setting.kind) {
+    case "switch":
+      return text === "true";
+    case "seconds_by_name":
+      return sections(trimmed, (old ?? {}) as Record<string, number>);
+    case "whole":
+    case "number":
+      if (trimmed === "") return null;
+      return Number.isFinite(Number(trimmed)) ? Number(trimmed) : trimmed;
+    default:
+      return trimmed;
+  }
+}
+
+/** "step=10, evaluation=600"; a section that is not named any more is removed, which null says. */
+function sections(text: string, old: Record<string, number>): Record<string, number | null> {
+  const found: Record<string, number | null> = Object.fromEntries(Object.keys(old).map((name) => [name, null]));
+  for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
+    const at = part.lastIndexOf("=");
+    const seconds = at < 0 ? part : part.slice(at + 1).trim();
+    found[(at < 0 ? part : part.slice(0, at)).trim()] = (Number.isFinite(Number(seconds)) && seconds !== "" ? Number(seconds) : seconds) as number;
+  }
+  return found;
+}
+
+/** Settings of which the field's text is another than the value in force. */
+export function changed(settings: readonly Setting[], policy: Record<string, SettingValue>, edited: Record<string, string>): Setting[] {
+  return settings.filter(({ name }) => edited[name] !== undefined && edited[name] !== asText(policy[name] ?? null));
+}
+
+export type ActionName = "capture" | "restart" | "restart_excluding_node" | "save_and_stop" | "stop";
+
+/** What an action does, said before it is ordered. */
+export function consequence(action: ActionName, job: { world_size: number; attempt: number; restarts: number; max_restarts: number }, left: string): string {
+  const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
+  const again = `The stacks are taken, then ${ranks} are ended and start again as attempt ${job.attempt + 1}`;
+  const lost = "Steps since the last checkpoint are lost.";
+  const over = "The job is over then; it does not start again by itself.";
+  const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
+  switch (action) {
+    case "capture":
+      return `The stacks of ${ranks} are taken and kept in an incident. Training goes on.`;
+    case "restart":
+      return `${again}. ${lost} ${budget}`;
+    case "restart_excluding_node":
+      return `${again} without ${left}; spares take their place where there are any. ${lost} ${budget}`;
+    case "save_and_stop":
+      return `The ranks agree on a step, save a checkpoint there and end. ${over}`;
+    case "stop":
+      return `The ranks are ended at once, without saving. ${lost} ${over}`;
+  }
+}
+
+export const ACTIONS: readonly (readonly [ActionName, string])[] = [
+  ["capture", "Capture stacks"],
+  ["restart", "Restart"],
+  ["restart_excluding_node", "Restart without some nodes"],
+  ["save_and_stop", "Save and stop"],
+  ["stop", "Stop now"],
+];
+
+/** "0, 8-11" as numbers, else null. */
+export function rankList(text: string): number[] | null {
+  const found: number[] = [];
+  for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
+    const run = /^(\d{1,7})(?:\s*-\s*(\d{1,7}))?$/.exec(part);
+    if (!run) return null;
+    const [first, last] = [Number(run[1]), Number(run[2] ?? run[1])];
+    if (last < first || last - first > 10_000) return null;
+    for (let rank = first; rank <= last; rank++) found.push(rank);
+  }
+  return found;
+}
+

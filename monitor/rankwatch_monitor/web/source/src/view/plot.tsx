@@ -1,0 +1,185 @@
+// One chart over time: lines and stacked areas by uPlot, incidents as bands, and the figures under the cursor as text.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import type { Incident } from "../api/shapes";
+import { asOf } from "../live/connection";
+import { type Line, stacked } from "../logic/charts";
+import { clock } from "../logic/text";
+import { colour, repaint } from "./theme";
+
+/** How long until the chart library is asked for again, when the monitor could not give it. */
+const AGAIN_MS = 5000;
+
+export interface Plotted {
+  /** What the chart shows, for those who do not see it. */
+  name: string;
+  /** Unix seconds. */
+  time: readonly number[];
+  lines: readonly Line[];
+  format: (value: number | null) => string;
+  incidents: readonly Incident[];
+  height: number;
+  /** Unix seconds at which something changed. */
+  mark?: number | null;
+  /** The axis spans this much at least, so that a young line grows instead of jumping. */
+  shortest?: number;
+  /** The upper end of the axis; without it, what the figures need. */
+  top?: number;
+  bare?: boolean;
+}
+
+export function Plot(props: Plotted) {
+  const { name, time, lines, format, height, bare } = props;
+  const place = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const shown = useRef(props);
+  shown.current = props;
+  const painted = repaint.value;
+  const [asked, ask] = useState(0);
+  const [at, setAt] = useState<number | null>(null);
+  const shape = lines.map((line) => line.name).join();
+
+  useEffect(() => {
+    const element = place.current!;
+    let gone = false;
+    let again = 0;
+    const resized = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height }));
+    // Half of this page's code is the chart library: what is wrong is shown before it has arrived.
+    import("uplot").then(
+      ({ default: Chart }) => {
+        if (gone) return;
+        chart.current = new Chart(options(element.clientWidth, shown, setAt), data(shown.current), element);
+        resized.observe(element);
+      },
+      // The monitor went away in between. The page says so already; the chart comes when the monitor is back.
+      () => {
+        if (!gone) again = window.setTimeout(() => ask((count) => count + 1), AGAIN_MS);
+      },
+    );
+    return () => {
+      gone = true;
+      window.clearTimeout(again);
+      resized.disconnect();
+      chart.current?.destroy();
+      chart.current = null;
+    };
+  }, [painted, asked, shape]);
+  useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark]);
+
+  const index = at !== null && at < time.length ? at : time.length - 1;
+  const move = (event: KeyboardEvent) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -time.length, End: time.length }[event.key];
+    if (step === undefined || bare) return;
+    const next = Math.max(0, Math.min(time.length - 1, index + step));
+    const across = chart.current?.valToPos(time[next]!, "x") ?? 0;
+    chart.current?.setCursor({ left: across, top: 0 });
+    event.preventDefault();
+  };
+  const figures = lines.map((line) => `${line.name} ${format(line.values[index] ?? null)}`).join(", ");
+  return (
+    <>
+      <div
+        ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={bare ? undefined : 0} onKeyDown={move}
+        aria-label={bare ? name : `${name}: ${time.length} points. ${at === null ? "Now" : clock(time[index]!, asOf.value)} ${figures}.`}
+      />
+      {!bare && (
+        <ul class="key">
+          <li>{at === null ? "now" : clock(time[index] ?? null, asOf.value)}</li>
+          {lines.map((line) => (
+            <li key={line.name}>
+              <i aria-hidden="true" class={line.stack ? "area" : line.dashed ? "dashed" : undefined} style={{ color: `var(--${line.tone})` }} />
+              {line.name} <b>{format(line.values[index] ?? null)}</b>
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+function data({ time, lines }: Plotted): uPlot.AlignedData {
+  return [time as number[], ...stacked(lines)];
+}
+
+function options(width: number, shown: { current: Plotted }, moved: (index: number | null) => void): uPlot.Options {
+  const { lines, height, shortest = 0, top, format } = shown.current;
+  const axis = { stroke: colour("quiet"), font: `11px ${colour("sans")}`, ticks: { show: false } };
+  const areas = lines.filter((line) => line.stack).length;
+  return {
+    width,
+    height,
+    padding: [8, 26, 0, 0],
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 } },
+    scales: {
+      x: { time: true, range: () => span(shown.current.time, shortest) },
+      y: { range: (_chart, _low, high) => [0, top ?? (high > 0 ? high * 1.15 : 1)] },
+    },
+    axes: [
+      { ...axis, grid: { show: false }, space: 80, size: 26, values: (_chart, splits) => splits.map((each) => timeOfDay(each, splits)) },
+      { ...axis, grid: { stroke: colour("line"), width: 1 }, size: 56, space: 32, values: (_chart, splits) => splits.map((each) => format(each)) },
+    ],
+    series: [
+      {},
+      ...lines.map((line) => ({
+        stroke: colour(line.tone),
+        width: line.stack ? 1 : 1.75,
+        fill: line.stack ? `${colour(line.tone)}88` : line.fill ? colour(line.fill) : "transparent",
+        dash: line.dashed ? [5, 4] : [],
+        spanGaps: false,
+        points: { show: false },
+      })),
+    ],
+    // An area reaches down to the one below it, and the lowest to the axis.
+    bands: Array.from({ length: Math.max(0, areas - 1) }, (_, i) => ({ series: [i + 1, i + 2] as [number, number] })),
+    hooks: {
+      drawClear: [(chart) => shade(chart, shown.current.incidents)],
+      draw: [(chart) => rule(chart, shown.current.mark ?? null)],
+      setCursor: [(chart) => moved(chart.cursor.idx ?? null)],
+    },
+  };
+}
+
+function span(time: readonly number[], shortest: number): [number, number] {
+  const end = time.at(-1) ?? asOf.peek();
+  return [Math.min(time[0] ?? end, end - Math.max(1, shortest)), end];
+}
+
+function timeOfDay(seconds: number, splits: readonly number[]): string {
+  if (seconds < 1e6) return "";
+  const date = new Date(seconds * 1000);
+  if (splits.at(-1)! - splits[0]! > 86_400) return date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  const minutes = (splits[1] ?? 0) - splits[0]! >= 60;
+  return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(minutes ? {} : { second: "2-digit" }) });
+}
+
+/** A band from the last good moment to the first new step, under the line. */
+function shade(chart: uPlot, incidents: readonly Incident[]): void {
+  const { left, top, width, height } = chart.bbox;
+  const x = (time: number) => Math.min(left + width, Math.max(left, chart.valToPos(time, "x", true)));
+  chart.ctx.fillStyle = colour("chart-band");
+  for (const { timeline, closed_at } of incidents) {
+    const since = timeline.since ?? timeline.detected;
+    if (since === null) continue;
+    const from = x(since);
+    const to = x(timeline.first_step ?? closed_at ?? Number.MAX_SAFE_INTEGER);
+    if (to > from) chart.ctx.fillRect(from, top, to - from, height);
+  }
+}
+
+/** A line where something changed, with a flag at its top. */
+function rule(chart: uPlot, at: number | null): void {
+  const { left, top, width, height } = chart.bbox;
+  const x = at === null ? -1 : Math.round(chart.valToPos(at, "x", true));
+  if (x < left || x > left + width) return;
+  chart.ctx.fillStyle = colour("text");
+  chart.ctx.fillRect(x - 1, top, 2, height);
+  const size = 6 * devicePixelRatio;
+  chart.ctx.beginPath();
+  chart.ctx.moveTo(x, top);
+  chart.ctx.lineTo(x + size * 1.6, top + size * 0.7);
+  chart.ctx.lineTo(x, top + size * 1.4);
+  chart.ctx.fill();
+}

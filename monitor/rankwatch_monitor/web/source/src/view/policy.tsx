@@ -1,0 +1,113 @@
+// Every value of the policy with its unit and meaning, made from the monitor's own description of them.
+
+import { useEffect, useState } from "preact/hooks";
+import { get, order, Problem } from "../api/client";
+import type { JobSummary, Setting, SettingValue } from "../api/shapes";
+import { asText, asValue, changed, shown } from "../logic/policy";
+import { plural, words } from "../logic/text";
+import { refusal } from "./control";
+
+type Policy = Record<string, SettingValue>;
+
+export function PolicyEditor({ job }: { job: JobSummary }) {
+  const path = `/jobs/${encodeURIComponent(job.id)}/policy`;
+  const [settings, setSettings] = useState<Setting[] | null>(null);
+  const [policy, setPolicy] = useState<Policy>({});
+  const [edited, edit] = useState<Record<string, string>>({});
+  const [problem, setProblem] = useState<string | null>(null);
+  const [done, setDone] = useState<string | null>(null);
+  const [filter, setFilter] = useState("");
+  useEffect(() => {
+    const ended = new AbortController();
+    Promise.all([get<{ settings: Setting[] }>("/policy/schema", ended.signal), get<Policy>(path, ended.signal)]).then(
+      ([schema, found]) => (setSettings(schema.settings), setPolicy(found)),
+      (failure) => failure instanceof Problem && setProblem(failure.message),
+    );
+    return () => ended.abort();
+  }, [path]);
+  if (settings === null) return problem === null ? <p class="note">Asking for the policy.</p> : <p class="refused" role="alert">{problem}</p>;
+
+  const changes = changed(settings, policy, edited);
+  const value = (setting: Setting) => asValue(setting, edited[setting.name]!, policy[setting.name] ?? null);
+  const apply = async (event: SubmitEvent) => {
+    event.preventDefault();
+    setDone(null);
+    try {
+      setPolicy(await order<Policy>("PATCH", path, Object.fromEntries(changes.map((each) => [each.name, value(each)]))));
+      edit({});
+      setProblem(null);
+      setDone(`${plural(changes.length, "value")} changed; the ranks hear of new limits in a second or two.`);
+    } catch (failure) {
+      setProblem(refusal(failure));
+    }
+  };
+  const visible = settings.filter(({ name, meaning }) => `${words(name)} ${name} ${meaning}`.toLowerCase().includes(filter.toLowerCase()));
+  return (
+    <section class="policy" aria-labelledby="policy">
+      <h2 id="policy">
+        Policy <small>in force for this job; changes hold from the next look, a tenth of a second later</small>
+      </h2>
+      <label class="line">
+        Find
+        <input type="search" value={filter} placeholder="timeout" onInput={(event) => setFilter(event.currentTarget.value)} />
+      </label>
+      <form onSubmit={apply}>
+        <dl>
+          {visible.map((setting) => (
+            <div key={setting.name} class={changes.includes(setting) ? "changed" : undefined}>
+              <dt>
+                <label for={`policy-${setting.name}`} class="code">{setting.name}</label>
+              </dt>
+              <dd>
+                <Field setting={setting} text={edited[setting.name] ?? asText(policy[setting.name] ?? null)} edit={(text) => edit({ ...edited, [setting.name]: text })} />
+                {setting.unit && <small>{setting.unit.replace(/[{}]/g, "")}</small>}
+              </dd>
+              <dd class="meaning" id={`meaning-${setting.name}`}>
+                {setting.meaning}
+                {setting.optional && "; empty: off"}
+                {asText(policy[setting.name] ?? null) !== asText(setting.default) && <b> Default: {shown(setting, setting.default)}.</b>}
+              </dd>
+            </div>
+          ))}
+        </dl>
+        {changes.length > 0 && (
+          <div class="confirm">
+            <ul>
+              {changes.map((each) => (
+                <li key={each.name}>
+                  <span class="code">{each.name}</span>: {shown(each, policy[each.name] ?? null)} → <b>{each.kind === "seconds_by_name" ? edited[each.name] || "none" : shown(each, value(each))}</b>
+                </li>
+              ))}
+            </ul>
+            <button type="submit" class="go">Apply {plural(changes.length, "change")}</button>
+            <button type="button" onClick={() => (edit({}), setProblem(null))}>Leave it as it is</button>
+          </div>
+        )}
+      </form>
+      {problem !== null && <p class="refused" role="alert">{problem}</p>}
+      {done !== null && <p class="accepted" role="status">{done}</p>}
+    </section>
+  );
+}
+
+function Field({ setting, text, edit }: { setting: Setting; text: string; edit: (text: string) => void }) {
+  const common = { id: `policy-${setting.name}`, "aria-describedby": `meaning-${setting.name}` };
+  if (setting.kind === "switch" || setting.kind === "choice") {
+    const choices = setting.kind === "switch" ? ["true", "false"] : setting.choices;
+    return (
+      <select {...common} value={text} onChange={(event) => edit(event.currentTarget.value)}>
+        {choices.map((each) => (
+          <option key={each} value={each}>{setting.kind === "switch" ? (each === "true" ? "on" : "off") : words(each)}</option>
+        ))}
+      </select>
+    );
+  }
+  const hint = setting.kind === "seconds_by_name" ? "step=180, checkpointing=420" : setting.optional ? "off" : undefined;
+  return (
+    <input
+      {...common} value={text} placeholder={hint} autocomplete="off" spellcheck={false}
+      inputMode={setting.kind === "whole" ? "numeric" : setting.kind === "number" ? "decimal" : undefined}
+      onInput={(event) => edit(event.currentTarget.value)}
+    />
+  );
+}

@@ -1,0 +1,198 @@
+// What chosen ranks were busy with in their last sampled steps, side by side.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { get, Problem } from "../api/client";
+import type { Incident, SectionTimeline } from "../api/shapes";
+import type { JobWatch } from "../live/job";
+import { poll } from "../live/poll";
+import { lanes, type Lanes, median, type Placed, sectionTone, sums, total, written } from "../logic/timeline";
+import { count, duration, percent } from "../logic/text";
+import { LaneField } from "./lanefield";
+import { selected } from "./selection";
+import { colour, repaint } from "./theme";
+
+const EVERY_MS = 3000;
+const SHOWN_RANKS = 8;
+const COLUMNS = 8;
+/** A rank this much longer in a section than the middle of those shown stands out. */
+const LONGER = 1.25;
+const STEPS = [1, 2, 3, 5, 10];
+
+export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
+  const [asked, setAsked] = useState<string | null>(null);
+  const proposed = proposal(watch, incident);
+  const ranks = asked ?? proposed;
+  const [last, setLast] = useState(3);
+  /** The last step shown; null: the newest, and the view goes on with the job. */
+  const [until, setUntil] = useState<number | null>(null);
+  const { told, problem } = useTimeline(watch.id, ranks, last, until);
+  const [width, setWidth] = useState(0);
+  const placed = useMemo(() => (told && width > 0 ? lanes(told, width) : null), [told, width]);
+  const [at, setAt] = useState<number | null>(null);
+  const sampled = told?.sampled ?? [];
+  const newest = until === null ? sampled.length - 1 : sampled.indexOf(until);
+  const go = (by: number) => {
+    const next = Math.max(0, Math.min(sampled.length - 1, newest + by));
+    setAt(null);
+    setUntil(next === sampled.length - 1 ? null : sampled[next]!);
+  };
+  const choose = (event: SubmitEvent) => {
+    event.preventDefault();
+    const text = String(new FormData(event.currentTarget as HTMLFormElement).get("ranks") ?? "").replace(/\s/g, "");
+    setAt(null);
+    setAsked(text === "" ? null : text);
+  };
+  const span = at === null ? null : placed?.spans[at] ?? null;
+  return (
+    <section class="timeline" aria-labelledby="timeline">
+      <h2 id="timeline">
+        Section timeline{" "}
+        <small>
+          one lane a rank; every step begins with the rank's own first section, so clocks of hosts do not matter{told && told.attempt > 0 ? `; attempt ${told.attempt}` : ""}
+        </small>
+      </h2>
+      <form class="choose" onSubmit={choose}>
+        <label>
+          Ranks <input name="ranks" key={ranks} defaultValue={ranks} autocomplete="off" spellcheck={false} placeholder="0,8-11" />
+        </label>
+        <button type="submit">Show</button>
+        {asked !== null && <button type="button" class="quiet" onClick={() => setAsked(null)}>Those worth a look</button>}
+        <label>
+          Steps{" "}
+          <select value={last} onChange={(event) => setLast(Number(event.currentTarget.value))}>
+            {STEPS.map((each) => <option key={each} value={each}>{each}</option>)}
+          </select>
+        </label>
+        <span class="turn">
+          <button type="button" disabled={newest <= 0} onClick={() => go(-last)}>Earlier</button>
+          <button type="button" disabled={newest >= sampled.length - 1} onClick={() => go(last)}>Later</button>
+          <button type="button" class="quiet" disabled={until === null} onClick={() => setUntil(null)}>Newest</button>
+        </span>
+      </form>
+      {problem !== null && <p class="refused" role="alert">{problem}</p>}
+      {problem === null && told === null && <p class="note">Asking for the timeline.</p>}
+      {told !== null && sampled.length === 0 && <p class="note">{absence(told)}</p>}
+      {told !== null && sampled.length > 0 && (
+        <>
+          <Key told={told} />
+          <LaneField told={told} placed={placed} at={at} choose={setAt} resized={setWidth} />
+          <p class="readout" id="lane-keys" aria-live="polite">
+            {span && placed ? <Words told={told} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys: along the lane, or to the same section of the next rank.</small>}
+          </p>
+          <Sums told={told} />
+        </>
+      )}
+    </section>
+  );
+}
+
+/** Those to blame, those waited for, the rank that was looked at, and some of the others to compare with. */
+function proposal(watch: JobWatch, incident: Incident | null): string {
+  const size = watch.job.value?.world_size ?? 0;
+  const wanted = [
+    ...(selected.peek() === null ? [] : [selected.peek()!]),
+    ...(incident?.closed_at === null ? incident.culprits.map((culprit) => culprit.rank).slice(0, 4) : []),
+    ...(watch.performance.value?.stragglers ?? []).map((straggler) => straggler.rank).slice(0, 4),
+  ];
+  const found = new Set(wanted.filter((rank) => rank < size));
+  for (let rank = 0; rank < size && found.size < SHOWN_RANKS; rank++) found.add(rank);
+  return written([...found]);
+}
+
+function absence(told: SectionTimeline): string {
+  if (told.ranks_known > 0) return `These ranks have sent no spans; ${count(told.ranks_known)} others have.`;
+  return "No spans yet: ranks send the sections of every 10th step (RANKWATCH_SPAN_STRIDE) once they use rankwatch.section() or rankwatch.step().";
+}
+
+function Key({ told }: { told: SectionTimeline }) {
+  void repaint.value;
+  const used = new Set(told.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([section]) => section))));
+  return (
+    <ul class="key">
+      {[...used].sort((a, b) => a - b).slice(0, 16).map((section) => (
+        <li key={section}>
+          <i class="area" aria-hidden="true" style={{ color: colour(sectionTone(section)) }} />
+          <span class="code">{told.sections[section]}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Words({ told, placed, span }: { told: SectionTimeline; placed: Lanes; span: Placed }) {
+  const lane = told.ranks[span.lane]!;
+  const column = placed.columns[span.step]!;
+  const here = total(placed, span.lane, span.step, span.section);
+  const others = told.ranks.map((_, i) => total(placed, i, span.step, span.section)).filter((seconds) => seconds > 0);
+  const middle = median(others);
+  const step = lane.steps.find((each) => each.iteration === column.iteration)!;
+  return (
+    <>
+      <b>Rank {lane.rank}</b>
+      {lane.host && <span>{lane.host}</span>}
+      <span>step {count(column.iteration)}</span>
+      <span><span class="code">{told.sections[span.section]}</span> took <b>{duration(span.seconds)}</b></span>
+      <span>{percent(span.seconds / step.seconds)} of its step</span>
+      {here > span.seconds * 1.01 && <span>{duration(here)} in all its entries</span>}
+      {others.length > 1 && <span>the middle of these ranks {duration(middle)}{here / middle >= LONGER && `: ${(here / middle).toFixed(1)} times as long`}</span>}
+    </>
+  );
+}
+
+function Sums({ told }: { told: SectionTimeline }) {
+  const { sections, seconds, medians } = sums(told, COLUMNS);
+  return (
+    <>
+      <h3>Time a step by section, over the steps shown</h3>
+      <div class="scroll" role="region" aria-label="Time a step by section" tabIndex={0}>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col" class="number">Rank</th>
+              <th scope="col">Node</th>
+              {sections.map((section) => <th key={section} scope="col" class="number code">{told.sections[section]}</th>)}
+            </tr>
+          </thead>
+          <tbody>
+            {told.ranks.map((lane, i) => (
+              <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
+                <th scope="row" class="number">{lane.rank}</th>
+                <td>{lane.host || "–"}</td>
+                {seconds[i]!.map((each, j) => {
+                  const longer = each !== null && each > medians[j]! * LONGER;
+                  return (
+                    <td key={sections[j]} class={longer ? "number longer" : "number"}>
+                      {duration(each)}
+                      {longer && <small>{(each / medians[j]!).toFixed(1)}×</small>}
+                    </td>
+                  );
+                })}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+function useTimeline(job: string, ranks: string, last: number, until: number | null) {
+  const [answer, take] = useState<{ told: SectionTimeline | null; problem: string | null }>({ told: null, problem: null });
+  useEffect(
+    () =>
+      poll(EVERY_MS, async (ended) => {
+        if (ranks === "") return;
+        const read = (steps: string) => get<SectionTimeline>(`/jobs/${encodeURIComponent(job)}/timeline?ranks=${encodeURIComponent(ranks)}&${steps}`, ended);
+        try {
+          let told = await read(`last=${last}`);
+          const end = until === null ? -1 : told.sampled.indexOf(until);
+          if (end >= 0) told = await read(`steps=${told.sampled.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
+          take({ told, problem: null });
+        } catch (problem) {
+          if (problem instanceof Problem) take({ told: null, problem: problem.message });
+        }
+      }),
+    [job, ranks, last, until],
+  );
+  return answer;
+}

@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Setting } from "../src/api/shapes";
+import { asText, asValue, changed, consequence, rankList, shown } from "../src/logic/policy";
+
+const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({
+  name: "x", kind, choices: [], optional: false, default: null, unit: "", meaning: "", ...facts,
+});
+
+test("fields become what the monitor reads", () => {
+  assert.equal(asValue(setting("switch"), "true", false), true);
+  assert.equal(asValue(setting("number"), " 2.5 ", 1), 2.5);
+  assert.equal(asValue(setting("number", { optional: true }), "", 60), null);
+  assert.equal(asValue(setting("number"), "soon", 1), "soon"); // the monitor says in its words what is wrong
+  assert.equal(asValue(setting("text"), " 0,8-15 ", "all"), "0,8-15");
+});
+
+test("a section that is not named any more is removed, the others are set", () => {
+  const old = { step: 10, eval: 600 };
+  assert.equal(asText(old), "step=10, eval=600");
+  assert.deepEqual(asValue(setting("seconds_by_name"), "step=20, save=a", old), { step: 20, eval: null, save: "a" });
+});
+
+test("only what differs from what is in force is sent", () => {
+  const settings = [setting("number", { name: "a" }), setting("number", { name: "b" }), setting("number", { name: "c" })];
+  assert.deepEqual(changed(settings, { a: 1, b: 2, c: 3 }, { a: "1", b: "5" }).map((each) => each.name), ["b"]);
+});
+
+test("values are read with their unit, and switched off ones say so", () => {
+  assert.equal(shown(setting("number", { unit: "s" }), 60), "60\u2009s");
+  assert.equal(shown(setting("number", { unit: "s" }), null), "off");
+  assert.equal(shown(setting("switch"), true), "on");
+});
+
+test("an order says what it will do before it is given", () => {
+  const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3 };
+  assert.match(consequence("restart", job, ""), /all 512 ranks are ended and start again as attempt 3\. .*lost\. .*1 of 3 restarts/);
+  assert.match(consequence("restart_excluding_node", job, "node-7"), /without node-7/);
+  assert.match(consequence("capture", job, ""), /Training goes on/);
+  assert.match(consequence("stop", job, ""), /without saving/);
+});
+
+test("ranks are read as people write them", () => {
+  assert.deepEqual(rankList("0, 8-10"), [0, 8, 9, 10]);
+  assert.deepEqual(rankList(""), []);
+  assert.equal(rankList("8-"), null);
+  assert.equal(rankList("10-8"), null);
+});

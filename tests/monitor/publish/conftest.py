@@ -1,0 +1,24 @@
+"""Receivers for what is published, and retries that come within milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rankwatch_monitor.publish import retry
+from support.http_receiver import HttpReceiver, http_receiver
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpReceiver]:
+    """An HTTP server; proxies of the machine are left aside."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with http_receiver() as made:
+        yield made
+
+
+@pytest.fixture
+def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST", 0.01)
+    monkeypatch.setattr(retry, "LONGEST", 0.05)

@@ -1,0 +1,123 @@
+"""What the scripted monitor tells of the past: spans, samples, points over time; and of where ranks stand."""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rankwatch.wire.policy import parse_ranks
+
+SECTIONS = ["data", "step", "forward", "backward", "all_reduce", "optimizer"]
+SAMPLED = list(range(1100, 1201, 10))
+AT_MOST = 100
+"""Ranks that are tried when ranks are asked for; tests ask for low ones."""
+
+
+def _words(values: Sequence[int]) -> str:
+    return base64.b64encode(b"".join(value.to_bytes(2, "little") for value in values)).decode()
+
+
+def layout(ranks: int, stages: int) -> dict[str, Any]:
+    """Contiguous pipeline stages; ranks take turns in data parallelism."""
+    coordinates = {}
+    if stages:
+        coordinates = {
+            "data": _words([rank % 8 for rank in range(ranks)]),
+            "pipeline": _words([rank * stages // ranks for rank in range(ranks)]),
+        }
+    return {"unknown": 0xFFFF, "coordinates": coordinates, "looks": ["heartbeat_age", "temperature"] if stages else []}
+
+
+def look(states: Sequence[str], name: str) -> dict[str, Any]:
+    """Every ninth rank is warm; those in trouble have an old heartbeat."""
+    if name == "temperature":
+        values = [88 if rank % 9 == 8 else 62 + rank % 7 for rank in range(len(states))]
+    else:
+        values = [round(16 * math.log2(1 + (140 if state == "hung" else 2))) for state in states]
+    return {"look": name, "unknown": 255, "bytes": base64.b64encode(bytes(values)).decode()}
+
+
+def _step(rank: int, iteration: int, slow: bool) -> dict[str, Any]:
+    data = 0.16 if slow else 0.02 + 0.002 * (rank % 3)
+    jitter = 0.004 * ((rank * 7 + iteration // 10) % 5)
+    forward, backward, optimizer = 0.11 + jitter, 0.2, 0.03
+    wait = 0.04 if slow else 0.18 - jitter
+    parts = (forward, backward, wait, optimizer)
+    spans = [[0, 0, 0.0, data], [1, 0, data, sum(parts)]]
+    start = data
+    for section, seconds in enumerate(parts, 2):
+        spans.append([section, 1, round(start, 6), seconds])
+        start += seconds
+    return {"iteration": iteration, "began": 1.7e9, "seconds": start, "spans": spans}
+
+
+def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Sequence[int]) -> dict[str, Any]:
+    """Slow ranks take long for their data; a hung one has nothing of the last step."""
+    try:
+        chosen = [rank for rank in range(AT_MOST) if rank in parse_ranks(ranks)]
+    except ValueError:
+        chosen = []
+    shown = [int(step) for step in steps.split(",")] if steps else SAMPLED[-last:]
+    return {
+        "attempt": 1, "sampled": SAMPLED, "sections": SECTIONS, "ranks_known": 8,
+        "ranks": [
+            {
+                "rank": rank, "host": f"node-{rank // 8}",
+                "steps": [_step(rank, step, rank in slow) for step in shown
+                          if not (rank in hung and step == SAMPLED[-1])],
+            }
+            for rank in chosen
+        ],
+    }  # fmt: skip
+
+
+def no_spans(ranks: str) -> dict[str, Any]:
+    """Nobody has sent any."""
+    lanes = [{"rank": rank, "host": "", "steps": []} for rank in range(8) if rank in parse_ranks(ranks)]
+    return {"attempt": 0, "sampled": [], "sections": [], "ranks_known": 0, "ranks": lanes}
+
+
+def history(slow_since: float | None, since: float) -> dict[str, Any]:
+    """An hour of samples; slower data since some moment."""
+    now = time.time()
+    samples = []
+    for i in range(360):
+        at = now - 3600 + 10 * i
+        if at < since:
+            continue
+        data = 0.41 if slow_since is not None and at > now - slow_since else 0.04
+        parts = {"data": data, "compute": 0.3 + 0.01 * math.sin(i / 5), "communication": 0.06, "host": 0.02}
+        step = sum(parts.values())
+        samples.append({"at": at, "seconds": 10.0, "step": step, "step_max": step * 1.05, "parts": parts})
+    return {"samples": samples}
+
+
+def why(slow_since: float | None) -> dict[str, Any]:
+    """What ``GET /why`` says of it."""
+    if slow_since is None:
+        return {"kind": "steady", "sentence": "Nothing changed in the last hour.", "since": None, "contributors": []}
+    return {
+        "kind": "change", "since": time.time() - slow_since,
+        "sentence": "Steps take 1.9 times as long since 14:03:20 (0.42 s -> 0.79 s): all of it is data "
+                    "(40 ms -> 0.41 s), most of all section 'load_batch' (40 ms -> 0.41 s).",
+        "contributors": [{"sentence": "section 'load_batch' (40 ms -> 0.41 s)", "share": 0.98}],
+    }  # fmt: skip
+
+
+def trends(slow_since: float | None) -> dict[str, Any]:
+    """Points of an hour: the worst rank falls behind when steps became slower."""
+    now = time.time()
+    at = [now - 3600 + 15 * i for i in range(240)]
+    slow = [slow_since is not None and each > now - slow_since for each in at]
+    return {
+        "at": at,
+        "goodput": [0.97] * len(at),
+        "goodput_window": [0.9 if each else 0.98 for each in slow],
+        "scores": {
+            "gpu_robust": {"min": [0.62 if each else 0.97 for each in slow], "median": [1.0] * len(at),
+                           "max": [1.02] * len(at)},
+        },
+    }  # fmt: skip

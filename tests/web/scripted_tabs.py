@@ -1,0 +1,80 @@
+"""The scripted monitor's routes for what stands behind the page's tabs: timeline, charts, policy and actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from rankwatch_monitor.api.policy_schema import described
+from web import scripted_history as past
+
+if TYPE_CHECKING:
+    from web.scripted_monitor import Script
+
+
+def add_tabs(app: FastAPI, script: Script) -> None:
+    """Add the routes."""
+
+    @app.get("/api/v1/jobs/{job_id}/layout")
+    async def layout(job_id: str) -> Any:
+        return past.layout(len(script.ranks[job_id]), script.pipeline) if job_id in script.jobs else problem(404, "No.")
+
+    @app.get("/api/v1/jobs/{job_id}/grid/{look}")
+    async def look(job_id: str, look: str) -> Any:
+        return past.look(script.ranks[job_id], look)
+
+    @app.get("/api/v1/jobs/{job_id}/timeline")
+    async def timeline(job_id: str, ranks: str, last: int = 3, steps: str = "") -> Any:
+        slow = [each["rank"] for each in script.performance.get(job_id, {}).get("stragglers", [])]
+        hung = [rank for rank, state in enumerate(script.ranks[job_id]) if state == "hung"]
+        return past.timeline(ranks, last, steps, slow, hung) if script.spans else past.no_spans(ranks)
+
+    @app.get("/api/v1/jobs/{job_id}/history")
+    async def history(job_id: str, since: float = 0.0) -> Any:
+        return past.history(script.slow_since.get(job_id), since)
+
+    @app.get("/api/v1/jobs/{job_id}/why")
+    async def why(job_id: str) -> Any:
+        return past.why(script.slow_since.get(job_id))
+
+    @app.get("/api/v1/jobs/{job_id}/trends")
+    async def trends(job_id: str) -> Any:
+        return past.trends(script.slow_since.get(job_id))
+
+    @app.get("/api/v1/policy/schema")
+    async def schema() -> Any:
+        return {"settings": described()}
+
+    @app.get("/api/v1/jobs/{job_id}/policy")
+    async def policy(job_id: str) -> Any:
+        return script.policy.to_json()
+
+    @app.patch("/api/v1/jobs/{job_id}/policy")
+    async def change(job_id: str, request: Request) -> Any:
+        if (refused := _no_control(script, request)) is not None:
+            return refused
+        try:
+            script.policy = script.policy.changed(await request.json())
+        except ValueError as error:
+            return problem(422, str(error))
+        return script.policy.to_json()
+
+    @app.post("/api/v1/jobs/{job_id}/actions", status_code=202)
+    async def order(job_id: str, request: Request) -> Any:
+        if (refused := _no_control(script, request)) is not None:
+            return refused
+        script.ordered.append(await request.json())
+        return {"incident_id": "i9"}
+
+
+def _no_control(script: Script, request: Request) -> JSONResponse | None:
+    if script.control in (None, request.headers.get("authorization", "").removeprefix("Bearer ")):
+        return None
+    return problem(403, "this token does not allow control; use one that does")
+
+
+def problem(status: int, detail: str) -> JSONResponse:
+    """An error as the monitor tells it."""
+    return JSONResponse({"status": status, "detail": detail}, status, media_type="application/problem+json")

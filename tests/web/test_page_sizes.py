@@ -1,0 +1,128 @@
+"""The page at 8, 512 and 16,384 ranks, healthy and in trouble: what is seen first, in both themes, and how fast.
+
+With ``RANKWATCH_SCREENSHOTS=FOLDER`` every scene is kept as a picture; those in ``docs/screenshots`` were made so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+
+SIZES = (8, 512, 16_384)
+HUNG = "Rank 5 on node-0 has been in section step for 14.2 s (limit 10 s); {others} ranks wait for it."
+SLOW = "rank 5 makes the others wait 0.40 s in each step: its input took longer than those of its peers"
+
+
+def keep(page: Page, name: str) -> None:
+    folder = os.environ.get("RANKWATCH_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def scene(script: Script, ranks: int, kind: str) -> None:
+    script.pipeline = 4
+    script.add("j", ["running"] * ranks, name="llama-8b pretraining")
+    script.account("j", 0.97, productive=3490.0, checkpointing=80.0, startup=30.0)
+    if kind == "slow":
+        script.score("j", slow=(5,), verdict="worker", reason=SLOW)
+        script.slow_since["j"] = 1200
+        script.jobs["j"] |= {"reason": SLOW, "verdict": "worker", "iterations_per_second": 1.26}
+    else:
+        script.score("j")
+    if kind == "hung":
+        script.hang("j", 5, HUNG.format(others=f"{ranks - 1:,}"))
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("kind", ["healthy", "hung", "slow"])
+@pytest.mark.parametrize("ranks", SIZES)
+def test_what_matters_stands_on_the_first_screen(
+    page: Page, monitor_url: str, script: Script, ranks: int, kind: str, theme: str
+) -> None:
+    scene(script, ranks, kind)
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    page.goto(f"{monitor_url}/#/jobs/j")
+    told = {
+        "healthy": f"All {ranks:,} ranks are making progress.",
+        "hung": HUNG.format(others=f"{ranks - 1:,}"),
+        "slow": SLOW,
+    }[kind]
+    expect(page.get_by_text(told).first).to_be_in_viewport()
+    field = page.get_by_role("application", name=re.compile(f"^{ranks:,} ranks"))
+    expect(field).to_be_in_viewport(ratio=0.2 if kind == "healthy" else 0.01)
+    expect(page.locator(".ranks tbody tr").first).to_be_visible()
+    if kind == "hung":
+        answers = page.locator(".answers")
+        for words in ("rank 5", "Since", "step", "restart", "What it cost"):
+            expect(answers).to_contain_text(words)
+        expect(answers).to_be_in_viewport()
+        expect(page.locator(".ring")).not_to_have_count(0)
+    expect(page.locator(".u-wrap canvas")).to_be_visible()
+    keep(page, f"job-{kind}-{ranks}-{theme}")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("tab", ["timeline", "charts", "control"])
+def test_the_other_parts_are_there_in_both_themes(
+    page: Page, monitor_url: str, script: Script, tab: str, theme: str
+) -> None:
+    scene(script, 512, "slow")
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    page.goto(f"{monitor_url}/#/jobs/j?tab={tab}")
+    ready = {"timeline": ".lanes .step", "charts": ".u-wrap canvas", "control": ".policy dl"}
+    expect(page.locator(ready[tab]).first).to_be_visible()
+    if tab == "timeline":
+        page.get_by_role("application").focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".readout")).to_contain_text("Rank")
+    if tab == "control":
+        page.get_by_label("silence_timeout").fill("30")
+        page.get_by_role("radio", name="Restart", exact=True).check()
+        page.get_by_label("Reason").fill("loss is stuck")
+        page.get_by_role("button", name="Restart …").click()
+        expect(page.get_by_role("alertdialog")).to_be_visible()
+    keep(page, f"tab-{tab}-{theme}")
+
+
+def test_a_phone_shows_the_incident_first(page: Page, monitor_url: str, script: Script) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    scene(script, 512, "hung")
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_role("heading", name=HUNG.format(others="511"))).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    keep(page, "phone-hung")
+
+
+def test_the_largest_job_grouped_and_coloured(page: Page, monitor_url: str, script: Script) -> None:
+    scene(script, 16_384, "slow")
+    page.goto(f"{monitor_url}/#/jobs/j?look=lateness&group=pipeline&rank=5")
+    expect(page.get_by_role("heading", name="Ranks now 16,384 in 4 pipeline groups")).to_be_visible()
+    expect(page.get_by_role("radio", name="Others wait")).to_be_checked()
+    expect(page.locator(".readout")).to_contain_text("Rank 5")
+    keep(page, "grid-pipeline-16384")
+
+
+def test_a_change_of_sixteen_thousand_ranks_is_drawn_at_once(page: Page, monitor_url: str, script: Script) -> None:
+    """The time from the moment in which the monitor's news arrive until the browser has painted them."""
+    scene(script, 16_384, "healthy")
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_role("application", name=re.compile("16,384 running"))).to_be_visible()
+    page.evaluate(
+        """() => { window.long = []; new PerformanceObserver((list) => window.long.push(
+             ...list.getEntries().map((entry) => entry.duration))).observe({entryTypes: ["longtask"]}); }"""
+    )
+    script.hang("j", 5, HUNG.format(others="16,383"))
+    expect(page.get_by_role("application", name=re.compile("16,383 waiting"))).to_be_visible()
+    longest = max(page.evaluate("window.long"), default=0)
+    assert longest < 1000, f"the page stood still for {longest:.0f} ms"

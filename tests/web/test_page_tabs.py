@@ -1,0 +1,258 @@
+"""Timeline, charts, policy and actions, and the addresses of all of it, in a real Chromium."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rankwatch_monitor.web import static_folder
+from web.scripted_monitor import Script
+
+REASON = "Rank 2 on node-0 has been in section step for 14.2 s (limit 10 s); 7 ranks wait for it."
+
+pytestmark = pytest.mark.skipif(
+    not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
+)
+
+
+def thin(text: str) -> str:
+    """The same text as the page writes it: a thin space between a figure and its unit."""
+    return re.sub(r"(?<=\d) (?=[a-z%])", "\u2009", text)
+
+
+@pytest.fixture
+def slow(script: Script) -> Script:
+    """A job of 16 ranks in four stages, of which rank 5 is slow in its data."""
+    script.pipeline = 4
+    script.add("j", ["running"] * 16)
+    script.score("j", slow=(5,), verdict="worker", reason="rank 5 makes the others wait")
+    script.slow_since["j"] = 1200
+    return script
+
+
+# Timeline -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_timeline_shows_who_takes_longer_and_by_how_much(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_role("link", name="Section timeline").click()
+    field = page.get_by_role("application", name="8 ranks, steps 1180, 1190, 1200")
+    expect(field).to_be_visible()
+    expect(page.get_by_role("textbox", name="Ranks")).to_have_value("0-7")
+    row = page.get_by_role("region", name="Time a step by section").get_by_role("row").filter(has_text="node-0")
+    expect(row.nth(5).locator(".longer")).to_have_text([re.compile(r"160\u2009ms7\.3×")])
+    expect(row.nth(4).locator(".longer")).to_have_count(0)
+    field.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".readout")).to_contain_text("Rank 0")
+    for _ in range(5):
+        page.keyboard.press("ArrowDown")
+    expect(page.locator(".readout")).to_contain_text(thin("data took 160 ms"))
+    expect(page.locator(".readout")).to_contain_text(re.compile(r"times as long"))
+
+
+def test_spans_are_told_under_the_pointer(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
+    field = page.get_by_role("application")
+    expect(field.locator(".step").first).to_contain_text("step 1,180")
+    box = field.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 60, box["y"] + 22 + 8)
+    expect(page.locator(".readout")).to_contain_text("Rank 0")
+    expect(page.locator(".readout")).to_contain_text("step took")
+
+
+def test_other_ranks_and_earlier_steps_can_be_chosen(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
+    expect(page.get_by_role("application", name="8 ranks")).to_be_visible()
+    page.get_by_role("textbox", name="Ranks").fill("0, 12-13")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.get_by_role("application", name="3 ranks, steps 1180, 1190, 1200")).to_be_visible()
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.get_by_role("application", name="3 ranks, steps 1150, 1160, 1170")).to_be_visible()
+    page.get_by_role("button", name="Newest").click()
+    expect(page.get_by_role("application", name="3 ranks, steps 1180, 1190, 1200")).to_be_visible()
+
+
+def test_a_job_without_spans_says_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
+    slow.spans = False
+    page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
+    expect(page.get_by_text("No spans yet")).to_contain_text("RANKWATCH_SPAN_STRIDE")
+
+
+# Charts -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_charts_say_what_changed_and_since_when(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=charts")
+    expect(page.get_by_text("Steps take 1.9 times as long since 14:03:20")).to_be_visible()
+    chart = page.get_by_role("img", name=re.compile("^Time of a step: 36[01] points"))
+    expect(chart.locator("canvas")).to_be_visible()
+    key = page.locator(".charts section").first.locator(".key")
+    for part in ("communication", "data", "host", "compute", "slowest rank", "step, median rank"):
+        expect(key).to_contain_text(part)
+    expect(key).to_contain_text(thin("data 410 ms"))
+    chart.focus()
+    page.keyboard.press("Home")
+    expect(key).to_contain_text(thin("data 40 ms"))
+    expect(page.get_by_role("img", name=re.compile("^Effective time: 240 points"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^GPU score, robust.*worst rank 0.62"))).to_be_visible()
+
+
+def test_its_twin_nothing_changed(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["running"] * 4)
+    page.goto(f"{monitor_url}/#/jobs/j?tab=charts")
+    expect(page.get_by_text("Nothing changed in the last hour.")).to_be_visible()
+    expect(page.locator(".told[data-kind=change]")).to_have_count(0)
+
+
+# Policy and actions -------------------------------------------------------------------------------------------------
+
+
+def test_every_setting_has_its_unit_and_meaning_and_can_be_changed(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    rows = page.locator(".policy dl > div")
+    expect(rows).to_have_count(len(slow.policy.to_json()))
+    field = page.get_by_label("silence_timeout")
+    expect(field).to_have_value("60")
+    expect(field).to_have_accessible_description(re.compile("limit for hearing nothing at all of a rank"))
+    expect(page.get_by_role("button", name=re.compile("^Apply"))).to_have_count(0)
+    field.fill("30")
+    page.get_by_label("observe_only").select_option("on")
+    page.get_by_label("section_timeouts").fill("step=12.5, evaluation=600")
+    expect(page.locator(".policy .confirm li")).to_have_count(3)
+    page.get_by_role("button", name="Apply 3 changes").click()
+    expect(page.get_by_role("status").filter(has_text="3 values changed")).to_be_visible()
+    assert (slow.policy.silence_timeout, slow.policy.observe_only) == (30.0, True)
+    assert slow.policy.section_timeouts == {"step": 12.5, "evaluation": 600.0}
+    page.get_by_label("silence_timeout").fill("")
+    page.get_by_role("button", name="Apply 1 change").click()
+    expect(page.get_by_text("1 value changed")).to_be_visible()
+    assert slow.policy.silence_timeout is None
+
+
+def test_what_the_monitor_refuses_is_told_in_its_own_words(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    page.get_by_label("max_restarts").fill("-1")
+    page.get_by_role("button", name="Apply 1 change").click()
+    expect(page.get_by_role("alert")).to_have_text("max_restarts must be a whole number from 0 to 10000, not -1")
+    expect(page.get_by_label("max_restarts")).to_have_value("-1")
+    assert slow.policy.max_restarts == 3
+
+
+def test_an_order_says_what_it_will_do_and_waits_for_a_yes(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    page.get_by_role("radio", name="Restart", exact=True).check()
+    page.get_by_label("Reason").fill("loss is stuck")
+    page.get_by_role("button", name="Restart …").click()
+    dialog = page.get_by_role("alertdialog", name="Restart: j-name")
+    expect(dialog).to_contain_text("all 16 ranks are ended and start again as attempt 2")
+    expect(dialog.get_by_role("button", name="Restart")).to_be_focused()
+    dialog.get_by_role("button", name="Not now").click()
+    expect(dialog).to_have_count(0)
+    assert slow.ordered == []
+    page.get_by_role("button", name="Restart …").click()
+    dialog.get_by_role("button", name="Restart").click()
+    expect(page.get_by_role("link", name="Incident i9")).to_be_visible()
+    assert slow.ordered == [{"action": "restart", "reason": "loss is stuck"}]
+
+
+def test_nodes_to_be_left_out_have_to_be_named(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    page.get_by_role("radio", name="Restart without some nodes").check()
+    page.get_by_label("Reason").fill("bad memory")
+    page.get_by_role("button", name="Restart without some nodes …").click()
+    expect(page.get_by_role("alert")).to_have_text("Name the nodes to be left out, or ranks that run on them.")
+    page.get_by_label("or nodes of ranks").fill("5, 8-9")
+    page.get_by_role("button", name="Restart without some nodes …").click()
+    expect(page.get_by_role("alertdialog")).to_contain_text("without the nodes of ranks 5, 8-9")
+    page.get_by_role("alertdialog").get_by_role("button", name="Restart without some nodes").click()
+    expect(page.get_by_text("Ordered.")).to_be_visible()
+    assert slow.ordered == [
+        {"action": "restart_excluding_node", "reason": "bad memory", "ranks": [5, 8, 9], "nodes": []}
+    ]
+
+
+def test_the_control_token_is_asked_for_and_kept_in_the_tab_only(page: Page, monitor_url: str, slow: Script) -> None:
+    slow.control = "s3cret"
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    page.get_by_label("Reason").fill("look")
+    page.get_by_role("button", name="Capture stacks …").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Capture stacks").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was done: this token does not allow control")
+    assert slow.ordered == []
+    page.get_by_label("Control token").fill("s3cret")
+    page.get_by_role("button", name="Use it").click()
+    page.get_by_role("button", name="Capture stacks …").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Capture stacks").click()
+    expect(page.get_by_text("Ordered.")).to_be_visible()
+    assert page.evaluate("[sessionStorage['rankwatch.control'], JSON.stringify(localStorage)]") == ["s3cret", "{}"]
+    assert "s3cret" not in page.url
+    page.get_by_role("button", name="Forget it").click()
+    expect(page.get_by_label("Control token")).to_be_visible()
+    assert page.evaluate("sessionStorage['rankwatch.control']") is None
+
+
+def test_there_is_nothing_to_order_of_a_job_that_has_ended(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("j", ["finished"] * 4, state="finished", ended_at=1.7e9)
+    page.goto(f"{monitor_url}/#/jobs/j?tab=control")
+    expect(page.get_by_text("This job has ended: there is nothing to act on.")).to_be_visible()
+    expect(page.get_by_label("Reason")).to_have_count(0)
+
+
+# Grid and addresses -------------------------------------------------------------------------------------------------
+
+
+def test_the_grid_is_grouped_by_stage_and_coloured_by_temperature(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_role("radio", name="Pipeline rank").check()
+    expect(page.get_by_role("heading", name="Ranks now 16 in 4 pipeline groups")).to_be_visible()
+    page.get_by_role("radio", name="Temperature").check()
+    legend = page.get_by_role("group", name=re.compile("^Temperature of the device")).get_by_role("button")
+    expect(legend.first).to_have_text(re.compile("87 °C and more 1"))
+    legend.first.click()
+    expect(page.locator(".ranks tbody th")).to_have_text(["8"])
+    page.wait_for_url("**/#/jobs/j?look=temperature&group=pipeline")
+
+
+def test_bytes_of_a_colouring_are_read_only_while_it_is_chosen(page: Page, monitor_url: str, slow: Script) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/grid/" in request.url else None)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_role("radio", name="Heartbeat age")).to_be_visible()
+    assert asked == []
+    with page.expect_response("**/grid/heartbeat_age"):
+        page.get_by_role("radio", name="Heartbeat age").check()
+
+
+def test_an_address_opens_what_a_colleague_looked_at(page: Page, monitor_url: str, slow: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j?look=heartbeat_age&group=data&rank=11")
+    expect(page.get_by_role("radio", name="Heartbeat age")).to_be_checked()
+    expect(page.get_by_role("radio", name="Data rank")).to_be_checked()
+    expect(page.locator(".readout")).to_contain_text("Rank 11")
+    page.get_by_role("link", name="Charts").click()
+    page.wait_for_url("**/#/jobs/j?tab=charts&look=heartbeat_age&group=data&rank=11")
+    page.go_back()
+    expect(page.locator(".readout")).to_contain_text("Rank 11")
+
+
+def test_another_job_is_not_looked_at_with_the_eyes_of_the_last_one(page: Page, monitor_url: str, slow: Script) -> None:
+    slow.add("other", ["running"] * 4)
+    page.goto(f"{monitor_url}/#/jobs/j?look=temperature&rank=11")
+    expect(page.locator(".readout")).to_contain_text("Rank 11")
+    page.goto(f"{monitor_url}/#/jobs/other")
+    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.get_by_role("radio", name="State")).to_be_checked()
+    page.wait_for_url("**/#/jobs/other")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("tab", ["overview", "timeline", "charts", "control"])
+def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, slow: Script, width: int, tab: str) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{monitor_url}/#/jobs/j?tab={tab}")
+    ready = {"overview": ".ranks", "timeline": ".lanes canvas", "charts": ".u-wrap", "control": ".policy dl"}
+    expect(page.locator(ready[tab]).first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
