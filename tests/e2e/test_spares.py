@@ -20,7 +20,7 @@ EVERY_THIRD = 3
 @pytest.mark.parametrize(
     ("failures", "peers"),
     [
-        pytest.param(3, "--patient", marks=pytest.mark.timeout(600)),
+        pytest.param(3, "--patient", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
         pytest.param(20, "--patient", marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
         pytest.param(20, "", marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],

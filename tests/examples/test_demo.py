@@ -69,6 +69,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     assert running.left_behind() == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS + 60)
 def test_the_hung_rank_is_named_and_training_goes_on(demo: Demo) -> None:
     output, _ = demo.process.communicate(timeout=SECONDS)

@@ -63,6 +63,7 @@ def only(folder: Path) -> WrittenRun:
     return run
 
 
+@pytest.mark.long
 def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, mark: str) -> None:
     """A rank hangs, the job is restarted, the monitor is ended and started again: each incident is alerted once."""
     job, files, database = "team:gpt", tmp_path / "files", tmp_path / "rankwatch.db"
@@ -181,6 +182,7 @@ def silent_server() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+@pytest.mark.long
 def test_a_server_that_never_answers_holds_up_neither_the_monitor_nor_its_end(
     tmp_path: Path, mark: str, silent_server: int
 ) -> None:
@@ -289,6 +291,7 @@ def training(tmp_path: Path) -> Iterator[Training]:
     job.close()
 
 
+@pytest.mark.long
 def test_a_monitor_beside_its_launcher_is_told_by_the_environment(training: Training, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
