@@ -26,7 +26,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.optable_groups import collectives, is_pair, turns
-from rankwatch_monitor.optable_parts import Kind, Line, exposed, grouped, parts, waits_in_gaps
+from rankwatch_monitor.optable_parts import WAITING_IN_GAPS, Kind, Line, exposed, grouped, parts, spread, waits_in_gaps
 from rankwatch_monitor.optable_read import Rows, TableError, read_rows
 
 START: Final = 1_700_000_000.0
@@ -34,9 +34,10 @@ START: Final = 1_700_000_000.0
 UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _EPOCH: Final = (1e9, 4e9)
 """Unix seconds from 2001 to 2096: times within these, in some unit, tell the unit."""
+_USUAL_STEP: Final = 3.0
 _LONG_OPERATION: Final = 5.0
 _LONG_STEP: Final = 2000.0
-"""Seconds. Half of all operations, or all steps, being longer than this is less likely than a smaller unit."""
+"""Seconds: about how long a step is, and what half of all operations, or of all steps, are not longer than."""
 LEAST_STEP: Final = 1e-3
 """Seconds: time goes on, also in a table whose operations take none."""
 
@@ -151,23 +152,27 @@ def read(path: str | Path, time_unit: str | None = None) -> Table:
 def _unit(rows: Rows, order_N: Ints, cell_N: Ints) -> tuple[str, str]:
     """The unit of a table's times by their magnitude, and why it was taken."""
     start_N, duration_N = rows.numbers["start_ts"], rows.numbers["duration"]
-    latest = float(np.max(start_N))
-    for unit, scale in UNITS.items():
-        if _EPOCH[0] <= latest * scale <= _EPOCH[1] and float(np.min(start_N)) * scale >= _EPOCH[0]:
-            return unit, "so start_ts are unix times of our days"
+    earliest, latest = float(np.min(start_N)), float(np.max(start_N))
     first_C = np.searchsorted(cell_N, np.arange(int(cell_N[-1]) + 1))
     start_N, end_N = start_N[order_N], (start_N + duration_N)[order_N]
     span = float(np.median(np.maximum.reduceat(end_N, first_C) - start_N[first_C]))
     usual = float(np.median(duration_N[duration_N > 0])) if np.any(duration_N > 0) else 0.0
+
+    def likely(unit: str) -> bool:
+        return span * UNITS[unit] <= _LONG_STEP and usual * UNITS[unit] <= _LONG_OPERATION
+
+    for unit, scale in UNITS.items():
+        if _EPOCH[0] <= earliest * scale <= latest * scale <= _EPOCH[1] and likely(unit):
+            return unit, "so start_ts are unix times of our days"
     whole = bool(np.all(duration_N == np.floor(duration_N)) and np.any(duration_N > 0))
     units = list(UNITS)[1:] if whole else list(UNITS)
-    for unit in units:
-        step, operation = span * UNITS[unit], usual * UNITS[unit]
-        if step <= _LONG_STEP and operation <= _LONG_OPERATION:
-            finer = units[units.index(unit) - 1] if unit != units[0] else ""
-            because = f"in {finer} a step would be longer than seems likely" if finer else "the coarsest that fits"
-            return unit, f"then a step takes {step:.3g} s; {because} (--time-unit says otherwise)"
-    return "ns", "nothing else makes steps of a likely length (--time-unit says otherwise)"
+    found = min((unit for unit in units if likely(unit)), key=lambda unit: _unusual(span * UNITS[unit]), default="ns")
+    return found, f"then a step takes {span * UNITS[found]:.3g} s, the likeliest (--time-unit says otherwise)"
+
+
+def _unusual(step: float) -> float:
+    """How far a step of so many seconds is from :data:`_USUAL_STEP`, in powers of ten."""
+    return abs(float(np.log10(max(step, 1e-12) / _USUAL_STEP)))
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
@@ -182,7 +187,10 @@ def _windows(table: Table) -> Iterator[tuple[float, list[RankReport]]]:
     lead_C = _leads(step_C, rank_C, begin_C, end_C)
     lead_N = np.zeros(len(table))
     lead_N[first_C] = lead_C
-    split = parts(line, lead_N, _waiting(table, line.beyond(np.ones(len(table), bool))[1] + lead_N))
+    waiting_N = _waiting(table, line.beyond(np.ones(len(table), bool))[1] + lead_N)
+    if _begin_together(step_C, begin_C, lead_C):
+        waiting_N[first_C] = True
+    split = parts(line, lead_N, waiting_N)
     step_seconds_C = split.data_C + split.host_C + split.compute_C + split.communication_C
     kernels_C, collectives_C = _kernels(table), collectives(table, exposed(line))
     stage_of, dp_of, tp_of = (
@@ -253,6 +261,15 @@ def _leads(step_C: Ints, rank_C: Ints, begin_C: Floats, end_C: Floats) -> Floats
     lead_C = np.empty_like(lead)
     lead_C[order_C] = lead
     return lead_C
+
+
+def _begin_together(step_C: Ints, begin_C: Floats, lead_C: Floats) -> bool:
+    """Whether all ranks begin a step together, whenever they were done with the one before: who was early waits.
+
+    A pipeline's last stage is done before the first; what it does until the next step begins is no work of its own.
+    """
+    before_C = begin_C - lead_C
+    return spread(step_C, begin_C) < WAITING_IN_GAPS * spread(step_C, before_C)
 
 
 def _waiting(table: Table, gap_N: Floats) -> Bools:

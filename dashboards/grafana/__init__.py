@@ -1,0 +1,1 @@
+"""Grafana dashboards as Python; ``dashboards/build.py`` writes them to ``dashboards/*.json``."""

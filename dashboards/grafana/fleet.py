@@ -1,0 +1,284 @@
+"""The fleet: which job is in trouble, who waits for it, and whether the monitor itself is well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana.layout import TO_JOB, Row, dashboard
+from grafana.panels import (
+    RANK_STATES,
+    SENTENCE,
+    STATES,
+    Json,
+    coloured,
+    lines,
+    link,
+    mapping,
+    override,
+    query,
+    stat,
+    states,
+    table,
+    thresholds,
+)
+from grafana.queries import of_fleet, of_monitor
+from rankwatch.wire import prometheus as names
+
+LIVE: Final = ("starting", "running", "hung", "recovering")
+BAD: Final = ("hung", "lost", "failed")
+TROUBLE: Final = {"3": ("act", "red"), "2": ("coming back", "orange"), "1": ("well", "green"), "0": ("over", "text")}
+_ALIVE: Final = f"on (instance, job) {of_fleet(names.JOB_STATE, state=LIVE)} == 1"
+_IN_COLOUR: Final = {"custom.cellOptions": {"type": "color-text"}}
+NUMBERED: Final = " or ".join(
+    f"({of_fleet(names.JOB_STATE, state=state)} == 1) * {number}" for number, state in enumerate(STATES)
+)
+"""The state of each job as the number that panels show as its word."""
+
+
+def _glance() -> Row:
+    red = thresholds((1, "red"))
+    in_trouble = query(f"sum({of_fleet(names.JOB_STATE, state=BAD)})", now=True)
+    coming_back = query(f"sum({of_fleet(names.JOB_STATE, state='recovering')})", now=True)
+    stuck = query(
+        f"sum({of_fleet(names.JOB_RANKS, state=('hung', 'silent', 'stopped', 'dead'))} and {_ALIVE})", now=True
+    )
+    lost = query(f"sum(rate({of_fleet(names.STRAGGLER_COST)}[$__rate_interval]))", now=True)
+    return Row(
+        "At a glance",
+        4,
+        [
+            (
+                4,
+                stat(
+                    "Jobs in trouble",
+                    "Jobs that hang, have failed, or of which nothing is heard.",
+                    in_trouble,
+                    steps=red,
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Jobs coming back",
+                    "Restarted; the first new step has not come yet.",
+                    coming_back,
+                    steps=thresholds((1, "orange")),
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Jobs alive",
+                    "Starting, running, hung or coming back.",
+                    query(f"sum({of_fleet(names.JOB_STATE, state=LIVE)})", now=True),
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Ranks of live jobs",
+                    "World sizes of all jobs that are alive.",
+                    query(f"sum({of_fleet(names.JOB_WORLD_SIZE)} and {_ALIVE})", now=True),
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Ranks that make no progress",
+                    "Hung, silent, stopped or dead; those that only wait for them are not counted.",
+                    stuck,
+                    steps=red,
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "GPUs lost to stragglers",
+                    "GPUs' worth of time that ranks spend waiting for slow ones, all jobs together.",
+                    lost,
+                    decimals=1,
+                    steps=thresholds((1, "yellow"), (8, "orange")),
+                ),
+            ),
+        ],
+    )
+
+
+def _jobs() -> Row:
+    """One row a job, those in trouble first."""
+    by = "max by (instance, job)"
+    trouble = f"""
+        max by (instance, job, state) (
+          ({of_fleet(names.JOB_STATE, state=BAD)} == 1) * 3
+          or ({of_fleet(names.JOB_STATE, state="recovering")} == 1) * 2
+          or ({of_fleet(names.JOB_STATE, state=("starting", "running"))} == 1)
+          or ({of_fleet(names.JOB_STATE, state=("finished", "stopped"))} == 1) * 0
+        )"""
+    asked = [
+        query(trouble, table=True),
+        query(f"max by (instance, job, reason) ({of_fleet(names.JOB_REASON)})", table=True),
+        query(f"{by} ({of_fleet(names.JOB_WORLD_SIZE)})", table=True),
+        query(f"{by} ({of_fleet(names.JOB_ITERATION)})", table=True),
+        query(f"{by} ({of_fleet(names.GOODPUT)})", table=True),
+        query(f"{by} ({of_fleet(names.JOB_RESTARTS)})", table=True),
+        query(f"{by} ({of_fleet(names.JOB_RESTARTS_LEFT)})", table=True),
+        query(f"time() - {by} ({of_fleet(names.JOB_LAST_HEARD)})", table=True),
+    ]
+    columns = {"Value #A": "Trouble", "job": "Job", "state": "State", "reason": "Why", "Value #C": "Ranks"}
+    columns |= {"Value #D": "Step", "Value #E": "Goodput", "Value #F": "Restarts", "Value #G": "Left"}
+    columns |= {"Value #H": "Last heard", "instance": "Monitor"}
+    states_coloured = coloured({state: (state, colour) for state, colour in STATES.items()})
+    to_job = link("Open the job", TO_JOB + "&var-job=${__value.raw:percentencode}")
+    overrides = [
+        override("Trouble", coloured(TROUBLE)),
+        override("State", states_coloured),
+        override("Job", {"links": [to_job], "custom.minWidth": 140}),
+        override("Why", SENTENCE),
+        override("Goodput", {"unit": "percentunit", "decimals": 1}),
+        override("Last heard", {"unit": "s", "decimals": 0}),
+        override("Left", {"thresholds": thresholds((1, "orange"), (2, "text"), base="red"), **_IN_COLOUR}),
+    ]
+    said = "All jobs, those in trouble first, with the monitor's own sentence. A job leads to its dashboard."
+    return Row("Jobs", 11, [(24, table("Jobs", said, asked, columns, overrides=overrides, sort="Trouble"))])
+
+
+def _course() -> Row:
+    band = states(
+        "State of each job", "What each job was doing; a band a job.", query(f"max by (job) ({NUMBERED})", "{{job}}")
+    )
+    not_well = ("waiting", "hung", "silent", "stopped", "dead")
+    ranks = lines(
+        "Ranks that are not well, all jobs",
+        "Ranks past a limit, by state; those that wait are held up by the others.",
+        [query(f"sum by (state) ({of_fleet(names.JOB_RANKS, state=not_well)} and {_ALIVE})", "{{state}}")],
+        stacked=True,
+        colors=RANK_STATES,
+    )
+    goodput = lines(
+        "Goodput",
+        "Part of each job's whole life that went into new steps.",
+        [query(f"max by (job) ({of_fleet(names.GOODPUT)})", "{{job}}")],
+        unit="percentunit",
+        high=1,
+    )
+    hour = lines(
+        "Goodput of the last hour",
+        "The same of the last hour only, start-up and time between two runs left aside (a recording rule).",
+        [query('max by (job) (instance_job:rankwatch_goodput:ratio_rate1h{instance=~"$instance"})', "{{job}}")],
+        unit="percentunit",
+        high=1,
+    )
+    cost = lines(
+        "GPUs lost to stragglers",
+        "GPUs' worth of time that the ranks of a job spend waiting for slow ones.",
+        [query(f"sum by (job) (rate({of_fleet(names.STRAGGLER_COST)}[$__rate_interval]))", "{{job}}")],
+    )
+    opened = lines(
+        "Incidents opened",
+        "In each interval, by kind of verdict.",
+        [query(f"sum by (kind) (increase({of_fleet(names.INCIDENTS)}[$__rate_interval]))", "{{kind}}")],
+        stacked=True,
+    )
+    return Row("Over time", 8, [(12, band), (12, ranks), (8, goodput), (8, hour), (8, cost), (24, opened)])
+
+
+def _alerts() -> Row:
+    firing = query(
+        'max by (job, alertname, severity, instance) (ALERTS{alertstate="firing",alertname=~"Rankwatch.*"})', table=True
+    )
+    severity = coloured({"page": ("page", "red"), "ticket": ("ticket", "orange"), "info": ("info", "blue")})
+    overrides = [
+        override("Severity", severity),
+        override("Job", {"links": [link("Open the job", TO_JOB + "&var-job=${__value.raw:percentencode}")]}),
+    ]
+    said = "Alerts of Rankwatch's rules that fire now; docs/runbook.md has a section for each."
+    columns = {"severity": "Severity", "alertname": "Alert", "job": "Job", "instance": "Monitor"}
+    panel = table("Alerts that fire", said, [firing], columns, overrides=overrides, none="no alert fires")
+    return Row("Alerts", 7, [(24, panel)])
+
+
+def _monitor() -> Row:
+    version = query(f"max by (instance, version, python) ({of_monitor(names.BUILD_INFO)})", "{{version}}", now=True)
+    tick = [
+        query(of_monitor(names.TICK_SECONDS), "judging, {{instance}}"),
+        query(of_monitor(names.TICK_AGE), "since the last, {{instance}}"),
+    ]
+    taken = query(f"sum by (instance) (rate({of_monitor(names.INGEST_REPORTS)}[$__rate_interval]))", "{{instance}}")
+    rejected = query(f"sum by (reason) (rate({of_monitor(names.INGEST_REJECTED)}[$__rate_interval]))", "{{reason}}")
+    publishing = query(
+        f"sum by (publisher) (increase({of_monitor(names.PUBLISH_ERRORS)}[$__rate_interval]))", "{{publisher}}"
+    )
+    answers = mapping({"0": ("no", "red"), "1": ("yes", "green")})
+    red = thresholds((1, "red"))
+    return Row(
+        "The monitor itself",
+        6,
+        [
+            (
+                4,
+                stat(
+                    "Answers",
+                    "Whether Prometheus reaches every monitor.",
+                    query('min(up{instance=~"$instance",job="rankwatch"})', now=True),
+                    mappings=[answers],
+                ),
+            ),
+            (4, stat("Version", "Of the monitor that runs.", version, text="name")),
+            (
+                4,
+                stat(
+                    "Jobs not judged",
+                    "Jobs whose last judgement failed: their hangs are not found.",
+                    query(f"sum({of_monitor(names.JOBS_NOT_JUDGED)})", now=True),
+                    steps=red,
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Judgements that failed",
+                    "Since the monitor started; its log has each.",
+                    query(f"sum({of_monitor(names.TICK_ERRORS)})", now=True),
+                    steps=red,
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Rows refused",
+                    "Rows that the database refused since it last worked.",
+                    query(f"sum({of_monitor(names.STORE_ERRORS)})", now=True),
+                    steps=red,
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Last judgement",
+                    "Seconds since the jobs were last judged; from 5 s on the monitor is not ready.",
+                    query(f"max({of_monitor(names.TICK_AGE)})", now=True),
+                    unit="s",
+                    decimals=1,
+                    steps=thresholds((5, "red")),
+                ),
+            ),
+            (
+                6,
+                lines(
+                    "Judging",
+                    "How long a judgement of all jobs takes, and how long ago the last one was.",
+                    tick,
+                    unit="s",
+                ),
+            ),
+            (6, lines("Reports taken in", "Reports of ranks a second.", [taken], unit="reqps")),
+            (6, lines("Turned away", "Items a second that were not accepted, by reason.", [rejected], unit="reqps")),
+            (6, lines("Publishing that failed", "What could not be published elsewhere, by publisher.", [publishing])),
+        ],
+    )
+
+
+def fleet() -> Json:
+    """The dashboard of all jobs."""
+    rows = [_glance(), _jobs(), _alerts(), _course(), _monitor()]
+    return dashboard("rankwatch-fleet", "Rankwatch / Fleet", "Which job is in trouble?", rows, job=False)

@@ -1,0 +1,359 @@
+"""One job: is it healthy, who is it, since when, why, what was done, what did it cost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana.layout import Row, dashboard
+from grafana.panels import (
+    BUCKETS,
+    PARTS,
+    RANK_STATES,
+    SENTENCE,
+    STATE_WORDS,
+    STATES,
+    Json,
+    bars,
+    lines,
+    link,
+    mapping,
+    override,
+    query,
+    stat,
+    states,
+    table,
+    thresholds,
+)
+from grafana.queries import of_job
+from rankwatch.wire import prometheus as names
+
+NUMBERED: Final = " or ".join(
+    f"({of_job(names.JOB_STATE, state=state)} == 1) * {number}" for number, state in enumerate(STATES)
+)
+VERDICTS: Final = {"healthy": "green", "worker": "red", "stage": "yellow", "workload": "yellow", "link": "orange"}
+TO_RANK: Final = "${page}/#/jobs/${job:percentencode}?rank=${__value.raw}"
+SCORES: Final = ("relative", "individual", "robust")
+
+
+def _state() -> Row:
+    observing = mapping({"0": ("acts", "green"), "1": ("observes only", "orange")})
+    verdict = query(f"max by (verdict) ({of_job(names.JOB_VERDICT)} == 1)", "{{verdict}}", now=True)
+    reason = query(f"max by (reason) ({of_job(names.JOB_REASON)})", "{{reason}}", now=True)
+    ratio = thresholds((0.7, "orange"), (0.9, "green"), base="red")
+    left = thresholds((1, "orange"), (2, "green"), base="red")
+    silence = thresholds((30, "orange"), (60, "red"))
+    return Row(
+        "State",
+        4,
+        [
+            (
+                4,
+                stat(
+                    "State",
+                    "What the job is doing.",
+                    query(f"max({NUMBERED})", now=True),
+                    mappings=[STATE_WORDS],
+                    none="no such job",
+                ),
+            ),
+            (
+                16,
+                stat(
+                    "Why",
+                    "In the monitor's words, as on its page and in its log.",
+                    reason,
+                    text="name",
+                    none="nothing to say",
+                ),
+            ),
+            (
+                4,
+                stat(
+                    "Whose doing",
+                    "Who makes the job lose time: a rank (worker), a stage, the workload or a link.",
+                    verdict,
+                    text="name",
+                    mappings=[mapping({"1": ("", "text")})],
+                ),
+            ),
+            (
+                3,
+                stat(
+                    "Goodput",
+                    "Part of the job's life that went into new steps.",
+                    query(f"max({of_job(names.GOODPUT)})", now=True),
+                    unit="percentunit",
+                    decimals=1,
+                    steps=ratio,
+                ),
+            ),
+            (
+                3,
+                stat(
+                    "Step", "Last step that any rank completed.", query(f"max({of_job(names.JOB_ITERATION)})", now=True)
+                ),
+            ),
+            (
+                3,
+                stat(
+                    "Step time",
+                    "Median over the ranks, in the last window.",
+                    query(f"max({of_job(names.STEP_SECONDS)})", now=True),
+                    unit="s",
+                    decimals=3,
+                ),
+            ),
+            (3, stat("Ranks", "World size.", query(f"max({of_job(names.JOB_WORLD_SIZE)})", now=True))),
+            (
+                3,
+                stat("Attempt", "Number of the current attempt.", query(f"max({of_job(names.JOB_ATTEMPT)})", now=True)),
+            ),
+            (
+                3,
+                stat(
+                    "Restarts left",
+                    "Restarts that the policy still allows.",
+                    query(f"min({of_job(names.JOB_RESTARTS_LEFT)})", now=True),
+                    steps=left,
+                ),
+            ),
+            (
+                3,
+                stat(
+                    "Last heard",
+                    "Since anything was heard of any rank or launcher.",
+                    query(f"time() - max({of_job(names.JOB_LAST_HEARD)})", now=True),
+                    unit="s",
+                    decimals=0,
+                    steps=silence,
+                ),
+            ),
+            (
+                3,
+                stat(
+                    "Policy",
+                    "Whether the monitor acts, or only observes.",
+                    query(f"max({of_job(names.JOB_OBSERVE_ONLY)})", now=True),
+                    mappings=[observing],
+                ),
+            ),
+        ],
+    )
+
+
+def _incident() -> Row:
+    to_rank = override("Rank", {"links": [link("Open the rank", TO_RANK, new_tab=True)], "custom.width": 80})
+    sentence = override("Why", SENTENCE)
+    blamed = table(
+        "Open incident: to blame",
+        "Ranks blamed in the incident that is open, with the monitor's sentence. A rank leads to the monitor's page.",
+        [query(f"max by (rank, host, class, reason) ({of_job(names.CULPRIT)})", table=True)],
+        {"rank": "Rank", "host": "Host", "class": "Class", "reason": "Why"},
+        overrides=[to_rank, sentence],
+        none="nobody is blamed",
+    )
+    opened = table(
+        "Open incident: what is done",
+        "Kind of verdict and the action that is taken.",
+        [query(f"max by (kind, action) ({of_job(names.INCIDENT_OPEN)})", table=True)],
+        {"kind": "Kind", "action": "Action"},
+        none="no incident is open",
+    )
+    withheld = table(
+        "What is not done",
+        "What the policy wants done and is not, and why: a cap, observe-only, no launcher.",
+        [query(f"max by (wanted, reason) ({of_job(names.ACTION_WITHHELD)})", table=True)],
+        {"wanted": "Wanted", "reason": "Why"},
+        overrides=[sentence],
+        none="nothing is withheld",
+    )
+    return Row("Incident", 6, [(12, blamed), (5, opened), (7, withheld)])
+
+
+def _course() -> Row:
+    ranks = lines(
+        "Ranks by state",
+        "What the ranks are doing. Waiting ones are past a limit because of another rank.",
+        [query(f"sum by (state) ({of_job(names.JOB_RANKS)})", "{{state}}")],
+        stacked=True,
+        colors=RANK_STATES,
+        steps=True,
+    )
+    nodes = lines(
+        "Nodes by role",
+        "Launchers that run ranks, wait as spares, or were excluded (parked).",
+        [query(f"sum by (role) ({of_job(names.JOB_NODES)})", "{{role}}")],
+        stacked=True,
+        colors={"active": "green", "spare": "blue", "parked": "orange"},
+        steps=True,
+    )
+    restarts = lines(
+        "Attempts and restarts",
+        "Number of the attempt, restarts so far, and how many the policy still allows.",
+        [
+            query(f"max by (job) ({of_job(names.JOB_ATTEMPT)})", "attempt"),
+            query(f"max by (job) ({of_job(names.JOB_RESTARTS)})", "restarts"),
+            query(f"max by (job) ({of_job(names.JOB_RESTARTS_LEFT)})", "left"),
+        ],
+        steps=True,
+    )
+    band = states("State over time", "What the job was doing.", query(f"max by (job) ({NUMBERED})", "{{job}}"))
+    incidents = lines(
+        "Incidents so far",
+        "By kind of verdict, since the monitor knows the job.",
+        [query(f"sum by (kind) ({of_job(names.INCIDENTS)} > 0)", "{{kind}}")],
+        steps=True,
+    )
+    step = lines(
+        "Progress",
+        "Last step that any rank completed.",
+        [query(f"max by (job) ({of_job(names.JOB_ITERATION)})", "step")],
+        low=None,
+    )
+    return Row("Over time", 7, [(24, band), (8, ranks), (8, nodes), (8, restarts), (12, step), (12, incidents)])
+
+
+def _goodput() -> Row:
+    shares = lines(
+        "What the time went into",
+        "Each second of the job by what it was spent on, once that is known for good (docs/goodput.md).",
+        [query(f"sum by (bucket) (rate({of_job(names.JOB_TIME)}[$__rate_interval])) > 0", "{{bucket}}")],
+        unit="percentunit",
+        stacked=True,
+        percent=True,
+        colors=BUCKETS,
+    )
+    summed = bars(
+        "So far",
+        "Time of the job's whole life by what it was spent on.",
+        query(f"sort_desc(sum by (bucket) ({of_job(names.JOB_TIME)}) > 0)", "{{bucket}}", now=True),
+        unit="s",
+        colors=BUCKETS,
+    )
+    ratio = lines(
+        "Goodput",
+        "Part of the time that went into new steps: of the whole life, and of the last hour (a recording rule).",
+        [
+            query(f"max by (job) ({of_job(names.GOODPUT)})", "whole life"),
+            query(
+                'max by (job) (instance_job:rankwatch_goodput:ratio_rate1h{instance=~"$instance",job="$job"})',
+                "last hour",
+            ),
+        ],
+        unit="percentunit",
+        high=1,
+    )
+    return Row("Goodput", 8, [(10, shares), (6, summed), (8, ratio)])
+
+
+def _steps() -> Row:
+    total = lines(
+        "Step time",
+        "Median over the ranks, window by window.",
+        [query(f"max by (job) ({of_job(names.STEP_SECONDS)})", "step")],
+        unit="s",
+    )
+    parts = lines(
+        "What a step's time goes into",
+        "Medians over the ranks. Communication is what no computation covers; waiting for peers is in it.",
+        [query(f"max by (part) ({of_job(names.STEP_PART_SECONDS)})", "{{part}}")],
+        unit="s",
+        stacked=True,
+        colors=PARTS,
+    )
+    verdicts = lines(
+        "Whose doing",
+        "1 for the verdict of the moment: a rank's (worker), a stage's, the workload's or a link's doing, or healthy.",
+        [query(f"max by (verdict) ({of_job(names.JOB_VERDICT)})", "{{verdict}}")],
+        stacked=True,
+        steps=True,
+        colors=VERDICTS,
+        high=1,
+    )
+    return Row("Steps", 8, [(8, total), (8, parts), (8, verdicts)])
+
+
+def _stragglers() -> Row:
+    to_rank = override("Rank", {"links": [link("Open the rank", TO_RANK, new_tab=True)], "custom.width": 80})
+    now = table(
+        "Stragglers",
+        "Ranks that are slow by their own fault, the dearest 100, with the monitor's sentence.",
+        [query(f"max by (rank, host, cause, reason) ({of_job(names.STRAGGLER)})", table=True)],
+        {"rank": "Rank", "host": "Host", "cause": "Cause", "reason": "What it costs"},
+        overrides=[to_rank, override("What it costs", SENTENCE)],
+        none="no rank makes the others wait",
+    )
+    cost = lines(
+        "GPUs lost to stragglers",
+        "GPUs' worth of time that ranks spend waiting for slow ones.",
+        [query(f"sum by (job) (rate({of_job(names.STRAGGLER_COST)}[$__rate_interval]))", "GPUs")],
+    )
+    found = bars(
+        "Found so far",
+        "Stragglers by cause.",
+        query(f"sort_desc(sum by (cause) ({of_job(names.STRAGGLERS)}))", "{{cause}}", now=True),
+        unit="short",
+    )
+    return Row("Stragglers", 7, [(12, now), (7, cost), (5, found)])
+
+
+def _scores() -> Row:
+    meanings = {
+        "relative": "Kernel timings against the fastest rank; 1 is as fast.",
+        "individual": "Kernel timings against the rank's own best; below 1 it has become slower.",
+        "robust": "Kernel timings against the middle of the peers; 1 is as fast.",
+    }
+    made = [
+        (
+            8,
+            lines(
+                f"GPU score, {score}",
+                meanings[score],
+                [query(f"max by (aggregation) ({of_job(names.GPU_SCORE, score=score)})", "{{aggregation}}")],
+                low=None,
+                colors={"min": "red", "median": "blue", "max": "green"},
+            ),
+        )
+        for score in SCORES
+    ]
+    return Row("GPU scores", 7, made)
+
+
+def _telemetry() -> Row:
+    dropped = lines(
+        "Telemetry lost",
+        "What ranks had to drop rather than wait, by reason.",
+        [query(f"sum by (reason) (rate({of_job(names.TELEMETRY_DROPPED)}[$__rate_interval]))", "{{reason}}")],
+        unit="cps",
+    )
+    spoken = mapping({"0": ("silent", "orange"), "1": ("yes", "green")})
+    instrumented = query(f"max({of_job(names.JOB_INSTRUMENTED)})", now=True)
+    sources = query(f"sort_desc(sum by (source) ({of_job(names.KERNEL_SOURCE_RANKS)}))", "{{source}}", now=True)
+    scored = query(f"max by (score) ({of_job(names.SCORED_RANKS)})", "{{score}}", now=True)
+    scoring = query(f"max by (job) ({of_job(names.SCORING_SECONDS)})", "scoring")
+    return Row(
+        "Telemetry",
+        6,
+        [
+            (8, dropped),
+            (
+                3,
+                stat(
+                    "Ranks speak",
+                    "Whether a rank has spoken in this attempt; else exits are all there is.",
+                    instrumented,
+                    mappings=[spoken],
+                ),
+            ),
+            (4, bars("Kernel timings", "Ranks by where their kernel timings come from.", sources, unit="short")),
+            (4, bars("Ranks with a score", "The others have told no timings.", scored, unit="short")),
+            (5, lines("Scoring", "How long computing the scores takes.", [scoring], unit="s")),
+        ],
+    )
+
+
+def job() -> Json:
+    """The dashboard of one job."""
+    rows = [_state(), _incident(), _course(), _goodput(), _steps(), _stragglers(), _scores(), _telemetry()]
+    said = "Is it healthy, who is it, since when, why, what was done, what did it cost?"
+    return dashboard("rankwatch-job", "Rankwatch / Job", said, rows, job=True)

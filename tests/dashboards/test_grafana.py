@@ -1,0 +1,208 @@
+"""The dashboards: as the Python makes them, known names only, valid by Grafana's schema, and no expression is empty.
+
+That Grafana draws them as meant is not tested: no Grafana server can be had where these tests run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dashboards.scene import JOB, PROMETHEUS, asked, prometheus, tool, trouble
+from rankwatch.wire import prometheus as names
+from support.monitor_process import Api, running_monitor
+
+ROOT = Path(__file__).resolve().parents[2]
+GRAFANA = ROOT / "dashboards" / "grafana"
+FILES = sorted((GRAFANA / "dashboards").glob("*.json"))
+SCHEMA_VERSION = "12.1.0"
+"""Of @grafana/schema: the version of the Grafana image in docker-compose.yml."""
+NOT_SHOWN: dict[str, str] = {}
+"""Families that no dashboard shows, each with a reason that a reader would agree with."""
+
+sys.path.insert(0, str(GRAFANA.parent))  # `grafana` is a folder of dashboards/, not a package that is installed
+BUILD = runpy.run_path(str(GRAFANA.parent / "build.py"))
+from grafana import layout, panels, queries  # noqa: E402
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+
+def shown(board: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its panels, headings of rows left out."""
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Where it stands, and the PromQL, of every panel and annotation."""
+    for path in FILES:
+        board = loaded(path)
+        for panel in shown(board):
+            for target in panel["targets"]:
+                yield f"{board['uid']}/{panel['id']}{target['refId']} {panel['title']}", target["expr"]
+        for mark in board["annotations"]["list"]:
+            yield f"{board['uid']}/{mark['name']}", mark["expr"]
+
+
+EXPRESSIONS = dict(expressions())
+
+
+def filled_in(expression: str) -> str:
+    """The expression with the variables of a dashboard as somebody who chose the job has them."""
+    values = {"$job": JOB, "$instance": ".*", "$host": ".*", "$__rate_interval": "1m", "$__range": "1h"}
+    for name, value in values.items():
+        expression = expression.replace(name, value)
+    assert "$" not in expression, expression
+    return expression
+
+
+# As made ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_files_are_what_the_python_makes() -> None:
+    assert BUILD["drift"](GRAFANA / "dashboards") == [], "run python dashboards/build.py"
+
+
+def test_drift_is_told_by_the_command(tmp_path: Path) -> None:
+    copy = shutil.copytree(ROOT / "dashboards", tmp_path / "dashboards", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, str(copy / "build.py")]
+    subprocess.run([*command, "--check"], check=True)
+    changed = copy / "grafana" / "dashboards" / "rankwatch-job.json"
+    changed.write_text(changed.read_text().replace("Goodput", "Badput"))
+    done = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "out of date: rankwatch-job.json; run python dashboards/build.py\n")
+    subprocess.run(command, check=True)
+    subprocess.run([*command, "--check"], check=True)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_panel_can_be_told_apart_and_says_what_it_shows(path: Path) -> None:
+    board = loaded(path)
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in shown(board):
+        assert panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+    assert board["uid"] == path.stem
+    assert "rankwatch" in board["tags"], "the links between dashboards go by this tag"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_panels_fill_the_24_columns_and_none_lies_upon_another(path: Path) -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in loaded(path)["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert taken.setdefault((x, y), panel["title"]) == panel["title"]
+    bottom = max(y for _, y in taken)
+    assert len(taken) == 24 * (bottom + 1), "there is a gap"
+
+
+def test_a_dashboard_leads_to_the_others_and_to_the_page() -> None:
+    uids = {loaded(path)["uid"] for path in FILES}
+    assert uids == {"rankwatch-fleet", "rankwatch-job", "rankwatch-ranks"}
+    for path in FILES:
+        text, variables = path.read_text(), {each["name"] for each in loaded(path)["templating"]["list"]}
+        assert set(re.findall(r"/d/([\w-]+)", text)) <= uids
+        used = set(re.findall(r"\$\{?(\w+)", text)) - {"__value", "__url_time_range", "__rate_interval", "__all"}
+        assert used <= variables, "a variable that is not on the dashboard stays in the address as it is"
+        assert any(link["url"].startswith("${page}/#/") for link in loaded(path)["links"] if link["type"] == "link")
+
+
+def test_the_provisioned_data_source_is_the_one_that_dashboards_choose_first() -> None:
+    (source,) = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "rankwatch.yml").read_text())["datasources"]
+    for path in FILES:
+        first = loaded(path)["templating"]["list"][0]
+        assert (first["type"], first["current"]["value"]) == ("datasource", source["uid"])
+    scraped = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["global"]["scrape_interval"]
+    assert source["jsonData"]["timeInterval"] == scraped, "$__rate_interval is made of it"
+
+
+# Known names --------------------------------------------------------------------------------------------------------
+
+
+def test_every_family_is_shown_somewhere() -> None:
+    found = set().union(*(queries.families_of(expression) for expression in EXPRESSIONS.values()))
+    missing = {family.name for family in names.FAMILIES} - found
+    assert missing == set(NOT_SHOWN), "show them, or list them in NOT_SHOWN with the reason"
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: panels.query("rankwatch_job_sate"), "there is no metric rankwatch_job_sate"),
+        (lambda: queries.of_job(names.JOB_STATE, colour="red"), "rankwatch_job_state has no label colour"),
+        (lambda: queries.of_job(names.JOB_STATE, state="asleep"), "state is one of .*, not asleep"),
+        (lambda: queries.of_job(names.TICK_SECONDS), "is not about jobs"),
+        (lambda: queries.of_monitor(names.GOODPUT), "is about jobs"),
+        (lambda: panels.query("sum by (host) (rankwatch_goodput_ratio)"), "nothing in .* has the label host"),
+        (lambda: panels.query("sum by (job) (rankwatch_job_state)", "{{state}}"), "wants state, which"),
+        (lambda: layout.chosen("v", "V", "rankwatch_goodput_ratio", "rank"), "has no label rank"),
+        (
+            lambda: panels.table("T", "D.", [panels.query("rankwatch_culprit", table=True)], {"cause": "Cause"}),
+            "table 'T' has no cause",
+        ),
+        (lambda: panels.stat("T", "", panels.query("rankwatch_culprit")), "needs a title, a description"),
+        (lambda: layout.placed([layout.Row("R", 4, [(13, {"title": "a"}), (12, {"title": "b"})])]), "'b' sticks out"),
+        (lambda: layout.placed([layout.Row("R", 4, [(12, {"title": "a"})])]), "fills 12 of 24 columns"),
+    ],
+)
+def test_what_there_is_not_cannot_be_built(make: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        make()
+
+
+def test_colours_know_every_word() -> None:
+    from rankwatch.wire.vocabulary import JobState, Part, RankState
+    from rankwatch_monitor.core.spans import Bucket
+
+    assert set(panels.STATES) == set(JobState)
+    assert set(panels.RANK_STATES) == set(RankState)
+    assert set(panels.BUCKETS) == set(Bucket)
+    assert set(panels.PARTS) == set(Part)
+
+
+# Run ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_every_expression_has_an_answer_while_a_job_is_in_trouble(tmp_path: Path) -> None:
+    """A real monitor that was told of a straggler, a restart and a hang, and a real Prometheus that scrapes it."""
+    tool("prometheus")
+    nowhere = ("--webhook", "http://127.0.0.1:9/")
+    with (
+        running_monitor(tmp_path / "monitor", *nowhere) as monitor,
+        Api(monitor.url) as api,
+        prometheus(tmp_path / "prometheus", monitor.url.removeprefix("http://")) as metrics,
+    ):
+        trouble(api, metrics)
+        empty = [where for where, expression in EXPRESSIONS.items() if not asked(metrics, filled_in(expression))]
+        assert empty == []
+        for path in FILES:
+            for variable in loaded(path)["templating"]["list"]:
+                if variable["type"] == "query":
+                    series, label = re.fullmatch(r"label_values\((.*),(\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
+                    reply = metrics.get(f"/api/v1/label/{label}/values", params={"match[]": filled_in(series)}).json()
+                    assert reply["data"], variable["name"]
+        for panel, tables in [
+            (panel, panel["targets"]) for path in FILES for panel in shown(loaded(path)) if panel["type"] == "table"
+        ]:
+            there = {label for t in tables for row in asked(metrics, filled_in(t["expr"])) for label in row["metric"]}
+            organize = next(t["options"] for t in panel["transformations"] if t["id"] == "organize")
+            wanted = {name for name in organize["indexByName"] if not name.startswith("Value")}
+            assert wanted <= there, f"{panel['title']}: no row has {wanted - there}"
