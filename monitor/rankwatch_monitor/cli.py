@@ -76,8 +76,8 @@ def serve(argv: Sequence[str]) -> int:
         access_log=False,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
-        # Live streams and long polls never end by themselves; a monitor that is told to end does not wait for them.
-        timeout_graceful_shutdown=1,
+        # Live streams and long polls are ended by :class:`_Server`; a request that still lasts is not waited for.
+        timeout_graceful_shutdown=3,
     )
     try:
         config.load()
@@ -91,12 +91,24 @@ def serve(argv: Sequence[str]) -> int:
         _complain(str(error))
         listener.close()
         return 2
-    server = uvicorn.Server(config)
+    server = _Server(config, monitor)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     asyncio.run(_run(server, listener, settings))
     return 0
+
+
+class _Server(uvicorn.Server):
+    """Ends streams and long polls before it waits for what is under way."""
+
+    def __init__(self, config: uvicorn.Config, monitor: Monitor) -> None:
+        super().__init__(config)
+        self._monitor = monitor
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._monitor.end_waits()
+        await super().shutdown(sockets)
 
 
 def _wants_wandb(settings: Settings) -> bool:

@@ -102,6 +102,8 @@ class Monitor:
         """Records what reaches the core, when somebody wants it."""
         self.publishing: Publishing | None = None
         """Tells others how jobs fare, when somebody wants it."""
+        self.ending = False
+        """Long polls and streams are to end."""
         self.jobs: dict[str, Job] = {}
         self.timelines = Timelines()
         self.trends = Trends()
@@ -228,11 +230,17 @@ class Monitor:
             job = self.job(job_id)
             ready = [d for d in job.directives if after < d.id <= self._delivered.get(job_id, 0)]
             left = deadline - self.clock.now()
-            if ready or left <= 0:
+            if ready or left <= 0 or self.ending:
                 return ready
             news = self._news.setdefault(job_id, asyncio.Event())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), left)
+
+    def end_waits(self) -> None:
+        """Answer all who wait for news: the monitor is about to end."""
+        self.ending = True
+        for news in self._news.values():
+            news.set()
 
     def incident(self, job_id: str, incident_id: str) -> Incident | None:
         """One incident of a job, with its stacks; None when there is no such one."""

@@ -28,7 +28,7 @@ def stream_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/events", response_class=EventSourceResponse, summary="All jobs, as they change")
     async def fleet() -> AsyncIterable[ServerSentEvent]:
         last = ""
-        while True:
+        while not monitor.ending:
             now = monitor.clock.now()
             newest = sorted(monitor.jobs.values(), key=lambda job: -job.created_at)
             data = json.dumps({"jobs": [picture.summary(job, now) for job in newest]})
@@ -49,7 +49,7 @@ def stream_routes(monitor: Monitor) -> APIRouter:
     )
     async def one(job_id: str) -> AsyncIterable[ServerSentEvent]:
         last: dict[str, str] = {}
-        while True:
+        while not monitor.ending:
             job = monitor.job(job_id)
             for key, event, data in _pictures(job, monitor.clock.now()):
                 text = json.dumps(data)

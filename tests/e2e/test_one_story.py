@@ -1,0 +1,118 @@
+"""One incident, told the same everywhere: API, log, terminal, report, Prometheus, the page, a webhook, W&B."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Error, sync_playwright
+
+from e2e.training import STEP_LIMIT, Training
+from support.http_receiver import HttpReceiver, http_receiver
+from support.monitor_process import RunningMonitor, running_monitor
+from support.wandb_files import written_runs
+
+RANK, STEP = 1, 35
+
+
+@pytest.fixture
+def receiver() -> Iterator[HttpReceiver]:
+    with http_receiver() as made:
+        yield made
+
+
+@pytest.fixture
+def told(tmp_path: Path, receiver: HttpReceiver) -> Iterator[RunningMonitor]:
+    """A monitor that tells everybody whom it can tell."""
+    flags = ("--webhook", f"json={receiver.url}/hook", "--external-url", "https://monitor.example")
+    wandb = ("--wandb-project", "story", "--wandb-mode", "offline", "--wandb-dir", str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    with running_monitor(tmp_path / "monitor", *flags, *wandb) as monitor:
+        yield monitor
+
+
+def command(monitor: RunningMonitor, *arguments: str, code: int = 0) -> str:
+    """What a command prints, with all white space made one blank: sentences are wrapped at the terminal's width."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rankwatch", *arguments, "--monitor", monitor.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return " ".join(done.stdout.split())
+
+
+def on_the_page(url: str, job: str) -> str:
+    """The text of the job's page in a real browser."""
+    installed = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=installed, args=["--no-sandbox"])
+        except Error as error:
+            pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
+        page = browser.new_page()
+        page.goto(f"{url}/#/jobs/{job}")
+        page.get_by_text("Open incident").first.wait_for()
+        text = " ".join(page.inner_text("body").split())
+        browser.close()
+    return text
+
+
+def captured(training: Training) -> dict[str, Any]:
+    """The incident, once the stacks are in and nothing more is done about it."""
+
+    def settled() -> dict[str, Any]:
+        found = training.incidents()
+        there = bool(found) and found[0]["timeline"]["captured"] and found[0]["phase"] == "detected"
+        return found[0] if there else {}
+
+    return training.until("the stacks of the hang are in", settled)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_one_incident_is_told_the_same_everywhere(
+    training: Training, told: RunningMonitor, receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    training.follow(told.url)
+    limit = ("--section-timeout", f"step={STEP_LIMIT}", "--on-hang", "capture")
+    training.run(*limit, ranks=2, inject=f"rank={RANK},step={STEP},kind=hang")
+    incident = captured(training)
+    reason, job = incident["reason"], training.job
+    assert re.match(rf"Rank {RANK} on \S+ has been in section 'step' for [\d.]+ s, over its limit", reason)
+
+    assert reason in told.said(), "the log"
+    assert reason in command(told, "status", job, code=3), "the terminal"
+    assert reason in command(told, "incidents", job, incident["id"]), "one incident in the terminal"
+    assert reason in command(told, "report", job), "the report"
+    assert training.api is not None
+    metrics = training.api.metrics()
+    blamed = [dict(labels) for (name, labels) in metrics if name == "rankwatch_culprit"]
+    assert [(each["job"], each["rank"], each["reason"]) for each in blamed] == [(job, str(RANK), reason)], "Prometheus"
+    shown = on_the_page(told.url, job)
+    assert reason.replace("'", "") in shown.replace("'", ""), "the page"
+
+    command(told, "order", job, "restart", "--reason", "seen in the terminal", "--yes")
+    over = training.incident()
+    assert training.finish() == [0]
+    assert (over["id"], over["reason"], over["action"]) == (incident["id"], reason, "restart")
+    messages = [each.json for each in receiver.taken]
+    about = [message for message in messages if message.get("incident", {}).get("id") == incident["id"]]
+    assert [message["event"] for message in about] == ["incident_opened", "incident_closed"], "the webhook"
+    assert about[0]["incident"]["reason"] in told.said()
+    assert about[1]["incident"]["reason"] == reason
+
+    told.process.terminate()
+    told.process.wait(20)
+    (run,) = written_runs(tmp_path / "files")
+    assert [row["reason"] for row in run.tables("incidents")[-1]] == [reason], "W&B"
+    assert [alert.text in told.said() for alert in run.alerts] == [True], "W&B's alert"
