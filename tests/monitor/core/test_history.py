@@ -149,6 +149,7 @@ def test_a_copy_stays_as_it_was() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_full_week_takes_a_few_megabytes() -> None:
     steps = Steps()
     samples = [steps.sample() for _ in range(60)]
