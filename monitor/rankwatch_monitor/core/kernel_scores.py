@@ -14,7 +14,7 @@ from rankwatch_monitor.core import peers, score
 from rankwatch_monitor.core.columns import Floats
 from rankwatch_monitor.core.effects import Score
 
-BLOCK: Final = 2048
+BLOCK: Final = 1024
 """Ranks that are scored in one go: what is made on the way stays in the processor's cache."""
 
 
