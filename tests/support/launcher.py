@@ -70,6 +70,7 @@ class PlayedLauncher:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             for directive in self.directives(left):
+                self.after = directive["id"]  # what came along behind it is asked for again
                 if directive["kind"] != "settings" or kind == "settings":
                     assert directive["kind"] == kind, directive
                     return directive
