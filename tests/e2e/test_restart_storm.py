@@ -31,7 +31,7 @@ def checkpoint_after(attempt: int) -> int:
 @pytest.mark.parametrize(
     "restarts",
     [
-        pytest.param(5, marks=pytest.mark.timeout(900)),
+        pytest.param(3, marks=pytest.mark.timeout(900)),
         pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(5400)]),
     ],
 )

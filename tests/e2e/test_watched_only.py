@@ -43,6 +43,7 @@ def test_under_plain_torchrun_a_hang_is_found_and_told(watched: Training) -> Non
     assert (job["state"], job["attempt"], job["restarts"]) == ("finished", 1, 0)
 
 
+@pytest.mark.long
 def test_an_uninstrumented_script_gets_exits_and_stacks(watched: Training) -> None:
     assert watched.api is not None
     launcher = watched.run("--section-timeout", f"step={STEP_LIMIT}", script=("--uninstrumented",))
