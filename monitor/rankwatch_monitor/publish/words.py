@@ -1,38 +1,15 @@
-"""Words of the text reports: durations, ranks as runs, lines that fit a terminal of 100 columns and cannot steer it."""
+"""Words of the text reports: those of :mod:`rankwatch.words`, and lines that fit a terminal of 100 columns."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
+from rankwatch.words import count, duration, pace, percent, printable, ranks, when
+
+__all__ = ["WIDTH", "count", "duration", "pace", "percent", "printable", "ranks", "when", "wrapped"]
+
 WIDTH: Final = 100
-
-
-def duration(seconds: float) -> str:
-    """``12.3 s``, ``4 min 05 s``, ``3 h 07 min``, ``2 d 05 h``."""
-    if seconds < 99.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"
-
-
-def ranks(members: Sequence[int], shown: int = 12) -> str:
-    """Ranks as runs: ``0-2, 5, 8-11``, with no more than ``shown`` of them."""
-    runs: list[tuple[int, int]] = []
-    for rank in sorted(members):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], rank)
-        else:
-            runs.append((rank, rank))
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-    more = f" and {len(words) - shown} more" if len(words) > shown else ""
-    return ", ".join(words[:shown]) + more
 
 
 def wrapped(words: str, indent: str) -> list[str]:
@@ -45,29 +22,3 @@ def wrapped(words: str, indent: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def when(at: float) -> str:
-    """Unix seconds as a date and time."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def percent(part: float) -> str:
-    """``12.3 %``."""
-    return f"{100 * part:.1f} %"
-
-
-def pace(steps_per_second: float) -> str:
-    """``3.20 steps/s``, or ``12.5 s a step``."""
-    return f"{steps_per_second:.2f} steps/s" if steps_per_second >= 0.1 else f"{1 / steps_per_second:.1f} s a step"
-
-
-def count(number: int, what: str) -> str:
-    """``1 rank``, ``3 ranks``."""
-    return f"{number} {what}" + ("" if number == 1 else "s")
-
-
-def printable(line: str) -> str:
-    """The line without anything that could steer a terminal."""
-    # Names come from outside: a host called "\x1b[2J" must not clear a screen.
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
