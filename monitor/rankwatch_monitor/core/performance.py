@@ -69,6 +69,8 @@ class Performance:
         self.found: dict[Cause, int] = {}
         """Stragglers found by the cause they had then, over the whole job."""
         self.last_straggler = 0
+        self.kernel_reports = 0
+        """How often kernels were given away to be scored, over the whole job."""
         self.stride: int | None = None
         """Steps from one window to the next, as the ranks are to keep it; None: they find it themselves."""
         self.begun = False
@@ -84,17 +86,17 @@ class Performance:
         """Row of each device in the tables above."""
         self._begin()
 
-    def begin_attempt(self, attempt: int) -> None:
+    def begin_attempt(self) -> None:
         """Another attempt runs: windows and readings of the one before are gone, the history of devices stays."""
-        del attempt
         self._begin()
-        self.begun = True
+        self.begun, self.trace = True, None
 
     def _begin(self) -> None:
         self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS)
         self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS)
         self.kernels_changed = False
-        self.kernel_reports = 0
+        self.reports_before = self.kernel_reports
+        """Those of the attempts before: what is still being scored of them comes too late."""
         self.kernels_scored_at = float("-inf")
         self.kernel_scores: KernelScores | None = None
         self.windows = Windows()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -83,8 +83,10 @@ def settle(job: Job, effects: Iterable[Effect]) -> list[Effect]:
 
 
 def take_kernel_scores(job: Job, told: KernelScores) -> None:
-    """Show the scores that were asked for, unless newer ones are there already."""
+    """Show the scores that were asked for, unless newer ones are there already, or another attempt runs by now."""
     performance = job.performance
+    if told.number <= performance.reports_before:
+        return
     if performance.kernel_scores is not None and performance.kernel_scores.number >= told.number:
         return
     performance.kernel_scores = told
@@ -95,10 +97,3 @@ def take_kernel_scores(job: Job, told: KernelScores) -> None:
 def _show_kernels(scores: Scores, told: KernelScores) -> None:
     if len(told.relative_R) == len(scores.gpu_relative_R):
         scores.gpu_relative_R, scores.gpu_individual_R, scores.gpu_robust_R = told[1:4]
-
-
-def worst(scores: Scores, most: int) -> Iterator[int]:
-    """The ranks that are slowest by lateness, else by the robust score, the worst first."""
-    key_R = np.where(np.isnan(scores.lateness_R), 1.0 - scores.gpu_robust_R, scores.lateness_share())
-    order = np.argsort(-np.where(np.isnan(key_R), -np.inf, key_R), kind="stable")
-    return (int(rank) for rank in order[:most] if not np.isnan(key_R[rank]))

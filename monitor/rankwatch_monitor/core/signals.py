@@ -165,7 +165,7 @@ def _by_kernels(performance: Performance, group_R: Ints) -> Floats:
 
 
 def _section_seconds(performance: Performance, fresh_R: Bools) -> Floats:
-    """Seconds a step that each section takes, by whichever is more: its median or its slower half; shape (R, S).
+    """Seconds a step that each section takes, midway between its median and the mean of its slower half; (R, S).
 
     The section ``step`` holds the others and the waiting, so it says nothing about one rank.
     """

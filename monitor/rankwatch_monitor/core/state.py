@@ -268,7 +268,7 @@ class Job:
         self.lessons.begun(world_size)
         self.columns = RankColumns(self.world_size)
         self.pace = Pace()
-        self.performance.begin_attempt(attempt)
+        self.performance.begin_attempt()
         self.ended = self.stopping = None
         nodes.turn(self)
 

@@ -28,7 +28,7 @@ def test_the_best_is_the_devices_whichever_rank_runs_on_it() -> None:
     known.take(RankReport(identity(0, "GPU-a"), kernels=kernels(gemm=1.0)), 0.0)
     known.take(RankReport(identity(1, "GPU-b"), kernels=kernels(gemm=2.0)), 0.0)
     known.keep_best_kernels()
-    known.begin_attempt(2)
+    known.begin_attempt()
     known.take(RankReport(identity(0, "GPU-b", 2), kernels=kernels(gemm=4.0)), 1.0)
     known.take(RankReport(identity(1, "GPU-a", 2), kernels=kernels(gemm=4.0)), 1.0)
     best_RK = known.best_kernels_of_ranks()

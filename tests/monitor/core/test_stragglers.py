@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rankwatch.wire.vocabulary import Cause, StragglerVerdict
+from rankwatch_monitor.core import scoring
 from rankwatch_monitor.core.stragglers import KEPT, NAMED
 from rankwatch_monitor.store import codec, performances
 from support.windows import COMPUTE, DATA, EVERY, HOST, Fault, Ranks, Work, slower
@@ -312,3 +313,17 @@ def test_by_a_lucky_fast_rank_all_are_slow_and_only_the_slowest_are_named() -> N
     assert len(job.told.stragglers) <= KEPT
     assert len(job.said) <= said + 12  # the same ones, window after window
     assert any("389 more ranks are slow too" in line for line in job.said)
+
+
+def test_kernel_scores_that_come_after_a_restart_are_not_shown_of_the_new_ranks() -> None:
+    """Those of a large job are made on another thread, and the ranks may have been started anew meanwhile."""
+    job = Ranks(8).run(2)
+    job.kernels({5: 0.5})
+    job.run(1)
+    late = job.job.performance.kernel_scores
+    job.restart()
+    scoring.take_kernel_scores(job.job, late)
+    assert job.job.performance.kernel_scores is None
+    job.kernels({})
+    job.run(1)
+    assert job.told.scores.gpu_robust_R[5] == pytest.approx(1.0, abs=0.05)
