@@ -248,6 +248,17 @@ def test_another_job_is_not_looked_at_with_the_eyes_of_the_last_one(page: Page, 
     page.wait_for_url("**/#/jobs/other")
 
 
+def test_an_address_that_was_just_typed_is_not_overwritten(page: Page, monitor_url: str, slow: Script) -> None:
+    slow.add("other", ["running"] * 4)
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_text("16 ranks").first).to_be_visible()
+    # The page writes what one looks at to the address a little later: here after the address changed, before it was read.
+    page.evaluate("() => { window.setTimeout = (write, ms) => { if (ms === 300) window.write = write; }; }")
+    page.get_by_role("radio", name="Temperature").check()
+    page.evaluate("() => { location.hash = '#/jobs/other'; window.write(); }")
+    expect(page).to_have_url(f"{monitor_url}/#/jobs/other")
+
+
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("tab", ["overview", "timeline", "charts", "control"])
 def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, slow: Script, width: int, tab: str) -> None:

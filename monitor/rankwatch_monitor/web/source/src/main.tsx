@@ -43,6 +43,9 @@ function Page() {
 /** A pointer that crosses the grid selects many ranks a second; browsers allow few changes of the address. */
 const ADDRESS_AFTER_MS = 300;
 
+/** The address this page last read or wrote: another one in the bar is a person's, still to be read. */
+let known = location.hash;
+
 /** Keep the address such that a colleague who opens it sees the same. */
 function keepAddress(): void {
   let timer = 0;
@@ -51,14 +54,21 @@ function keepAddress(): void {
     clearTimeout(timer);
     timer = window.setTimeout(() => {
       const same = address === "#/" ? location.hash.length < 3 : location.hash === address;
-      if (!same) history.replaceState(null, "", address);
+      if (same || location.hash !== known) return;
+      history.replaceState(null, "", address);
+      known = location.hash;
     }, ADDRESS_AFTER_MS);
   });
+}
+
+function readAddress(): void {
+  known = location.hash;
+  route.value = parse(known);
 }
 
 takeTokenFromAddress();
 startTheme();
 startClock();
 keepAddress();
-addEventListener("hashchange", () => (route.value = parse(location.hash)));
+addEventListener("hashchange", readAddress);
 render(<Page />, document.getElementById("page")!);
