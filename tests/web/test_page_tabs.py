@@ -252,8 +252,8 @@ def test_an_address_that_was_just_typed_is_not_overwritten(page: Page, monitor_u
     slow.add("other", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.get_by_text("16 ranks").first).to_be_visible()
-    # The page writes what one looks at to the address a little later: here after the address changed, before it was read.
-    page.evaluate("() => { window.setTimeout = (write, ms) => { if (ms === 300) window.write = write; }; }")
+    # The page writes what one looks at a little later: here when the address has changed and was not read yet.
+    page.evaluate("() => { window.setTimeout = (late, ms) => { if (ms === 300) window.write = late; }; }")
     page.get_by_role("radio", name="Temperature").check()
     page.evaluate("() => { location.hash = '#/jobs/other'; window.write(); }")
     expect(page).to_have_url(f"{monitor_url}/#/jobs/other")
