@@ -20,7 +20,7 @@ nvidia-resiliency-ext needs an environment of its own, since it brings other ver
 
     python3.11 -m venv PATH
     PATH/bin/pip install torch==2.13.0 nvidia-resiliency-ext==0.4.1
-    PATH/bin/pip install pynvml nvidia-ml-py pyyaml defusedxml packaging psutil
+    PATH/bin/pip install pynvml nvidia-ml-py pyyaml defusedxml packaging psutil numpy
 
 Without ``--nvrx`` its rows are left out; ``ft_launcher, 0.5 s`` looks for hangs every 0.5 s in place of every 5 s.
 """

@@ -6,7 +6,6 @@ from typing import Final
 
 from grafana.layout import TO_JOB, Row, dashboard
 from grafana.panels import (
-    RANK_STATES,
     SENTENCE,
     STATES,
     Json,
@@ -17,11 +16,11 @@ from grafana.panels import (
     override,
     query,
     stat,
-    states,
     table,
     thresholds,
 )
 from grafana.queries import of_fleet, of_monitor
+from grafana.shared import LAST_HOUR, LOST_TO_STRAGGLERS, ranks_by_state, state_band, straggler_cost
 from rankwatch.wire import prometheus as names
 
 LIVE: Final = ("starting", "running", "hung", "recovering")
@@ -29,10 +28,6 @@ BAD: Final = ("hung", "lost", "failed")
 TROUBLE: Final = {"3": ("act", "red"), "2": ("coming back", "orange"), "1": ("well", "green"), "0": ("over", "text")}
 _ALIVE: Final = f"on (instance, job) {of_fleet(names.JOB_STATE, state=LIVE)} == 1"
 _IN_COLOUR: Final = {"custom.cellOptions": {"type": "color-text"}}
-NUMBERED: Final = " or ".join(
-    f"({of_fleet(names.JOB_STATE, state=state)} == 1) * {number}" for number, state in enumerate(STATES)
-)
-"""The state of each job as the number that panels show as its word."""
 
 
 def _glance() -> Row:
@@ -93,7 +88,7 @@ def _glance() -> Row:
             (
                 4,
                 stat(
-                    "GPUs lost to stragglers",
+                    LOST_TO_STRAGGLERS,
                     "GPUs' worth of time that ranks spend waiting for slow ones, all jobs together.",
                     lost,
                     decimals=1,
@@ -143,16 +138,12 @@ def _jobs() -> Row:
 
 
 def _course() -> Row:
-    band = states(
-        "State of each job", "What each job was doing; a band a job.", query(f"max by (job) ({NUMBERED})", "{{job}}")
-    )
+    band = state_band("State of each job", "What each job was doing; a band a job.", of_fleet)
     not_well = ("waiting", "hung", "silent", "stopped", "dead")
-    ranks = lines(
+    ranks = ranks_by_state(
         "Ranks that are not well, all jobs",
         "Ranks past a limit, by state; those that wait are held up by the others.",
-        [query(f"sum by (state) ({of_fleet(names.JOB_RANKS, state=not_well)} and {_ALIVE})", "{{state}}")],
-        stacked=True,
-        colors=RANK_STATES,
+        f"{of_fleet(names.JOB_RANKS, state=not_well)} and {_ALIVE}",
     )
     goodput = lines(
         "Goodput",
@@ -164,15 +155,11 @@ def _course() -> Row:
     hour = lines(
         "Goodput of the last hour",
         "The same of the last hour only, start-up and time between two runs left aside (a recording rule).",
-        [query('max by (job) (instance_job:rankwatch_goodput:ratio_rate1h{instance=~"$instance"})', "{{job}}")],
+        [query(f'max by (job) ({LAST_HOUR}{{instance=~"$instance"}})', "{{job}}")],
         unit="percentunit",
         high=1,
     )
-    cost = lines(
-        "GPUs lost to stragglers",
-        "GPUs' worth of time that the ranks of a job spend waiting for slow ones.",
-        [query(f"sum by (job) (rate({of_fleet(names.STRAGGLER_COST)}[$__rate_interval]))", "{{job}}")],
-    )
+    cost = straggler_cost(of_fleet, "{{job}}")
     opened = lines(
         "Incidents opened",
         "In each interval, by kind of verdict.",
@@ -208,6 +195,10 @@ def _monitor() -> Row:
     publishing = query(
         f"sum by (publisher) (increase({of_monitor(names.PUBLISH_ERRORS)}[$__rate_interval]))", "{{publisher}}"
     )
+    messages = query(
+        f"sum by (outcome) (increase({of_monitor(names.WEBHOOK_MESSAGES)}[$__rate_interval]))", "{{outcome}}"
+    )
+    forwarded = query(f"sum by (outcome) (rate({of_monitor(names.FORWARD_REQUESTS)}[$__rate_interval]))", "{{outcome}}")
     answers = mapping({"0": ("no", "red"), "1": ("yes", "green")})
     red = thresholds((1, "red"))
     return Row(
@@ -274,6 +265,26 @@ def _monitor() -> Row:
             (6, lines("Reports taken in", "Reports of ranks a second.", [taken], unit="reqps")),
             (6, lines("Turned away", "Items a second that were not accepted, by reason.", [rejected], unit="reqps")),
             (6, lines("Publishing that failed", "What could not be published elsewhere, by publisher.", [publishing])),
+            (6, lines("Webhooks", "Messages that need no more delivery, by what became of them.", [messages])),
+            (
+                6,
+                lines(
+                    "Webhooks, waiting",
+                    "Messages that no receiver has taken yet.",
+                    [query(of_monitor(names.WEBHOOK_WAITING), "{{instance}}")],
+                    steps=True,
+                ),
+            ),
+            (6, lines("Forwarded", "OTLP requests a second, by what became of them.", [forwarded], unit="reqps")),
+            (
+                6,
+                lines(
+                    "Forwarding, waiting",
+                    "What lies on disk since backends do not have it yet.",
+                    [query(of_monitor(names.FORWARD_WAITING), "{{instance}}")],
+                    unit="bytes",
+                ),
+            ),
         ],
     )
 

@@ -8,30 +8,32 @@ from grafana.layout import Row, dashboard
 from grafana.panels import (
     BUCKETS,
     PARTS,
-    RANK_STATES,
     SENTENCE,
     STATE_WORDS,
-    STATES,
     Json,
     bars,
     lines,
-    link,
     mapping,
     override,
     query,
     stat,
-    states,
     table,
     thresholds,
 )
 from grafana.queries import of_job
+from grafana.shared import (
+    LAST_HOUR,
+    blamed,
+    nodes_by_role,
+    numbered,
+    ranks_by_state,
+    state_band,
+    straggler_cost,
+    stragglers,
+)
 from rankwatch.wire import prometheus as names
 
-NUMBERED: Final = " or ".join(
-    f"({of_job(names.JOB_STATE, state=state)} == 1) * {number}" for number, state in enumerate(STATES)
-)
 VERDICTS: Final = {"healthy": "green", "worker": "red", "stage": "yellow", "workload": "yellow", "link": "orange"}
-TO_RANK: Final = "${page}/#/jobs/${job:percentencode}?rank=${__value.raw}"
 SCORES: Final = ("relative", "individual", "robust")
 
 
@@ -51,7 +53,7 @@ def _state() -> Row:
                 stat(
                     "State",
                     "What the job is doing.",
-                    query(f"max({NUMBERED})", now=True),
+                    query(f"max({numbered(of_job)})", now=True),
                     mappings=[STATE_WORDS],
                     none="no such job",
                 ),
@@ -142,15 +144,10 @@ def _state() -> Row:
 
 
 def _incident() -> Row:
-    to_rank = override("Rank", {"links": [link("Open the rank", TO_RANK, new_tab=True)], "custom.width": 80})
-    sentence = override("Why", SENTENCE)
-    blamed = table(
+    to_blame = blamed(
         "Open incident: to blame",
         "Ranks blamed in the incident that is open, with the monitor's sentence. A rank leads to the monitor's page.",
-        [query(f"max by (rank, host, class, reason) ({of_job(names.CULPRIT)})", table=True)],
-        {"rank": "Rank", "host": "Host", "class": "Class", "reason": "Why"},
-        overrides=[to_rank, sentence],
-        none="nobody is blamed",
+        of_job,
     )
     opened = table(
         "Open incident: what is done",
@@ -164,27 +161,17 @@ def _incident() -> Row:
         "What the policy wants done and is not, and why: a cap, observe-only, no launcher.",
         [query(f"max by (wanted, reason) ({of_job(names.ACTION_WITHHELD)})", table=True)],
         {"wanted": "Wanted", "reason": "Why"},
-        overrides=[sentence],
+        overrides=[override("Why", SENTENCE)],
         none="nothing is withheld",
     )
-    return Row("Incident", 6, [(12, blamed), (5, opened), (7, withheld)])
+    return Row("Incident", 6, [(12, to_blame), (5, opened), (7, withheld)])
 
 
 def _course() -> Row:
-    ranks = lines(
+    ranks = ranks_by_state(
         "Ranks by state",
         "What the ranks are doing. Waiting ones are past a limit because of another rank.",
-        [query(f"sum by (state) ({of_job(names.JOB_RANKS)})", "{{state}}")],
-        stacked=True,
-        colors=RANK_STATES,
-        steps=True,
-    )
-    nodes = lines(
-        "Nodes by role",
-        "Launchers that run ranks, wait as spares, or were excluded (parked).",
-        [query(f"sum by (role) ({of_job(names.JOB_NODES)})", "{{role}}")],
-        stacked=True,
-        colors={"active": "green", "spare": "blue", "parked": "orange"},
+        of_job(names.JOB_RANKS),
         steps=True,
     )
     restarts = lines(
@@ -197,7 +184,7 @@ def _course() -> Row:
         ],
         steps=True,
     )
-    band = states("State over time", "What the job was doing.", query(f"max by (job) ({NUMBERED})", "{{job}}"))
+    band = state_band("State over time", "What the job was doing.", of_job)
     incidents = lines(
         "Incidents so far",
         "By kind of verdict, since the monitor knows the job.",
@@ -210,7 +197,9 @@ def _course() -> Row:
         [query(f"max by (job) ({of_job(names.JOB_ITERATION)})", "step")],
         low=None,
     )
-    return Row("Over time", 7, [(24, band), (8, ranks), (8, nodes), (8, restarts), (12, step), (12, incidents)])
+    return Row(
+        "Over time", 7, [(24, band), (8, ranks), (8, nodes_by_role(of_job)), (8, restarts), (12, step), (12, incidents)]
+    )
 
 
 def _goodput() -> Row:
@@ -236,7 +225,7 @@ def _goodput() -> Row:
         [
             query(f"max by (job) ({of_job(names.GOODPUT)})", "whole life"),
             query(
-                'max by (job) (instance_job:rankwatch_goodput:ratio_rate1h{instance=~"$instance",job="$job"})',
+                f'max by (job) ({LAST_HOUR}{{instance=~"$instance",job="$job"}})',
                 "last hour",
             ),
         ],
@@ -274,27 +263,13 @@ def _steps() -> Row:
 
 
 def _stragglers() -> Row:
-    to_rank = override("Rank", {"links": [link("Open the rank", TO_RANK, new_tab=True)], "custom.width": 80})
-    now = table(
-        "Stragglers",
-        "Ranks that are slow by their own fault, the dearest 100, with the monitor's sentence.",
-        [query(f"max by (rank, host, cause, reason) ({of_job(names.STRAGGLER)})", table=True)],
-        {"rank": "Rank", "host": "Host", "cause": "Cause", "reason": "What it costs"},
-        overrides=[to_rank, override("What it costs", SENTENCE)],
-        none="no rank makes the others wait",
-    )
-    cost = lines(
-        "GPUs lost to stragglers",
-        "GPUs' worth of time that ranks spend waiting for slow ones.",
-        [query(f"sum by (job) (rate({of_job(names.STRAGGLER_COST)}[$__rate_interval]))", "GPUs")],
-    )
     found = bars(
         "Found so far",
         "Stragglers by cause.",
         query(f"sort_desc(sum by (cause) ({of_job(names.STRAGGLERS)}))", "{{cause}}", now=True),
         unit="short",
     )
-    return Row("Stragglers", 7, [(12, now), (7, cost), (5, found)])
+    return Row("Stragglers", 7, [(12, stragglers(of_job)), (7, straggler_cost(of_job, "GPUs")), (5, found)])
 
 
 def _scores() -> Row:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from grafana.job import TO_RANK
 from grafana.layout import Row, chosen, dashboard
-from grafana.panels import SENTENCE, Json, bars, lines, link, override, query, table, thresholds
+from grafana.panels import Json, bars, lines, override, query, table, thresholds
 from grafana.queries import of_job
+from grafana.shared import TO_RANK, blamed, nodes_by_role, stragglers
 from rankwatch.wire import prometheus as names
 from rankwatch.wire.prometheus import Family
 
@@ -15,24 +15,10 @@ def _here(family: Family, **labels: str) -> str:
 
 
 def _blamed() -> Row:
-    to_rank = override("Rank", {"links": [link("Open the rank", TO_RANK, new_tab=True)], "custom.width": 80})
-    culprits = table(
-        "Blamed in the open incident",
-        "Why each rank is to blame, in the monitor's words; at most 100.",
-        [query(f"max by (rank, host, class, reason) ({_here(names.CULPRIT)})", table=True)],
-        {"rank": "Rank", "host": "Host", "class": "Class", "reason": "Why"},
-        overrides=[to_rank, override("Why", SENTENCE)],
-        none="nobody is blamed",
+    culprits = blamed(
+        "Blamed in the open incident", "Why each rank is to blame, in the monitor's words; at most 100.", _here
     )
-    slow = table(
-        "Stragglers",
-        "Ranks that are slow by their own fault, the 100 dearest.",
-        [query(f"max by (rank, host, cause, reason) ({_here(names.STRAGGLER)})", table=True)],
-        {"rank": "Rank", "host": "Host", "cause": "Cause", "reason": "Why"},
-        overrides=[to_rank, override("Why", SENTENCE)],
-        none="no rank makes the others wait",
-    )
-    return Row("By name", 8, [(12, culprits), (12, slow)])
+    return Row("By name", 8, [(12, culprits), (12, stragglers(_here))])
 
 
 def _worst() -> Row:
@@ -40,7 +26,6 @@ def _worst() -> Row:
     by = "max by (rank, host)"
     low = thresholds((0.7, "orange"), (0.9, "text"), base="red")
     shown = {"decimals": 2, "thresholds": low, "custom.cellOptions": {"type": "color-text"}}
-    to_rank = override("Rank", {"links": [link("Open the rank", TO_RANK, new_tab=True)], "custom.width": 80})
     worst = table(
         "The worst ranks",
         "The 5 lowest by each score and the 5 for which the others wait longest. Empty cells: not among the 5.",
@@ -59,7 +44,7 @@ def _worst() -> Row:
             "Value #D": "Individual",
         },
         overrides=[
-            to_rank,
+            TO_RANK,
             override("Others wait", {"unit": "s", "decimals": 3}),
             *(override(heading, shown) for heading in ("Robust", "Relative", "Individual")),
         ],
@@ -141,17 +126,7 @@ def _nodes() -> Row:
                     unit="short",
                 ),
             ),
-            (
-                24,
-                lines(
-                    "Nodes by role",
-                    "Launchers that run ranks, wait as spares, or were excluded (parked).",
-                    [query(f"sum by (role) ({of_job(names.JOB_NODES)})", "{{role}}")],
-                    stacked=True,
-                    steps=True,
-                    colors={"active": "green", "spare": "blue", "parked": "orange"},
-                ),
-            ),
+            (24, nodes_by_role(of_job)),
         ],
     )
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from rankwatch.wire.control import Directive, DirectiveAck, NodeRegistration, read
-from rankwatch.wire.names import API_PREFIX
+from rankwatch.wire.names import API_PREFIX, JOB_HEADER
 from rankwatch.wire.vocabulary import AckState, DirectiveKind
 from rankwatch_launcher.log import logger
 
@@ -112,6 +112,7 @@ class Control:
         if urlsplit(self.url).hostname in LOOPBACK:
             # A proxy from the environment cannot reach this machine's loopback.
             session.trust_env = False
+        session.headers[JOB_HEADER] = quote(self.job_id, safe="")
         if self._token:
             session.headers["Authorization"] = f"Bearer {self._token}"
         return session

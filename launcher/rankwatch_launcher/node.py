@@ -44,6 +44,10 @@ MARGIN_SECONDS: Final = 0.01
 """How long after a limit the next look comes, so that it surely sees it passed."""
 BEAT_SECONDS: Final = 5.0
 """How often the launcher shows that it lives while all its ranks speak for themselves."""
+BEATS_A_SECOND: Final = 500
+"""What one monitor is to take of the launchers of one job; those of a larger one show themselves less often."""
+LONGEST_BEAT_SECONDS: Final = 20.0
+"""The monitor takes a launcher for gone after a minute."""
 LAUNCHER: Final = "launcher"
 """Of the settings that the monitor hands down: what is for the launcher itself."""
 
@@ -58,6 +62,11 @@ class Attempt:
     world_size: int = 0
     captured: set[str | None] = field(default_factory=set)
     """Incidents for which stacks were taken; None stands for a crash."""
+
+
+def beat_seconds(nodes: int) -> float:
+    """How often each of so many launchers shows that it lives."""
+    return min(LONGEST_BEAT_SECONDS, max(BEAT_SECONDS, nodes / BEATS_A_SECOND))
 
 
 class Node:
@@ -309,12 +318,16 @@ class Node:
             # Whom we spoke for once more is told of when it has recovered, too: nobody else might say so.
             ranks = tuple(o for o, reason in seen if reason or o.rank in spoken_for)
             role = self._role
-            if ranks or role != told or now - last >= BEAT_SECONDS:
+            if ranks or role != told or now - last >= beat_seconds(self._nodes(current)):
                 last = now
                 number = current.number if current is not None else 0
                 observation = NodeObservation(self.name, number, ranks, role=role[0], role_reason=role[1])
                 if self.control.try_post(session, "observations", asdict(observation)):
                     spoken_for, told = {o.rank for o, reason in seen if reason}, role
+
+    def _nodes(self, current: Attempt | None) -> int:
+        """About how many launchers the job has."""
+        return current.world_size // max(1, self._local_world_size) if current is not None else 1
 
     def _look(self, current: Attempt) -> tuple[list[tuple[RankObservation, str | None]], float]:
         """What is seen of each rank, why it must be spoken for, and the seconds until one of them passes a limit."""

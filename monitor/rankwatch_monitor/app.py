@@ -18,13 +18,14 @@ from rankwatch_monitor.api.auth import Scope, Tokens, admit_senders, require
 from rankwatch_monitor.api.body_limit import BodyLimit
 from rankwatch_monitor.api.directives import launcher_routes
 from rankwatch_monitor.api.grid import grid_routes
+from rankwatch_monitor.api.held import held
 from rankwatch_monitor.api.jobs import job_routes
 from rankwatch_monitor.api.policy import control_routes, policy_routes
 from rankwatch_monitor.api.policy_schema import policy_schema_routes
 from rankwatch_monitor.api.stream import stream_routes
 from rankwatch_monitor.api.timeline import timeline_routes
 from rankwatch_monitor.api.why import why_routes
-from rankwatch_monitor.ingest.routes import otlp_routes
+from rankwatch_monitor.ingest.routes import Straight, otlp_routes
 from rankwatch_monitor.loop import Monitor
 from rankwatch_monitor.publish.prometheus import CONTENT_TYPE, Own, exposition
 
@@ -38,6 +39,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def watch(_: FastAPI) -> AsyncIterator[None]:
+        monitor.begin()
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
         yield
         loop.cancel()
@@ -59,21 +61,21 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         exempt=(names.OTLP_METRICS_PATH, names.OTLP_TRACES_PATH),
     )
 
-    def behind(scope: Scope) -> list[DependsOn]:
-        return [Depends(require(tokens, scope, monitor.counters))]
+    def behind(scope: Scope, *, contact: bool = False) -> list[DependsOn]:
+        return [Depends(require(tokens, scope, monitor.counters)), Depends(held(monitor, contact=contact))]
 
     api = names.API_PREFIX
-    app.include_router(
-        otlp_routes(
-            monitor.take,
-            spans=monitor.take_spans,
-            limits=monitor.limits,
-            counters=monitor.counters,
-            since_unix_ns=int(monitor.started_at * 1e9),
-            admit=admit_senders(tokens),
-        )
+    otlp = otlp_routes(
+        monitor.take,
+        spans=monitor.take_spans,
+        limits=monitor.limits,
+        counters=monitor.counters,
+        since_unix_ns=int(monitor.started_at * 1e9),
+        admit=admit_senders(tokens, monitor),
     )
-    app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST))
+    app.include_router(otlp)
+    app.add_middleware(Straight, router=otlp)  # the last to be added is the outermost
+    app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST, contact=True))
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     for routes in (timeline_routes(monitor), grid_routes(monitor), policy_schema_routes()):
@@ -92,6 +94,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
             tick_age=max(0.0, monitor.clock.now() - monitor.last_tick),
             not_judged=len(monitor.failing),
             publish_errors=monitor.publishing.failures() if monitor.publishing else {},
+            published=monitor.publishing.samples() if monitor.publishing else (),
         )
         return Response(exposition(monitor.jobs.values(), own, monitor.clock.now()), media_type=CONTENT_TYPE)
 
@@ -106,8 +109,11 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
             return problems.problem(503, f"the loop has not judged any job for {lag:.1f} s")
         if monitor.failing:
             return problems.problem(503, f"{len(monitor.failing)} jobs cannot be judged; the monitor's log says why")
-        if monitor.repository is not None and monitor.repository.errors:
-            return problems.problem(503, "the database refuses rows; detection goes on in memory")
+        if monitor.sharing is not None and monitor.sharing.leases.trouble:
+            return problems.problem(503, "the database that monitors share does not answer; jobs move to others")
+        if monitor.repository is not None and (monitor.repository.errors or monitor.repository.trouble):
+            words = monitor.repository.trouble or "the database refuses rows"
+            return problems.problem(503, f"{words}; detection goes on in memory")
         return JSONResponse({"status": "ready"})
 
     web.mount(app)

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from rankwatch_monitor.api import connections
 from rankwatch_monitor.api.auth import Tokens
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.loop import Monitor
@@ -26,6 +27,7 @@ from rankwatch_monitor.publish.wandb_run import Where
 from rankwatch_monitor.publish.webhook_bodies import secret_key
 from rankwatch_monitor.recording import Recorder
 from rankwatch_monitor.settings import Settings, read
+from rankwatch_monitor.store.leases import Leases
 from rankwatch_monitor.store.messages import Messages
 from rankwatch_monitor.store.repository import Repository
 
@@ -39,13 +41,13 @@ def serve(argv: Sequence[str]) -> int:
     """
     try:
         settings = read(argv, os.environ)
-        repository = None if settings.database == "none" else Repository(settings.database)
+        logging.basicConfig(
+            level=settings.log_level.upper(), format="%(asctime)s [rankwatch monitor] %(message)s", stream=sys.stderr
+        )
+        repository = _repository(settings)
     except ValueError as error:
         _complain(str(error))
         return 2
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s [rankwatch monitor] %(message)s", stream=sys.stderr
-    )
     if _wants_wandb(settings) and not wandb.installed():
         if any(word.startswith("--wandb") for word in argv):
             _complain(wandb.HOW_TO_GET_IT)
@@ -60,7 +62,9 @@ def serve(argv: Sequence[str]) -> int:
             "another --port may be free, --port 0 takes any"
         )
         return 2
-    monitor = Monitor(repository=repository)
+    monitor = Monitor(repository=repository, leases=_leases(settings, repository, listener))
+    if settings.retention_days:
+        monitor.keeping.retention = settings.retention_days * 86_400.0
     if settings.record is not None:
         try:
             monitor.recorder = Recorder(settings.record, monitor.clock.now())
@@ -72,8 +76,11 @@ def serve(argv: Sequence[str]) -> int:
     app = create_app(monitor, tokens)
     config = uvicorn.Config(
         app,
+        backlog=4096,
         log_level="warning",
         access_log=False,
+        http=connections.BoundedProtocol,
+        timeout_keep_alive=connections.KEEP_ALIVE,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
         # Live streams and long polls are ended by :class:`_Server`; a request that still lasts is not waited for.
@@ -91,11 +98,13 @@ def serve(argv: Sequence[str]) -> int:
         _complain(str(error))
         listener.close()
         return 2
+    log.info("there is room for %d connections", connections.make_room())
     server = _Server(config, monitor)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
-    asyncio.run(_run(server, listener, settings))
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(_run(server, listener, settings))
     return 0
 
 
@@ -109,6 +118,20 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._monitor.end_waits()
         await super().shutdown(sockets)
+
+
+def _repository(settings: Settings) -> Repository | None:
+    if settings.database == "none":
+        return None
+    return Repository(settings.database, shared=settings.shared_as is not None)
+
+
+def _leases(settings: Settings, repository: Repository | None, listener: socket.socket) -> Leases | None:
+    if settings.shared_as is None or repository is None:
+        return None
+    url = settings.external_url or address(settings, listener)
+    log.info("the database is shared with other monitors; this one is %s at %s", settings.shared_as, url)
+    return Leases(repository.engine, settings.shared_as, url, settings.lease)
 
 
 def _wants_wandb(settings: Settings) -> bool:
@@ -161,6 +184,7 @@ def _complain(words: str) -> None:
 
 async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
     url = address(settings, listener)
+    asyncio.get_running_loop().set_exception_handler(connections.out_of_descriptors)
     watcher = asyncio.create_task(_end_with(settings.parent_pid, server))
     announcer = asyncio.create_task(_announce(url, server, settings))
     try:

@@ -19,66 +19,40 @@ from dataclasses import dataclass
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core import goodput, picture, scoring, teaching
+from rankwatch_monitor.bounds import without_new_sections
+from rankwatch_monitor.clock import Clock
+from rankwatch_monitor.core import goodput, picture, teaching
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Score, Slowed
-from rankwatch_monitor.core.events import JobEvent, RankReport
+from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.incident import Incident
-from rankwatch_monitor.core.kernel_scores import scored
 from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
+from rankwatch_monitor.handout import Handout
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.routes import RefusedReport
 from rankwatch_monitor.ingest.traces import SpanRecord
+from rankwatch_monitor.keeping import Keeping
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.scores_report import scores_log
+from rankwatch_monitor.publish.snapshot import OVER
 from rankwatch_monitor.recording import Recorder
-from rankwatch_monitor.store import codec, performances, schema
+from rankwatch_monitor.scoring_thread import score
+from rankwatch_monitor.sharing import Sharing
+from rankwatch_monitor.store.leases import Leases
 from rankwatch_monitor.store.repository import Repository
 from rankwatch_monitor.timeline import Timelines
 from rankwatch_monitor.trends import Trends
+from rankwatch_monitor.turns import BUSY, Turns
 
 log = logging.getLogger("rankwatch")
-
-TICK = 0.1
-"""Seconds between two judgements. A verdict may come 0.5 s after its deadline; most of that is left to others."""
-SAVE_INTERVAL = 5.0
-"""Seconds between two saves of a job that runs quietly; what matters is saved at once."""
-SAVE_PERFORMANCE_INTERVAL = 60.0
-"""The same for its performance, which is larger; a straggler that was found is saved after the interval above."""
-AT_ONCE = 200_000
-"""Kernel medians that are scored on the loop's own thread, in a few milliseconds; more are scored on another one."""
-
-
-class Clock:
-    """Unix seconds that never go back: the wall clock at the start, then the monotonic one."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def now(self) -> float:
-        """Unix seconds."""
-        return time.monotonic() + self._offset
-
-
-class UnknownJobError(LookupError):
-    """There is no such job; a launcher that hears it registers again."""
-
-
-class TooManyError(Exception):
-    """A limit on how much the monitor holds was reached; the text says which."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What was last stored and said of a job, to notice a change."""
+    """What was last said of a job, to notice a change."""
 
     state: JobState | None = None
-    saved_at: float = 0.0
-    judged: float | None = None
-    """When the last window was judged that was stored."""
-    performance_saved_at: float = 0.0
-    slowed: bool = False
-    """A straggler was found or has ended since then."""
     reported_at: float | None = None
 
 
@@ -92,18 +66,19 @@ class Monitor:
         limits: Limits | None = None,
         policy: Policy | None = None,
         clock: Clock | None = None,
+        leases: Leases | None = None,
     ) -> None:
+        """Take up the jobs of the repository; with ``leases``, shared with other monitors, those that become ours."""
         self.clock = clock or Clock()
         self.limits = limits or Limits()
         self.counters = Counters()
         self.policy = policy or Policy()
-        self.repository = repository
+        self.keeping = Keeping(repository)
         self.recorder: Recorder | None = None
         """Records what reaches the core, when somebody wants it."""
         self.publishing: Publishing | None = None
         """Tells others how jobs fare, when somebody wants it."""
-        self.ending = False
-        """Long polls and streams are to end."""
+        self.handout = Handout()
         self.jobs: dict[str, Job] = {}
         self.timelines = Timelines()
         self.trends = Trends()
@@ -114,14 +89,30 @@ class Monitor:
         self.failing: set[str] = set()
         """Jobs whose last judgement failed."""
         self._seen: dict[str, _Seen] = {}
-        self._delivered: dict[str, int] = {}
-        self._news: dict[str, asyncio.Event] = {}
+        self._turns = Turns()
+        self._turned_away = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        if repository is not None:
+        self._leases = leases
+        self.sharing: Sharing | None = None
+        """Says which jobs are ours, when several monitors share the database."""
+        if repository is not None and leases is None:
             for job in repository.load(self.started_at, self.limits.jobs):
-                self.jobs[job.id] = job
-                self._seen[job.id] = _Seen(picture.job_state(job, self.started_at)[0])
-                self._delivered[job.id] = job.last_directive
+                self.take_up(job)
+
+    @property
+    def repository(self) -> Repository | None:
+        """Where jobs are stored."""
+        return self.keeping.repository
+
+    def begin(self) -> None:
+        """Be ready for requests on the event loop that runs now."""
+        self._loop = asyncio.get_running_loop()
+        if self._leases is not None and self.repository is not None:
+            self.sharing = Sharing(self._leases, self.repository, self, self.clock.now)
+
+    def watches(self, job_id: str) -> bool:
+        """Whether this monitor may act for a job now."""
+        return self.sharing is None or self.sharing.ours(job_id)
 
     # In ---------------------------------------------------------------------------------------------------------------
 
@@ -136,12 +127,13 @@ class Monitor:
                 refused.append(RefusedReport(position, "too_many_ranks", words))
                 continue
             try:
-                job = self.jobs.get(who.job_id) or self._new_job(who.job_id, now, who.job_name)
-            except TooManyError as error:
-                refused.append(RefusedReport(position, "too_many_jobs", str(error)))
+                job = self.register(who.job_id, who.job_name)
+            except (TooManyError, HeldElsewhereError) as error:
+                refused.append(RefusedReport(position, error.counted_as, str(error)))
                 continue
-            if report.open_sections and len(job.columns.sections) >= self.limits.sections_per_job:
-                report = self._without_new_sections(job, report)
+            if (told := report.open_sections) and len(job.columns.sections) + len(told) > self.limits.sections_per_job:
+                report, lost = without_new_sections(job, report, self.limits.sections_per_job)
+                self.counters.reject("too_many_sections", lost)
             self._apply(job, report, now)
         return refused
 
@@ -150,16 +142,20 @@ class Monitor:
         self.timelines.take(records, self.jobs, self.limits.ranks_per_job)
 
     def submit(self, job_id: str, event: JobEvent) -> Job:
-        """Take in what a launcher or a person says of a job, and judge the job at once.
+        """Take in what a launcher or a person says of a job, and judge the job: at once unless that is dear.
 
         Raises:
             UnknownJobError: there is no such job.
+            HeldElsewhereError: another monitor watches it.
         """
         job = self.job(job_id)
+        if self.sharing is not None:
+            self.sharing.check(job_id)
         now = self.clock.now()
         self._apply(job, event, now)
-        self._judge(job, now)
-        self._save(job, now)
+        if isinstance(event, Order | PolicyChanged) or self._turns.at_once(job, now):
+            self._judge(job, now)
+        self.keeping.save(job, now)
         return job
 
     def _apply(self, job: Job, event: JobEvent, now: float) -> None:
@@ -172,18 +168,24 @@ class Monitor:
 
         Raises:
             UnknownJobError: there is none.
+            HeldElsewhereError: another monitor watches it.
         """
         try:
             return self.jobs[job_id]
         except KeyError:
+            if self.sharing is not None:
+                raise HeldElsewhereError(self.sharing.words(job_id)) from None
             raise UnknownJobError(job_id) from None
 
     def register(self, job_id: str, name: str) -> Job:
-        """The job of this id, made when it is new.
+        """The job of this id, of which a rank or launcher speaks; made when it is new.
 
         Raises:
             TooManyError: the monitor holds as many jobs as it may.
+            HeldElsewhereError: another monitor watches it.
         """
+        if self.sharing is not None:
+            self.sharing.check(job_id)
         return self.jobs.get(job_id) or self._new_job(job_id, self.clock.now(), name)
 
     def _new_job(self, job_id: str, now: float, name: str) -> Job:
@@ -200,47 +202,62 @@ class Monitor:
 
     def _forget_an_ended_job(self) -> None:
         """Let the job go that ended longest ago; the store keeps it."""
-        over = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
-        ended = [job for job in self.jobs.values() if self._seen[job.id].state in over]
-        if ended:
-            oldest = min(ended, key=lambda job: job.last_heard)
-            del self.jobs[oldest.id], self._seen[oldest.id]
-            self.failing.discard(oldest.id)
-            self._delivered.pop(oldest.id, None)
-            self.trends.forget(oldest.id)
+        if ended := [job for job in self.jobs.values() if self._seen[job.id].state in OVER]:
+            self.drop(min(ended, key=lambda job: job.last_heard).id)
 
-    def _without_new_sections(self, job: Job, report: RankReport) -> RankReport:
-        known = set(job.columns.sections)
-        kept = {name: age for name, age in (report.open_sections or {}).items() if name in known}
-        lost = len(report.open_sections or {}) - len(kept)
-        if lost:
-            self.counters.reject("too_many_sections", lost)
-        return report._replace(open_sections=kept)
+    # Jobs that come and go --------------------------------------------------------------------------------------------
+
+    def take_up(self, job: Job) -> None:
+        """Watch a job that was loaded from the store."""
+        self.jobs[job.id] = job
+        self._seen[job.id] = _Seen(picture.job_state(job, self.clock.now())[0])
+        self.handout.show(job.id, job.last_directive)
+        if self.publishing is not None:
+            self.publishing.adopt(job, self.clock.now())
+
+    def drop(self, job_id: str) -> None:
+        """Watch a job no more, and answer those who wait for news of it; the store keeps it."""
+        self.jobs.pop(job_id, None)
+        self._seen.pop(job_id, None)
+        self.failing.discard(job_id)
+        self.keeping.forget(job_id)
+        self._turns.forget(job_id)
+        self.trends.forget(job_id)
+        self.handout.forget(job_id)
+
+    def hand_over(self, job_id: str, then: Callable[[], None]) -> bool:
+        """Let go of a job that nobody speaks to us about any more; ``then`` follows once it was stored.
+
+        False when it was spoken of within the length of a lease.
+        """
+        if (job := self.jobs.get(job_id)) is None:
+            then()
+            return True
+        now = self.clock.now()
+        spoken = max([job.last_heard, *(node.seen for node in job.nodes.values())])
+        if self._leases is None or now - spoken < self._leases.duration:
+            return False
+        self.keeping.save_all(job, now, then)
+        self.drop(job_id)
+        return True
 
     # Out --------------------------------------------------------------------------------------------------------------
 
     async def directives_after(self, job_id: str, after: int, wait: float) -> list[Directive]:
         """Directives that were issued after number ``after``; waits up to ``wait`` seconds for one.
 
-        Raises:
-            UnknownJobError: there is no such job.
+        Raises UnknownJobError when there is no such job.
         """
-        deadline = self.clock.now() + wait
-        while True:
-            job = self.job(job_id)
-            ready = [d for d in job.directives if after < d.id <= self._delivered.get(job_id, 0)]
-            left = deadline - self.clock.now()
-            if ready or left <= 0 or self.ending:
-                return ready
-            news = self._news.setdefault(job_id, asyncio.Event())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), left)
+        return await self.handout.after(lambda: self.job(job_id), after, wait)
+
+    @property
+    def ending(self) -> bool:
+        """Long polls and streams are to end."""
+        return self.handout.ending
 
     def end_waits(self) -> None:
         """Answer all who wait for news: the monitor is about to end."""
-        self.ending = True
-        for news in self._news.values():
-            news.set()
+        self.handout.end_waits()
 
     def incident(self, job_id: str, incident_id: str) -> Incident | None:
         """One incident of a job, with its stacks; None when there is no such one."""
@@ -250,22 +267,36 @@ class Monitor:
 
     async def run(self) -> None:
         """Judge every job at every tick, until cancelled."""
-        self._loop = asyncio.get_running_loop()
         while True:
             self.tick()
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(self._turns.pause(self.tick_seconds))
 
     def tick(self) -> None:
-        """Judge every job now."""
+        """Judge every job now, as far as there is time."""
         now = self.clock.now()
         if self.recorder is not None:
             self.recorder.tick(now)
-        for job in list(self.jobs.values()):
-            self._judge(job, now)
+        self._forgive_silence(now)
+        for job in self._turns.due(self.jobs.values(), now):
+            if self.watches(job.id):
+                self._judge(job, now)
+            if self.clock.now() - now > BUSY:
+                break
+        for job_id in self.keeping.tidy(now, self.jobs.values()):
+            self.drop(job_id)
         self.last_tick = now
         self.tick_seconds = self.clock.now() - now
 
+    def _forgive_silence(self, now: float) -> None:
+        """Who was told to come again later is not silent: where anybody was, silence counts from here."""
+        turned_away = self.counters.rejected.get("unavailable", 0)
+        if turned_away != self._turned_away:
+            self._turned_away = turned_away
+            for job in self.jobs.values():
+                job.watching_since = now
+
     def _judge(self, job: Job, now: float) -> None:
+        started = time.perf_counter()
         try:
             self._advance(job, now)
             self.failing.discard(job.id)
@@ -274,6 +305,7 @@ class Monitor:
             if job.id not in self.failing:
                 log.exception("job %s cannot be judged", job.id)
             self.failing.add(job.id)
+        self._turns.took(job, now, time.perf_counter() - started, self._seen[job.id].state)
 
     def _advance(self, job: Job, now: float) -> None:
         before, started = job.performance.judged_at, time.perf_counter()
@@ -291,15 +323,10 @@ class Monitor:
             told = job.open_incident is not None or not reason
             log.info("job %s is %s%s", job.id, state, "" if told else f": {reason}")
             seen.state = state
-            if self.repository is not None:
-                row = {"job_id": job.id, "at": now, "state": str(state), "reason": reason}
-                self.repository.save(schema.transitions, row)
-            self._save(job, now)
-        elif now - seen.saved_at > SAVE_INTERVAL and job.last_heard > seen.saved_at:
-            self._save(job, now)
+            self.keeping.turned(job, state, reason, now)
+        self.keeping.look(job, now)
         self.trends.look(job, now)
         self._report_scores(job, seen, now)
-        self._save_performance(job, seen, now)
         if self.publishing is not None:
             self.publishing.look(job, now)
 
@@ -314,27 +341,6 @@ class Monitor:
             if text := scores_log(job, now):
                 log.info("job %s:\n%s", job.id, text)
 
-    def _save_performance(self, job: Job, seen: _Seen, now: float) -> None:
-        judged = job.performance.judged_at
-        if self.repository is None or judged is None or judged == seen.judged:
-            return
-        if now - seen.performance_saved_at < (SAVE_INTERVAL if seen.slowed else SAVE_PERFORMANCE_INTERVAL):
-            return
-        seen.judged, seen.performance_saved_at, seen.slowed = judged, now, False
-        body = performances.held(job.performance)
-        self.repository.save(schema.performances, {"job_id": job.id}, late=lambda: {"body": body()})
-
-    def _score(self, job: Job, asked: Score) -> None:
-        """Score the kernels: ingest must not wait for it, so of a large job on another thread."""
-        loop = self._loop
-        if asked.median_RK.size <= AT_ONCE or loop is None:
-            scoring.take_kernel_scores(job, scored(asked))
-            return
-        future = loop.run_in_executor(None, scored, asked)
-        future.add_done_callback(
-            lambda done: None if done.cancelled() else scoring.take_kernel_scores(job, done.result())
-        )
-
     def _deliver(self, job: Job, effect: Effect) -> None:
         match effect:
             case Issue(directive=directive):
@@ -343,34 +349,24 @@ class Monitor:
             case Changed(incident=incident, said=said):
                 if said:
                     log.warning("job %s: %s", job.id, said)
-                if self.repository is not None:
-                    self.repository.save(schema.incidents, codec.incident_row(incident))
+                self.keeping.incident(incident)
             case Slowed(said=said):
-                self._seen[job.id].slowed = True
+                self.keeping.slowed(job)
                 if said:
                     log.warning("job %s: %s", job.id, said)
             case Score():
-                self._score(job, effect)
+                score(job, effect, self._loop)
 
     def _store_then_show(self, job: Job, directive: Directive) -> None:
         job_id, number = job.id, directive.id
 
         def show() -> None:
-            self._delivered[job_id] = max(number, self._delivered.get(job_id, 0))
-            self._news.pop(job_id, asyncio.Event()).set()
+            self.handout.show(job_id, number)
 
-        if self.repository is None or self._loop is None:
+        if (loop := self._loop) is None:
             show()
             return
-        loop = self._loop
-        # The job's counter of directives goes first: a number must never be given twice.
-        self.repository.save(schema.jobs, codec.job_row(job))
-        self.repository.save(schema.directives, codec.directive_row(job_id, directive), then=lambda: _on(loop, show))
-
-    def _save(self, job: Job, now: float) -> None:
-        self._seen[job.id].saved_at = now
-        if self.repository is not None:
-            self.repository.save(schema.jobs, codec.job_row(job))
+        self.keeping.directive(job, directive, self.clock.now(), lambda: _on(loop, show))
 
     def hand_down(self, job: Job) -> Directive:
         """Tell the launchers of a job which limits are in force now, so that its ranks know them."""
@@ -382,14 +378,15 @@ class Monitor:
         """Save every job and let the store go."""
         now = self.clock.now()
         for job in self.jobs.values():
-            self._save(job, now)
-            self._seen[job.id].performance_saved_at = 0.0
-            self._save_performance(job, self._seen[job.id], now)
+            self.keeping.save_all(job, now)
         if self.publishing is not None:
             self.publishing.close(self.jobs.values(), now)
         if self.recorder is not None:
             self.recorder.close(now)
         if self.repository is not None:
+            if self.sharing is not None:
+                self.repository.flush()
+                self.sharing.close()
             self.repository.close()
 
 

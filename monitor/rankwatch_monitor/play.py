@@ -32,9 +32,9 @@ from rankwatch_monitor.core.phases import REPEAT_AFTER, STEPLESS_AFTER
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.core.teaching import KEEP_INTERVAL, TEACH_INTERVAL, hand_down, settings_of, teach
 from rankwatch_monitor.core.timeouts import Limits
-from rankwatch_monitor.loop import TICK
 from rankwatch_monitor.recording import Entry
 from rankwatch_monitor.store import codec
+from rankwatch_monitor.turns import TICK
 
 SPARSE_TICK: Final = 1.0
 """Seconds between ticks while an incident is open in which no deadline is left to pass."""

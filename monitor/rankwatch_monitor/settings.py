@@ -36,6 +36,14 @@ class Settings:
     read_token: str | None = _setting(None, "TOKEN", "token that allows reading only")
     ingest_token: str | None = _setting(None, "TOKEN", "token that allows sending telemetry only")
     database: str = _setting("", "URL", "SQLAlchemy URL, or a path for SQLite; 'none' keeps nothing")
+    shared_as: str | None = _setting(
+        None,
+        "NAME",
+        "share the database with other monitors, under this name among them (the same after a restart): "
+        "each job is then held by one of them",
+    )
+    lease: int = _setting(10, "S", "seconds for which a job is held when monitors share a database; renewed in time")
+    retention_days: int = _setting(90, "DAYS", "days after which what is stored of a silent job is deleted; 0 keeps it")
     record: str | None = _setting(
         None, "FILE", "record what reaches the core, for rankwatch replay; a name in .gz or .zst is compressed"
     )
@@ -114,12 +122,25 @@ class Settings:
                 raise ValueError(f"{flag}: there is no file {file}")
         if self.ready_file and not os.access(Path(self.ready_file).parent, os.W_OK | os.X_OK):
             raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must be there and writable")
+        self._check_sharing()
         self._check_wandb()
         self._check_webhooks()
         self._check_forwarding()
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ValueError(f"--log-level must be debug, info, warning or error, not {self.log_level!r}")
         return self
+
+    def _check_sharing(self) -> None:
+        if self.shared_as is not None and self.database == "none":
+            raise ValueError("--shared-as shares a database with other monitors, but --database none keeps nothing")
+        if self.shared_as is not None and not (self.shared_as.isprintable() and 0 < len(self.shared_as) <= 256):
+            raise ValueError("--shared-as must be a name of 1 to 256 printable characters")
+        if self.lease < 3:
+            raise ValueError(
+                f"--lease must be at least 3 (seconds), not {self.lease}: a shorter one ends while the database is busy"
+            )
+        if self.retention_days < 0:
+            raise ValueError(f"--retention-days must be 0 (keep all) or more, not {self.retention_days}")
 
     def _check_webhooks(self) -> None:
         webhook.receivers(self.webhook, self.webhook_format)

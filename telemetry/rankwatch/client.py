@@ -155,8 +155,7 @@ class Client:
         if status == 404 and not detail:
             return self.stranger()
         if status == 404:
-            known = "without a job, the newest one is shown" if method == "GET" else "'rankwatch status' lists them"
-            return MonitorError(f"{detail}; {known}", EXIT_WRONG)
+            return MonitorError(f"{detail.partition(';')[0]}; 'rankwatch status' lists those there are", EXIT_WRONG)
         if status in (409, 422) and detail:
             return MonitorError(detail, EXIT_WRONG)
         return MonitorError(

@@ -20,6 +20,17 @@ FRESH: Final = 3600.0
 CLOSELY: Final = 4096
 """Ranks of a job up to which each one's own figures are asked for."""
 _JUDGED: Final = ("waiting", "hung", "silent", "stopped")
+_ELSEWHERE: Final = {
+    "ended_at": None,
+    "iteration": None,
+    "iterations_per_second": None,
+    "restarts": None,
+    "max_restarts": None,
+    "verdict": "",
+    "open_incidents": 0,
+    "open_stragglers": 0,
+}
+"""What only the monitor that watches a job knows, where several share a database; ``monitor`` names it."""
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -70,8 +81,14 @@ class Look:
 
 
 def fleet(client: Client) -> list[dict[str, Any]]:
-    """All jobs, the newest first."""
-    return _known(client, lambda: [{**each, "state": each["state"]} for each in client.listed("/jobs", "jobs")])
+    """All jobs, the newest first; those that another monitor watches have ``monitor``, its name."""
+
+    def complete(job: Json) -> dict[str, Any]:
+        if "monitor" not in job:
+            return {**job, "state": job["state"]}
+        return {**_ELSEWHERE, **job, "reason": f"watched by monitor {job['monitor']}" if job["monitor"] else ""}
+
+    return _known(client, lambda: [complete(each) for each in client.listed("/jobs", "jobs")])
 
 
 def one(client: Client, job_id: str) -> Look:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from rankwatch.wire import environment, names
 from rankwatch.wire.policy import parse_ranks
@@ -20,6 +20,10 @@ from rankwatch.wire.vocabulary import KernelSource
 
 MAX_RANKS: Final = 2**31
 MAX_PROFILING_INTERVAL: Final = 1_000_000
+MOST_REQUESTS: Final = 4_096
+"""Requests a second that all ranks of a job may make of one monitor together, unless an interval is given."""
+MOST_REPORTS: Final = 20_000
+"""The same for reports of which a Collector puts those of a node into one request."""
 
 
 def _setting(default: Any, unit: str, meaning: str, *variables: str, read: Callable[[str], Any]) -> Any:
@@ -148,7 +152,11 @@ class Settings:
         read=_integer(1, MAX_RANKS),
     )
     export_interval: float = _setting(
-        1.0, "s", "time between two exports", "RANKWATCH_EXPORT_INTERVAL", read=_seconds(0.05, 3600.0)
+        1.0,
+        "s",
+        "time between two exports; unless it is given, longer in a job of more than 4,096 ranks",
+        "RANKWATCH_EXPORT_INTERVAL",
+        read=_seconds(0.05, 3600.0),
     )
     span_stride: int = _setting(
         10,
@@ -281,6 +289,8 @@ class Settings:
         headers = {} if foreign else {name.lower(): value for name, value in (self.otlp_headers or {}).items()}
         if self.monitor and self.token:
             headers["authorization"] = f"Bearer {self.token}"
+        if self.job_id:
+            headers[names.JOB_HEADER] = quote(self.job_id, safe="")
         return headers
 
 
@@ -310,9 +320,20 @@ def load(
     values.setdefault("job_id", _shared_by_all_ranks(env))
     values.setdefault("job_name", (values.get("resource_attributes") or {}).get(names.SERVICE_NAME, values["job_id"]))
     settings = Settings(**values)
+    if "export_interval" not in values:
+        settings = replace(settings, export_interval=_interval(settings))
     if settings.rank >= settings.world_size:
         problems.append(f"rank {settings.rank} does not fit into a world of {settings.world_size} ranks")
     return settings, problems
+
+
+def _interval(settings: Settings) -> float:
+    """Seconds between two exports of a job of this size, so that one monitor can take what all of its ranks send.
+
+    A limit that is passed is reported at once, whatever the interval.
+    """
+    a_second = MOST_REQUESTS if settings.monitor else MOST_REPORTS  # a Collector makes one request for a whole node
+    return max(settings.export_interval, settings.world_size / a_second)
 
 
 def _shared_by_all_ranks(env: Mapping[str, str]) -> str:

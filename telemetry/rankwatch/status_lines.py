@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rankwatch.looks import OVER, Json, Look
+from rankwatch.looks import Json, Look
 from rankwatch.terminal import STATE_STYLES, Cell, Column, Terminal
 from rankwatch.words import count, duration, pace, percent, printable, ranks, spaced, when
 
@@ -65,6 +65,8 @@ def state_style(word: str) -> str:
 
 def reason_style(job: Json) -> str:
     """How a job's reason is painted: as loud as its state, and a reason why it runs slowly as a warning."""
+    if "monitor" in job:
+        return ""
     if job["state"] == "running":
         return "warning"
     return "" if job["state"] in ("finished", "stopped", "starting") else state_style(job["state"])
@@ -96,7 +98,7 @@ def incident_lines(incident: Json, terminal: Terminal, said: str = "") -> list[s
 
 
 def _row(job: Json, now: float) -> list[Cell]:
-    speed = _speed(job)
+    speed, elsewhere = _speed(job), "monitor" in job
     lived = max(0.0, (job["ended_at"] or now) - job["started_at"])
     return [
         Cell(job["id"], "bold"),
@@ -104,8 +106,8 @@ def _row(job: Json, now: float) -> list[Cell]:
         Cell(job["state"], state_style(job["state"])),
         Cell("" if job["iteration"] is None else str(job["iteration"])),
         Cell(pace(speed) if speed else ""),
-        Cell(f"{job['ranks_reporting']}/{job['world_size']}"),
-        Cell(f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
+        Cell(str(job["world_size"]) if elsewhere else f"{job['ranks_reporting']}/{job['world_size']}"),
+        Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
         Cell("" if job["goodput"] is None else percent(job["goodput"])),
         _verdict(job),
         Cell(duration(lived)),
@@ -119,7 +121,8 @@ def _speed(job: Json) -> float | None:
 
 
 def _verdict(job: Json) -> Cell:
-    if job["state"] in OVER and job["verdict"] == "healthy":
+    """Whose doing it is that a job is slow. Beside a hang "healthy" would be read as if all were well."""
+    if job["verdict"] == "healthy" and (job["state"] != "running" or job["open_incidents"]):
         return Cell("")
     slow = f" ({job['open_stragglers']})" if job["open_stragglers"] else ""
     return Cell(f"{job['verdict']}{slow}", state_style(job["verdict"]))

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from dashboards.scene import ROOT, tool
+from rankwatch.wire import names
 from rankwatch_monitor import settings
 from support.monitor_process import Api, environment, running_monitor
 from support.processes import MARK, end_marked
@@ -164,6 +165,21 @@ def test_the_collector_s_pipelines_use_what_is_declared() -> None:
     assert set(re.findall(r"\$\{env:(\w+)\}", json.dumps(config))) == set(given)
     receiver = config["receivers"]["otlp"]["protocols"]["http"]
     assert receiver["auth"]["authenticator"] in config["extensions"], "it listens beyond loopback"
+
+
+def test_the_collector_of_a_node_keeps_jobs_apart_and_says_which_it_sends() -> None:
+    config = yaml.safe_load((ROOT / "dashboards" / "collector" / "node.yml").read_text())
+    for pipeline in config["service"]["pipelines"].values():
+        for kind, members in pipeline.items():
+            assert set(members) <= set(config[kind])
+    passed_on = [each for each in config["extensions"]["headers_setter"]["headers"] if "from_context" in each]
+    assert [(each["key"], each["from_context"]) for each in passed_on] == [(names.JOB_HEADER, names.JOB_HEADER)]
+    assert config["processors"]["batch"]["metadata_keys"] == [names.JOB_HEADER]
+    receiver = config["receivers"]["otlp"]["protocols"]["http"]
+    assert receiver["include_metadata"] is True
+    assert receiver["endpoint"].startswith("127.0.0.1:"), "it asks for no token"
+    exporter = config["exporters"]["otlphttp/rankwatch"]
+    assert exporter["auth"]["authenticator"] in config["service"]["extensions"]
 
 
 # Images -------------------------------------------------------------------------------------------------------------

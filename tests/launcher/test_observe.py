@@ -11,6 +11,7 @@ from rankwatch import slots as layout
 from rankwatch.slots import PHASE_SHUT_DOWN, Reading, Slots
 from rankwatch.wire.limits import RankLimits
 from rankwatch.wire.vocabulary import ProcessState
+from rankwatch_launcher.node import beat_seconds
 from rankwatch_launcher.observe import needs_a_voice, observation
 from rankwatch_launcher.proc import caught_in, state_of
 
@@ -104,3 +105,7 @@ def test_caught_signals() -> None:
     assert caught_in("SigCgt:\t0000000000000006\n", 3)
     assert not caught_in("SigCgt:\t0000000000000006\n", 4)
     assert not caught_in("", 2)
+
+
+def test_launchers_of_a_large_job_show_themselves_less_often() -> None:
+    assert [beat_seconds(nodes) for nodes in (0, 1, 2_500, 5_000, 12_500)] == [5.0, 5.0, 5.0, 10.0, 20.0]

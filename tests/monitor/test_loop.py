@@ -6,9 +6,10 @@ from typing import Any
 
 from rankwatch.wire.control import Directive, NodeRegistration, ProcessEvent
 from rankwatch.wire.vocabulary import DirectiveKind, ProcessEventKind
+from rankwatch_monitor.clock import Clock
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.teaching import KEEP_INTERVAL, TEACH_INTERVAL
-from rankwatch_monitor.loop import Clock, Monitor
+from rankwatch_monitor.loop import Monitor
 
 WHO = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
 

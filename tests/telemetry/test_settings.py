@@ -115,10 +115,26 @@ def test_the_token_and_foreign_headers_reach_nobody_they_are_not_for() -> None:
     mine = {"RANKWATCH_MONITOR": "http://m:1", "RANKWATCH_TOKEN": "t"}
     foreign = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://vendor", "RANKWATCH_TOKEN": "t"}
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "Api-Key=secret%201"}
-    assert of(**mine, **headers).headers == {"authorization": "Bearer t", "api-key": "secret 1"}
-    assert of(**foreign, **headers).headers == {"api-key": "secret 1"}
-    assert of(**foreign, **headers, RANKWATCH_MONITOR="http://m:1").headers == {"authorization": "Bearer t"}
+    job = {"rankwatch-job": "j"}
+    assert of(**mine, **headers).headers == {"authorization": "Bearer t", "api-key": "secret 1", **job}
+    assert of(**foreign, **headers).headers == {"api-key": "secret 1", **job}
+    assert of(**foreign, **headers, RANKWATCH_MONITOR="http://m:1").headers == {"authorization": "Bearer t", **job}
+
+
+def test_a_proxy_is_told_the_job_as_a_path_holds_it() -> None:
+    assert of(RANKWATCH_JOB_ID="a b/ü").headers["rankwatch-job"] == "a%20b%2F%C3%BC"
 
 
 def test_the_standard_interval_is_not_ours() -> None:
     assert of(OTEL_METRIC_EXPORT_INTERVAL="60000").export_interval == 1.0
+
+
+@pytest.mark.parametrize(
+    ("world", "direct", "collected"),
+    [(1, 1.0, 1.0), (4096, 1.0, 1.0), (16_384, 4.0, 1.0), (100_000, 100_000 / 4096, 5.0)],
+)
+def test_a_large_job_reports_less_often_unless_told_otherwise(world: int, direct: float, collected: float) -> None:
+    there = {"WORLD_SIZE": str(world)}
+    assert of(**there, RANKWATCH_MONITOR="http://m:1").export_interval == direct
+    assert of(**there, OTEL_EXPORTER_OTLP_ENDPOINT="http://c:4318").export_interval == collected
+    assert of(**there, RANKWATCH_MONITOR="http://m:1", RANKWATCH_EXPORT_INTERVAL="2").export_interval == 2.0

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rankwatch import looks, status_lines
+from rankwatch.client import Client
 from rankwatch.status import status
 from rankwatch.terminal import Terminal
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
@@ -97,6 +98,7 @@ def test_the_table_has_every_job_with_its_reason_below_it(api: Api, job: str, as
     at = next(number for number, line in enumerate(lines) if line.startswith(f"{job} "))
     assert "hung" in lines[at]
     assert "4/4" in lines[at]
+    assert "healthy" not in lines[at], "its speed is healthy, and at three in the morning that reads as if all were"
     assert " ".join(" ".join(lines[at + 1 : at + 3]).split()).startswith("Rank 2 on node-a has been in section 'step'")
 
 
@@ -345,6 +347,24 @@ def test_the_import_of_rankwatch_brings_nothing_of_this() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_job_that_another_monitor_watches_stands_in_the_table() -> None:
+    """As ``GET /jobs`` lists it where several monitors share a database: what only its own monitor knows is missing."""
+    row = {"id": "far", "name": "far", "state": "running", "reason": "", "world_size": 64, "ranks_reporting": None}
+    row |= {"attempt": 1, "started_at": 40.0, "goodput": None, "monitor": "b"}
+
+    class Shared(Client):
+        def read(self, path: str) -> dict[str, object]:
+            return {"jobs": [row, {**row, "id": "nobody-s", "monitor": None}]}
+
+    jobs = looks.fleet(Shared("http://127.0.0.1:1"))
+    assert not any(looks.in_trouble(job, 100.0, alone=False) for job in jobs)
+    lines = status_lines.fleet(jobs, Terminal(100), 100.0)
+    assert lines[1].split() == ["far", "running", "64", "60.0", "s"]
+    assert lines[2].strip() == "watched by monitor b"
+    assert lines[3].split()[0] == "nobody-s"
+    assert len(lines) == 4
 
 
 def test_the_table_fits_a_narrow_terminal() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
@@ -96,8 +97,10 @@ def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str
     page.route("**/api/v1/jobs/j/incidents", lambda route: held.append((route, route.fetch())))
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
-    page.wait_for_function("performance.getEntriesByType('resource').some(entry => entry.name.endsWith('/ranks'))")
-    assert held  # the answer was made before the hang, and has not arrived
+    deadline = time.monotonic() + 15
+    while not held:  # the answer is to be made before the hang, and not to arrive; routes run while the page is asked
+        assert time.monotonic() < deadline, "the page does not ask for the incidents"
+        page.evaluate("new Promise(requestAnimationFrame)")
     script.hang("j", 2, REASON)
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
     with page.expect_response("**/api/v1/jobs/j/incidents") as arrived:
@@ -315,9 +318,28 @@ def test_a_lost_monitor_is_told_and_comes_back_by_itself(page: Page, script: Scr
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_an_unknown_job_gets_the_words_of_the_monitor(page: Page, monitor_url: str) -> None:
+def test_an_unknown_job_is_told_by_a_monitor_that_answers(page: Page, monitor_url: str, script: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/nope")
     expect(page.get_by_role("heading", name="The monitor does not know job nope.")).to_be_visible()
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    script.add("nope", ["running"] * 4)
+    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible(timeout=15_000)
+
+
+def test_a_job_of_another_monitor_stands_in_the_list_and_its_page_says_where_it_is(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("own", ["running"] * 4)
+    script.elsewhere["away"] = "job 'away' is held by monitor b at http://b:9560: ask there"
+    page.goto(monitor_url)
+    row = page.get_by_role("listitem").filter(has_text="away")
+    expect(row).to_contain_text("Watched by monitor b.")
+    expect(page.get_by_role("heading", name="2 jobs, no trouble")).to_be_visible()
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", name="This monitor does not show job away now.")).to_be_visible()
+    expect(page.get_by_text("held by monitor b at http://b:9560")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [380, 390, 768, 1440])

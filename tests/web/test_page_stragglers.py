@@ -48,6 +48,39 @@ def test_a_straggler_is_told_with_cause_cost_and_reason_and_folded_once_it_is_ov
     expect(ended.locator("tbody tr")).to_have_count(2)
 
 
+def test_the_sentence_of_the_only_straggler_stands_on_the_page_once(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j", slow=(5,), verdict="worker", reason=REASON)
+    script.performance["j"]["stragglers"][0]["reason"] = REASON  # as the monitor says it: one sentence everywhere
+    script.jobs["j"]["reason"] = REASON
+    page.goto(f"{monitor_url}/#/jobs/j")
+    section = page.get_by_role("region", name="Stragglers 1 now, the dearest first")
+    expect(section.locator("tbody tr")).to_have_count(1)
+    expect(section.locator(".finding")).to_contain_text("its own fault")
+    expect(page.locator("main").get_by_text(REASON)).to_have_count(1)
+    expect(section.get_by_role("columnheader", name="Why")).to_have_count(0)
+
+    script.score("j", slow=(5, 3), verdict="worker", reason=f"{REASON} 1 more rank is slow.")
+    script.performance["j"]["stragglers"][0]["reason"] = REASON
+    script.jobs["j"]["reason"] = f"{REASON} 1 more rank is slow."
+    page.reload()
+    expect(section.or_(page.get_by_role("region", name="Stragglers 2 now")).locator("tbody tr")).to_have_count(2)
+    expect(page.locator(".stragglers tbody td.why")).to_contain_text(["as said above", "5 of 5 windows"])
+
+
+def test_a_job_without_kernel_timings_says_so_instead_of_showing_dashes(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running"] * 8)
+    script.score("j")
+    script.performance["j"]["overall"] = dict.fromkeys(script.performance["j"]["overall"])
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.locator(".scores")).to_contain_text("No rank has timings of its kernels yet")
+    expect(page.get_by_role("region", name="GPU scores over all ranks")).to_have_count(0)
+
+
 def test_a_healthy_job_shows_its_scores_and_nobody_to_blame(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8)
     script.score("j")

@@ -18,11 +18,15 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from urllib.parse import unquote
 
 from fastapi import HTTPException, Request
 
+from rankwatch.wire import names
+from rankwatch_monitor.errors import HeldElsewhereError
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.refusal import Refusal
+from rankwatch_monitor.loop import Monitor
 
 
 class Scope(StrEnum):
@@ -86,12 +90,21 @@ def require(tokens: Tokens, scope: Scope, counters: Counters) -> Callable[[Reque
     return check
 
 
-def admit_senders(tokens: Tokens) -> Callable[[Request], None]:
-    """The same for the OTLP endpoints, which answer in OTLP's own way."""
+def admit_senders(tokens: Tokens, monitor: Monitor) -> Callable[[Request], None]:
+    """The same for the OTLP endpoints, which answer in OTLP's own way; a job that the request names must be ours.
+
+    One that does not, as a Collector's that may hold several jobs, is looked at job by job once it was read.
+    """
 
     def check(request: Request) -> None:
         if (refused := refusal(tokens, Scope.INGEST, request)) is not None:
             status, words = refused
             raise Refusal(status, "unauthorized", words)
+        job_id = request.headers.get(names.JOB_HEADER)
+        if monitor.sharing is not None and job_id:
+            try:
+                monitor.sharing.check(unquote(job_id))
+            except HeldElsewhereError as error:
+                raise Refusal(503, "held_elsewhere", str(error), retry_after=1) from None
 
     return check

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import PlainTextResponse
 
+from rankwatch_monitor.api.fleet import listed
 from rankwatch_monitor.api.scores import score_routes
 from rankwatch_monitor.core import picture, timeouts
 from rankwatch_monitor.loop import Monitor
@@ -22,9 +23,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs", summary="All jobs, the newest first")
     async def jobs() -> dict[str, Any]:
-        now = monitor.clock.now()
-        newest = sorted(monitor.jobs.values(), key=lambda job: -job.created_at)
-        return {"jobs": [picture.summary(job, now) for job in newest]}
+        return {"jobs": listed(monitor, monitor.clock.now())}
 
     @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
     async def one_job(job_id: str) -> dict[str, Any]:

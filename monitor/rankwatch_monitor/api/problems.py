@@ -10,8 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from rankwatch_monitor.api.description import promise_problems
+from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters
-from rankwatch_monitor.loop import TooManyError, UnknownJobError
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
@@ -21,7 +22,8 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None, **m
 
 
 def install(app: FastAPI, counters: Counters) -> None:
-    """Make every error of an application a problem document."""
+    """Make every error of an application a problem document, and its description say so."""
+    promise_problems(app)
 
     @app.exception_handler(StarletteHTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -54,5 +56,11 @@ def install(app: FastAPI, counters: Counters) -> None:
     @app.exception_handler(TooManyError)
     async def too_many(request: Request, error: TooManyError) -> JSONResponse:
         del request
-        counters.reject("too_many_jobs")
+        counters.reject(error.counted_as)
         return problem(429, str(error), {"Retry-After": "60"})
+
+    @app.exception_handler(HeldElsewhereError)
+    async def held_elsewhere(request: Request, error: HeldElsewhereError) -> JSONResponse:
+        del request
+        counters.reject(error.counted_as)
+        return problem(503, str(error), {"Retry-After": "1"})

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Depends
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from rankwatch_monitor.api.fleet import listed
 from rankwatch_monitor.core import picture, rankings
 from rankwatch_monitor.core.decide import verdicts_of
 from rankwatch_monitor.core.state import Job
@@ -29,9 +30,7 @@ def stream_routes(monitor: Monitor) -> APIRouter:
     async def fleet() -> AsyncIterable[ServerSentEvent]:
         last = ""
         while not monitor.ending:
-            now = monitor.clock.now()
-            newest = sorted(monitor.jobs.values(), key=lambda job: -job.created_at)
-            data = json.dumps({"jobs": [picture.summary(job, now) for job in newest]})
+            data = json.dumps({"jobs": listed(monitor, monitor.clock.now())})
             if data != last:
                 last = data
                 yield ServerSentEvent(event="jobs", raw_data=data)

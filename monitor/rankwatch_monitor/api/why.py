@@ -15,8 +15,10 @@ from rankwatch_monitor.loop import Monitor
 SHOWN = 1500
 """Samples in one answer; when there are more, as many neighbours as needed are merged into one."""
 HOUR = 3600.0
+LATEST = 253_402_300_799.0
+"""The end of the year 9999: no calendar goes further."""
 
-Moment = Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="unix seconds")]
+Moment = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False, description="unix seconds")]
 
 
 def why_routes(monitor: Monitor) -> APIRouter:

@@ -7,6 +7,7 @@ Times are unix seconds on the monitor's clock, made from the ages that ranks and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isnan, nan
 from typing import Final
 
 import numpy as np
@@ -135,13 +136,18 @@ class RankColumns:
 
     def section(self, name: str) -> int:
         """The column of a section's name, made when it is new."""
-        try:
-            return self.sections.index(name)
-        except ValueError:
-            self.sections.append(name)
-            self.open_since_RS = np.concatenate([self.open_since_RS, np.full((len(self), 1), np.nan)], axis=1)
-            self.first_RS = np.concatenate([self.first_RS, np.zeros((len(self), 1), dtype=np.bool_)], axis=1)
-            return len(self.sections) - 1
+        if name not in self.sections:
+            self.add_sections([name])
+        return self.sections.index(name)
+
+    def add_sections(self, names: Iterable[str]) -> None:
+        """Make columns for those of ``names`` that are new: all at once, since each time all of it is copied."""
+        fresh = [name for name in dict.fromkeys(names) if name not in self.sections]
+        if fresh:
+            room = (len(self), len(fresh))
+            self.open_since_RS = np.concatenate([self.open_since_RS, np.full(room, np.nan)], axis=1)
+            self.first_RS = np.concatenate([self.first_RS, np.zeros(room, dtype=np.bool_)], axis=1)
+            self.sections.extend(fresh)
 
     def set_sections(
         self,
@@ -153,9 +159,10 @@ class RankColumns:
         first_time: Iterable[str] = (),
     ) -> None:
         """Replace what is known of a rank's sections; ages are seconds before ``now``."""
+        self.add_sections(open_sections)
         columns_by_name = {name: self.section(name) for name in open_sections}
         row_S = self.open_since_RS[rank]
-        row_S.fill(np.nan)
+        row_S.fill(nan)
         for name, age in open_sections.items():
             row_S[columns_by_name[name]] = now - age
         first_S = self.first_RS[rank]
@@ -163,8 +170,8 @@ class RankColumns:
         for name in first_time:
             if name in columns_by_name:
                 first_S[columns_by_name[name]] = True
-        self.quiet_since_R[rank] = np.nan if quiet is None else now - quiet
-        self.idle_since_R[rank] = np.nan if idle is None or open_sections else now - idle
+        self.quiet_since_R[rank] = nan if quiet is None else now - quiet
+        self.idle_since_R[rank] = nan if idle is None or open_sections else now - idle
         self.uses_sections_R[rank], self.sections_told_R[rank] = True, now
 
     def open_sections(self, rank: int, now: float) -> dict[str, float]:
@@ -177,15 +184,15 @@ class RankColumns:
         """Take in how often a rank has beaten; without an age, a higher count says that it beat just now."""
         if age is not None:
             self.beat_R[rank] = now - age
-        elif beats > self.beats_R[rank]:
+        elif beats > self.beats_R.item(rank):
             self.beat_R[rank] = now
         self.beats_R[rank] = beats
-        if beats > 0 and np.isnan(self.first_beat_R[rank]):
+        if beats > 0 and isnan(self.first_beat_R.item(rank)):
             self.first_beat_R[rank] = now
 
     def first_step(self, rank: int, iteration: int | None, age: float | None, now: float) -> None:
         """Take in the first step a process completed; of another emitter, the first it tells is the best known."""
-        if self.first_iteration_R[rank] >= 0:
+        if self.first_iteration_R.item(rank) >= 0:
             return
         told = int(self.iteration_R[rank]) if iteration is None else iteration
         if told >= 0:

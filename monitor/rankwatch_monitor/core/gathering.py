@@ -48,8 +48,12 @@ class Gathering:
         if self.since is None:
             self.since = now
         for group, told in window.collectives.items():
-            if group in self.transfers or len(self.transfers) < MAX_GROUPS:
-                self.transfers.setdefault(group, Transfer()).take(told)
+            transfer = self.transfers.get(group)
+            if transfer is None:
+                if len(self.transfers) >= MAX_GROUPS:
+                    continue
+                transfer = self.transfers[group] = Transfer()
+            transfer.take(told)
 
     def ready_at(self, expected: int, usual_gap: float) -> float:
         """When it can be judged (unix seconds); infinity: nothing is being gathered.

@@ -173,10 +173,11 @@ class Performance:
         self.kernels_changed = True
 
     def _improve(self, best: Table, row: int, medians: Mapping[str, float]) -> None:
+        # A number at a time, as Python's own: that is ten times as fast as numpy's scalars, and few are written.
         for name, median in medians.items():
-            if (column := best.index(name)) is not None:
-                values_DK = best["median"]
-                values_DK[row, column] = np.fmin(values_DK[row, column], median)
+            column = best.index(name)
+            if column is not None and not best.value("median", row, column) <= median:  # NaN: none yet
+                best["median"][row, column] = median
 
     def keep_best_kernels(self) -> None:
         """Let the present kernel medians count as the devices' own best, where they are; after they were scored."""

@@ -88,7 +88,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "ranks_reporting": int(np.sum(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED))),
         "attempt": job.attempt,
         "started_at": job.created_at,
-        "ended_at": job.ended.at if job.ended else None,
+        "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
         "goodput": shown_ratio(job),
         "iteration": job.furthest_iteration,
         "iterations_per_second": job.steps_per_second,

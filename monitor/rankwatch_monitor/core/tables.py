@@ -28,6 +28,11 @@ class Table:
         values_RK: Floats = self._columns[statistic][:, : len(self.names)]
         return values_RK
 
+    def value(self, statistic: str, rank: int, column: int) -> float:
+        """One number of a row."""
+        value: float = self._columns[statistic].item(rank, column)
+        return value
+
     def grow(self, ranks: int) -> None:
         """Have rows for ranks up to ``ranks - 1``."""
         for name, column in self._columns.items():
@@ -58,12 +63,9 @@ class Table:
 
     def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
         """Replace a rank's row: for each name its statistics, in the order in which they were named."""
-        columns = list(self._columns.values())
-        if not columns:
-            return
         found = [(i, statistics) for name, statistics in values.items() if (i := self.index(name)) is not None]
-        for number, each in enumerate(self._columns):
-            row = self._columns[each][rank]
+        for number, each in enumerate(self._columns.values()):
+            row = each[rank]
             row.fill(np.nan)
             for i, statistics in found:
                 row[i] = statistics[number]

@@ -6,8 +6,8 @@ of them is the device that the resource names, only its points are read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
@@ -20,6 +20,28 @@ from rankwatch_monitor.ingest.refusal import quote
 _WHOLE_END: Final = 2**63
 # More bytes, watts or hertz than any device has.
 _NUMBER_END: Final = 1e18
+_ABSOLUTE_ZERO: Final = -273.15
+
+
+class Reading(NamedTuple):
+    """One number of a device: the field it is read into, and the least and most it can be."""
+
+    field: str
+    least: float = 0.0
+    most: float = _NUMBER_END
+
+
+READINGS: Final[Mapping[str, Reading]] = {
+    names.GPU_UTILIZATION.name: Reading("utilization", most=1.0),
+    names.GPU_MEMORY_USAGE.name: Reading("memory_used"),
+    names.GPU_MEMORY_LIMIT.name: Reading("memory_total"),
+    names.GPU_TEMPERATURE.name: Reading("temperature", least=_ABSOLUTE_ZERO),
+    names.GPU_POWER.name: Reading("power"),
+    names.GPU_POWER_LIMIT.name: Reading("power_limit"),
+    names.GPU_CLOCK.name: Reading("clock"),
+    names.GPU_CLOCK_LIMIT.name: Reading("clock_limit"),
+}
+"""Metrics that are one number of a device."""
 ERROR_TYPE: Final = "error.type"
 """OpenTelemetry's own attribute of ``hw.errors``, read where ours is missing."""
 
@@ -39,8 +61,9 @@ class DevicePiece:
             self._draft.fields["device"] = DeviceReading(**self.fields)
 
 
-def reading(field: str, *, most: float = _NUMBER_END, least: float = 0.0) -> Read:
-    """Return a reader of one number of the device into ``field``; the newest point counts."""
+def reading(one: Reading) -> Read:
+    """Return a reader of one number of the device; the newest point counts."""
+    field, least, most = one
 
     def read(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
         own = _own(draft, points)

@@ -96,6 +96,14 @@ class Draft:
             self._series = self.tracker.of(self._identity)
         return self._series
 
+    def once(self, field: str, told: Any, time_ns: int, iteration: int | None = None) -> None:
+        """Write what is told once, a window or a kernel report, into ``field``, unless it was told before."""
+        self.fields.pop(field, None)
+        if self.tracker.is_new_window(self.series(), (field, ""), time_ns, iteration):
+            self.fields[field] = told
+        else:
+            self.counters.repeats += 1
+
     def has_room_for(self, key: SeriesKey) -> bool:
         """Say whether one more series of this process may be remembered."""
         series = self.series()

@@ -21,7 +21,6 @@ KERNELS: Final = Things(
     "kernels_per_report",
     "too_many_kernels",
 )
-_SERIES: Final = (names.KERNEL_DURATION.name, "")
 
 
 class KernelPiece:
@@ -41,12 +40,8 @@ class KernelPiece:
     def finish(self) -> None:
         """Make the report, unless it was told before."""
         draft, kernels = self._draft, dict(self._whole())
-        if not kernels:
-            return
-        if draft.tracker.is_new_window(draft.series(), _SERIES, self._time_ns, None):
-            draft.fields["kernels"] = kernels
-        else:
-            draft.counters.repeats += 1
+        if kernels:
+            draft.once("kernels", kernels, self._time_ns)
 
     def _whole(self) -> Iterator[tuple[str, KernelStatistics]]:
         for name, calls, told in self.kernels.whole():

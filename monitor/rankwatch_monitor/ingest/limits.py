@@ -88,6 +88,7 @@ REASONS: Final = {
     "bad_request": "an API call whose body or parameters do not fit",
     "too_many_jobs": "a job beyond the limit",
     "too_many_ranks": "a rank beyond the limit of its job",
+    "held_elsewhere": "a report or call about a job that another monitor holds, where several share a database",
     "unavailable": "a request the monitor could not take now; the sender was asked to come again",
 }
 """Why something was turned away by the ingest: the reason as it is counted, and its meaning.

@@ -18,9 +18,9 @@ from rankwatch_monitor.ingest.refusal import quote
 _CALLS: Final = "calls"
 _NONE_YET: Final = Metric()
 # Whole numbers up to here are exact in the core's float64 columns.
-_COUNT_END: Final = 2**53
+COUNT_END: Final = 2**53
 # Thirty years: a longer time is none, and the core keeps them as float32.
-_SECONDS_END: Final = 1e9
+SECONDS_END: Final = 1e9
 
 
 class Things(NamedTuple):
@@ -59,7 +59,7 @@ class NamedStatistics:
             if statistic not in statistics:
                 draft.reject("bad_name", metric, _unknown(names.ATTR_STATISTIC, statistic, statistics))
             elif value is not None:
-                if 0 <= value < _SECONDS_END:
+                if 0 <= value < SECONDS_END:
                     row[statistic] = float(value)
                 else:
                     draft.reject("bad_value", metric, f"{self._things.word} {quote(name)}: {statistic} of {value} s")
@@ -71,7 +71,7 @@ class NamedStatistics:
             value = value_of(point)
             if value is None:
                 continue
-            if 0 <= value < _COUNT_END and value == int(value):
+            if 0 <= value < COUNT_END and value == int(value):
                 row[_CALLS] = int(value)
             else:
                 self._draft.reject("bad_value", metric, f"{self._things.word} {quote(name)} called {value} times")
@@ -136,7 +136,7 @@ def seconds_by_word(
         if word not in known:
             draft.reject("bad_name", metric, _unknown(key, word, known))
         elif value is not None:
-            if 0 <= value < _SECONDS_END:
+            if 0 <= value < SECONDS_END:
                 found[word] = float(value)
             else:
                 draft.reject("bad_value", metric, f"{word} of {value} s")

@@ -8,29 +8,35 @@ report, a device) is put together at the end. A metric of any other name is nobo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from rankwatch.wire import names
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest import windows
-from rankwatch_monitor.ingest.devices import read_errors, read_throttled, reading
+from rankwatch_monitor.ingest.devices import READINGS, read_errors, read_throttled, reading
 from rankwatch_monitor.ingest.draft import Draft, Read
+from rankwatch_monitor.ingest.finished_bytes import Finished, FinishedReader
+from rankwatch_monitor.ingest.finished_bytes import take as take_finished
 from rankwatch_monitor.ingest.identity import Identified, identify
 from rankwatch_monitor.ingest.kernels import read_kernel_calls, read_kernel_seconds, read_kernel_source
+from rankwatch_monitor.ingest.layout import NO_CUT, Cut, Layout, Layouts, cut
+from rankwatch_monitor.ingest.layout_learning import learn
 from rankwatch_monitor.ingest.limits import Counters, Limits
+from rankwatch_monitor.ingest.message import parsed
 from rankwatch_monitor.ingest.refusal import Refusal, Refused, Rejections
-from rankwatch_monitor.ingest.scalars import age, flag, number, read_dropped
-from rankwatch_monitor.ingest.sections import longest, read_finished, read_first, read_open
+from rankwatch_monitor.ingest.scalars import AGES, NUMBERS, age, flag, number, read_dropped
+from rankwatch_monitor.ingest.sections import LONGEST, longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.series import SeriesTracker
+from rankwatch_monitor.ingest.wire_format import Slice, slices
 
 _NUMBER: Final = frozenset({"gauge", "sum"})
-_ABSOLUTE_ZERO: Final = -273.15
 _HISTOGRAM: Final = frozenset({"histogram", "exponential_histogram"})
 
 
@@ -42,20 +48,13 @@ class Reader(NamedTuple):
 
 
 READERS: Final[Mapping[str, Reader]] = {
-    names.HEARTBEATS.name: Reader(_NUMBER, number("beats")),
-    names.HEARTBEAT_AGE.name: Reader(_NUMBER, age("heartbeat_age")),
-    names.ITERATION.name: Reader(_NUMBER, number("iteration")),
-    names.PROGRESS.name: Reader(_NUMBER, number("progress")),
-    names.FIRST_ITERATION.name: Reader(_NUMBER, number("first_iteration")),
-    names.FIRST_ITERATION_AGE.name: Reader(_NUMBER, age("first_iteration_age")),
+    **{name: Reader(_NUMBER, age(field)) for name, field in AGES.items()},
+    **{name: Reader(_NUMBER, number(field)) for name, field in NUMBERS.items()},
+    **{name: Reader(_NUMBER, longest(field)) for name, field in LONGEST.items()},
+    **{name: Reader(_NUMBER, reading(one)) for name, one in READINGS.items()},
     names.SESSION_ENDED.name: Reader(_NUMBER, flag("ended")),
     names.SECTION_OPEN_DURATION.name: Reader(_NUMBER, read_open),
-    names.SECTION_IDLE_DURATION.name: Reader(_NUMBER, age("idle")),
     names.SECTION_FIRST.name: Reader(_NUMBER, read_first),
-    names.SECTION_LONGEST.name: Reader(_NUMBER, longest("longest")),
-    names.SECTION_FIRST_DURATION.name: Reader(_NUMBER, longest("first_durations")),
-    names.SECTION_IDLE_LONGEST.name: Reader(_NUMBER, age("idle_longest")),
-    names.PROGRESS_AGE.name: Reader(_NUMBER, age("quiet")),
     names.SECTION_DURATION.name: Reader(_HISTOGRAM, read_finished),
     names.TELEMETRY_DROPPED.name: Reader(_NUMBER, read_dropped),
     names.WINDOW_ITERATION.name: Reader(_NUMBER, windows.read_iteration),
@@ -69,14 +68,6 @@ READERS: Final[Mapping[str, Reader]] = {
     names.KERNEL_DURATION.name: Reader(_NUMBER, read_kernel_seconds),
     names.KERNEL_CALLS.name: Reader(_NUMBER, read_kernel_calls),
     names.KERNEL_SOURCE.name: Reader(_NUMBER, read_kernel_source),
-    names.GPU_UTILIZATION.name: Reader(_NUMBER, reading("utilization", most=1.0)),
-    names.GPU_MEMORY_USAGE.name: Reader(_NUMBER, reading("memory_used")),
-    names.GPU_MEMORY_LIMIT.name: Reader(_NUMBER, reading("memory_total")),
-    names.GPU_TEMPERATURE.name: Reader(_NUMBER, reading("temperature", least=_ABSOLUTE_ZERO)),
-    names.GPU_POWER.name: Reader(_NUMBER, reading("power")),
-    names.GPU_POWER_LIMIT.name: Reader(_NUMBER, reading("power_limit")),
-    names.GPU_CLOCK.name: Reader(_NUMBER, reading("clock")),
-    names.GPU_CLOCK_LIMIT.name: Reader(_NUMBER, reading("clock_limit")),
     names.GPU_THROTTLED.name: Reader(_NUMBER, read_throttled),
     names.GPU_ERRORS.name: Reader(_NUMBER, read_errors),
 }
@@ -96,7 +87,7 @@ class Decoded(NamedTuple):
 
 
 class MetricsDecoder:
-    """Turns requests into reports; remembers identities and running totals between them, both bounded.
+    """Turns requests into reports; remembers identities, running totals and layouts between them, all bounded.
 
     Args:
         limits: what a request may hold.
@@ -109,6 +100,9 @@ class MetricsDecoder:
         self._counters = counters
         self._tracker = SeriesTracker(limits.processes_remembered, since_unix_ns)
         self._remembered = lru_cache(limits.processes_remembered)(self._identify)
+        self._finished = FinishedReader(limits)
+        self.layouts = Layouts(lambda scope: learn(scope, limits))
+        """Scopes of known layouts are read without parsing."""
 
     def decode(self, request: ExportMetricsServiceRequest) -> Decoded:
         """Return the reports of ``request`` in its order.
@@ -116,26 +110,80 @@ class MetricsDecoder:
         Raises:
             Refusal: 413, it holds more resources or points than the limits allow.
         """
-        limits = self._limits
-        resources = request.resource_metrics
-        if len(resources) > limits.resources_per_request:
-            raise _too_many("resources", "resources_per_request", limits.resources_per_request)
+        return self._decode([_Parsed(self._who(each.resource), each) for each in self._bounded(request)])
+
+    def decode_bytes(self, body: bytes) -> Decoded:
+        """Return the reports of a request as it came; the same as if it was parsed first, but several times faster.
+
+        Raises:
+            Refusal: as above; 400, it is not a metrics request.
+        """
+        try:
+            parts = slices(body)
+            if len(parts) > self._limits.resources_per_request:
+                raise ValueError("more than are taken")
+            # All of it is looked at before any of it has effects: a request is taken, or refused, as a whole.
+            prepared = [self._prepared(part) for part in parts]
+        except (ValueError, DecodeError):
+            return self.decode(parsed(body, ExportMetricsServiceRequest))
+        return self._decode(prepared)
+
+    def _prepared(self, part: Slice) -> _Parsed | _Known:
+        """Read what can be read of one resource without effects.
+
+        Raises:
+            DecodeError: it is not what its request says.
+        """
+        if part.scope is None:
+            parsed_part = ResourceMetrics.FromString(part.whole)
+            return _Parsed(self._who(parsed_part.resource), parsed_part)
+        long = len(part.resource) > _REMEMBERED_RESOURCE_BYTES
+        who = self._identify(part.resource) if long else self._remembered(part.resource)
+        if isinstance(who, Refused):
+            return _Parsed(who, ResourceMetrics.FromString(part.whole))
+        scope = cut(part.scope)
+        layout = self.layouts.find(scope)
+        if layout is None:
+            return _Parsed(who, ResourceMetrics.FromString(part.whole), scope)
+        fields = layout.read(scope.rest)
+        if fields is None:
+            return _Parsed(who, ResourceMetrics.FromString(part.whole))
+        if scope.at == NO_CUT:
+            return _Known(who, layout, fields)
+        histogram = Metric.FromString(scope.histogram)
+        return _Known(who, layout, fields, histogram, self._finished.read(scope.histogram))
+
+    def _decode(self, resources: Sequence[_Parsed | _Known]) -> Decoded:
         reports: list[RankReport] = []
         points: list[int] = []
         rejections = Rejections(self._counters)
-        room = _Room(limits.points_per_request)
-        for resource_metrics in resources:
-            who = self._who(resource_metrics.resource)
+        room = _Room(self._limits.points_per_request)
+        for each in resources:
+            who = each.who
             if isinstance(who, Refused):
-                if lost := _count(resource_metrics, room):
+                assert isinstance(each, _Parsed)
+                if lost := _count(each.metrics, room):
                     rejections.add(who.reason, who.words, lost)
                 continue
             for warning in who.warnings:
                 rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.words}")
-            draft = Draft(who.identity, self._tracker, limits, self._counters, rejections)
-            points.append(_read(resource_metrics, draft, room))
-            reports.append(draft.report())
+            draft = Draft(who.identity, self._tracker, self._limits, self._counters, rejections)
+            if isinstance(each, _Known):
+                points.append(_take(each, draft, room))
+                reports.append(draft.report())
+            else:
+                before = rejections.items
+                points.append(_read(each.metrics, draft, room))
+                reports.append(draft.report())
+                if each.unknown is not None and rejections.items == before:
+                    self.layouts.missed(each.unknown)
         return Decoded(reports, points, rejections)
+
+    def _bounded(self, request: ExportMetricsServiceRequest) -> Sequence[ResourceMetrics]:
+        resources = request.resource_metrics
+        if len(resources) > self._limits.resources_per_request:
+            raise _too_many("resources", "resources_per_request", self._limits.resources_per_request)
+        return resources
 
     def _who(self, resource: Resource) -> Identified | Refused:
         serialized = resource.SerializeToString()
@@ -145,6 +193,27 @@ class MetricsDecoder:
 
     def _identify(self, serialized: bytes) -> Identified | Refused:
         return identify(Resource.FromString(serialized), self._limits)
+
+
+class _Parsed(NamedTuple):
+    """A resource that is read in full."""
+
+    who: Identified | Refused
+    metrics: ResourceMetrics
+    unknown: Cut | None = None
+    """Its scope, where that is of no known layout."""
+
+
+class _Known(NamedTuple):
+    """A resource whose scope is of a known layout."""
+
+    who: Identified
+    layout: Layout
+    fields: dict[str, Any]
+    histogram: Metric | None = None
+    """Of finished sections, which are in no layout."""
+    finished: list[Finished] | None = None
+    """What it tells, where it is as usual."""
 
 
 class _Room:
@@ -165,22 +234,42 @@ def _read(resource_metrics: ResourceMetrics, draft: Draft, room: _Room) -> int:
     """Read one resource's metrics into ``draft``; return how many data points of the contract they hold."""
     points = 0
     for scope in resource_metrics.scope_metrics:
-        metrics = scope.metrics
-        room.take(1 + len(metrics))
-        for metric in metrics:
-            reader = READERS.get(metric.name)
-            if reader is None:
-                continue
-            kind = metric.WhichOneof("data")
-            found = () if kind is None else getattr(metric, kind).data_points
-            count = len(found)
-            room.take(count)
-            points += count
-            if kind in reader.kinds:
-                reader.read(draft, metric, found)
-            elif count:
-                draft.reject("bad_value", metric, f"sent as {kind}, wanted {' or '.join(sorted(reader.kinds))}", count)
+        room.take(1 + len(scope.metrics))
+        for metric in scope.metrics:
+            points += _read_metric(metric, draft, room)
     return points
+
+
+def _read_metric(metric: Metric, draft: Draft, room: _Room) -> int:
+    reader = READERS.get(metric.name)
+    if reader is None:
+        return 0
+    kind = metric.WhichOneof("data")
+    found = () if kind is None else getattr(metric, kind).data_points
+    count = len(found)
+    room.take(count)
+    if kind in reader.kinds:
+        reader.read(draft, metric, found)
+    elif count:
+        draft.reject("bad_value", metric, f"sent as {kind}, wanted {' or '.join(sorted(reader.kinds))}", count)
+    return count
+
+
+def _take(known: _Known, draft: Draft, room: _Room) -> int:
+    """Take what a layout told into ``draft``; return the same as :func:`_read`."""
+    layout, draft.fields = known.layout, known.fields
+    room.take(layout.items)
+    if (window := draft.fields.get("window")) is not None:
+        draft.once("window", window.told, window.time_ns, window.told.iteration)
+    if (kernels := draft.fields.get("kernels")) is not None:
+        draft.once("kernels", kernels.told, kernels.time_ns)
+    if known.histogram is None:
+        return layout.points
+    room.take(1)
+    if known.finished is not None and take_finished(known.finished, draft):
+        room.take(len(known.finished))
+        return layout.points + len(known.finished)
+    return layout.points + _read_metric(known.histogram, draft, room)
 
 
 def _count(resource_metrics: ResourceMetrics, room: _Room) -> int:

@@ -25,9 +25,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rankwatch.wire import names
 from rankwatch_monitor.core.events import RankReport
+from rankwatch_monitor.ingest.admission import Admission, Body
 from rankwatch_monitor.ingest.body import (
     ACCEPTED_ENCODINGS,
     CONTENT_TYPES,
@@ -72,6 +75,8 @@ waits for it, so that it may keep what the sender is told was taken; it must nev
 _RPC_CODES: Final = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 8, 503: 14}
 _RPC_UNKNOWN: Final = 2
 _MEDIA_TYPES: Final = {encoded: media_type for media_type, encoded in CONTENT_TYPES.items()}
+_NOTHING_TO_SAY: Final[Mapping[Format, bytes]] = {"protobuf": b"", "json": b"{}"}
+"""Either response message where all was taken: both are empty."""
 # A message from here up is parsed on a thread, so that live requests are not kept waiting. JSON takes about 15 times as
 # long as protobuf.
 _LARGE_BYTES: Final[dict[Format, int]] = {"protobuf": 512 * 1024, "json": 16 * 1024}
@@ -101,20 +106,27 @@ def otlp_routes(
     metrics_decoder = MetricsDecoder(limits, counters, since_unix_ns)
     traces_decoder = TracesDecoder(limits, counters)
     large = asyncio.Semaphore(1)
+    admission = Admission()
 
-    def take_metrics(request: ExportMetricsServiceRequest) -> Message:
-        reports, points, rejections = metrics_decoder.decode(request)
+    async def take_metrics(body: bytes, encoded: Format) -> Message | None:
+        if encoded == "protobuf" and len(body) < _LARGE_BYTES[encoded]:
+            decoded = metrics_decoder.decode_bytes(body)
+        else:
+            decoded = metrics_decoder.decode(await _parse(body, encoded, ExportMetricsServiceRequest, limits, large))
+        reports, points, rejections = decoded
         refused = sink(reports) if reports else ()
         for position, reason, words in refused:
             rejections.add(reason, words, points[position])
         counters.reports += len(reports) - len(refused)
+        if not (message := rejections.message()):
+            return None
         answer = ExportMetricsServiceResponse()
-        if message := rejections.message():
-            answer.partial_success.rejected_data_points = rejections.items
-            answer.partial_success.error_message = message
+        answer.partial_success.rejected_data_points = rejections.items
+        answer.partial_success.error_message = message
         return answer
 
-    def take_traces(request: ExportTraceServiceRequest) -> Message:
+    async def take_traces(body: bytes, encoded: Format) -> Message | None:
+        request = await _parse(body, encoded, ExportTraceServiceRequest, limits, large)
         records, rejections = traces_decoder.decode(request)
         if spans is not None and records:
             spans(records)
@@ -122,10 +134,10 @@ def otlp_routes(
         return _traces_answer(rejections)
 
     async def metrics(request: Request) -> Response:
-        return await _serve(request, ExportMetricsServiceRequest, take_metrics, limits, counters, admit, large)
+        return await _serve(request, take_metrics, limits, counters, admit, admission)
 
     async def traces(request: Request) -> Response:
-        return await _serve(request, ExportTraceServiceRequest, take_traces, limits, counters, admit, large)
+        return await _serve(request, take_traces, limits, counters, admit, admission, spans=True)
 
     router = APIRouter()
     # Plain routes: FastAPI's parameter handling has nothing to do here and takes longer than the decoding.
@@ -134,22 +146,43 @@ def otlp_routes(
     return router
 
 
-def _traces_answer(rejections: Rejections) -> ExportTraceServiceResponse:
+class Straight:
+    """ASGI middleware that calls the endpoints of ``router`` at once: FastAPI's layers take longer than decoding."""
+
+    def __init__(self, app: ASGIApp, *, router: APIRouter) -> None:
+        self.app = app
+        routes = [route for route in router.routes if isinstance(route, Route)]
+        self._endpoints = {route.path: route.endpoint for route in routes}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
+        endpoint = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            endpoint = self._endpoints.get(scope["path"])
+        if endpoint is None:
+            await self.app(scope, receive, send)
+            return
+        response = await endpoint(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def _traces_answer(rejections: Rejections) -> ExportTraceServiceResponse | None:
+    if not (message := rejections.message()):
+        return None
     answer = ExportTraceServiceResponse()
-    if message := rejections.message():
-        answer.partial_success.rejected_spans = rejections.items
-        answer.partial_success.error_message = message
+    answer.partial_success.rejected_spans = rejections.items
+    answer.partial_success.error_message = message
     return answer
 
 
 async def _serve(
     request: Request,
-    kind: type[AnyMessage],
-    take: Callable[[AnyMessage], Message],
+    take: Callable[[bytes, Format], Awaitable[Message | None]],
     limits: Limits,
     counters: Counters,
     admit: Admit | None,
-    large: asyncio.Semaphore,
+    admission: Admission,
+    *,
+    spans: bool = False,
 ) -> Response:
     counters.requests += 1
     # Until the content type is known to be one of ours, a refusal is answered in the one that people can read.
@@ -157,30 +190,33 @@ async def _serve(
     try:
         headers = request.headers
         encoded = body_format(headers.get("content-type"))
+        admission.check(spans=spans)
         if admit is not None:
             admit(request)
         check_length(headers.get("content-length"), limits)
-        sent = await _read_body(request, limits)
-        body = inflate(sent, headers.get("content-encoding"), limits)
-        message = await _parse(body, encoded, kind, limits, large)
-        answer = take(message)
+        with admission.body(request.client.host if request.client is not None else "") as held:
+            sent = await _read_body(request, limits, held)
+            # Many that were let in one by one may be whole in the same turn, and it is decoding them that takes long.
+            admission.check(spans=spans)
+            body = inflate(sent, headers.get("content-encoding"), limits)
+            answer = await take(body, encoded)
         tee: Tee | None = getattr(request.app.state, "tee", None)
         if tee is not None:
             await tee(request.url.path, headers, request.client, sent)
     except Refusal as refusal:
         counters.reject(refusal.reason)
         return _refused(refusal, encoded)
-    return Response(encode(answer, encoded), media_type=_MEDIA_TYPES[encoded])
+    content = _NOTHING_TO_SAY[encoded] if answer is None else encode(answer, encoded)
+    return Response(content, media_type=_MEDIA_TYPES[encoded])
 
 
-async def _read_body(request: Request, limits: Limits) -> bytes:
+async def _read_body(request: Request, limits: Limits, held: Body) -> bytes:
     """Return the body as sent, never holding more than the limit of it."""
     parts: list[bytes] = []
-    size = 0
     try:
         async for part in request.stream():
-            size += len(part)
-            if size > limits.body_bytes:
+            held.grew(len(part))
+            if held.size > limits.body_bytes:
                 raise too_large(limits)
             parts.append(part)
     except ClientDisconnect:

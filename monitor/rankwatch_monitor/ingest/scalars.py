@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
@@ -12,7 +12,23 @@ from rankwatch.wire import names
 from rankwatch_monitor.ingest.draft import Draft, Read, value_of
 
 # Above it a number no longer fits the columns of the core.
-_WHOLE_END: Final = 2**63
+WHOLE_END: Final = 2**63
+
+AGES: Final[Mapping[str, str]] = {
+    names.HEARTBEAT_AGE.name: "heartbeat_age",
+    names.FIRST_ITERATION_AGE.name: "first_iteration_age",
+    names.SECTION_IDLE_DURATION.name: "idle",
+    names.SECTION_IDLE_LONGEST.name: "idle_longest",
+    names.PROGRESS_AGE.name: "quiet",
+}
+"""Metrics that are one age, in seconds, and the field of the report that each tells."""
+NUMBERS: Final[Mapping[str, str]] = {
+    names.HEARTBEATS.name: "beats",
+    names.ITERATION.name: "iteration",
+    names.PROGRESS.name: "progress",
+    names.FIRST_ITERATION.name: "first_iteration",
+}
+"""The same of those that are one whole number."""
 
 
 def age(field: str) -> Read:
@@ -37,7 +53,7 @@ def number(field: str) -> Read:
         point = points[0] if len(points) == 1 else _newest(points)
         if point is None or (value := point.as_int or value_of(point)) is None:
             return
-        if not 0 <= value < _WHOLE_END:
+        if not 0 <= value < WHOLE_END:
             draft.reject("bad_value", metric, f"a value of {value}", len(points))
         elif (total := _total(draft, metric, point, int(value))) is not None:
             draft.fields[field] = total
@@ -64,7 +80,7 @@ def read_dropped(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
         value = value_of(point)
         if value is None:
             continue
-        if not 0 <= value < _WHOLE_END:
+        if not 0 <= value < WHOLE_END:
             draft.reject("bad_value", metric, f"a value of {value}")
         elif len(dropped) >= limit and reason not in dropped:
             draft.reject("too_many_sections", metric, f"more than {limit} reasons")
@@ -88,4 +104,4 @@ def _total(draft: Draft, metric: Metric, point: NumberDataPoint, value: int, lab
     total = draft.tracker.total_of_deltas(draft.series(), key, point.time_unix_nano, value)
     if total is None:
         draft.counters.repeats += 1
-    return None if total is None or total >= _WHOLE_END else total
+    return None if total is None or total >= WHOLE_END else total

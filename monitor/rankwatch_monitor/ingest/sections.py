@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
@@ -19,7 +19,13 @@ from rankwatch_monitor.ingest.draft import Draft, Read, value_of
 from rankwatch_monitor.ingest.refusal import quote
 
 # Whole numbers up to here are exact in the core's float64 columns.
-_COUNT_END: Final = 2**53
+COUNT_END: Final = 2**53
+
+LONGEST: Final[Mapping[str, str]] = {
+    names.SECTION_LONGEST.name: "longest",
+    names.SECTION_FIRST_DURATION.name: "first_durations",
+}
+"""Metrics that are a longest time of each section, and the field of the report that each tells."""
 
 
 def read_open(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
@@ -123,7 +129,7 @@ def _joined(one: SectionStatistics, other: SectionStatistics) -> SectionStatisti
 def _statistics(point: HistogramDataPoint | ExponentialHistogramDataPoint, count: int) -> SectionStatistics | None:
     """Return what a histogram point tells; where it has no least or most, the mean is as much as is known."""
     total = point.sum
-    if count >= _COUNT_END or not 0 <= total < inf or not (total or point.HasField("sum")):
+    if count >= COUNT_END or not 0 <= total < inf or not (total or point.HasField("sum")):
         return None
     mean = total / count
     least = point.min if point.HasField("min") else mean

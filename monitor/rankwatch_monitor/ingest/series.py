@@ -113,10 +113,12 @@ class SeriesTracker:
         if not isinstance(last, _Running) or last.start_ns != start_ns:
             series[key] = _Running(start_ns, time_ns, now)
             return now if start_ns >= self._since_ns else None
-        if time_ns and time_ns <= last.time_ns:
+        before = last.statistics
+        # A point that is not later and counts no more is a repeat, or comes late; one that counts more is new: the
+        # sender's clock was set back.
+        if time_ns and time_ns <= last.time_ns and (time_ns == last.time_ns or now.count <= before.count):
             return None
         series[key] = _Running(start_ns, time_ns, now)
-        before = last.statistics
         if now.count < before.count:  # a sender that began again and kept its start time
             return now
         return _difference(now, before) if now.count > before.count else None

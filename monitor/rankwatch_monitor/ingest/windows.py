@@ -34,11 +34,10 @@ GROUPS: Final = Things(
     "groups_per_report",
     "too_many_groups",
 )
-_PARTS: Final = frozenset(str(part) for part in Part)
-_CPU: Final = frozenset({"used", "waited"})
+PARTS: Final = frozenset(str(part) for part in Part)
+CPU: Final = frozenset({"used", "waited"})
 # Above it a number no longer fits the columns of the core.
 _WHOLE_END: Final = 2**63
-_SERIES: Final = (names.WINDOW_ITERATION.name, "")
 
 
 class WindowPiece:
@@ -74,11 +73,11 @@ class WindowPiece:
     def read_parts(self, metric: Metric, points: Sequence[Any]) -> None:
         """Take in what the closing step was spent on."""
         # They add up to the step: where one is missing because it cannot be read, the others would mislead.
-        self.parts = seconds_by_word(self._draft, metric, points, names.ATTR_PART, _PARTS) or {}
+        self.parts = seconds_by_word(self._draft, metric, points, names.ATTR_PART, PARTS) or {}
 
     def read_cpu(self, metric: Metric, points: Sequence[Any]) -> None:
         """Take in the training thread's own time."""
-        self.cpu = seconds_by_word(self._draft, metric, points, names.ATTR_STATISTIC, _CPU) or {}
+        self.cpu = seconds_by_word(self._draft, metric, points, names.ATTR_STATISTIC, CPU) or {}
 
     def finish(self) -> None:
         """Make the report of the window, unless nothing was told or it was told before."""
@@ -94,10 +93,7 @@ class WindowPiece:
         )
         if self._bad_step or window == WindowReport():
             return
-        if draft.tracker.is_new_window(draft.series(), _SERIES, self._time_ns, self.iteration):
-            draft.fields["window"] = window
-        else:
-            draft.counters.repeats += 1
+        draft.once("window", window, self._time_ns, self.iteration)
 
     def _sections(self) -> Iterator[tuple[str, SectionWindow]]:
         for name, calls, told in self.sections.whole():

@@ -29,8 +29,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from rankwatch.wire import names
+from rankwatch.wire import prometheus as wire
 from rankwatch_monitor.publish import retry
 from rankwatch_monitor.publish.post import Answer, Target, checked, fingerprint, shown
+from rankwatch_monitor.publish.publisher import Sample
 from rankwatch_monitor.publish.snapshot import Snapshot
 from rankwatch_monitor.publish.spool import MIB, Record, Spool
 from rankwatch_monitor.publish.verdict_metrics import Verdicts
@@ -42,7 +44,7 @@ DISK_PATIENCE: Final = 1.0
 """Seconds that a sender waits for the disk."""
 IN_MEMORY: Final = 64 * MIB
 """Bytes that may wait for the writer's thread."""
-CONNECTIONS: Final = 8
+CONNECTIONS: Final = 16
 """To each backend; records of one sender always take the same one."""
 AT_ONCE: Final = 64
 """Records between two notes of how far a backend has got: so many may be sent again after a kill."""
@@ -97,6 +99,18 @@ class Forwarding:
     def errors(self) -> int:
         """Requests that a backend will never see."""
         return self.dropped + sum(sender.refused + sender.missed for sender in self.senders)
+
+    def samples(self) -> list[Sample]:
+        """What ``/metrics`` says: requests by outcome, and how much waits, of all backends together."""
+        outcomes = {
+            "sent": sum(sender.sent for sender in self.senders),
+            "refused": sum(sender.refused for sender in self.senders),
+            "missed": sum(sender.missed for sender in self.senders),
+            "unspooled": self.dropped,
+        }
+        waiting = sum(sender.behind for sender in self.senders)
+        told: list[Sample] = [(wire.FORWARD_REQUESTS, number, (outcome,)) for outcome, number in outcomes.items()]
+        return [*told, (wire.FORWARD_WAITING, waiting, ())]
 
     async def take(self, path: str, headers: Mapping[str, str], sender: object, body: bytes) -> None:
         """Take an accepted request; returns once it is on disk, at the latest after :data:`DISK_PATIENCE`.

@@ -157,9 +157,9 @@ def _stragglers(job: Job, told: Told, now: float) -> Iterator[Notice]:
 
 
 def _sentence(event: Event, straggler: Straggler) -> str:
-    where = f"Rank {straggler.rank}" + (f" on {straggler.host}" if straggler.host else "")
     if event is Event.STRAGGLER_FOUND:
-        return f"{where} is slow: {straggler.reason.rstrip('.')}."
+        return f"{straggler.reason.rstrip('.')}."  # it begins with the rank and its host
+    where = f"Rank {straggler.rank}" + (f" on {straggler.host}" if straggler.host else "")
     lasted = (straggler.ended or straggler.seen) - straggler.since
     return (
         f"{where} is as fast as its peers again after {duration(max(0.0, lasted))}; "

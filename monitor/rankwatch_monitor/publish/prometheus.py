@@ -6,7 +6,7 @@ Nothing is kept between scrapes.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from rankwatch_monitor.core.incident import RESTARTS
 from rankwatch_monitor.core.lateness import PARTS
 from rankwatch_monitor.core.scores import Scores
 from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.publish.publisher import Sample
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
@@ -49,6 +50,8 @@ class Own(NamedTuple):
     """Jobs whose last judgement failed."""
     publish_errors: Mapping[str, int] = {}
     """By publisher."""
+    published: Sequence[Sample] = ()
+    """What publishers have counted (:meth:`Publishing.samples`)."""
 
 
 def exposition(jobs: Iterable[Job], own: Own, now: float) -> bytes:
@@ -162,6 +165,8 @@ class _Snapshot(Collector):
         self._add(names.STORE_ERRORS, own.store_errors)
         for publisher, errors in own.publish_errors.items():
             self._add(names.PUBLISH_ERRORS, errors, publisher)
+        for family, value, labels in own.published:
+            self._add(family, value, *labels)
         self._add(names.BUILD_INFO, 1.0, rankwatch.__version__, platform.python_version())
 
 

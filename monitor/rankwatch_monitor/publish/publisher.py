@@ -11,9 +11,10 @@ import logging
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
+from rankwatch.wire import prometheus as names
 from rankwatch_monitor.core import picture
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.publish.snapshot import OVER, Snapshot, snapshot
@@ -44,8 +45,23 @@ class Watcher(Protocol):
     def look(self, job: Job, now: float) -> None:
         """Look at a job at ``now`` (unix seconds), after each judgement; returns at once and never raises."""
 
+    def adopt(self, job: Job, now: float) -> None:
+        """Take a job that was loaded at ``now`` (unix seconds): all that is so by then was told by another monitor."""
+
     def close(self, timeout: float) -> None:
         """Deliver what was seen, and end within ``timeout`` seconds."""
+
+
+Sample = tuple[names.Family, float, tuple[str, ...]]
+"""What a publisher says of itself on ``/metrics``: the family, the value, and the values of its labels."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A publisher or watcher that has figures of its own on ``/metrics``."""
+
+    def samples(self) -> list[Sample]:
+        """Its figures now; returns at once."""
 
 
 @dataclass(slots=True)
@@ -69,6 +85,11 @@ class Publishing:
         named = {type(p).__name__.removesuffix("Publisher").lower(): int(getattr(p, "errors", 0)) for p in all_of_them}
         return named | {"handover": self.errors}
 
+    def samples(self) -> list[Sample]:
+        """What ``/metrics`` says of those that count more than their failures."""
+        all_of_them = (*self.publishers, *self.watchers)
+        return [sample for each in all_of_them if isinstance(each, Counting) for sample in each.samples()]
+
     def look(self, job: Job, now: float) -> None:
         """Tell the publishers of this job if that is due at ``now`` (unix seconds)."""
         for watcher in self.watchers:
@@ -85,6 +106,11 @@ class Publishing:
             self._last[job] = _Last(key, now, now)  # it was over before this monitor began
         elif last is None or key != last.key or (now - last.at >= job.policy.report_interval and key[0] not in OVER):
             self._tell(job, now, key)
+
+    def adopt(self, job: Job, now: float) -> None:
+        """Say that a job was loaded from the store at ``now`` (unix seconds): what happened to it before is no news."""
+        for watcher in self.watchers:
+            watcher.adopt(job, now)
 
     def close(self, jobs: Iterable[Job], now: float) -> None:
         """Tell the last of every job that was published, and end all publishers."""

@@ -18,11 +18,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from rankwatch.wire import prometheus as names
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.publish import retry
 from rankwatch_monitor.publish.delivery import Delivery, Message
 from rankwatch_monitor.publish.notices import Event, Notice, Told, already, news
 from rankwatch_monitor.publish.post import Answer, Target, checked, fingerprint, shown
+from rankwatch_monitor.publish.publisher import Sample
 from rankwatch_monitor.publish.webhook_bodies import FORMATS, headers, render
 
 log = logging.getLogger("rankwatch")
@@ -92,6 +94,18 @@ class Webhooks:
         self.deliveries = {fingerprint(to.url): self._delivery(to) for to in dict.fromkeys(receivers)}
         self._take_up(rows)
 
+    def samples(self) -> list[Sample]:
+        """What ``/metrics`` says: messages by outcome, and how many wait, of all receivers together."""
+        all_of_them = self.deliveries.values()
+        outcomes = {
+            "delivered": sum(each.delivered for each in all_of_them),
+            "given_up": sum(each.given_up for each in all_of_them),
+            "dropped": sum(each.dropped for each in all_of_them),
+        }
+        waiting = sum(each.waiting for each in all_of_them)
+        told: list[Sample] = [(names.WEBHOOK_MESSAGES, number, (outcome,)) for outcome, number in outcomes.items()]
+        return [*told, (names.WEBHOOK_WAITING, waiting, ())]
+
     def look(self, job: Job, now: float) -> None:
         """Tell what happened to a job by ``now`` (unix seconds); most looks in a second cost one comparison."""
         if now - self._looked.get(job, 0.0) < LOOK_INTERVAL:
@@ -103,6 +117,10 @@ class Webhooks:
         else:
             for _, deliver in rows:
                 deliver()
+
+    def adopt(self, job: Job, now: float) -> None:
+        """Take a job that was loaded at ``now`` (unix seconds), from another monitor: what is so by now is no news."""
+        self._told[job] = already(job, now)
 
     def rows_about(self, job_id: str) -> list[Kept]:
         """Rows to keep beside what is about to be stored of a job."""

@@ -1,104 +1,163 @@
-"""The store: one thread owns the database, so that the loop never waits for a disk.
+"""The store: jobs, incidents and what was decided, in SQLite or PostgreSQL.
 
-``save`` queues a row and returns at once; whatever has queued up is written in one transaction. A caller that must
-know (a directive is committed before it is handed out) passes ``then``, called on the writer's thread after the commit.
-When the database refuses a row, that row is lost, which is said once and counted; the monitor goes on in memory, and
-the next state of the same job or incident is tried again.
+``save`` queues a row and returns at once; one thread (:mod:`.writer`) writes whatever has queued up in one transaction.
+A caller that must know (a directive is committed before it is handed out) passes ``then``, called after the commit.
+While the database refuses, the monitor goes on in memory and what it would have written waits.
 
 ``beside`` says which rows belong to a row: they are committed with it or not at all. So an incident is never stored
 without the messages about it that wait to be delivered.
+
+What is a mistake of whoever starts the monitor (a file that is no database, one that another monitor has) is refused at
+once. What may pass, and a damaged file, must not leave jobs unwatched: then it starts, says so, and keeps in memory.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, make_url, select
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy import Table, select
+from sqlalchemy.exc import SQLAlchemyError
 
-from rankwatch_monitor.core.state import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
-from rankwatch_monitor.store import codec, performances, schema
+from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.store import reading, schema
+from rankwatch_monitor.store.engine import file_of, open_engine
+from rankwatch_monitor.store.fence import Fence
+from rankwatch_monitor.store.reading import Summary
+from rankwatch_monitor.store.rows import Companion, Unit
+from rankwatch_monitor.store.session import DamagedError, Session
+from rankwatch_monitor.store.trouble import MISTAKES, Kind, Trouble, place, trouble_of
+from rankwatch_monitor.store.writer import Writer
+
+__all__ = ["Companion", "Fence", "Repository", "Summary"]
 
 log = logging.getLogger("rankwatch.store")
 
-QUEUE_LIMIT = 100_000
-"""Rows that may wait for the disk; beyond that the oldest state of a row is not worth its memory."""
+LOCK_PATIENCE: Final = 3.0
+"""Seconds to wait for the lock of a monitor that is just ending; one of a killed launcher notices within one."""
+START_PATIENCE: Final = 10.0
+"""Seconds to wait at the start for a PostgreSQL that is just being restarted."""
+END_PATIENCE: Final = 10.0
+"""Seconds that the end waits for the database."""
 
-
-Companion = tuple[Table, Mapping[str, Any], Callable[[], None]]
-"""A table, a row for it, and what is called once it was written, as by :meth:`Repository.save`."""
 Beside = Callable[[Table, Mapping[str, Any]], Sequence[Companion]]
 """Rows that belong to a row of a table; must return at once and never raises."""
 
 
-class _Row:
-    __slots__ = ("beside", "gone", "late", "table", "then", "values")
-
-    def __init__(
-        self,
-        table: Table,
-        values: Mapping[str, Any],
-        then: Callable[[], None] | None,
-        late: Callable[[], Mapping[str, Any]] | None,
-        beside: Sequence[Companion] = (),
-        gone: bool = False,
-    ) -> None:
-        self.table, self.values, self.then, self.late, self.gone = table, values, then, late, gone
-        self.beside = [_Row(*companion, None) for companion in beside]
-
-    def complete(self) -> None:
-        """Make what was left to be made on the writer's thread."""
-        if self.late is not None:
-            self.values, self.late = {**self.values, **self.late()}, None
-
-
 class Repository:
-    """Rows in, rows out. Every method may be called from the loop; none of them waits for the disk but :meth:`load`."""
+    """Rows in, rows out. Every method may be called from the loop; none waits for the disk but those that say so."""
 
-    def __init__(self, url: str) -> None:
-        """Open the database at a SQLAlchemy URL, or at a path for SQLite; make the tables when they are not there.
+    def __init__(self, url: str, shared: bool = False) -> None:
+        """Open the database, take it for this monitor, and bring its tables to this version.
+
+        Args:
+            url: a SQLAlchemy URL, or a path for SQLite.
+            shared: several monitors use it, which hold jobs by lease.
 
         Raises:
-            ValueError: the database cannot be opened; the text says which and why.
+            ValueError: the database cannot be meant: it is something else, another monitor's, or of a newer version;
+                the text says which and what to do.
         """
-        self.engine = _engine(url)
-        try:
-            schema.metadata.create_all(self.engine)
-        except SQLAlchemyError as error:
-            raise ValueError(f"cannot open the database {self.engine.url}: {_cause(error)}") from error
-        self.errors = 0
+        self.engine = open_engine(url)
+        self.shared = shared
         self.beside: Beside | None = None
         """Asked at every :meth:`save`."""
-        self._queue: queue.Queue[_Row | threading.Event | None] = queue.Queue(QUEUE_LIMIT)
-        self._thread = threading.Thread(target=self._write_all, name="rankwatch-store", daemon=True)
-        self._thread.start()
+        session = Session(self.engine, shared=shared)
+        trouble = self._open(session)
+        self._taken_up: set[str] = set()
+        self._writer = Writer(session)
+        if trouble is not None:
+            self._writer.trouble, self._writer.damaged = trouble, trouble.kind is Kind.DAMAGED
+        self._writer.on_open = lambda: self._note_unread(session)
+        self._writer.start()
+
+    # How it fares -----------------------------------------------------------------------------------------------------
+
+    @property
+    def errors(self) -> int:
+        """Rows that the database has refused since it last worked."""
+        return self._writer.errors
+
+    @property
+    def lost(self) -> int:
+        """Rows since the start that will never be written."""
+        return self._writer.lost
+
+    @property
+    def fenced(self) -> int:
+        """Rows since the start that were not written, since their job had become another monitor's."""
+        return self._writer.fenced
+
+    @property
+    def waiting(self) -> int:
+        """Rows that are not written yet."""
+        return self._writer.waiting
+
+    @property
+    def fence(self) -> Fence | None:
+        """Says which jobs are ours, when the database is shared: of others nothing is written."""
+        return self._writer.fence
+
+    @fence.setter
+    def fence(self, fence: Fence | None) -> None:
+        self._writer.fence = fence
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the database and what to do, in a sentence; empty when all is well."""
+        if (trouble := self._writer.trouble) is not None:
+            return str(trouble)
+        if silent := self._writer.silent_for:
+            return f"the database {place(self.engine.url)} has not answered for {silent:.0f} s"
+        if back := self._writer.held_back:
+            return (
+                f"the database came later than this monitor: the older records of {len(back)} jobs are kept as they "
+                "were, and what happens to these jobs now is not stored; start the monitor again once they have ended"
+            )
+        return ""
+
+    # Out --------------------------------------------------------------------------------------------------------------
 
     def load(self, now: float, most: int = 1_000) -> list[Job]:
         """The ``most`` jobs heard last, with incidents and recent directives, as a monitor takes them up at ``now``.
 
-        A row that cannot be read (a newer version wrote it, say) is left out and said.
+        Waits for the database. A row that cannot be read (a newer version wrote it, say) is left out and said.
         """
-        jobs = []
-        with self.engine.connect() as connection:
-            newest = select(schema.jobs).order_by(schema.jobs.c.last_heard.desc()).limit(most)
-            for row in connection.execute(newest).mappings().all():
-                try:
-                    job = codec.job_of(dict(row), now)
-                    job.incidents = [codec.incident_of(r) for r in _newest(connection, schema.incidents, job.id)]
-                    job.directives = [codec.directive_of(r) for r in _newest(connection, schema.directives, job.id)]
-                    query = select(schema.performances).where(schema.performances.c.job_id == job.id)
-                    if (stored := connection.execute(query).mappings().first()) is not None:
-                        performances.restore(job.performance, stored["body"])
-                except (ValueError, KeyError, TypeError) as error:
-                    log.warning("the stored job %s is left out, as it cannot be read: %r", row["id"], error)
-                else:
-                    jobs.append(job)
+        if self._writer.trouble is not None:
+            return []  # said already; and a damaged file is left alone
+        try:
+            with self.engine.connect() as connection:
+                jobs, error = reading.read_jobs(connection, now, most)
+        except SQLAlchemyError as refused:
+            jobs, error = [], refused
+        self._taken_up.update(job.id for job in jobs)
+        if error is not None:
+            trouble = trouble_of(error, self.engine.url)
+            log.error("not all that is stored can be read (%s); the monitor goes on in memory", trouble)
+            self._writer.doubt(trouble)
         return jobs
+
+    def load_job(self, job_id: str, now: float) -> Job | None:
+        """One job as :meth:`load` takes it up; None when there is no such one. Waits for the database.
+
+        Raises:
+            SQLAlchemyError: the database cannot be asked.
+        """
+        with self.engine.connect() as connection:
+            return reading.read_job(connection, job_id, now)
+
+    def summaries(self, limit: int) -> list[Summary]:
+        """The ``limit`` jobs heard last, as a list shows them. Waits for the database.
+
+        Raises:
+            SQLAlchemyError: the database cannot be asked.
+        """
+        with self.engine.connect() as connection:
+            return reading.read_summaries(connection, limit)
+
+    # In ---------------------------------------------------------------------------------------------------------------
 
     def save(
         self,
@@ -109,146 +168,65 @@ class Repository:
     ) -> None:
         """Queue one row to be written; a row with the same primary key is replaced.
 
-        ``late`` makes further values on the writer's thread: what takes long to encode must not hold up the loop.
+        Args:
+            table: where it belongs.
+            values: its columns.
+            then: called once it was committed, on any thread. While the database is away it is called all the same,
+                unless a :attr:`fence` is set.
+            late: makes further columns on the writer's thread: what takes long to encode must not hold up the loop.
         """
         beside = self.beside(table, values) if self.beside is not None else ()
-        self._put(_Row(table, values, then, late, beside))
+        self._writer.put(Unit(table, values, then, late, beside))
 
     def remove(self, table: Table, key: Mapping[str, Any]) -> None:
         """Queue the removal of the row with this primary key; one that is not there is no error."""
-        self._put(_Row(table, key, None, None, gone=True))
+        self._writer.put(Unit(table, key, gone=True))
 
-    def _put(self, row: _Row) -> None:
-        try:
-            self._queue.put_nowait(row)
-        except queue.Full:
-            self.errors += 1
-            for lost in (*row.beside, row):
-                self._tell(lost)
+    def retain(self, older_than: float, held: Collection[str] = ()) -> None:
+        """Have all jobs removed, bit by bit on the writer's thread, that were last heard before a time.
+
+        Args:
+            older_than: unix seconds.
+            held: jobs that are in memory, which stay; as do those that another monitor holds by a lease.
+        """
+        self._writer.retain(older_than, held)
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until everything queued so far is written; for shutting down and for tests."""
-        done = threading.Event()
-        self._queue.put(done)
-        return done.wait(timeout)
+        """Wait until everything queued so far is written or was refused; for shutting down and for tests."""
+        return self._writer.flush(timeout)
 
     def close(self) -> None:
-        """Write what is queued and let the database go."""
-        self._queue.put(None)
-        self._thread.join(timeout=10.0)
+        """Write what is queued, as far as the database takes it, and let the database go."""
+        self._writer.close(END_PATIENCE)
         self.engine.dispose()
 
-    def _write_all(self) -> None:
+    def _open(self, session: Session) -> Trouble | None:
+        """Open the database; return why it cannot be used now.
+
+        Raises:
+            ValueError: it cannot be meant.
+        """
+        deadline = time.monotonic() + (START_PATIENCE if file_of(self.engine.url) is None else 0.0)
         while True:
-            batch = [self._queue.get()]
-            while not self._queue.empty() and len(batch) < 1000:
-                batch.append(self._queue.get())
-            rows = list(_rows(batch))
-            if rows:
-                self._write(rows)
-            for item in batch:
-                if isinstance(item, threading.Event):
-                    item.set()
-            if None in batch:
-                return
+            try:
+                session.open(LOCK_PATIENCE, look_through=True)
+                return None
+            except ValueError:
+                session.close()
+                raise
+            except (SQLAlchemyError, DamagedError, OSError) as error:
+                trouble = trouble_of(error, self.engine.url)
+                if trouble.kind in MISTAKES:
+                    session.close()
+                    raise ValueError(f"cannot open the database {place(self.engine.url)}: {trouble}") from error
+            if trouble.kind is Kind.DAMAGED or time.monotonic() >= deadline:
+                log.error("the database cannot be used (%s); the monitor goes on in memory", trouble)
+                return trouble
+            time.sleep(0.5)
 
-    def _write(self, rows: list[_Row]) -> None:
-        try:
-            with self.engine.begin() as connection:
-                for row in _last_of_each(rows):
-                    row.complete()
-                    _replace(connection, row)
-        except Exception as error:  # noqa: BLE001 - the writer's thread must live on; drivers raise errors of their own
-            if len(rows) > 1 and not isinstance(error, OperationalError):
-                # One row that cannot be written must not cost the others of its batch.
-                for row in rows:
-                    self._write([row])
-                return
-            self.errors += len(rows)
-            if self.errors == len(rows):
-                log.error("the database refuses (%s); the monitor goes on in memory", _cause(error))
-        else:
-            if self.errors:
-                log.info("the database works again; %d rows were not written", self.errors)
-            self.errors = 0
-        for row in rows:
-            self._tell(row)
-
-    def _tell(self, row: _Row) -> None:
-        if row.then is None:
-            return
-        try:
-            row.then()
-        except Exception:
-            self.errors += 1
-            log.exception("what waited for a row of %s failed", row.table.name)
-
-
-def _rows(batch: Iterable[object]) -> Iterator[_Row]:
-    for item in batch:
-        if isinstance(item, _Row):
-            yield from item.beside
-            yield item
-
-
-def _last_of_each(rows: Iterable[_Row]) -> list[_Row]:
-    """The newest state of each row: a job that changed fifty times within a batch is written once."""
-    newest: dict[object, _Row] = {}
-    for number, row in enumerate(rows):
-        key = tuple(row.values.get(c.name) for c in row.table.primary_key)
-        newest[(row.table.name, key if None not in key else number)] = row
-    return list(newest.values())
-
-
-def _replace(connection: Connection, row: _Row) -> None:
-    keys = [c for c in row.table.primary_key if c.name in row.values]
-    if row.gone:
-        connection.execute(row.table.delete().where(*(c == row.values[c.name] for c in keys)))
-        return
-    if keys:
-        match = [c == row.values[c.name] for c in keys]
-        if connection.execute(row.table.update().where(*match).values(**row.values)).rowcount:
-            return
-    connection.execute(row.table.insert().values(**row.values))
-
-
-def _newest(connection: Connection, table: Table, job_id: str) -> list[dict[str, Any]]:
-    order, limit = (table.c.opened_at, KEPT_INCIDENTS) if table is schema.incidents else (table.c.id, KEPT_DIRECTIVES)
-    query = select(table).where(table.c.job_id == job_id).order_by(order.desc()).limit(limit)
-    return [dict(row) for row in connection.execute(query).mappings()][::-1]
-
-
-def _engine(url: str) -> Engine:
-    if "://" not in url:
-        path = Path(url).expanduser()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"cannot make the folder of the database {path}: {error}") from error
-        url = f"sqlite:///{path}"
-    try:
-        engine = create_engine(url)
-    except (SQLAlchemyError, ImportError) as error:
-        raise ValueError(f"cannot use the database {_shown(url)!r}: {_cause(error)}") from error
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _use_wal)
-    return engine
-
-
-def _use_wal(connection: Any, record: object) -> None:
-    del record
-    # WAL lets readers read while the writer writes; NORMAL loses the last commits of a power cut, never the file.
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=5000"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _shown(url: str) -> str:
-    """A database's URL without its password."""
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except SQLAlchemyError:
-        return url.split("://", 1)[0] + "://…"
-
-
-def _cause(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]
+    def _note_unread(self, session: Session) -> None:
+        """Remember which jobs are stored that this monitor never read; called once, when the database came late."""
+        with session.transaction() as connection:
+            stored = connection.execute(select(schema.jobs.c.id)).scalars().all()
+        if not self.shared:
+            self._writer.unread = set(stored) - self._taken_up

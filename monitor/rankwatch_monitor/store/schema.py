@@ -68,3 +68,15 @@ messages: Final = Table(
     Column("body", JSON, nullable=False),
 )
 """What waits for the receiver of a webhook, for which ``queue`` stands, ordered by ``number``; gone once delivered."""
+
+leases: Final = Table(
+    "leases",
+    metadata,
+    Column("job_id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("url", String, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("ends_at", Float, nullable=False),
+    Column("asked_by", String),
+)
+"""Which monitor holds a job, while several share the database; ``ends_at`` is unix seconds by the database's clock."""

@@ -242,3 +242,6 @@ METRICS: Final = (
 OTLP_METRICS_PATH: Final = "/v1/metrics"
 OTLP_TRACES_PATH: Final = "/v1/traces"
 API_PREFIX: Final = "/api/v1"
+JOB_HEADER: Final = "rankwatch-job"
+"""Header of all that ranks and launchers send: the job's id, percent-encoded as in the path of an API call. Where
+several monitors share the work, a proxy sends all of a job to one of them by it (docs/many-monitors.md)."""

@@ -164,6 +164,34 @@ JOBS_NOT_JUDGED: Final = Family("rankwatch_jobs_not_judged", "gauge", (), "jobs 
 PUBLISH_ERRORS: Final = Family(
     "rankwatch_publish_errors_total", "counter", ("publisher",), "what could not be published elsewhere, as to W&B"
 )
+WEBHOOK_MESSAGES: Final = Family(
+    "rankwatch_webhook_messages_total",
+    "counter",
+    ("outcome",),
+    "messages to webhooks that need no more delivery: delivered, given_up (refused, or too old), dropped (too many "
+    "waited)",
+)
+WEBHOOK_WAITING: Final = Family(
+    "rankwatch_webhook_messages_waiting", "gauge", (), "messages to webhooks that are not delivered yet"
+)
+FORWARD_REQUESTS: Final = Family(
+    "rankwatch_forward_requests_total",
+    "counter",
+    ("outcome",),
+    "OTLP requests by what became of forwarding them, of each backend: sent, refused (by the backend), missed (it was "
+    "away for too long); and unspooled (the disk did not take it)",
+)
+FORWARD_WAITING: Final = Family(
+    "rankwatch_forward_waiting_bytes", "gauge", (), "bytes on disk that backends do not have yet, of all together"
+)
+FROM_PUBLISHERS: Final = (
+    PUBLISH_ERRORS,
+    WEBHOOK_MESSAGES,
+    WEBHOOK_WAITING,
+    FORWARD_REQUESTS,
+    FORWARD_WAITING,
+)
+"""Families that are empty unless the monitor publishes elsewhere."""
 BUILD_INFO: Final = Family("rankwatch_build_info", "gauge", ("version", "python"), "1 for the version that runs")
 
 FAMILIES: Final = (
@@ -197,6 +225,6 @@ FAMILIES: Final = (
     TICK_ERRORS,
     JOBS_NOT_JUDGED,
     STORE_ERRORS,
-    PUBLISH_ERRORS,
+    *FROM_PUBLISHERS,
     BUILD_INFO,
 )

@@ -8,8 +8,9 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from monitor.publish.scored import NOW, scored, straggler
-from rankwatch.wire.vocabulary import ProcessEventKind
+from rankwatch.wire.vocabulary import Cause, ProcessEventKind
 from rankwatch_monitor.core.incident import Phase
+from rankwatch_monitor.core.straggler_words import Seen, sentence
 from rankwatch_monitor.publish.notices import SHOWN, Event, Notice, Told, already, news
 
 
@@ -119,10 +120,12 @@ def test_stragglers_that_are_found_together_are_one_message() -> None:
     news(job, told, NOW)
     stragglers = job.performance.told.stragglers
     stragglers += [straggler(1), straggler(2)]
+    stragglers[0].reason = sentence(Seen(1, "host-0", 3, 0.1, 0.2, Cause.DATA, 0.15, 0.01, "data"))
     (found,) = news(job, told, NOW)
     assert found.body["event"] == "straggler_found"
     assert [s["rank"] for s in found.body["stragglers"]] == [1, 2]
-    assert found.body["text"].startswith(f"Rank 1 on host-0 is slow: {stragglers[0].reason}.")
+    assert found.body["text"] == f"{stragglers[0].reason} {stragglers[1].reason}.", "the monitor's own sentences"
+    assert found.body["text"].count("Rank 1 on host-0 is slow") == 1
     stragglers[0].ended = NOW + 60
     (ended,) = news(job, told, NOW + 60)
     assert ended.body["event"] == "straggler_ended"

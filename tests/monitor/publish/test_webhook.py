@@ -12,6 +12,7 @@ from monitor.core.accounted import Accounted
 from rankwatch.wire.vocabulary import ProcessEventKind
 from rankwatch_monitor.publish.notices import Event
 from rankwatch_monitor.publish.post import fingerprint
+from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.webhook import Receiver, Webhooks, events, receivers
 from support.http_receiver import Answers, HttpReceiver
 from support.waiting import wait_for
@@ -118,6 +119,24 @@ def test_what_was_not_delivered_is_taken_up_again(receiver: HttpReceiver, scene:
     second.look(scene.job, scene.now + 20)
     wait_for(lambda: len(receiver.taken) == 3, "what is new comes after what was left")
     assert told(receiver)[2:] == ["job_failed"], "and what was told is not told again"
+
+
+def test_of_a_job_that_moved_here_the_past_is_not_told_again(
+    receiver: HttpReceiver, scene: Accounted, begin: Begin
+) -> None:
+    """Its incident was told by the monitor that watched it then; what comes from now on is told here."""
+    webhooks = begin()
+    later = Accounted(ranks=4).run(20)
+    later.hang(1)
+    later.run(100)
+    assert not later.job.incidents[0].open
+    Publishing((), (webhooks,)).adopt(later.job, later.now)
+    webhooks.look(later.job, later.now)
+    later.finish(ProcessEventKind.FAILED, "no more")
+    later.run(2)
+    webhooks.look(later.job, later.now)
+    wait_for(lambda: receiver.taken, "its end is told")
+    assert told(receiver) == ["job_failed"]
 
 
 def test_one_that_hangs_does_not_hold_up_the_other(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:

@@ -63,7 +63,7 @@ def test_every_family_is_in_the_table_with_its_kind_labels_and_meaning(api: Api,
     assert meanings == {family.name: family.meaning for family in names.FAMILIES}
     labels = {family.name: set(family.labels) for family in names.FAMILIES}
     samples = api.metrics()
-    elsewhere = {*names.FROM_WINDOWS, names.PUBLISH_ERRORS}  # tests/monitor/publish/test_prometheus.py
+    elsewhere = {*names.FROM_WINDOWS, *names.FROM_PUBLISHERS}  # tests/monitor/publish/test_prometheus.py
     assert {name for name, _ in samples} == set(labels) - {family.name for family in elsewhere}, "each at least once"
     assert all({label for label, _ in given} == labels[name] for name, given in samples)
 

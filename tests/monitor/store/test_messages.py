@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from monitor.core.scene import Scene
+from monitor.store.conftest import Place
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import incident_row, job_row
 from rankwatch_monitor.store.messages import Messages
 from rankwatch_monitor.store.repository import Repository
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "rankwatch.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Repository]:
-    repository = Repository(str(path))
-    yield repository
-    repository.close()
+Open = Callable[..., Repository]
 
 
 def row(number: int, queue: str = "q", job: str = "job") -> dict[str, Any]:
     return {"queue": queue, "key": f"k{number}", "number": number, "job_id": job, "at": 1.5, "body": {"n": number}}
 
 
-def test_what_was_kept_is_there_after_a_restart_in_its_order(path: Path) -> None:
+def test_what_was_kept_is_there_after_a_restart_in_its_order(place: Place, opened: Open) -> None:
     kept: list[int] = []
-    first = Repository(str(path))
+    first = opened(place)
     Messages(first).keep([(row(number), lambda number=number: kept.append(number)) for number in (3, 1, 2)])
     first.close()
     assert kept == [3, 1, 2], "each is told once it is kept"
-    second = Repository(str(path))
+    second = opened(place)
     assert Messages(second).load() == [row(1), row(2), row(3)]
-    second.close()
 
 
 def test_one_that_is_removed_is_gone_even_from_the_same_batch(store: Repository) -> None:
@@ -53,16 +39,13 @@ def test_one_that_is_removed_is_gone_even_from_the_same_batch(store: Repository)
     assert store.errors == 0
 
 
-def test_messages_go_with_every_row_about_a_job_in_one_transaction(store: Repository, path: Path) -> None:
+def test_messages_go_with_every_row_about_a_job_in_one_transaction(store: Repository, place: Place) -> None:
     scene = Scene(hosts=2).run(10).hang(2).until_found().run(20)
     asked: list[str] = []
     seen: list[tuple[int, int]] = []
 
     def look() -> None:
-        connection = sqlite3.connect(path)
-        counts = [connection.execute(f"select count(*) from {t}").fetchone()[0] for t in ("messages", "incidents")]
-        connection.close()
-        seen.append((counts[0], counts[1]))
+        seen.append((place.count("messages"), place.count("incidents")))
 
     def about(job_id: str) -> list[tuple[dict[str, Any], Any]]:
         asked.append(job_id)
@@ -80,11 +63,8 @@ def test_messages_go_with_every_row_about_a_job_in_one_transaction(store: Reposi
     assert len(messages.load()) == 3
 
 
-def test_a_database_that_refuses_does_not_keep_a_message_from_being_delivered(store: Repository, path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("drop table messages")
-    connection.commit()
-    connection.close()
+def test_a_database_that_refuses_does_not_keep_a_message_from_being_delivered(store: Repository, place: Place) -> None:
+    place.ask("drop table messages")
     told: list[str] = []
     Messages(store).accompany(lambda _: [(row(1), lambda: told.append("message"))])
     store.save(

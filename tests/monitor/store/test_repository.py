@@ -1,42 +1,23 @@
-"""The store on a real SQLite file: what is saved is there again, and a broken disk never reaches the caller."""
+"""The store on SQLite and on PostgreSQL: what is saved is there again, and what it refuses never reaches the caller."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from monitor.core.scene import Scene
+from monitor.store.conftest import Place
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import directive_row, incident_row, job_row
 from rankwatch_monitor.store.repository import Repository
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "deep" / "rankwatch.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Repository]:
-    repository = Repository(str(path))
-    yield repository
-    repository.close()
-    assert not repository._thread.is_alive()
-
-
-def count(path: Path, table: str) -> int:
-    connection = sqlite3.connect(path)
-    try:
-        return int(connection.execute(f"select count(*) from {table}").fetchone()[0])
-    finally:
-        connection.close()
+Open = Callable[..., Repository]
 
 
 def stage() -> Scene:
@@ -54,41 +35,38 @@ def save_all(repository: Repository, job: Job) -> None:
 # Saving and loading ---------------------------------------------------------------------------------------------------
 
 
-def test_a_new_database_is_empty_and_its_folder_is_made(store: Repository, path: Path) -> None:
+def test_a_new_database_is_empty_and_its_folder_is_made(store: Repository, place: Place) -> None:
     assert store.load(0.0) == []
-    assert path.exists()
+    assert store.trouble == ""
+    assert place.count("jobs") == 0
 
 
-def test_what_was_saved_is_there_after_a_restart(path: Path) -> None:
+def test_what_was_saved_is_there_after_a_restart(place: Place, opened: Open) -> None:
     scene = stage()
-    first = Repository(str(path))
+    first = opened(place)
     save_all(first, scene.job)
     first.close()
-    second = Repository(str(path))
-    (job,) = second.load(scene.now)
-    second.close()
+    (job,) = opened(place).load(scene.now)
     assert job_row(job) == job_row(scene.job)
     assert job.incidents == scene.job.incidents
     assert job.directives == scene.job.directives
     assert job.incidents[0].stacks == scene.job.incidents[0].stacks
 
 
-def test_the_database_is_in_wal_mode(store: Repository, path: Path) -> None:
-    connection = sqlite3.connect(path)
-    mode = connection.execute("pragma journal_mode").fetchone()
-    connection.close()
-    assert mode == ("wal",)
+def test_a_sqlite_file_is_in_wal_mode(sqlite_place: Place, opened: Open) -> None:
+    opened(sqlite_place)
+    assert sqlite_place.ask("pragma journal_mode") == [("wal",)]
 
 
-def test_a_row_is_replaced_not_repeated(store: Repository, path: Path) -> None:
+def test_a_row_is_replaced_not_repeated(store: Repository, place: Place) -> None:
     job = stage().job
     for restarts in range(5):
         job.restarts = restarts
         save_all(store, job)
         assert store.flush()
-    assert count(path, "jobs") == 1
-    assert count(path, "incidents") == 1
-    assert count(path, "directives") == len(job.directives)
+    assert place.count("jobs") == 1
+    assert place.count("incidents") == 1
+    assert place.count("directives") == len(job.directives)
     assert store.load(0.0)[0].restarts == 4
 
 
@@ -101,11 +79,11 @@ def test_the_newest_state_wins_within_a_batch(store: Repository) -> None:
     assert store.load(0.0)[0].restarts == 499
 
 
-def test_every_transition_is_kept(store: Repository, path: Path) -> None:
+def test_every_transition_is_kept(store: Repository, place: Place) -> None:
     for at in range(20):
         store.save(schema.transitions, {"job_id": "job", "at": float(at), "state": "running", "reason": ""})
     assert store.flush()
-    assert count(path, "transitions") == 20
+    assert place.count("transitions") == 20
 
 
 def test_directives_of_two_jobs_may_have_the_same_number(store: Repository) -> None:
@@ -133,12 +111,12 @@ def test_incidents_are_loaded_oldest_first(store: Repository) -> None:
 # After the commit -----------------------------------------------------------------------------------------------------
 
 
-def test_then_is_called_after_the_commit(store: Repository, path: Path) -> None:
+def test_then_is_called_after_the_commit(store: Repository, place: Place) -> None:
     seen: list[int] = []
     called = threading.Event()
 
     def then() -> None:
-        seen.append(count(path, "jobs"))
+        seen.append(place.count("jobs"))
         called.set()
 
     store.save(schema.jobs, job_row(stage().job), then)
@@ -154,7 +132,7 @@ def test_then_is_called_for_each_row_in_order(store: Repository) -> None:
     assert seen == list(range(50))
 
 
-def test_a_then_that_fails_does_not_end_the_writer(store: Repository, path: Path) -> None:
+def test_a_then_that_fails_does_not_end_the_writer(store: Repository, place: Place) -> None:
     def then() -> None:
         raise RuntimeError("no")
 
@@ -163,15 +141,15 @@ def test_a_then_that_fails_does_not_end_the_writer(store: Repository, path: Path
     for incident in job.incidents:
         store.save(schema.incidents, incident_row(incident))
     assert store.flush(timeout=5.0)
-    assert count(path, "incidents") == 1
+    assert place.count("incidents") == 1
 
 
-def test_closing_writes_what_is_queued(path: Path) -> None:
-    repository = Repository(str(path))
+def test_closing_writes_what_is_queued(place: Place, opened: Open) -> None:
+    repository = opened(place)
     for at in range(3000):
         repository.save(schema.transitions, {"job_id": "job", "at": float(at), "state": "running", "reason": ""})
     repository.close()
-    assert count(path, "transitions") == 3000
+    assert place.count("transitions") == 3000
 
 
 # Databases that cannot be opened --------------------------------------------------------------------------------------
@@ -180,7 +158,7 @@ def test_closing_writes_what_is_queued(path: Path) -> None:
 def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
     broken = tmp_path / "notes.txt"
     broken.write_text("this is not a database, it only looks long enough to be one" * 100)
-    with pytest.raises(ValueError, match=r"cannot open the database .*notes\.txt.*not a database"):
+    with pytest.raises(ValueError, match=r"cannot open the database .*notes\.txt.*not a database.*left as it is"):
         Repository(str(broken))
 
 
@@ -211,12 +189,10 @@ def test_a_password_is_not_repeated_in_the_words(tmp_path: Path) -> None:
 
 
 def test_a_database_that_refuses_never_reaches_the_caller(
-    store: Repository, path: Path, caplog: pytest.LogCaptureFixture
+    store: Repository, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     job, called = stage().job, []
-    connection = sqlite3.connect(path)
-    connection.execute("alter table jobs rename to elsewhere")
-    connection.commit()
+    place.ask("alter table jobs rename to elsewhere")
     with caplog.at_level(logging.INFO, "rankwatch.store"):
         for _ in range(3):
             store.save(schema.jobs, job_row(job), lambda: called.append(1))
@@ -224,26 +200,12 @@ def test_a_database_that_refuses_never_reaches_the_caller(
         assert store.errors == 3
         assert called == [1, 1, 1], "launchers get their directives all the same"
         assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "said once"
-        connection.execute("alter table elsewhere rename to jobs")
-        connection.commit()
-        connection.close()
-        store.save(schema.jobs, job_row(job))
-        assert store.flush()
-    assert store.errors == 0
-    assert "works again; 3 rows were not written" in caplog.text
-    assert count(path, "jobs") == 1
-
-
-def test_a_locked_database_is_waited_for_on_the_writers_thread(store: Repository, path: Path) -> None:
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("begin exclusive")
-    store.save(schema.jobs, job_row(stage().job))
-    assert not store.flush(timeout=0.2), "it waits, and the caller does not"
-    other.execute("rollback")
-    other.close()
-    assert store.flush()
-    assert store.errors == 0
-    assert count(path, "jobs") == 1
+        assert "put them back from a backup" in store.trouble
+        place.ask("alter table elsewhere rename to jobs")
+        assert store.flush(), "what had waited is written without being saved again"
+    assert (store.errors, store.waiting, store.lost, store.trouble) == (0, 0, 0, "")
+    assert "works again" in caplog.text
+    assert place.count("jobs") == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -254,7 +216,7 @@ def test_a_read_only_folder_is_said_so(tmp_path: Path) -> None:
         Repository(str(folder / "rankwatch.db"))
 
 
-def test_one_row_that_cannot_be_written_does_not_take_the_others_along(store: Repository, path: Path) -> None:
+def test_one_row_that_cannot_be_written_does_not_take_the_others_along(store: Repository, place: Place) -> None:
     bad = {"job_id": "job", "at": None, "state": None, "reason": ""}
     hold, busy = threading.Event(), threading.Event()
 
@@ -268,27 +230,28 @@ def test_one_row_that_cannot_be_written_does_not_take_the_others_along(store: Re
     store.save(schema.jobs, job_row(stage().job))
     hold.set()
     assert store.flush()
-    assert count(path, "jobs") == 1
+    assert place.count("jobs") == 1
 
 
-def test_a_read_only_database_never_reaches_the_caller(store: Repository, path: Path) -> None:
+def test_a_read_only_database_never_reaches_the_caller(sqlite_place: Place, opened: Open) -> None:
     job, called = stage().job, []
-    save_all(store, job)
-    assert store.flush()
-    locked = Repository(f"sqlite:///file:{path}?mode=ro&uri=true")
+    first = opened(sqlite_place)
+    save_all(first, job)
+    first.close()
+    locked = opened(f"sqlite:///file:{sqlite_place.url}?mode=ro&uri=true")
     assert [j.id for j in locked.load(0.0)] == [job.id], "what is there can be read"
     locked.save(schema.jobs, job_row(job), lambda: called.append(1))
     assert locked.flush()
     assert locked.errors == 1
     assert called == [1]
-    locked.close()
+    assert "let the monitor's user write" in locked.trouble
 
 
 def test_a_queue_that_is_full_drops_and_counts_and_still_calls_then(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankwatch_monitor.store.repository.QUEUE_LIMIT", 2)
-    repository = Repository(str(path))
+    monkeypatch.setattr("rankwatch_monitor.store.writer.QUEUE_LIMIT", 2)
+    repository = opened(place)
     hold, busy, called = threading.Event(), threading.Event(), []
 
     def wait() -> None:

@@ -8,9 +8,13 @@ const report = (rank: number, iteration: number | null, open_sections: Record<st
 });
 
 test("culprits come first, then the worst states, then the furthest behind", () => {
-  const states: RankState[] = ["waiting", "running", "hung", "dead", "running"];
+  const states: RankState[] = ["waiting", "running", "hung", "dead", "waiting"];
   const reports = [report(0, 9), report(1, 9), report(2, 8), report(3, 9), report(4, 7)];
-  assert.deepEqual(worstFirst(states, reports, new Set([2])), [2, 3, 0, 4, 1]);
+  assert.deepEqual(worstFirst(states, reports, new Set([2])), [2, 3, 4, 0, 1]);
+});
+
+test("ranks that run keep their rows, whichever of them has reported last", () => {
+  assert.deepEqual(worstFirst(["running", "running", "running"], [report(0, 9), report(1, 7), report(2, 8)], new Set()), [0, 1, 2]);
 });
 
 test("ranks without a report keep their place by number", () => {

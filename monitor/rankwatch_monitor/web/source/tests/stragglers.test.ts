@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Finding, Performance } from "../src/api/shapes";
-import { findingFacts, findingWords, gpuHours, isLoud, score } from "../src/logic/stragglers";
+import { findingFacts, findingWords, gpuHours, isLoud, isSaid, score } from "../src/logic/stragglers";
 
 const finding = (facts: Partial<Finding>): Finding => ({
   verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
@@ -29,4 +29,9 @@ test("a healthy job is not loud, one with a straggler or a finding is", () => {
 test("costs keep three digits, and scores two decimals", () => {
   assert.deepEqual([0.004, 1.256, 12.34, 1234.5].map((hours) => plain(gpuHours(hours))), ["0.00 GPU-h", "1.26 GPU-h", "12.3 GPU-h", "1,235 GPU-h"]);
   assert.deepEqual([score(0.7), score(null), score(undefined)], ["0.70", "–", "–"]);
+});
+
+test("a sentence is said once: in the headline, or below it", () => {
+  assert.equal(isSaid("Rank 3 is slow.", "Rank 3 is slow. 2 more ranks are slow."), true);
+  assert.deepEqual([isSaid("Rank 3 is slow.", "Rank 33 is slow."), isSaid("", "Rank 3 is slow.")], [false, false]);
 });

@@ -3,6 +3,7 @@
 export type JobState = "starting" | "running" | "hung" | "recovering" | "finished" | "failed" | "stopped" | "lost";
 export type RankState = "unseen" | "running" | "waiting" | "hung" | "silent" | "stopped" | "dead" | "finished";
 
+/** What the monitor says of a job. */
 export interface JobSummary {
   id: string;
   name: string;
@@ -24,6 +25,11 @@ export interface JobSummary {
   reason: string;
   restarts: number;
   max_restarts: number;
+}
+
+/** A job that another monitor of the same database watches: which one, null while it is nobody's; the rest only that one knows. */
+export interface JobElsewhere extends Pick<JobSummary, "id" | "name" | "state" | "world_size" | "attempt" | "started_at"> {
+  monitor: string | null;
 }
 
 /** What `GET /jobs/{id}` adds to the summary, as far as this page shows it. */

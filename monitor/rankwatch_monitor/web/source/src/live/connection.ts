@@ -6,6 +6,8 @@ import { computed, signal } from "@preact/signals";
 export const refused = signal(false);
 /** The event stream is broken; unix seconds of the next try by this page's clock, else null. */
 export const retryAt = signal<number | null>(null);
+/** The monitor has answered what it was asked last, be it with a refusal: then its stream is missing for that reason. */
+export const answers = signal(false);
 /** When anything was last heard of the monitor, by `now`. */
 export const lastHeard = signal<number | null>(null);
 /** Unix seconds by the monitor's clock, ticking once a second. */
@@ -16,7 +18,7 @@ const WORTH_TELLING_S = 3;
 
 /** For how long nothing was heard of the monitor, once that is worth telling. */
 export const silentFor = computed(() => {
-  if (retryAt.value === null || lastHeard.value === null) return null;
+  if (retryAt.value === null || lastHeard.value === null || answers.value) return null;
   const seconds = now.value - lastHeard.value;
   return seconds >= WORTH_TELLING_S ? seconds : null;
 });

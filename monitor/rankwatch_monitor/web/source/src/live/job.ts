@@ -28,8 +28,8 @@ export interface JobWatch extends Stream {
   /** Null until the first answer. */
   incidents: Signal<Incident[] | null>;
   seldom: Seldom;
-  /** The monitor's words when it does not know the job. */
-  unknown: Signal<string | null>;
+  /** Why the monitor shows nothing of the job: it knows none, or another one watches it. */
+  unknown: Signal<Problem | null>;
 }
 
 export function watchJob(id: string): JobWatch {
@@ -40,7 +40,7 @@ export function watchJob(id: string): JobWatch {
   const looks = signal<Record<string, Uint8Array | null>>({});
   const reports = signal<{ at: number; byRank: (RankReport | undefined)[] }>({ at: 0, byRank: [] });
   const incidents = signal<Incident[] | null>(null);
-  const unknown = signal<string | null>(null);
+  const unknown = signal<Problem | null>(null);
   const seldom = watchSeldom(path, () => (job.value?.ended_at ?? null) !== null);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -67,7 +67,7 @@ export function watchJob(id: string): JobWatch {
         incidents.value = meanwhile.incidents.reduce(merged, list.incidents);
       });
     } catch (problem) {
-      if (problem instanceof Problem && problem.status === 404) unknown.value = problem.message;
+      if (problem instanceof Problem && [404, 503].includes(problem.status)) unknown.value = problem;
     } finally {
       if (told === meanwhile) told = null;
     }

@@ -22,7 +22,10 @@ export function tally<T extends Cell>(states: Uint8Array, legend: readonly T[]):
   return new Map(legend.map((state, byte) => [state, counts[byte]!]));
 }
 
-/** Rank numbers ordered for the table: named culprits, then by state, then the furthest behind, then by number. */
+/**
+ * Rank numbers ordered for the table: named culprits, then by state, then the furthest behind, then by number. Ranks
+ * that run are told apart by their number alone: who reported a moment later is not behind, and rows shall keep still.
+ */
 export function worstFirst(
   states: readonly RankState[],
   reports: readonly (RankReport | undefined)[],
@@ -34,7 +37,7 @@ export function worstFirst(
     if (blame !== 0) return blame;
     const state = ORDER.get(states[a]!)! - ORDER.get(states[b]!)!;
     if (state !== 0) return state;
-    const [x, y] = [iteration(a), iteration(b)];
+    const [x, y] = states[a] === "running" ? [0, 0] : [iteration(a), iteration(b)];
     return x === y ? a - b : x - y;
   });
 }

@@ -32,6 +32,11 @@ export function findingFacts(finding: Finding): string {
   ].filter(Boolean).join(" · ");
 }
 
+/** Whether a sentence stands in what the reader has before him already. */
+export function isSaid(sentence: string, above: string): boolean {
+  return sentence !== "" && above.includes(sentence);
+}
+
 /** There is something to read before anything else. */
 export function isLoud(performance: Performance | null): boolean {
   return performance !== null && (performance.open > 0 || performance.finding.verdict !== "healthy");

@@ -1,9 +1,9 @@
 // All jobs: those in trouble first.
 
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobState, JobSummary } from "../api/shapes";
+import type { JobElsewhere, JobState, JobSummary } from "../api/shapes";
 import { asOf } from "../live/connection";
-import { type FleetWatch, watchFleet } from "../live/fleet";
+import { type FleetWatch, type Listed, watchFleet } from "../live/fleet";
 import { jobAddress } from "../logic/route";
 import { ago, count, percent, rate } from "../logic/text";
 import { Empty } from "./empty";
@@ -28,14 +28,18 @@ export function Fleet() {
       <h1>{summary(jobs)}</h1>
       <ul>
         {sorted.map((job) => (
-          <JobRow key={job.id} job={job} />
+          isElsewhere(job) ? <ElsewhereRow key={job.id} job={job} /> : <JobRow key={job.id} job={job} />
         ))}
       </ul>
     </section>
   );
 }
 
-function summary(jobs: readonly JobSummary[]): string {
+function isElsewhere(job: Listed): job is JobElsewhere {
+  return "monitor" in job;
+}
+
+function summary(jobs: readonly Listed[]): string {
   const troubled = jobs.filter((job) => ORDER[job.state] < 3).length;
   const active = jobs.filter((job) => ORDER[job.state] < 5).length;
   if (troubled > 0) return `${troubled} of ${active} active ${active === 1 ? "job" : "jobs"} in trouble`;
@@ -45,8 +49,8 @@ function summary(jobs: readonly JobSummary[]): string {
   return "No job is running";
 }
 
-function isSlow(job: JobSummary): boolean {
-  return job.verdict !== undefined && job.verdict !== "healthy";
+function isSlow(job: Listed): boolean {
+  return !isElsewhere(job) && job.verdict !== undefined && job.verdict !== "healthy";
 }
 
 function coarse(then: number | null): string {
@@ -88,6 +92,33 @@ function JobRow({ job }: { job: JobSummary }) {
         <span class="figure when">
           <b>{coarse(over ? job.ended_at : job.started_at)}</b>
           <small>{over ? "ended" : "started"}</small>
+        </span>
+      </a>
+    </li>
+  );
+}
+
+/** Its page says at which address that monitor is. */
+function ElsewhereRow({ job }: { job: JobElsewhere }) {
+  return (
+    <li data-state={job.state}>
+      <a href={jobAddress(job.id)}>
+        <JobMark state={job.state} />
+        <span class="what">
+          <b>{job.name}</b>
+          {job.name !== job.id && <small class="id">{job.id}</small>}
+          <span class="why">{job.monitor === null ? "No monitor watches it at this moment." : `Watched by monitor ${job.monitor}.`}</span>
+        </span>
+        <span class="figure" />
+        <span class="figure">
+          <b>{count(job.world_size)}</b>
+          <small>ranks</small>
+        </span>
+        <span class="figure" />
+        <span class="figure" />
+        <span class="figure when">
+          <b>{coarse(job.started_at)}</b>
+          <small>started</small>
         </span>
       </a>
     </li>

@@ -1,7 +1,8 @@
 // One job: is it healthy, who is it, since when, why, what was done, what did it cost.
 
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobSummary } from "../api/shapes";
+import type { Problem } from "../api/client";
+import type { JobState, JobSummary } from "../api/shapes";
 import { asOf } from "../live/connection";
 import { type JobWatch, watchJob } from "../live/job";
 import { samplesOf } from "../live/samples";
@@ -28,6 +29,7 @@ import { showInTab } from "./tab";
 import { Timeline } from "./timeline";
 import { Verdict } from "./verdict";
 
+const LOUD: ReadonlySet<JobState> = new Set<JobState>(["hung", "lost", "failed"]);
 const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", charts: "Charts", control: "Policy and actions" };
 
 export function Job({ id, asked, tab, sight }: { id: string; asked: string | null; tab: Tab; sight: Sight }) {
@@ -41,7 +43,7 @@ export function Job({ id, asked, tab, sight }: { id: string; asked: string | nul
     announcement.value = `Job ${job.name} is ${job.state}. ${job.reason}`;
   }, [job?.state, job?.name, job?.reason]);
 
-  if (watch.unknown.value !== null && job === null) return <Unknown id={id} words={watch.unknown.value} />;
+  if (watch.unknown.value !== null && job === null) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Asking the monitor for job {id}.</p>;
   const incidents = watch.incidents.value ?? [];
   const { timeouts, confirmationWindow, goodput, launchers } = watch.seldom;
@@ -49,6 +51,9 @@ export function Job({ id, asked, tab, sight }: { id: string; asked: string | nul
   const performance = watch.performance.value;
   const loud = isLoud(performance);
   const incident = focus(incidents, asked, job, asOf.value);
+  const now = job.reason || sentence(job);
+  const headline = incident === null ? now : asked === null && incident.closed_at !== null ? `${now} ${incident.reason}` : incident.reason;
+  const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
   return (
     <article class="job" data-state={job.state}>
       <Head job={job} />
@@ -57,7 +62,7 @@ export function Job({ id, asked, tab, sight }: { id: string; asked: string | nul
           This job has no incident {asked}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {asked === null && incident?.closed_at !== null && <Now job={job} />}
+      {asked === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{now}</p>}
       {incident && (tab === "overview" || incident.closed_at === null) && (
         <Verdict job={job} incident={incident} asked={asked !== null} confirmationWindow={confirmationWindow.value} />
       )}
@@ -71,7 +76,7 @@ export function Job({ id, asked, tab, sight }: { id: string; asked: string | nul
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
       {tab === "control" && <Control job={job} launchers={launchers.value} />}
-      {tab === "overview" && loud && <Stragglers performance={performance!} />}
+      {tab === "overview" && loud && stragglers}
       {tab === "overview" && (
         <div class="columns">
           <div class="left">
@@ -85,7 +90,7 @@ export function Job({ id, asked, tab, sight }: { id: string; asked: string | nul
             <Launchers launchers={over ? [] : launchers.value} />
             <Limits timeouts={timeouts.value} />
           </div>
-          {!loud && performance !== null && <Stragglers performance={performance} />}
+          {!loud && stragglers}
           {performance !== null && <Scores performance={performance} />}
           <GoodputSection job={job} goodput={goodput.value} incidents={incidents} />
         </div>
@@ -123,11 +128,6 @@ function Head({ job }: { job: JobSummary }) {
 }
 
 /** The state itself in a sentence, when no open incident says it. */
-function Now({ job }: { job: JobSummary }) {
-  const loud = job.state === "hung" || job.state === "lost" || job.state === "failed";
-  return <p class={loud ? "now loud" : "now"}>{job.reason || sentence(job)}</p>;
-}
-
 function sentence(job: JobSummary): string {
   const missing = job.world_size - job.ranks_reporting;
   switch (job.state) {
@@ -148,11 +148,12 @@ function sentence(job: JobSummary): string {
   }
 }
 
-function Unknown({ id, words }: { id: string; words: string }) {
+function Unknown({ id, problem }: { id: string; problem: Problem }) {
+  const none = problem.status === 404;
   return (
     <section class="empty">
-      <h1>The monitor does not know job {id}.</h1>
-      <p>{words} If it has just been started, it appears here as soon as one of its ranks speaks.</p>
+      <h1>{none ? `The monitor does not know job ${id}.` : `This monitor does not show job ${id} now.`}</h1>
+      <p>{none ? "If it has just been started, it appears here as soon as one of its ranks speaks." : `In its words: ${problem.message}.`}</p>
       <p>
         <a href="#/">All jobs of this monitor</a>
       </p>

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { keepToken } from "../api/token";
-import { lastHeard, now, refused, retryAt, silentFor } from "../live/connection";
+import { answers, lastHeard, now, refused, retryAt, silentFor } from "../live/connection";
 import { retryNow } from "../live/stream";
 import { clock, wholeDuration } from "../logic/text";
 import { nextTheme, theme } from "./theme";
@@ -64,7 +64,7 @@ function Pulse({ lost }: { lost: boolean }) {
 
 function Connection() {
   const silent = silentFor.value;
-  const never = lastHeard.value === null && retryAt.value !== null && !refused.value;
+  const never = lastHeard.value === null && retryAt.value !== null && !refused.value && !answers.value;
   if (silent === null && !never) return null;
   const wait = Math.max(0, Math.ceil((retryAt.value ?? 0) - Date.now() / 1000));
   return (

@@ -1,27 +1,33 @@
-// Who makes the others wait, why, and what it costs; and how fast the ranks are as a whole.
+// Who makes the others wait, why, and what it costs; and how fast the ranks are as a whole. What the headline of the job
+// has said is not said again.
 
 import { useState } from "preact/hooks";
 import type { Performance, RankScores, Straggler } from "../api/shapes";
 import { asOf } from "../live/connection";
-import { findingFacts, findingWords, foundBy, gpuHours, score, SCORES } from "../logic/stragglers";
+import { findingFacts, findingWords, foundBy, gpuHours, isSaid, score, SCORES } from "../logic/stragglers";
 import { ago, clock, count, duration, percent, words } from "../logic/text";
 import { selected } from "./selection";
 
 const FEW = 8;
 
-export function Stragglers({ performance }: { performance: Performance }) {
+/** `headline`: what stands above all of it, at the head of the page. */
+export function Stragglers({ performance, headline }: { performance: Performance; headline: string }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
+  const sentence = findingWords(finding);
+  const said = isSaid(sentence, headline);
   return (
     <section class="stragglers" aria-labelledby="stragglers">
       <h2 id="stragglers">
         Stragglers <small>{open === 0 ? "none now" : `${count(open)} now, the dearest first`}</small>
       </h2>
-      <p class="finding" data-verdict={finding.verdict}>
-        {findingWords(finding)}
-        {facts && <small>{facts}{finding.since !== null && `, since ${clock(finding.since, asOf.value)}`}</small>}
-      </p>
-      {stragglers.length > 0 && <Table name="Stragglers now, the dearest first" rows={stragglers} total={open} />}
+      {(!said || facts !== "") && (
+        <p class="finding" data-verdict={finding.verdict}>
+          {!said && sentence}
+          {facts && <small>{facts}{finding.since !== null && `, since ${clock(finding.since, asOf.value)}`}</small>}
+        </p>
+      )}
+      {stragglers.length > 0 && <Table name="Stragglers now, the dearest first" rows={stragglers} total={open} said={`${headline} ${sentence}`} />}
       {ended.length > 0 && (
         <details>
           <summary>Recently ended ({count(ended.length)})</summary>
@@ -52,9 +58,19 @@ export function Scores({ performance }: { performance: Performance }) {
   );
 }
 
-function Table({ name, rows, total, over = false }: { name: string; rows: readonly Straggler[]; total: number; over?: boolean }) {
+interface Rows {
+  name: string;
+  rows: readonly Straggler[];
+  total: number;
+  /** Stands above the table. */
+  said?: string;
+  over?: boolean;
+}
+
+function Table({ name, rows, total, said = "", over = false }: Rows) {
   const [all, showAll] = useState(false);
   const visible = all ? rows : rows.slice(0, FEW);
+  const why = visible.some((each) => !isSaid(each.reason, said) || each.action !== "log");
   return (
     <>
       <div class="scroll" role="region" aria-label={name} tabIndex={0}>
@@ -70,7 +86,7 @@ function Table({ name, rows, total, over = false }: { name: string; rows: readon
               <th scope="col" class="number">Cost</th>
               <th scope="col">Since</th>
               {over && <th scope="col">Ended</th>}
-              <th scope="col">Why</th>
+              {why && <th scope="col">Why</th>}
             </tr>
           </thead>
           <tbody>
@@ -85,10 +101,12 @@ function Table({ name, rows, total, over = false }: { name: string; rows: readon
                 <td class="number force">{gpuHours(each.cost_gpu_hours)}</td>
                 <td>{clock(each.since, asOf.value)}</td>
                 {over && <td>{clock(each.ended, asOf.value)}</td>}
-                <td class="why">
-                  {each.reason}
-                  {each.action !== "log" && <small>{words(each.action)}{each.action_reason && `: ${each.action_reason}`}</small>}
-                </td>
+                {why && (
+                  <td class="why">
+                    {isSaid(each.reason, said) ? <small>as said above</small> : each.reason}
+                    {each.action !== "log" && <small>{words(each.action)}{each.action_reason && `: ${each.action_reason}`}</small>}
+                  </td>
+                )}
               </tr>
             ))}
           </tbody>
@@ -109,6 +127,9 @@ function Table({ name, rows, total, over = false }: { name: string; rows: readon
 }
 
 function Distribution({ performance }: { performance: Performance }) {
+  if (SCORES.every(([name]) => performance.overall[name] == null)) {
+    return <p class="note">No rank has timings of its kernels yet, so there is nothing to score.</p>;
+  }
   return (
     <div>
       <h3>Over all ranks</h3>

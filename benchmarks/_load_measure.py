@@ -1,0 +1,160 @@
+"""What a monitor takes while it is under load: CPU time, memory, files, threads, rows, and what it says of itself."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import requests
+
+from rankwatch.wire.names import API_PREFIX
+from rankwatch.wire.prometheus import INGEST_REPORTS, TICK_ERRORS, TICK_SECONDS
+
+SCRAPE_SECONDS: Final = 15.0
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+MIB: Final = 2**20
+
+
+class Usage(NamedTuple):
+    """What a process has taken so far; all but the first two are of now."""
+
+    cpu: float
+    """Seconds of all threads."""
+    peak: float
+    """The most memory it ever held, MiB."""
+    rss: float
+    """MiB."""
+    threads: int
+    files: int
+
+
+def usage(pid: int) -> Usage:
+    """Of a process, from ``/proc``.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    folder = Path(f"/proc/{pid}")
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    status = dict(line.partition(":")[::2] for line in (folder / "status").read_text().splitlines())
+
+    def mib(name: str) -> float:
+        return int(status[name].split()[0]) / 1024
+
+    return Usage(
+        (int(fields[11]) + int(fields[12])) / _TICKS,
+        mib("VmHWM"),
+        mib("VmRSS"),
+        int(status["Threads"]),
+        len(list((folder / "fd").iterdir())),
+    )
+
+
+def rows(database: Path) -> int:
+    """Rows in all tables of a monitor's SQLite file; 0 while there is none."""
+    if not database.exists():
+        return 0
+    with sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=5) as connection:
+        tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+        counts = [connection.execute(f'select count(*) from "{name}"').fetchone()[0] for name in tables]
+    connection.close()
+    return int(sum(counts))
+
+
+class Api:
+    """A monitor's API as the benchmark asks it; each thread wants one of its own."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.url = url.rstrip("/")
+        self._session = requests.Session()
+        self._session.trust_env = False
+        if token:
+            self._session.headers["authorization"] = f"Bearer {token}"
+
+    def get(self, path: str) -> Any:
+        """The JSON of a path below ``/api/v1``; None when it is not there, or the monitor does not answer."""
+        try:
+            answer = self._session.get(f"{self.url}{API_PREFIX}{path}", timeout=30)
+        except requests.RequestException:
+            return None
+        return answer.json() if answer.ok else None
+
+    def change_policy(self, job: str, changes: dict[str, Any]) -> bool:
+        """Change a job's policy; say whether it was taken."""
+        where = f"{self.url}{API_PREFIX}/jobs/{quote(job)}/policy"
+        try:
+            return bool(self._session.patch(where, json=changes, timeout=30).ok)
+        except requests.RequestException:
+            return False
+
+    def metrics(self) -> tuple[dict[str, float], int]:
+        """Samples of ``/metrics`` without labels by name, and its length in bytes.
+
+        Raises:
+            requests.RequestException: the monitor does not answer.
+        """
+        answer = self._session.get(f"{self.url}/metrics", timeout=30)
+        answer.raise_for_status()
+        own = (
+            line.split(" ") for line in answer.text.splitlines() if line.startswith("rankwatch_") and "{" not in line
+        )
+        return {fields[0]: float(fields[1]) for fields in own}, len(answer.content)
+
+
+@dataclass
+class Scraper:
+    """Scrapes ``/metrics`` on a thread, as Prometheus would, and keeps what it says of the monitor itself."""
+
+    api: Api
+    every: float = SCRAPE_SECONDS
+    seconds: list[float] = field(default_factory=list)
+    """How long each scrape took."""
+    bytes: int = 0
+    tick_seconds: list[float] = field(default_factory=list)
+    tick_errors: float = 0.0
+    reports: float = 0.0
+    """Reports that the monitor says it took."""
+    failed: int = 0
+    on_scrape: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first scrape comes at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Scrape once more and end."""
+        self._stopped.set()
+        self._thread.join(60)
+        self.scrape()
+
+    def scrape(self) -> None:
+        """Scrape once."""
+        began = time.monotonic()
+        try:
+            told, self.bytes = self.api.metrics()
+        except (requests.RequestException, ValueError):
+            self.failed += 1
+            return
+        self.seconds.append(time.monotonic() - began)
+        self.tick_seconds.append(told[TICK_SECONDS.name])
+        self.tick_errors = told[TICK_ERRORS.name]
+        self.reports = told[INGEST_REPORTS.name]
+        if self.on_scrape is not None:
+            self.on_scrape()
+
+    def _run(self) -> None:
+        while True:
+            self.scrape()
+            if self._stopped.wait(self.every):
+                return

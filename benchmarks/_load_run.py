@@ -1,0 +1,164 @@
+"""The generator: takes what is due from fleets, sends it, and does with refusals what the rank side does.
+
+A request that is to come again later (429, 502, 503, 504, no answer) is kept, with a bound for the whole generator, and
+goes out before newer ones once ``Retry-After`` has passed, up to ten in one request; beyond the bound the oldest is
+lost. A request refused for good is lost at once. A sender has one request under way at most, like a rank's exporter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+from _load_client import Client, Counts
+from _load_fleet import Due, Fleet
+
+from rankwatch.outbox import BATCHES_PER_REQUEST, KEPT_BATCHES
+from rankwatch.transport import Answer, Fate
+
+TURN: Final = 0.005
+"""Seconds between two looks at what is due."""
+KEPT_BYTES: Final = 256 * 2**20
+"""Of requests that wait to be sent again, all senders together."""
+A_TURN: Final = 64
+"""Requests made at once at most: answers are waited for in between."""
+
+Sender = tuple[int, int]
+"""A fleet and a sender in it."""
+
+
+class Generator:
+    """Drives fleets against one monitor. ``actions`` are called at their second of the run."""
+
+    def __init__(self, fleets: list[Fleet], make_client: Callable[[Callable[[Due, Answer], None]], Client]) -> None:
+        self.fleets: list[Fleet | None] = list(fleets)
+        self.client = make_client(self._done)
+        self.kinds: Counter[str] = Counter()
+        """Reports by what was in them."""
+        self.lost: Counter[str] = Counter()
+        """Reports that nobody will ever get, by reason."""
+        self.deferred = 0
+        """Reports that were put off because the sender's last one had not been answered when they were due."""
+        self.accepted_before = 0
+        """Reports accepted before the last :meth:`forget`."""
+        self.began = time.monotonic()
+        self._under_way: dict[int, Sender] = {}
+        self._held: list[set[int]] = [set() for _ in fleets]
+        """Senders that wait for an answer, by fleet."""
+        self._kept: dict[Sender, deque[Due]] = {}
+        self._not_before: dict[Sender, float] = {}
+        self._kept_bytes = 0
+
+    def add(self, fleet: Fleet) -> int:
+        """Take in another fleet; return its number."""
+        self.fleets.append(fleet)
+        self._held.append(set())
+        return len(self.fleets) - 1
+
+    def remove(self, number: int) -> None:
+        """Let a fleet go."""
+        self.fleets[number] = None
+
+    async def run(self, seconds: float, tick: Callable[[float], None] | None = None) -> None:
+        """Send for so many seconds; ``tick`` is called at each turn with the seconds since the beginning."""
+        self.began = time.monotonic()
+        expire_at = self.began
+        while (now := time.monotonic()) < self.began + seconds:
+            self.turn(now)
+            if tick is not None:
+                tick(now - self.began)
+            if now >= expire_at:
+                self.client.expire(now)
+                expire_at = now + 0.5
+            await asyncio.sleep(TURN if self._waits(now) else 0)
+
+    def forget(self) -> None:
+        """Count anew from here on."""
+        self.accepted_before += self.client.counts.accepted
+        self.client.counts = Counts()
+        self.kinds, self.lost, self.deferred = Counter(), Counter(), 0
+
+    def due(self, now: float) -> int:
+        """Reports that should have been sent by now."""
+        fleets = [fleet for fleet in self.fleets if fleet is not None]
+        return sum(int((fleet.due_S <= now).sum()) * fleet.shape.ranks_a_request for fleet in fleets)
+
+    async def drain(self, seconds: float = 10.0) -> None:
+        """Wait for the answers to what is under way."""
+        end = time.monotonic() + seconds
+        while self.client.under_way and time.monotonic() < end:
+            self.client.expire(time.monotonic())
+            await asyncio.sleep(TURN)
+
+    def turn(self, now: float) -> None:
+        """Send what is due and finds a place."""
+        for number, fleet in enumerate(self.fleets):
+            if fleet is None:
+                continue
+            for due in fleet.take_due(now, min(A_TURN, self.client.room), self._held[number]):
+                self.kinds[str(due.kind)] += due.ranks
+                self.submit(number, due, now)
+
+    def submit(self, number: int, due: Due, now: float) -> None:
+        """Send one request of a fleet, behind what its sender has kept."""
+        sender = (number, due.sender)
+        kept = self._kept.get(sender)
+        if kept is None:
+            self._send(sender, due)
+            return
+        self._keep(sender, due)
+        if now >= self._not_before.get(sender, 0.0) and kept:
+            batches = [kept.popleft() for _ in range(min(BATCHES_PER_REQUEST, len(kept)))]
+            self._kept_bytes -= sum(len(batch.body) for batch in batches)
+            ranks = sum(batch.ranks for batch in batches)
+            self._send(sender, due._replace(body=b"".join(batch.body for batch in batches), ranks=ranks))
+
+    @property
+    def waiting_reports(self) -> int:
+        """Reports that are kept to be sent again."""
+        return sum(due.ranks for kept in self._kept.values() for due in kept)
+
+    def _send(self, sender: Sender, due: Due) -> None:
+        self._held[sender[0]].add(sender[1])
+        self._under_way[id(due)] = sender
+        self.client.send(due)
+
+    def _done(self, due: Due, answer: Answer) -> None:
+        sender = self._under_way.pop(id(due))
+        self._held[sender[0]].discard(sender[1])
+        fleet = self.fleets[sender[0]]
+        if fleet is not None and not fleet.shape.hurried and fleet.due_S[sender[1]] <= time.monotonic():
+            self.deferred += due.ranks
+        if answer.fate is Fate.DELIVERED:
+            self._not_before.pop(sender, None)
+            if not self._kept.get(sender):
+                self._kept.pop(sender, None)
+        elif answer.fate is Fate.LATER:
+            self._not_before[sender] = time.monotonic() + answer.pause
+            self._kept.setdefault(sender, deque()).appendleft(due)
+            self._kept_bytes += len(due.body)
+            self._bound(sender)
+        else:
+            self.lost[answer.words] += due.ranks
+
+    def _keep(self, sender: Sender, due: Due) -> None:
+        self._kept[sender].append(due)
+        self._kept_bytes += len(due.body)
+        self._bound(sender)
+
+    def _bound(self, sender: Sender) -> None:
+        kept = self._kept[sender]
+        while kept and (len(kept) > KEPT_BATCHES or self._kept_bytes > KEPT_BYTES):
+            dropped = kept.popleft()
+            self._kept_bytes -= len(dropped.body)
+            self.lost["backlog"] += dropped.ranks
+
+    def _waits(self, now: float) -> bool:
+        """Whether nothing is to be sent at once."""
+        return self.client.room <= 0 or not any(
+            fleet is not None and (fleet.due_S <= now).sum() > len(self._held[number])
+            for number, fleet in enumerate(self.fleets)
+        )

@@ -1,0 +1,28 @@
+"""Where several monitors share a database: have the job of a request here before the request is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import Request
+
+from rankwatch_monitor.errors import UnknownJobError
+from rankwatch_monitor.loop import Monitor
+
+
+def held(monitor: Monitor, *, contact: bool) -> Callable[[Request], Awaitable[None]]:
+    """A dependency of routes with a ``job_id`` in their path.
+
+    Args:
+        monitor: that answers.
+        contact: launchers call these routes: where they do, the job is best watched.
+    """
+
+    async def have(request: Request) -> None:
+        job_id = request.path_params.get("job_id")
+        if job_id is None or monitor.sharing is None:
+            return
+        if not await monitor.sharing.hold(job_id, contact=contact):
+            raise UnknownJobError(job_id)
+
+    return have

@@ -1,0 +1,120 @@
+"""The little of protobuf's wire format that is needed to cut an OTLP request up without making objects of it.
+
+A message is a row of fields, each a tag (number and wire type) and a value. Nothing is believed here: what is not a row
+of whole fields raises :class:`ValueError`, and the caller then asks protobuf's own parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_WIDTHS: Final = {FIXED64: 8, FIXED32: 4}
+_LONGEST_VARINT: Final = 5
+"""Bytes of a tag or length that are read here; the bodies that the ingest takes need no more."""
+
+_REQUEST_RESOURCE_METRICS: Final = 0x0A
+_RESOURCE: Final = 0x0A
+_SCOPE_METRICS: Final = 0x12
+
+
+class Field(NamedTuple):
+    """One field of a message; its value stands from ``start`` to ``end``."""
+
+    number: int
+    wire: int
+    start: int
+    end: int
+
+
+class Slice(NamedTuple):
+    """One resource of a metrics request as bytes: all of it, its resource, and its only scope."""
+
+    whole: bytes
+    resource: bytes
+    scope: bytes | None
+    """None: there is not exactly one scope after exactly one resource, so it is left to the parser."""
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins at ``at``, and where the next thing begins.
+
+    Raises:
+        ValueError: it does not end, or takes more bytes than any length here.
+        IndexError: ``data`` ends before it.
+    """
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value, shift = byte & 0x7F, 7
+    for following in range(at + 1, at + _LONGEST_VARINT):
+        byte = data[following]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, following + 1
+        shift += 7
+    raise ValueError("a varint that is longer than any length")
+
+
+def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
+    """Yield the fields of the message that stands from ``start`` to ``end``.
+
+    Raises:
+        ValueError: it is no row of whole fields, or has one of a kind that is not used by OTLP.
+    """
+    at = start
+    try:
+        while at < end:
+            tag, at = varint(data, at)
+            wire = tag & 7
+            if wire == BYTES:
+                length, at = varint(data, at)
+                stop = at + length
+            elif wire == VARINT:
+                _, stop = varint(data, at)
+            else:
+                stop = at + _WIDTHS[wire]
+            if stop > end or not tag >> 3:
+                raise ValueError("a field that does not end within its message")
+            yield Field(tag >> 3, wire, at, stop)
+            at = stop
+    except (IndexError, KeyError):
+        raise ValueError("not a row of whole fields") from None
+
+
+def slices(body: bytes) -> list[Slice]:
+    """Cut a metrics request into its resources.
+
+    Raises:
+        ValueError: it holds something else as well, or is not whole.
+    """
+    found: list[Slice] = []
+    at, end = 0, len(body)
+    try:
+        while at < end:
+            if body[at] != _REQUEST_RESOURCE_METRICS:
+                raise ValueError("a field that no metrics request has")
+            length, at = varint(body, at + 1)
+            if at + length > end:
+                raise ValueError("a resource that does not end within its request")
+            found.append(_slice(body, at, at + length))
+            at += length
+    except IndexError:
+        raise ValueError("the request ends within a field") from None
+    return found
+
+
+def _slice(body: bytes, start: int, end: int) -> Slice:
+    whole = body[start:end]
+    size = end - start
+    if size and whole[0] == _RESOURCE:
+        length, begin = varint(whole, 1)
+        stop = begin + length
+        if stop < size and whole[stop] == _SCOPE_METRICS:
+            resource = whole[begin:stop]
+            length, begin = varint(whole, stop + 1)
+            stop = begin + length
+            if stop == size:
+                return Slice(whole, resource, whole[begin:stop])
+    return Slice(whole, b"", None)

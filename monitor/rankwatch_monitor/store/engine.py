@@ -1,0 +1,108 @@
+"""Opens databases, with the options that each kind wants.
+
+No code of this process may open a SQLite database's file but SQLite itself: closing any descriptor of a file lets all
+POSIX locks of the process on that file go, also those on which SQLite relies, and another process would then remove the
+log that is still written to.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from rankwatch_monitor.store.trouble import cause
+
+WRITES: Final = "rankwatch_writes"
+"""Execution option of a connection whose transactions take SQLite's right to write at their beginning."""
+_POSTGRESQL: Final = {
+    # A server that has gone without a word is noticed within seconds, here by these and there by the options below.
+    "connect_timeout": 3,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 8_000,
+    "options": "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 "
+    "-c lock_timeout=5s -c statement_timeout=30s -c idle_in_transaction_session_timeout=60s",
+}
+
+
+def open_engine(url: str) -> Engine:
+    """An engine for a SQLAlchemy URL, or for a path of a SQLite file, whose folder is made.
+
+    Raises:
+        ValueError: there can be no such database; the text says why and what to do.
+    """
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise ValueError(f"cannot use the database {url!r}: it would be empty at each start; say --database none")
+    try:
+        if parsed.get_backend_name() != "postgresql":
+            engine = create_engine(parsed)
+        else:
+            engine = create_engine(parsed, pool_pre_ping=True, connect_args=_postgresql_arguments(parsed))
+    except ImportError as error:
+        how = "; install the driver with `pip install 'rankwatch[postgresql]'`" if "psycopg" in str(error) else ""
+        raise ValueError(f"cannot use the database {shown(url)!r}: {error}{how}") from error
+    except SQLAlchemyError as error:
+        raise ValueError(f"cannot use the database {shown(url)!r}: {cause(error)}") from error
+    if engine.dialect.name not in ("sqlite", "postgresql"):
+        raise ValueError(f"cannot use the database {shown(url)!r}: it must be SQLite or PostgreSQL")
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+def file_of(url: URL) -> Path | None:
+    """The file of a SQLite database; None for a database of another kind."""
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return None
+    return Path(url.database.removeprefix("file:")).resolve()
+
+
+def shown(url: str) -> str:
+    """A database's URL without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return url.split("://", 1)[0] + "://…"
+
+
+def _parsed(url: str) -> URL:
+    if "://" not in url:
+        path = Path(url).expanduser()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"cannot make the folder of the database {path}: {error}") from error
+        return URL.create("sqlite", database=str(path))
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise ValueError(f"cannot use the database {shown(url)!r}: it is no SQLAlchemy URL") from error
+    # Both spellings are common; the driver is the one that the extra brings, whatever SQLAlchemy's own choice is.
+    return parsed.set(drivername="postgresql+psycopg") if parsed.drivername in ("postgresql", "postgres") else parsed
+
+
+def _postgresql_arguments(url: URL) -> dict[str, Any]:
+    own = {"application_name": f"rankwatch monitor {socket.gethostname()} pid {os.getpid()}"[:63]}
+    return {name: value for name, value in {**_POSTGRESQL, **own}.items() if name not in url.query}
+
+
+def _prepare(connection: Any, record: object) -> None:
+    del record
+    connection.isolation_level = None  # transactions begin where we say, and hold tables that are made, too
+    # WAL lets readers read while the writer writes; NORMAL loses the last commits of a power cut, never the file.
+    for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=NORMAL", "journal_size_limit=67108864"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    # Who reads first and then writes may find that another has written in between, and must not wait for it.
+    writes = connection.get_execution_options().get(WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,310 @@
+"""Idle, slow, dead and half-closed connections in numbers: a sender and a launcher are served all the while, and what
+strangers held is given back. Short limits of file descriptors make the numbers small; the long test has 10,000."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import select
+import socket
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from rankwatch_monitor.api import connections
+from support.launcher import PlayedLauncher, polling
+from support.monitor_process import Api, RunningMonitor, running_monitor
+from support.otlp import PROTOBUF, body, rank_report, reports_of_all
+from support.waiting import wait_for
+
+WORLD = 3
+HEAD = b"POST /v1/metrics HTTP/1.1\r\nHost: m\r\nContent-Type: application/x-protobuf\r\n"
+
+
+def address(monitor: RunningMonitor) -> tuple[str, int]:
+    parts = urlsplit(monitor.url)
+    return str(parts.hostname), int(parts.port or 0)
+
+
+def descriptors(monitor: RunningMonitor) -> int:
+    return len(list(Path(f"/proc/{monitor.pid}/fd").iterdir()))
+
+
+def resident(monitor: RunningMonitor) -> int:
+    """Bytes of memory in use."""
+    return int(Path(f"/proc/{monitor.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def cpu_seconds(monitor: RunningMonitor) -> float:
+    fields = Path(f"/proc/{monitor.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+class Crowd(contextlib.ExitStack):
+    """Sockets of strangers, all closed in the end."""
+
+    def __init__(self, monitor: RunningMonitor) -> None:
+        super().__init__()
+        self.address = address(monitor)
+        self.members: list[socket.socket] = []
+
+    def join(self, first_words: bytes = b"") -> socket.socket:
+        member = self.enter_context(socket.create_connection(self.address, timeout=15))
+        member.sendall(first_words)
+        self.members.append(member)
+        return member
+
+    def alive(self) -> int:
+        """How many the monitor has not closed; what it answers is read away."""
+        left = 0
+        for member in self.members:
+            poll = select.poll()
+            poll.register(member, select.POLLIN | select.POLLHUP | select.POLLRDHUP | select.POLLERR)
+            left += not poll.poll(0)
+        return left
+
+
+def limit_files(monitor: RunningMonitor, limit: int) -> None:
+    """Set the soft limit of a process that runs, as `prlimit` does."""
+    _, hard = resource.prlimit(monitor.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(monitor.pid, resource.RLIMIT_NOFILE, (min(limit, hard), hard))
+
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor]:
+    with running_monitor(tmp_path_factory.mktemp("crowded")) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def served(monitor: RunningMonitor, polls: bool = True) -> Iterator[PlayedLauncher]:
+    """A job with a sender and a launcher; in the end a hang of it is found and the launcher hears of it.
+
+    ``polls`` says that one long poll, of 30 s at most, is to last through all of it.
+    """
+    job = f"served-{next(_numbers)}"
+    with Api(monitor.url) as api, Api(monitor.url) as orders:
+        launcher = PlayedLauncher(orders, job, ranks=range(WORLD))
+        launcher.register(policy={"section_timeouts": {"step": 2.0}})
+        launcher.start(1, WORLD)
+        with polling(launcher, 30.0) as poll:
+            send(api, job)
+            yield launcher
+            send(api, job)
+            assert not polls or poll.is_alive() or poll.found, "the launcher's long poll was cut"
+            send(api, job, overdue=5.0)
+        assert any(directive["kind"] == "capture" for directive in poll.found or launcher.directives(10.0))
+
+
+def send(api: Api, job: str, overdue: float = 0.0) -> None:
+    answer = api.post("/v1/metrics", content=body(*reports_of_all(job, WORLD, overdue=overdue)), headers=PROTOBUF)
+    assert answer.status_code == 200, answer.text
+
+
+def given_back(monitor: RunningMonitor, before: int) -> None:
+    wait_for(lambda: descriptors(monitor) <= before + 8, "file descriptors are given back", 20)
+
+
+@pytest.mark.long
+def test_who_never_sends_a_request_or_sends_it_by_the_byte_is_let_go(monitor: RunningMonitor) -> None:
+    before = descriptors(monitor)
+    with Crowd(monitor) as crowd:
+        for words in (b"", b"G", HEAD, HEAD + b"X-Slow: "):
+            for _ in range(25):
+                crowd.join(words)
+        with served(monitor):
+
+            def a_byte_more() -> bool:
+                for member in crowd.members[25:]:
+                    with contextlib.suppress(OSError):
+                        member.sendall(b"a")
+                return crowd.alive() == 0
+
+            wait_for(a_byte_more, "all of them are let go, though they go on", connections.HEAD + 15)
+            said = crowd.members[-1].recv(1000)
+            assert said == b"" or said.startswith(b"HTTP/1.1 408 "), said
+    given_back(monitor, before)
+
+
+@pytest.mark.long
+def test_who_sends_a_body_by_the_byte_is_let_go(monitor: RunningMonitor) -> None:
+    before = descriptors(monitor)
+    with Crowd(monitor) as crowd, served(monitor, polls=False):
+        for _ in range(50):
+            crowd.join(HEAD + b"Content-Length: 1000000\r\n\r\n")
+            crowd.join(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabc")
+
+        def a_byte_more() -> bool:
+            for member in crowd.members:
+                with contextlib.suppress(OSError):
+                    member.sendall(b"a")
+            return crowd.alive() == 0
+
+        wait_for(a_byte_more, "all of them are let go, though they go on", connections.BODY + 20)
+    given_back(monitor, before)
+
+
+@pytest.mark.long
+def test_who_never_reads_is_let_go(monitor: RunningMonitor) -> None:
+    """The answers are larger than what the kernel keeps for both sides."""
+    with Api(monitor.url) as api:
+        ranks = [rank_report("large", rank, 4000, iteration=7, host="h" * 200) for rank in range(4000)]
+        for at in range(0, 4000, 500):
+            assert api.post("/v1/metrics", content=body(*ranks[at : at + 500]), headers=PROTOBUF).status_code == 200
+    before = descriptors(monitor)
+    with Crowd(monitor) as crowd, served(monitor, polls=False):
+        for _ in range(8):
+            member = socket.socket()
+            crowd.enter_context(member)
+            member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            member.connect(crowd.address)
+            member.sendall(b"GET /api/v1/jobs/large/ranks HTTP/1.1\r\nHost: m\r\n\r\n" * 12)
+        given_back_within = connections.UNREAD + 30
+        wait_for(lambda: descriptors(monitor) <= before + 8, "they are let go unread", given_back_within)
+
+
+def test_half_closed_and_broken_connections_leave_nothing(monitor: RunningMonitor) -> None:
+    before = descriptors(monitor)
+    with Crowd(monitor) as crowd, served(monitor):
+        for words in (
+            b"",
+            HEAD,
+            HEAD + b"Content-Length: 10\r\n\r\nabc",
+            b"GET /api/v1/events HTTP/1.1\r\nHost: m\r\n\r\n",
+        ):
+            for _ in range(10):
+                crowd.join(words).shutdown(socket.SHUT_WR)
+                broken = crowd.join(words)
+                broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+                broken.close()
+                crowd.members.remove(broken)
+        given_back(monitor, before + 12)
+    given_back(monitor, before)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_ten_thousand_idle_connections(monitor: RunningMonitor) -> None:
+    """Each asked once and stays. As many as this process may open: the number stands in a skip, if it is below."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 10_000
+    if hard < wanted + 200:
+        pytest.skip(f"needs {wanted + 200} open files, but this process may have {hard}: raise ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted + 200 if soft < wanted + 200 else soft, hard))
+    try:
+        before, memory = descriptors(monitor), resident(monitor)
+        with Crowd(monitor) as crowd, served(monitor, polls=False):
+            for _ in range(wanted):
+                crowd.join()
+            wait_for(lambda: descriptors(monitor) >= before + wanted // 2, "they are all in", 30)
+            assert resident(monitor) - memory < 20 * 1024 * wanted, "20 KiB for each"
+            wait_for(lambda: crowd.alive() == 0, "all of them are let go", connections.HEAD + 60)
+        given_back(monitor, before)
+        with Crowd(monitor) as crowd:
+            for _ in range(wanted):
+                crowd.join()
+        given_back(monitor, before)
+        first = resident(monitor)
+        with Crowd(monitor) as crowd:
+            for _ in range(wanted):
+                crowd.join()
+        given_back(monitor, before)
+        assert resident(monitor) < first * 1.2, "a second crowd costs no more than the first"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+GARBAGE = {
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
+    "an endless head": HEAD + b"X: " + b"a" * 200_000 + b"\r\n\r\n",
+    "an endless address": b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: m\r\n\r\n",
+    "ten thousand headers": HEAD + b"X: a\r\n" * 10_000 + b"\r\n",
+    "two lengths": HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+    "a length below nothing": HEAD + b"Content-Length: -1\r\n\r\n",
+    "a length beyond all": HEAD + b"Content-Length: 99999999999999999999\r\n\r\n",
+    "both kinds of length": HEAD
+    + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
+    "a bad chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a chunk beyond all": HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n",
+    "a bad chunk of a stream's request": b"GET /api/v1/events HTTP/1.1\r\nHost: m\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"1\r\na\r\nzz\r\n",
+    "an upgrade": b"GET /api/v1/jobs HTTP/1.1\r\nHost: m\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    "a null in the address": b"GET /api/v1/jobs/%00/ranks HTTP/1.1\r\nHost: m\r\n\r\n",
+    "no UTF-8 in the address": b"GET /api/v1/jobs/%ff%ed%a0%80/ranks HTTP/1.1\r\nHost: m\r\n\r\n",
+    "a thousand requests at once": b"GET /livez HTTP/1.1\r\nHost: m\r\n\r\n" * 1000,
+}
+
+
+def test_garbage_is_answered_or_cut_and_fills_no_log(monitor: RunningMonitor) -> None:
+    """The monitor's log is looked through for tracebacks when it ends."""
+    before = descriptors(monitor)
+    for words in GARBAGE.values():
+        for _ in range(5):
+            with contextlib.suppress(OSError), socket.create_connection(address(monitor), timeout=15) as stranger:
+                stranger.sendall(words)
+                stranger.shutdown(socket.SHUT_WR)
+                while stranger.recv(65536):
+                    pass
+    with served(monitor):
+        given_back(monitor, before + 12)
+    assert monitor.said().count("Invalid HTTP request") <= 1, "a stranger can fill the disk"
+    assert len(monitor.said()) < 20_000
+
+
+def test_when_descriptors_run_out_it_says_so_and_serves_those_at_work(tmp_path: Path) -> None:
+    """As many strangers as files allow, and more: the longest idle ones make room, and nothing spins."""
+    limit = connections.RESERVED + 128
+    with held_to(limit, tmp_path / "held") as monitor, Crowd(monitor) as crowd:
+        assert "room for 128 connections" in monitor.said()
+        with served(monitor):
+            for _ in range(limit + 100):
+                crowd.join()
+            wait_for(lambda: "as many connections as there may be" in monitor.said(), "it says so")
+            wait_for(lambda: crowd.alive() <= 128, "no more are kept than there may be")
+            with Api(monitor.url) as newcomer:
+                assert newcomer.get("/readyz").status_code == 200
+        assert len(monitor.said().splitlines()) < 60
+
+
+@contextlib.contextmanager
+def held_to(limit: int, folder: Path) -> Iterator[RunningMonitor]:
+    """A monitor that cannot raise its limit of open files: a shell lowers the hard one before it starts."""
+    folder.mkdir()
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nulimit -n {limit}\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(python))
+        context = running_monitor(folder)
+        monitor = context.__enter__()
+    try:
+        yield monitor
+    finally:
+        context.__exit__(*sys.exc_info())
+
+
+def test_when_the_system_has_no_descriptors_left_it_says_so_and_does_not_spin(monitor: RunningMonitor) -> None:
+    """Taken away while it runs, so that its own bound does not help: what accept() says then is said once, in words."""
+    with served(monitor), Api(monitor.url) as known:
+        assert known.get("/livez").status_code == 200
+        limit_files(monitor, descriptors(monitor))
+        with Crowd(monitor) as crowd:
+            for _ in range(20):
+                crowd.join(b"GET /livez HTTP/1.1\r\nHost: m\r\n\r\n")
+            wait_for(lambda: "no new connection can be accepted" in monitor.said(), "it says so")
+            spent = cpu_seconds(monitor)
+            # What is open already is served; each answer is a turn of the loop, in which it could have spun.
+            for _ in range(20):
+                assert known.get("/livez").status_code == 200
+            assert monitor.said().count("no new connection") == 1
+            assert cpu_seconds(monitor) - spent < 5
+            limit_files(monitor, 1024)
+            wait_for(lambda: crowd.alive() == 0, "those who waited are answered once there is room")

@@ -1,0 +1,122 @@
+"""SIGKILL at any moment of a write, again and again on one database: what anybody was told is still there."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.launcher import AT_WORK, PlayedLauncher
+from support.monitor_process import Api, RunningMonitor, running_monitor
+from support.otlp import PROTOBUF, body, reports_of_all
+from support.waiting import wait_for
+
+WORLD = 3
+JOB = "killed"
+
+
+class Told:
+    """All that the monitor said to launchers and people so far, over all of its lives."""
+
+    def __init__(self) -> None:
+        self.directives: dict[int, dict[str, Any]] = {}
+        self.incidents: set[str] = set()
+        self.attempt = 1
+
+    def take(self, directive: dict[str, Any]) -> None:
+        """One that a launcher was handed."""
+        number = directive["id"]
+        assert self.directives.setdefault(number, directive) == directive, f"number {number} was given twice"
+        if directive["incident_id"] is not None:
+            self.incidents.add(directive["incident_id"])
+
+
+def life(monitor: RunningMonitor, told: Told, dice: random.Random) -> None:
+    """Orders and hangs as fast as they go, until the kill comes; the client must not notice anything but the kill."""
+    with Api(monitor.url) as api:
+        shown = {incident["id"] for incident in api.incidents(JOB)} if told.directives else set()
+        assert told.incidents <= shown, "an incident that somebody was told of is gone"
+        launcher = PlayedLauncher(api, JOB, ranks=range(WORLD))
+        last = launcher.register(
+            policy={"section_timeouts": {"step": 2.0}, "max_restarts": 1000, "capture_deadline": 5}
+        )
+        assert last["last_directive"] >= max(told.directives, default=0), "the count of directives fell back"
+        launcher.start(told.attempt, WORLD)
+    killing = threading.Timer(dice.uniform(0.02, 0.6), monitor.process.kill)
+    killing.start()
+    try:
+        with Api(monitor.url) as api:
+            launcher.api = api
+            busy(api, launcher, told)
+    except httpx.TransportError:
+        assert monitor.process.wait(10) == -9, "it ended by itself"
+    finally:
+        killing.cancel()
+        killing.join()
+
+
+def busy(api: Api, launcher: PlayedLauncher, told: Told) -> None:
+    while True:
+        sent = body(*reports_of_all(JOB, WORLD, attempt=told.attempt, overdue=5.0))
+        assert api.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
+        for directive in launcher.directives(0.5):
+            told.take(directive)
+            if directive["kind"] == "capture":
+                launcher.send_stacks(directive, dict.fromkeys(range(WORLD), AT_WORK))
+            elif directive["kind"] == "restart":
+                launcher.acknowledge(directive)
+                told.attempt += 1
+                launcher.start(told.attempt, WORLD)
+                resumed = body(*reports_of_all(JOB, WORLD, attempt=told.attempt, resumed_at=3))
+                assert api.post("/v1/metrics", content=resumed, headers=PROTOBUF).status_code == 200
+        api.change_policy(JOB, stop_deadline=5 + time.monotonic() % 1)
+
+
+def lives(folder: Path, number: int, seed: int) -> Told:
+    told, dice = Told(), random.Random(seed)
+    database = folder / "rankwatch.db"
+    for round_ in range(number):
+        with running_monitor(folder / str(round_), database=database) as monitor:
+            life(monitor, told, dice)
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+    with running_monitor(folder / "last", database=database) as monitor, Api(monitor.url) as api:
+        assert told.incidents <= {incident["id"] for incident in api.incidents(JOB)}
+        wait_for(lambda: api.get("/readyz").status_code == 200, "it is ready")
+        answer = api.get(f"/api/v1/jobs/{JOB}/directives", params={"after": 0, "wait": 0})
+        for directive in answer.json()["directives"]:
+            told.take(directive)
+    return told
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_killed_thirty_times_in_the_middle_of_its_work(tmp_path: Path) -> None:
+    told = lives(tmp_path, 30, 2)
+    assert len(told.directives) > 20
+    assert len(told.incidents) > 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_order_that_was_answered_is_not_forgotten(tmp_path: Path) -> None:
+    """Killed as soon as a person read that an order was taken: it stands in the history of the next life."""
+    database = tmp_path / "rankwatch.db"
+    ordered: set[str] = set()
+    for round_ in range(8):
+        with running_monitor(tmp_path / str(round_), database=database) as monitor, Api(monitor.url) as api:
+            launcher = PlayedLauncher(api, JOB, ranks=range(WORLD))
+            launcher.register(policy={"capture_deadline": 0.5})
+            launcher.start(1, WORLD)
+            assert ordered <= {incident["id"] for incident in api.incidents(JOB)}, f"lost in life {round_}"
+            answer = api.post(f"/api/v1/jobs/{JOB}/actions", json={"action": "capture", "reason": f"life {round_}"})
+            monitor.kill()
+            assert answer.status_code == 202
+            ordered.add(answer.json()["incident_id"])

@@ -1,0 +1,181 @@
+"""Several real monitors on one database: a job has one of them, and another one once that is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from support.launcher import AT_WORK, PlayedLauncher, polling
+from support.monitor_process import Api, RunningMonitor, environment, running_monitor
+from support.otlp import PROTOBUF, body, reports_of_all
+from support.waiting import wait_for
+
+WORLD, LIMIT, LEASE = 2, 2.0, 3
+
+
+class Pair:
+    """Two monitors, ``a`` and ``b``, on one database; more may be started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.database = folder, folder / "shared.db"
+        self._stack = ExitStack()
+        self.monitors: dict[str, RunningMonitor] = {}
+        self.apis: dict[str, Api] = {}
+
+    def start(self, name: str) -> Api:
+        shared = ("--shared-as", name, "--lease", str(LEASE))
+        of = running_monitor(self.folder / f"{name}{len(self.monitors)}", *shared, database=self.database)
+        self.monitors[name] = self._stack.enter_context(of)
+        self.apis[name] = self._stack.enter_context(Api(self.monitors[name].url))
+        return self.apis[name]
+
+    @contextmanager
+    def ends(self) -> Iterator[Pair]:
+        with self._stack:
+            yield self
+
+    def numbers(self) -> list[int]:
+        """The numbers of all directives that were committed, in their order."""
+        with sqlite3.connect(self.database) as connection:
+            return [number for (number,) in connection.execute("select id from directives order by id")]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with Pair(tmp_path).ends() as both:
+        both.start("a")
+        both.start("b")
+        yield both
+
+
+def send(api: Api, job: str, *, named: bool = True, **more: object) -> int:
+    """Post the reports of all ranks of a job; return the status."""
+    headers = {**PROTOBUF, **({"Rankwatch-Job": quote(job, safe="")} if named else {})}
+    return api.post("/v1/metrics", content=body(*reports_of_all(job, WORLD, **more)), headers=headers).status_code  # type: ignore[arg-type]
+
+
+def taken(api: Api, job: str, *, named: bool = True) -> None:
+    wait_for(lambda: send(api, job, named=named) == 200, f"{job} is taken up", 30.0)
+
+
+def test_the_one_that_is_spoken_to_holds_the_job_and_the_other_says_whose_it_is(pair: Pair) -> None:
+    a, b = pair.apis["a"], pair.apis["b"]
+    job = "run 1 ü"
+    taken(a, job)
+    refused = b.post(
+        "/v1/metrics",
+        content=body(*reports_of_all(job, WORLD)),
+        headers={**PROTOBUF, "Rankwatch-Job": quote(job, safe="")},
+    )
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"] == "1"
+    answer = b.get(f"/api/v1/jobs/{quote(job, safe='')}")
+    assert answer.status_code == 503
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"].startswith(
+        f"job {job!r} is held by monitor a at {pair.monitors['a'].url}: ask there"
+    )
+    assert a.job(job)["world_size"] == WORLD
+    seen = wait_for(lambda: [each for each in b.jobs() if each["id"] == job], "the other lists it as well")
+    assert (seen[0]["monitor"], seen[0]["state"]) == ("a", "running")
+    assert [each.get("monitor") for each in a.jobs()] == [None]
+    assert b.get("/api/v1/jobs/never").status_code == 404
+
+
+def test_reports_without_the_header_are_looked_at_job_by_job(pair: Pair) -> None:
+    a, b = pair.apis["a"], pair.apis["b"]
+    taken(a, "first", named=False)
+    taken(b, "second", named=False)
+    assert send(b, "first", named=False) == 503
+    both = b.post(
+        "/v1/metrics",
+        content=body(*reports_of_all("first", WORLD), *reports_of_all("second", WORLD, resumed_at=9)),
+        headers=PROTOBUF,
+    )
+    assert both.status_code == 200, "what is ours is taken"
+    assert b.rejected()["held_elsewhere"] > 0
+
+
+def test_a_killed_monitors_job_goes_on_with_another(pair: Pair) -> None:
+    a, b = pair.apis["a"], pair.apis["b"]
+    launcher = PlayedLauncher(a, "j", ranks=range(WORLD))
+    wait_for(lambda: a.get("/api/v1/jobs/j").status_code == 404, "nobody has heard of it")
+    launcher.register(policy={"section_timeouts": {"step": LIMIT}, "max_restarts": 9})
+    launcher.start(1, WORLD)
+    assert send(a, "j") == 200
+    a.change_policy("j", capture_deadline=60)
+    assert launcher.next_directive("settings")["id"] == 1
+    pair.monitors["a"].kill()
+
+    launcher.api = b
+    taken(b, "j")
+    assert b.job("j")["policy"]["capture_deadline"] == 60
+    assert [node["node"] for node in b.job("j")["nodes"]] == ["node-a"]
+    assert b.incidents("j") == [], "nobody looked for a while, which is no alarm"
+    send(b, "j", overdue=LIMIT + 1)
+    capture = launcher.next_directive("capture")
+    launcher.send_stacks(capture, dict.fromkeys(range(WORLD), AT_WORK))
+    assert launcher.next_directive("restart")["id"] > capture["id"] > 1
+    assert pair.numbers() == sorted(set(pair.numbers()))
+
+
+def test_a_monitor_that_was_stopped_for_too_long_issues_nothing(pair: Pair) -> None:
+    a, b = pair.apis["a"], pair.apis["b"]
+    launcher = PlayedLauncher(a, "j", ranks=range(WORLD))
+    launcher.register(policy={"section_timeouts": {"step": LIMIT}})
+    launcher.start(1, WORLD)
+    assert send(a, "j") == 200
+    before = pair.numbers()
+    with polling(launcher, 25.0) as poll:
+        os.kill(pair.monitors["a"].pid, signal.SIGSTOP)
+        taken(b, "j")
+        os.kill(pair.monitors["a"].pid, signal.SIGCONT)
+        order = {"action": "restart", "reason": "it woke up and knows nothing"}
+        assert a.post("/api/v1/jobs/j/actions", json=order).status_code == 503
+        wait_for(lambda: "is not watched here any more: monitor b" in pair.monitors["a"].said(), "it learns of it")
+        wait_for(lambda: poll.ended_at, "those who wait for its orders are sent away")
+        assert poll.found == []
+        poll.error = None
+    assert pair.numbers() == before
+    assert [each.get("monitor") for each in a.jobs()] == ["b"]
+    assert b.post("/api/v1/jobs/j/actions", json=order).status_code in (200, 202, 204)
+
+
+def test_a_job_moves_to_the_monitor_that_it_speaks_to(pair: Pair) -> None:
+    a, b = pair.apis["a"], pair.apis["b"]
+    taken(a, "j")
+    assert send(b, "j") == 503
+    for _ in range(3):
+        assert send(a, "j") == 200
+    assert [each.get("monitor") for each in a.jobs()] == [None], "it speaks to both: it stays where it is"
+    taken(b, "j")  # from now on it speaks to b only
+    assert "job j is handed over to monitor b" in pair.monitors["a"].said()
+
+
+def test_a_monitor_that_ends_in_order_lets_its_jobs_go_at_once(pair: Pair) -> None:
+    a, b = pair.apis["a"], pair.apis["b"]
+    taken(a, "j")
+    a.change_policy("j", capture_deadline=61)
+    pair.monitors["a"].process.terminate()
+    assert pair.monitors["a"].process.wait(30) == 0
+    with sqlite3.connect(pair.database) as connection:
+        assert connection.execute("select ends_at from leases").fetchall() == [(0.0,)]
+    taken(b, "j")
+    assert b.job("j")["policy"]["capture_deadline"] == 61
+
+
+def test_a_monitor_that_shares_nothing_is_not_let_in(pair: Pair) -> None:
+    command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--database", str(pair.database)]
+    refused = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 2
+    assert "--shared-as" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -1,0 +1,211 @@
+"""Who holds a job when several monitors share a database: real ones, SQLite and PostgreSQL alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import Engine, select, update
+
+from monitor.store.conftest import Place
+from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.store import codec, schema
+from rankwatch_monitor.store.leases import Answer, Holder, Leases
+from rankwatch_monitor.store.repository import Repository
+from support.waiting import wait_for
+
+SHORT, LONG = 0.5, 60.0
+"""Seconds of a lease that is to end in a test, and of one that is not."""
+
+
+class Side:
+    """One monitor's leases, and what they told."""
+
+    def __init__(self, engine: Engine, name: str, duration: float, clock: Callable[[], float]) -> None:
+        self.answers: list[tuple[str, Answer]] = []
+        self.lost: list[tuple[str, Holder | None]] = []
+        self.wanted: list[tuple[str, str]] = []
+        self.rounds = 0
+        self.leases = Leases(engine, name, f"http://{name}", duration, clock=clock)
+        self.leases.on_answer = lambda job, answer: self.answers.append((job, answer))
+        self.leases.on_lost = lambda job, holder: self.lost.append((job, holder))
+        self.leases.on_wanted = lambda job, by: self.wanted.append((job, by))
+        self.leases.on_round = self._round
+        self.leases.start()
+
+    def _round(self) -> None:
+        self.rounds += 1
+
+    def ask(self, job: str, *, contact: bool = True) -> Answer:
+        """Ask for a job and wait for the answer."""
+        known = len(self.answers)
+
+        def answered() -> list[tuple[str, Answer]]:
+            self.leases.ask(job, contact=contact)
+            return self.answers[known:]
+
+        return wait_for(answered, f"the answer about {job}")[-1][1]
+
+    def takes(self, job: str) -> None:
+        """Ask for a job until it is ours."""
+        wait_for(lambda: self.ask(job).ours, f"{self.leases.name} takes {job}")
+
+
+Start = Callable[..., Side]
+
+
+@pytest.fixture
+def store(place: Place, opened: Callable[..., Repository]) -> Repository:
+    return opened(place, shared=True)
+
+
+@pytest.fixture
+def start(store: Repository) -> Iterator[Start]:
+    """Starts a monitor's leases; all end with the test."""
+    sides: list[Side] = []
+
+    def begin(name: str, duration: float = LONG, clock: Callable[[], float] = time.monotonic) -> Side:
+        sides.append(Side(store.engine, name, duration, clock))
+        return sides[-1]
+
+    yield begin
+    for side in sides:
+        side.leases.close()
+
+
+def row(store: Repository, job: str) -> dict:
+    with store.engine.connect() as connection:
+        return dict(connection.execute(select(schema.leases).where(schema.leases.c.job_id == job)).mappings().one())
+
+
+def owned(store: Repository, side: Side, job: str) -> bool:
+    """Whether the database lets this side write of a job."""
+    with store.engine.begin() as connection:
+        return side.leases.held(connection, {job}) == {job}
+
+
+def test_who_asks_first_holds_the_job_and_the_other_learns_whose_it_is(store: Repository, start: Start) -> None:
+    a, b = start("a"), start("b")
+    assert a.ask("j") == Answer(True)
+    assert b.ask("j") == Answer(False, Holder("a", "http://a"))
+    assert a.leases.holds("j")
+    assert not b.leases.holds("j")
+    assert b.leases.holder("j") == Holder("a", "http://a")
+    assert (owned(store, a, "j"), owned(store, b, "j")) == (True, False)
+
+
+def test_a_lease_is_renewed_for_as_long_as_its_holder_lives(store: Repository, start: Start) -> None:
+    a, b = start("a", SHORT), start("b", SHORT)
+    a.takes("j")
+    ends = row(store, "j")["ends_at"]
+    wait_for(lambda: row(store, "j")["ends_at"] > ends + 2 * SHORT, "it is renewed")
+    assert b.ask("j").ours is False
+    assert a.lost == []
+    assert row(store, "j")["generation"] == 1
+
+
+def test_the_job_of_one_that_died_goes_to_who_is_asked_next(store: Repository, start: Start) -> None:
+    a = start("a", SHORT)
+    a.takes("j")
+    a.leases._closing = True  # it renews no more, and gives nothing back: as if killed
+    a.leases._thread.join()
+    b = start("b", SHORT)
+    b.takes("j")
+    assert row(store, "j")["generation"] == 2
+    assert (owned(store, a, "j"), owned(store, b, "j")) == (False, True)
+    assert not a.leases.holds("j"), "its own clock told it before"
+
+
+def test_who_was_stopped_for_a_while_finds_out_and_says_so(store: Repository, start: Start) -> None:
+    stopped_at: list[float] = []
+    # This one's clock stands while it is stopped: even then the database does not let it write.
+    a = start("a", SHORT, clock=lambda: stopped_at[0] if stopped_at else time.monotonic())
+    a.takes("j")
+    hold = a.leases._renew
+    a.leases._renew = lambda: None  # type: ignore[method-assign]
+    b = start("b", SHORT)
+    stopped_at.append(time.monotonic())
+    b.takes("j")
+    assert a.leases.holds("j"), "by its own clock it does"
+    assert not owned(store, a, "j")
+    stopped_at.clear()
+    a.leases._renew = hold  # type: ignore[method-assign]
+    wait_for(lambda: a.lost, "it learns of it")
+    assert a.lost == [("j", Holder("b", "http://b"))]
+    assert not a.leases.holds("j")
+
+
+def test_rows_of_a_job_that_is_anothers_are_not_written(store: Repository, start: Start) -> None:
+    a, b = start("a"), start("b")
+    a.takes("mine")
+    b.takes("theirs")
+    store.fence = a.leases
+    committed: list[str] = []
+    for name in ("mine", "theirs"):
+        store.save(schema.jobs, codec.job_row(Job(name, 1.0)), then=lambda name=name: committed.append(name))  # type: ignore[misc]
+    assert store.flush()
+    assert committed == ["mine"]
+    assert store.fenced == 1
+    with store.engine.connect() as connection:
+        assert set(connection.execute(select(schema.jobs.c.id)).scalars()) == {"mine"}
+
+
+def test_a_monitor_of_the_same_name_takes_up_its_jobs_at_once(store: Repository, start: Start) -> None:
+    before = start("a")
+    before.takes("j")
+    after = start("a")
+    wait_for(lambda: after.answers, "it takes what was its own")
+    assert after.answers == [("j", Answer(True))]
+    assert row(store, "j")["generation"] == 2
+    assert (owned(store, before, "j"), owned(store, after, "j")) == (False, True)
+
+
+def test_who_only_reads_takes_a_job_that_there_is_and_makes_none(store: Repository, start: Start) -> None:
+    a = start("a")
+    assert a.ask("never", contact=False) == Answer(False, None)
+    store.save(schema.jobs, codec.job_row(Job("old", 1.0)))
+    assert store.flush()
+    assert a.ask("old", contact=False) == Answer(True)
+
+
+def test_the_holder_learns_who_is_asked_instead(start: Start) -> None:
+    a, b = start("a", SHORT), start("b", SHORT)
+    a.takes("j")
+    b.ask("j", contact=False)
+    rounds = a.rounds
+    wait_for(lambda: a.rounds > rounds + 1, "the holder renews")
+    assert a.wanted == []
+    b.ask("j", contact=True)
+    wait_for(lambda: ("j", "b") in a.wanted, "the holder learns of it")
+
+
+def test_who_lets_a_job_go_leaves_it_to_the_next(store: Repository, start: Start) -> None:
+    a, b = start("a"), start("b")
+    a.takes("j")
+    a.leases.let_go("j")
+    assert not a.leases.holds("j")
+    b.takes("j")
+    a.leases.let_go("j")
+    assert owned(store, b, "j"), "what is not one's own is not given away"
+
+
+def test_a_clock_of_the_database_that_was_set_back_blocks_nobody(store: Repository, start: Start) -> None:
+    a = start("a")
+    a.takes("j")
+    a.leases._closing = True
+    with store.engine.begin() as connection:
+        connection.execute(update(schema.leases).values(ends_at=schema.leases.c.ends_at + 3600.0))
+    start("b").takes("j")
+
+
+def test_a_database_that_is_away_is_said_and_asked_again(store: Repository, start: Start) -> None:
+    a = start("a", SHORT)
+    a.takes("j")
+    with store.engine.begin() as connection:
+        schema.leases.drop(connection)
+    wait_for(lambda: a.leases.trouble, "it is noticed")
+    wait_for(lambda: not a.leases.holds("j"), "without a renewal it acts no more")
+    schema.leases.create(store.engine)
+    wait_for(lambda: not a.leases.trouble, "it answers again")
+    a.takes("j")

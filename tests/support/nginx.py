@@ -1,0 +1,81 @@
+"""A real nginx with the configuration that this project ships, before monitors on ports of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from support.waiting import wait_for
+
+SHIPPED = Path(__file__).parents[2] / "dashboards" / "proxy" / "nginx.conf"
+_EXAMPLE = {"monitors": ("127.0.0.1:9561", "127.0.0.1:9562"), "listen": "127.0.0.1:9560"}
+_AROUND = """
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+events {{ worker_connections 512; }}
+http {{
+    access_log {folder}/access.log;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+{shipped}
+}}
+"""
+
+
+def binary() -> str:
+    """The path of nginx; skips the test where there is none."""
+    found = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if found is None:
+        pytest.skip("nginx is not installed (Debian: apt install nginx-light)")
+    return found
+
+
+@contextlib.contextmanager
+def running_nginx(folder: Path, monitors: Sequence[str]) -> Iterator[str]:
+    """nginx before two monitors, whose URLs are given; yields its own, and ends it whatever happens."""
+    nginx = binary()
+    folder.mkdir()
+    folder.chmod(0o777)  # started by root, its workers are somebody else
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    shipped = SHIPPED.read_text().replace(_EXAMPLE["listen"], f"127.0.0.1:{port}")  # type: ignore[arg-type]
+    for example, url in zip(_EXAMPLE["monitors"], monitors, strict=True):
+        assert shipped.count(example) == 1
+        shipped = shipped.replace(example, urlsplit(url).netloc)
+    configuration = folder / "nginx.conf"
+    configuration.write_text(_AROUND.format(folder=folder, shipped=shipped))
+    command = [nginx, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(configuration)]
+    checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    with (folder / "output.log").open("wb") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+
+    def listens() -> bool:
+        assert process.poll() is None, (folder / "error.log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_for(listens, "nginx listens")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
