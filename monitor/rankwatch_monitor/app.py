@@ -18,7 +18,7 @@ from rankwatch_monitor.api.auth import Scope, Tokens, admit_senders, require
 from rankwatch_monitor.api.body_limit import BodyLimit
 from rankwatch_monitor.api.directives import launcher_routes
 from rankwatch_monitor.api.grid import grid_routes
-from rankwatch_monitor.api.held import held
+from rankwatch_monitor.api.held import elsewhere, held
 from rankwatch_monitor.api.jobs import job_routes
 from rankwatch_monitor.api.policy import control_routes, policy_routes
 from rankwatch_monitor.api.policy_schema import policy_schema_routes
@@ -72,6 +72,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         counters=monitor.counters,
         since_unix_ns=int(monitor.started_at * 1e9),
         admit=admit_senders(tokens, monitor),
+        elsewhere=elsewhere(monitor),
     )
     app.include_router(otlp)
     app.add_middleware(Straight, router=otlp)  # the last to be added is the outermost

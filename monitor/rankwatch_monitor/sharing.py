@@ -145,6 +145,7 @@ class Sharing:
     def _lost(self, job_id: str, holder: Holder | None) -> None:
         by = f"monitor {holder.name} at {holder.url} holds it" if holder is not None else "another one holds it"
         log.warning("job %s is not watched here any more: %s", job_id, by)
+        self._repository.forget(job_id)
         self._on_loop(lambda: self._drop(job_id))
 
     def _wanted(self, job_id: str, by: str) -> None:

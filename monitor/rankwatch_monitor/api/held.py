@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Request
 
-from rankwatch_monitor.errors import UnknownJobError
+from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.loop import Monitor
 
 
@@ -26,3 +26,18 @@ def held(monitor: Monitor, *, contact: bool) -> Callable[[Request], Awaitable[No
             raise UnknownJobError(job_id)
 
     return have
+
+
+def elsewhere(monitor: Monitor) -> Callable[[str], str | None]:
+    """What says, for the id of a job of which a rank speaks, why that is not taken in here; None when it is."""
+
+    def why(job_id: str) -> str | None:
+        if monitor.sharing is None:
+            return None
+        try:
+            monitor.sharing.check(job_id)
+        except HeldElsewhereError as error:
+            return str(error)
+        return None
+
+    return why

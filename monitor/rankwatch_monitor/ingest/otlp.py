@@ -8,7 +8,7 @@ report, a device) is put together at the end. A metric of any other name is nobo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -73,6 +73,9 @@ READERS: Final[Mapping[str, Reader]] = {
 }
 """Metric name -> how it is read into a draft."""
 
+Elsewhere = Callable[[str], str | None]
+"""Given a job's id: why what is said of it is not taken here; None when it is."""
+
 # A resource of ours takes about 500 bytes; one above this is read anew each time, so that memory stays bounded.
 _REMEMBERED_RESOURCE_BYTES: Final = 4096
 
@@ -93,9 +96,13 @@ class MetricsDecoder:
         limits: what a request may hold.
         counters: where rejections and repeats are counted.
         since_unix_ns: when the monitor began, see :class:`SeriesTracker`.
+        elsewhere: says why reports of a job are not taken here, where another monitor holds it.
     """
 
-    def __init__(self, limits: Limits, counters: Counters, since_unix_ns: int = 0) -> None:
+    def __init__(
+        self, limits: Limits, counters: Counters, since_unix_ns: int = 0, elsewhere: Elsewhere | None = None
+    ) -> None:
+        self._elsewhere = elsewhere
         self._limits = limits
         self._counters = counters
         self._tracker = SeriesTracker(limits.processes_remembered, since_unix_ns)
@@ -108,7 +115,8 @@ class MetricsDecoder:
         """Return the reports of ``request`` in its order.
 
         Raises:
-            Refusal: 413, it holds more resources or points than the limits allow.
+            Refusal: 413, it holds more resources or points than the limits allow; 503, all of it is about jobs that
+                another monitor holds.
         """
         return self._decode([_Parsed(self._who(each.resource), each) for each in self._bounded(request)])
 
@@ -158,6 +166,8 @@ class MetricsDecoder:
         points: list[int] = []
         rejections = Rejections(self._counters)
         room = _Room(self._limits.points_per_request)
+        if self._elsewhere is not None:
+            resources = self._ours(resources, self._elsewhere, rejections, room)
         for each in resources:
             who = each.who
             if isinstance(who, Refused):
@@ -178,6 +188,28 @@ class MetricsDecoder:
                 if each.unknown is not None and rejections.items == before:
                     self.layouts.missed(each.unknown)
         return Decoded(reports, points, rejections)
+
+    def _ours(
+        self, resources: Sequence[_Parsed | _Known], elsewhere: Elsewhere, rejections: Rejections, room: _Room
+    ) -> Sequence[_Parsed | _Known]:
+        """Those of no other monitor's jobs; nothing of the others is remembered, so they may be sent again.
+
+        Raises:
+            Refusal: 503, there are none.
+        """
+        of_jobs = {each.who.identity.job_id for each in resources if isinstance(each.who, Identified)}
+        words = {job_id: said for job_id in of_jobs if (said := elsewhere(job_id)) is not None}
+        if words and len(words) == len(of_jobs):
+            raise Refusal(503, "held_elsewhere", next(iter(words.values())), retry_after=1)
+        ours = []
+        for each in resources:
+            said = words.get(each.who.identity.job_id) if isinstance(each.who, Identified) else None
+            if said is None:
+                ours.append(each)
+            else:
+                lost = _count(each.metrics, room) if isinstance(each, _Parsed) else each.layout.points
+                rejections.add("held_elsewhere", said, lost)
+        return ours
 
     def _bounded(self, request: ExportMetricsServiceRequest) -> Sequence[ResourceMetrics]:
         resources = request.resource_metrics

@@ -42,7 +42,7 @@ from rankwatch_monitor.ingest.body import (
 )
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
-from rankwatch_monitor.ingest.otlp import MetricsDecoder
+from rankwatch_monitor.ingest.otlp import Elsewhere, MetricsDecoder
 from rankwatch_monitor.ingest.refusal import Refusal, Rejections
 from rankwatch_monitor.ingest.traces import SpanRecord, TracesDecoder
 
@@ -90,6 +90,7 @@ def otlp_routes(
     counters: Counters | None = None,
     since_unix_ns: int = 0,
     admit: Admit | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> APIRouter:
     """Return the router of ``POST /v1/metrics`` and ``POST /v1/traces``.
 
@@ -100,10 +101,11 @@ def otlp_routes(
         counters: where requests, reports and rejections are counted.
         since_unix_ns: when the monitor began, see :class:`SeriesTracker`.
         admit: says who may send; everyone may when it is not given.
+        elsewhere: says which jobs are another monitor's; without it none are.
     """
     limits = limits or Limits()
     counters = counters if counters is not None else Counters()
-    metrics_decoder = MetricsDecoder(limits, counters, since_unix_ns)
+    metrics_decoder = MetricsDecoder(limits, counters, since_unix_ns, elsewhere)
     traces_decoder = TracesDecoder(limits, counters)
     large = asyncio.Semaphore(1)
     admission = Admission()

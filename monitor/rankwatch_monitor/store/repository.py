@@ -182,6 +182,10 @@ class Repository:
         """Queue the removal of the row with this primary key; one that is not there is no error."""
         self._writer.put(Unit(table, key, gone=True))
 
+    def forget(self, job_id: str) -> None:
+        """Never write what still waits of a job: another monitor has had it since."""
+        self._writer.forget(job_id)
+
     def retain(self, older_than: float, held: Collection[str] = ()) -> None:
         """Have all jobs removed, bit by bit on the writer's thread, that were last heard before a time.
 

@@ -66,6 +66,7 @@ class Writer:
         self._opened = session.is_open
         self._backlog = Backlog()
         self._inbox: deque[Unit] = deque()
+        self._forgotten: set[str] = set()
         self._flushes: list[threading.Event] = []
         self._changed = threading.Condition()
         self._closing = False
@@ -111,6 +112,13 @@ class Writer:
         """Take note of what went wrong in reading: writing tries again, and reads first what is there."""
         self.trouble, self._opened = trouble, False
         self.damaged = self.damaged or trouble.kind is Kind.DAMAGED
+
+    def forget(self, job_id: str) -> None:
+        """Never write what still waits of a job: another monitor has had it since, and what it wrote is newer."""
+        with self._changed:
+            self._inbox = deque(unit for unit in self._inbox if unit.job_id != job_id)
+            self._forgotten.add(job_id)
+            self._changed.notify()
 
     def retain(self, older_than: float, held: Collection[str]) -> None:
         """Have what is older removed, bit by bit."""
@@ -158,6 +166,9 @@ class Writer:
         with self._changed:
             if not (self._inbox or self._flushes or self._closing):
                 self._changed.wait(self._pause())
+            if self._forgotten:  # before what came in since: that is of the time after
+                self._backlog.remove([unit for unit in self._backlog if unit.job_id in self._forgotten])
+                self._forgotten.clear()
             for _ in range(len(self._inbox)):
                 self._backlog.add(self._inbox.popleft())
             flushes, self._flushes = self._flushes, []

@@ -138,7 +138,7 @@ def test_an_unknown_job(monitor: RunningMonitor) -> None:
     done = command("nobody", "--monitor", monitor.url)
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no job 'nobody'" in done.stderr
-    assert "without a job, the newest one is shown" in done.stderr
+    assert "'rankwatch status' lists those there are" in done.stderr
 
 
 def test_a_token_is_asked_for_checked_and_taken(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from monitor.store.conftest import Place
+from rankwatch.wire.control import Directive
+from rankwatch.wire.vocabulary import DirectiveKind
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.store import codec, schema
 from rankwatch_monitor.store.leases import Answer, Holder, Leases
@@ -149,6 +151,29 @@ def test_rows_of_a_job_that_is_anothers_are_not_written(store: Repository, start
     assert store.fenced == 1
     with store.engine.connect() as connection:
         assert set(connection.execute(select(schema.jobs.c.id)).scalars()) == {"mine"}
+
+
+def test_what_waits_of_an_earlier_time_is_not_written_over_what_others_wrote(store: Repository, start: Start) -> None:
+    """The database was away, others had the job meanwhile, and now it is ours again."""
+    a = start("a")
+    a.takes("j")
+    store.fence = a.leases
+    job = Job("j", 1.0)
+    store.save(schema.jobs, codec.job_row(job))
+    assert store.flush()
+    with store.engine.begin() as connection:
+        schema.jobs.drop(connection)  # nothing can be written
+    job.restarts = 1
+    store.save(schema.jobs, codec.job_row(job))
+    wait_for(lambda: store.trouble, "the row waits")
+    store.forget("j")
+    store.save(schema.directives, codec.directive_row("j", Directive(1, DirectiveKind.CAPTURE, 1, "why")))
+    schema.jobs.create(store.engine)
+    wait_for(lambda: not store.trouble, "the database works again")
+    assert store.flush()
+    with store.engine.connect() as connection:
+        assert connection.execute(select(schema.jobs.c.id)).all() == []
+        assert len(connection.execute(select(schema.directives.c.id)).all()) == 1, "what came after is written"
 
 
 def test_a_monitor_of_the_same_name_takes_up_its_jobs_at_once(store: Repository, start: Start) -> None:
