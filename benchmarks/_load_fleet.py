@@ -22,8 +22,8 @@ from _load_rows import AGES, COUNTS, Row, identity_bytes, signature
 from rankwatch.export_thread import JITTER
 from rankwatch.observed import REPEAT_SECONDS
 from rankwatch.resource import AttributeValue
-from rankwatch.windows import WINDOW_SECONDS
 from rankwatch.wire import names
+from rankwatch.wire.pace import window_seconds
 
 RANKS_A_NODE: Final = 8
 KERNEL_REPORTS: Final = 300.0
@@ -92,7 +92,7 @@ class Fleet:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         steps = max(1, round(shape.interval / shape.step_seconds))
-        stride = 2 ** max(0, round(math.log2(WINDOW_SECONDS / shape.step_seconds)))
+        stride = 2 ** max(0, round(math.log2(window_seconds(shape.ranks_a_job) / shape.step_seconds)))
         self.pace = Pace(shape.step_seconds, steps, stride)
         self.jobs = [EmulatedJob(f"{shape.name}-{i:05d}", time.monotonic()) for i in range(shape.jobs)]
         self.members: list[tuple[int, range]] = [

@@ -17,6 +17,7 @@ from rankwatch_monitor.api import problems
 from rankwatch_monitor.api.auth import Scope, Tokens, admit_senders, require
 from rankwatch_monitor.api.body_limit import BodyLimit
 from rankwatch_monitor.api.directives import launcher_routes
+from rankwatch_monitor.api.express import LANE
 from rankwatch_monitor.api.grid import grid_routes
 from rankwatch_monitor.api.held import elsewhere, held
 from rankwatch_monitor.api.jobs import job_routes
@@ -38,10 +39,11 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     tokens = tokens or Tokens()
 
     @contextlib.asynccontextmanager
-    async def watch(_: FastAPI) -> AsyncIterator[None]:
+    async def watch(running: FastAPI) -> AsyncIterator[dict[str, object]]:
         monitor.begin()
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
-        yield
+        # What is passed on to others waits for their spool, which the short way does not.
+        yield {} if hasattr(running.state, "tee") else {LANE: otlp.lane}
         loop.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loop
@@ -74,8 +76,8 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         admit=admit_senders(tokens, monitor),
         elsewhere=elsewhere(monitor),
     )
-    app.include_router(otlp)
-    app.add_middleware(Straight, router=otlp)  # the last to be added is the outermost
+    app.include_router(otlp.router)
+    app.add_middleware(Straight, router=otlp.router)  # the last to be added is the outermost
     app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST, contact=True))
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 
 from rankwatch_monitor.api import connections
 from rankwatch_monitor.api.auth import Tokens
+from rankwatch_monitor.api.express import ExpressProtocol
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.loop import Monitor
 from rankwatch_monitor.publish import forward, wandb, webhook
@@ -87,7 +88,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         log_level="warning",
         access_log=False,
         loop="asyncio",
-        http=connections.BoundedProtocol,
+        http=ExpressProtocol,
         timeout_keep_alive=connections.KEEP_ALIVE,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,

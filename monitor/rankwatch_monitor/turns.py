@@ -23,10 +23,10 @@ REST: Final = 2.0
 """A tick that took long is followed by so many times its length for everything else."""
 IDLE: Final = 1.0
 """Seconds between two looks at a job that is over."""
-CHEAP: Final = 0.005
-"""Seconds of a judgement that is made at once whenever a launcher says something."""
+SMALL: Final = 4_096
+"""Ranks of a job that is judged at once whenever a launcher says something: it takes half a millisecond."""
 SHARE: Final = 0.1
-"""Part of the loop's time that dearer ones may take besides the ticks."""
+"""Part of the loop's time that larger ones may take besides the ticks."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Turns:
     def at_once(self, job: Job, now: float) -> bool:
         """Whether to judge a job for a single event. Ten thousand launchers that speak at once are one tick's work."""
         last = self._last.get(job.id)
-        return last is None or last.cost < CHEAP or now - last.at > last.cost / SHARE
+        return last is None or len(job.columns) <= SMALL or now - last.at > last.cost / SHARE
 
     def took(self, job: Job, now: float, seconds: float, state: JobState | None) -> None:
         """Note a judgement."""

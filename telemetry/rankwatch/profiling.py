@@ -86,7 +86,9 @@ class Profiling:
         self._settings = settings
         self._own = self._plan = of_settings(settings)
         self._said: set[str] = set()
-        self._windows = Windows(self._plan.told_stride, REPORTS_A_WINDOW * settings.export_interval)
+        self._windows = Windows(
+            self._plan.told_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
+        )
         self._sampling = Sampling(recorder, settings, self._say)
         self._waiting: deque[_Waiting] = deque()
         self._sections: deque[Run] = deque(maxlen=MAX_REMEMBERED)

@@ -14,16 +14,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from rankwatch.wire import environment, names
+from rankwatch.wire import environment, names, pace
 from rankwatch.wire.policy import parse_ranks
 from rankwatch.wire.vocabulary import KernelSource
 
 MAX_RANKS: Final = 2**31
 MAX_PROFILING_INTERVAL: Final = 1_000_000
-MOST_REQUESTS: Final = 4_096
-"""Requests a second that all ranks of a job may make of one monitor together, unless an interval is given."""
-MOST_REPORTS: Final = 20_000
-"""The same for reports of which a Collector puts those of a node into one request."""
 
 
 def _setting(default: Any, unit: str, meaning: str, *variables: str, read: Callable[[str], Any]) -> Any:
@@ -152,7 +148,7 @@ class Settings:
         read=_integer(1, MAX_RANKS),
     )
     export_interval: float = _setting(
-        1.0,
+        pace.EXPORT_SECONDS,
         "s",
         "time between two exports; unless it is given, longer in a job of more than 4,096 ranks",
         "RANKWATCH_EXPORT_INTERVAL",
@@ -321,19 +317,11 @@ def load(
     values.setdefault("job_name", (values.get("resource_attributes") or {}).get(names.SERVICE_NAME, values["job_id"]))
     settings = Settings(**values)
     if "export_interval" not in values:
-        settings = replace(settings, export_interval=_interval(settings))
+        seconds = pace.export_seconds(settings.world_size, collected=not settings.monitor)
+        settings = replace(settings, export_interval=seconds)
     if settings.rank >= settings.world_size:
         problems.append(f"rank {settings.rank} does not fit into a world of {settings.world_size} ranks")
     return settings, problems
-
-
-def _interval(settings: Settings) -> float:
-    """Seconds between two exports of a job of this size, so that one monitor can take what all of its ranks send.
-
-    A limit that is passed is reported at once, whatever the interval.
-    """
-    a_second = MOST_REQUESTS if settings.monitor else MOST_REPORTS  # a Collector makes one request for a whole node
-    return max(settings.export_interval, settings.world_size / a_second)
 
 
 def _shared_by_all_ranks(env: Mapping[str, str]) -> str:

@@ -29,8 +29,8 @@ from typing import Final
 
 from rankwatch.section_runs import Run, Runs, SectionStatistics, middle
 from rankwatch.wire.names import STEP_SECTION
+from rankwatch.wire.pace import window_seconds
 
-WINDOW_SECONDS: Final = 10.0
 STEPS_BEFORE_STRIDE: Final = 8
 LONG_STEPS: Final = 4
 """So many are enough to decide a stride of 1."""
@@ -56,11 +56,12 @@ class Windows:
     """The windows of one process.
 
     ``told`` is the stride that was set by a person or a launcher; 0: find one. ``shortest``: seconds that a window of
-    such a stride lasts at least.
+    such a stride lasts at least. ``world_size``: ranks of the job; the windows of very many last longer.
     """
 
-    def __init__(self, told: int = 0, shortest: float = 0.0) -> None:
+    def __init__(self, told: int = 0, shortest: float = 0.0, world_size: int = 1) -> None:
         self._told = told
+        self._world_size = world_size
         self._shortest = shortest
         self._times = 1
         """What ``told`` is multiplied with, a power of two."""
@@ -76,6 +77,11 @@ class Windows:
         self._last_step = -1
         self._steps_seen = 0
         self._clock_began: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """About how long a window is to last, when nobody has told a stride."""
+        return window_seconds(self._world_size)
 
     @property
     def stride(self) -> int:
@@ -171,11 +177,11 @@ class Windows:
     def _find(self) -> None:
         """Decide the stride, or keep it while it is within a factor of 2 of what it should be."""
         seconds = self.step_seconds
-        enough = LONG_STEPS if seconds >= WINDOW_SECONDS else STEPS_BEFORE_STRIDE
+        enough = LONG_STEPS if seconds >= self.seconds else STEPS_BEFORE_STRIDE
         if self._steps_seen < enough or seconds <= 0:
             return
         self._lengthen()
-        steps = WINDOW_SECONDS / seconds
+        steps = self.seconds / seconds
         if not self._found or not self._found / 2 <= steps <= self._found * 2:
             self._found = min(MAX_STRIDE, 2 ** max(0, round(math.log2(steps))))
             if not self._told:
@@ -206,7 +212,7 @@ class Windows:
         for run in runs:
             if not run.first:
                 self._runs.setdefault(run.section, Runs()).add(run.duration_ns)
-        if now - self._clock_began < WINDOW_SECONDS:
+        if now - self._clock_began < self.seconds:
             return []
         window = self._made(None)
         self._forget()

@@ -298,7 +298,7 @@ def test_shutdown_in_a_sampled_step_leaves_no_profiler_behind(rank: Callable[...
 def test_a_rank_without_steps_tells_windows_without_a_number(
     rank: Callable[..., Slots], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankwatch.windows.WINDOW_SECONDS", 0.2)
+    monkeypatch.setattr("rankwatch.wire.pace.WINDOW_SECONDS", 0.2)
     rank()
 
     def train() -> Report | None:

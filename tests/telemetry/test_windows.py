@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from rankwatch.section_runs import MAX_RUNS, Run
-from rankwatch.windows import LONG_STEPS, STEPS_BEFORE_STRIDE, WINDOW_SECONDS, Window, Windows
+from rankwatch.windows import LONG_STEPS, STEPS_BEFORE_STRIDE, Window, Windows
+from rankwatch.wire.pace import WINDOW_SECONDS
 
 
 class Process:
@@ -210,3 +211,7 @@ def test_a_process_that_begins_to_step_leaves_the_clock() -> None:
     closed = process.steps(5)
     assert [w.iteration for w in closed] == [2, 4]
     assert all("setup" not in w.sections for w in closed)
+
+
+def test_windows_of_a_very_large_job_last_longer() -> None:
+    assert [Windows(world_size=ranks).seconds for ranks in (1, 16_000, 32_000, 100_000)] == [10.0, 10.0, 20.0, 62.5]

@@ -24,6 +24,7 @@ from fastapi import HTTPException, Request
 
 from rankwatch.wire import names
 from rankwatch_monitor.errors import HeldElsewhereError
+from rankwatch_monitor.ingest.express import Sender
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.refusal import Refusal
 from rankwatch_monitor.loop import Monitor
@@ -57,15 +58,17 @@ class Tokens:
         return any(matches)
 
 
-def given_token(request: Request) -> str:
+def given_token(request: Request | Sender) -> str:
     """The token of a request: its bearer token, or ``?token=`` for browsers' event streams, which can set no header."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return token.strip()
-    return request.query_params.get("token", "") if request.method == "GET" else ""
+    if isinstance(request, Sender) or request.method != "GET":
+        return ""
+    return request.query_params.get("token", "")
 
 
-def refusal(tokens: Tokens, scope: Scope, request: Request) -> tuple[int, str] | None:
+def refusal(tokens: Tokens, scope: Scope, request: Request | Sender) -> tuple[int, str] | None:
     """Why a request may not pass, as a status and a sentence; None when it may."""
     if not tokens.any:
         return None
@@ -90,13 +93,13 @@ def require(tokens: Tokens, scope: Scope, counters: Counters) -> Callable[[Reque
     return check
 
 
-def admit_senders(tokens: Tokens, monitor: Monitor) -> Callable[[Request], None]:
+def admit_senders(tokens: Tokens, monitor: Monitor) -> Callable[[Request | Sender], None]:
     """The same for the OTLP endpoints, which answer in OTLP's own way; a job that the request names must be ours.
 
     One that does not, as a Collector's that may hold several jobs, is looked at job by job once it was read.
     """
 
-    def check(request: Request) -> None:
+    def check(request: Request | Sender) -> None:
         if (refused := refusal(tokens, Scope.INGEST, request)) is not None:
             status, words = refused
             raise Refusal(status, "unauthorized", words)

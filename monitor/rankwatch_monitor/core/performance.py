@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rankwatch.wire.pace import WINDOW_SECONDS, window_seconds
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import Cause, StragglerVerdict
 from rankwatch_monitor.core.columns import Bools, Floats, Ints
@@ -44,8 +45,6 @@ MAX_KERNELS: Final = 512
 DEVICES_A_RANK: Final = 4
 LEAST_DEVICES: Final = 256
 """Devices whose own best is remembered, for each rank and at least."""
-IDEAL_SECONDS: Final = 10.0
-"""How long a window should last; ranks find a power of two of steps that comes near it."""
 INTERVALS: Final = 5
 """Intervals between windows whose median counts: an evaluation, or a pause, is no longer window."""
 
@@ -122,7 +121,7 @@ class Performance:
         self.judged_iteration: int | None = None
         """The step that closed the last window that was judged."""
         self.intervals: deque[float] = deque(maxlen=INTERVALS)
-        self.interval = IDEAL_SECONDS
+        self.interval = WINDOW_SECONDS
         """Seconds between two windows, lately: the median of the last ones."""
         self.scored_windows = 0
         """Kernel reports that have been judged as a window: the number of the last one."""
@@ -200,7 +199,7 @@ class Performance:
             self.stride = None if profiling_interval else self.stride
             return
         least, most = float(steps.min()), float(steps.max())
-        off = np.log2(IDEAL_SECONDS / self.interval)
+        off = np.log2(window_seconds(len(fresh_R)) / self.interval)
         if self.stride is None and least == most:
             return  # the ranks have found it by themselves
         if self.stride is None:

@@ -40,9 +40,10 @@ from rankwatch_monitor.ingest.body import (
     inflate,
     too_large,
 )
+from rankwatch_monitor.ingest.express import Lane, Sender
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
-from rankwatch_monitor.ingest.otlp import Elsewhere, MetricsDecoder
+from rankwatch_monitor.ingest.otlp import Decoded, Elsewhere, MetricsDecoder
 from rankwatch_monitor.ingest.refusal import Refusal, Rejections
 from rankwatch_monitor.ingest.traces import SpanRecord, TracesDecoder
 
@@ -63,9 +64,17 @@ Sink = Callable[[Sequence[RankReport]], Sequence[RefusedReport]]
 have senders come again later, refuse them in :data:`Admit`: what a sink has seen is not asked for twice."""
 
 SpanSink = Callable[[Sequence[SpanRecord]], None]
-Admit = Callable[[Request], None]
+Admit = Callable[[Request | Sender], None]
 """Raises a :class:`Refusal` when a sender has no right to send (401, 403) or has to come again later (429, 503, with
 ``retry_after``). Called before the body is read."""
+
+
+class Otlp(NamedTuple):
+    """What takes OTLP."""
+
+    router: APIRouter
+    lane: Lane
+
 
 Tee = Callable[[str, Mapping[str, str], object, bytes], Awaitable[None]]
 """Takes the path, the headers, the sender's address and the body as sent of a request that was accepted. The answer
@@ -91,8 +100,8 @@ def otlp_routes(
     since_unix_ns: int = 0,
     admit: Admit | None = None,
     elsewhere: Elsewhere | None = None,
-) -> APIRouter:
-    """Return the router of ``POST /v1/metrics`` and ``POST /v1/traces``.
+) -> Otlp:
+    """Return the router of ``POST /v1/metrics`` and ``POST /v1/traces``, and the short way of the former.
 
     Args:
         sink: takes the rank reports.
@@ -112,9 +121,15 @@ def otlp_routes(
 
     async def take_metrics(body: bytes, encoded: Format) -> Message | None:
         if encoded == "protobuf" and len(body) < _LARGE_BYTES[encoded]:
-            decoded = metrics_decoder.decode_bytes(body)
-        else:
-            decoded = metrics_decoder.decode(await _parse(body, encoded, ExportMetricsServiceRequest, limits, large))
+            return take_protobuf(body)
+        return take_decoded(
+            metrics_decoder.decode(await _parse(body, encoded, ExportMetricsServiceRequest, limits, large))
+        )
+
+    def take_protobuf(body: bytes) -> Message | None:
+        return take_decoded(metrics_decoder.decode_bytes(body))
+
+    def take_decoded(decoded: Decoded) -> Message | None:
         reports, points, rejections = decoded
         refused = sink(reports) if reports else ()
         for position, reason, words in refused:
@@ -145,7 +160,8 @@ def otlp_routes(
     # Plain routes: FastAPI's parameter handling has nothing to do here and takes longer than the decoding.
     router.add_route(names.OTLP_METRICS_PATH, metrics, methods=["POST"])
     router.add_route(names.OTLP_TRACES_PATH, traces, methods=["POST"])
-    return router
+    lane = Lane(take_protobuf, lambda refusal: _refused(refusal, "protobuf"), limits, counters, admit, admission)
+    return Otlp(router, lane)
 
 
 class Straight:

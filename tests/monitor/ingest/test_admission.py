@@ -135,7 +135,7 @@ class Server:
     def __init__(self) -> None:
         self.counters = Counters()
         self.reports: list[RankReport] = []
-        router = otlp_routes(self._take, counters=self.counters)
+        router = otlp_routes(self._take, counters=self.counters).router
         self.app = FastAPI()
         self.app.include_router(router)
         self.app.add_middleware(Straight, router=router)

@@ -46,7 +46,7 @@ class Monitor:
 def monitor() -> Iterator[Monitor]:
     monitor = Monitor()
     app = FastAPI()
-    app.include_router(otlp_routes(monitor.take, spans=monitor.spans.extend, counters=monitor.counters))  # type: ignore[arg-type]
+    app.include_router(otlp_routes(monitor.take, spans=monitor.spans.extend, counters=monitor.counters).router)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
     monitor.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))

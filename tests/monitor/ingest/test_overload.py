@@ -32,7 +32,7 @@ class Served:
         self.counters = Counters()
         self.reports: list[RankReport] = []
         app = FastAPI()
-        app.include_router(otlp_routes(self._take, counters=self.counters))
+        app.include_router(otlp_routes(self._take, counters=self.counters).router)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))

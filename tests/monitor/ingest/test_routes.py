@@ -42,7 +42,7 @@ class Server:
         self._refuse = refuse
         app = FastAPI()
         app.include_router(
-            otlp_routes(self._take, spans=self.spans.extend, limits=limits, counters=self.counters, admit=admit)
+            otlp_routes(self._take, spans=self.spans.extend, limits=limits, counters=self.counters, admit=admit).router
         )
         self._app = app
 

@@ -23,7 +23,7 @@ class Server:
     def __init__(self) -> None:
         self.teed: list[tuple[str, str, bytes]] = []
         self.app = FastAPI()
-        self.app.include_router(otlp_routes(lambda reports: []))
+        self.app.include_router(otlp_routes(lambda reports: []).router)
         self.app.state.tee = self.tee
         self.answered: list[int] = []
 

@@ -7,8 +7,8 @@ const VERDICTS: Record<string, string> = {
   healthy: "No rank makes the others wait.",
   worker: "Some ranks are slow by their own fault, and the others wait for them.",
   stage: "A whole pipeline stage takes longer than the others. That is the job's doing; no node is to blame.",
-  workload: "Ranks take turns in being slow, as with sequences of different lengths. That is the job's doing; no node is to blame.",
-  link: "The members of a process group all take long in its collectives: the network between them is slow.",
+  workload: "Ranks take turns in being slow. That is the job's doing; no node is to blame.",
+  link: "The network between the members of a process group is slow.",
   unexplained: "Time is lost, and nothing that was measured explains it.",
 };
 

@@ -42,7 +42,7 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
         </label>
         {why.value && <Told why={why.value} />}
         {samples.value === null ? <p class="note">Asking for the history.</p> : steps.time.length === 0 ? (
-          <p class="note">Nothing yet: ranks tell how long their steps take about every 10 s, once they run sections or steps.</p>
+          <p class="note">Nothing yet: ranks tell how long their steps take about every 10 s.</p>
         ) : (
           <Plot name="Time of a step" {...steps} format={duration} incidents={incidents} mark={why.value?.since ?? null} height={HEIGHT} />
         )}

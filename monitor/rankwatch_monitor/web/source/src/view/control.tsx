@@ -24,7 +24,7 @@ export function Control({ job, launchers }: { job: JobSummary; launchers: readon
 
 /** Say what a failure was: the monitor's own words, and ask for the token when that is what was missing. */
 export function refusal(problem: unknown): string {
-  if (!(problem instanceof Problem)) return "The monitor does not answer; nothing was changed as far as this page knows. Look again before you repeat it.";
+  if (!(problem instanceof Problem)) return "The monitor does not answer. Look again before you repeat it.";
   if (problem.status === 401 || problem.status === 403) {
     wanted.value = problem.message;
     return `Nothing was done: ${problem.message}.`;
@@ -56,7 +56,7 @@ function TokenLine() {
       </label>
       <button type="submit">Use it</button>
       <small id="control-token">
-        {wanted.value === null ? "Needed where the monitor was started with tokens." : `The monitor says: ${wanted.value}.`} It is kept in this tab only.
+        {wanted.value === null ? "Needed where the monitor has tokens." : `The monitor says: ${wanted.value}.`} It is kept in this tab only.
       </small>
     </form>
   );
@@ -79,7 +79,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
     event.preventDefault();
     setDone(null);
     if (excluding && rankList(ranks) === null) return setProblem(`Ranks are written like 0,8-11; not "${ranks}".`);
-    if (excluding && left === "") return setProblem("Name the nodes to be left out, or ranks that run on them.");
+    if (excluding && left === "") return setProblem("Name nodes to leave out, or ranks on them.");
     setProblem(null);
     ask(true);
   };

@@ -11,10 +11,10 @@ export function Empty() {
   return (
     <section class="empty">
       <h1>No job yet.</h1>
-      <p>The monitor is up and listening. A job appears here as soon as one of its ranks speaks.</p>
-      <h2>Start one with the launcher, which can also restart it</h2>
+      <p>A job appears here as soon as one of its ranks speaks.</p>
+      <h2>Start one with the launcher</h2>
       <Command text={`${secret}rankwatch run --monitor ${location.origin} --nproc-per-node 4 train.py`} />
-      <h2>Or watch what you already run: two lines in the script</h2>
+      <h2>Or watch what runs already: two lines in the script</h2>
       <Command text={"import rankwatch\nrankwatch.init()"} />
       <p>and, in its environment, where to send:</p>
       <Command text={`${secret}${monitor} torchrun --nproc-per-node 4 train.py`} />

@@ -1,5 +1,6 @@
 // All jobs: those in trouble first.
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import type { JobElsewhere, JobState, JobSummary } from "../api/shapes";
 import { asOf } from "../live/connection";
@@ -28,7 +29,7 @@ export function Fleet() {
       <h1>{summary(jobs)}</h1>
       <ul>
         {sorted.map((job) => (
-          isElsewhere(job) ? <ElsewhereRow key={job.id} job={job} /> : <JobRow key={job.id} job={job} />
+          <JobRow key={job.id} job={job} />
         ))}
       </ul>
     </section>
@@ -58,9 +59,8 @@ function coarse(then: number | null): string {
   return ago(then, asOf.value).replace(/ .* ago/, " ago");
 }
 
-function JobRow({ job }: { job: JobSummary }) {
-  const speed = rate(job.iterations_per_second);
-  const over = job.ended_at !== null;
+function JobRow({ job }: { job: Listed }) {
+  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor watches it now." : `Watched by monitor ${job.monitor}.`) : job.reason;
   return (
     <li data-state={job.state}>
       <a href={jobAddress(job.id)}>
@@ -68,59 +68,36 @@ function JobRow({ job }: { job: JobSummary }) {
         <span class="what">
           <b>{job.name}</b>
           {job.name !== job.id && <small class="id">{job.id}</small>}
-          {job.reason !== "" && <span class="why">{job.reason}</span>}
+          {why && <span class="why">{why}</span>}
         </span>
-        <span class="figure">
-          <b>{count(job.iteration)}</b>
-          <small>{over ? "last step" : job.iterations_per_second === null ? "step" : `${speed.value} ${speed.unit}`}</small>
-        </span>
-        <span class="figure">
-          <b>{count(job.world_size)}</b>
-          <small>{job.ranks_reporting === job.world_size || over ? "ranks" : `${count(job.ranks_reporting)} reporting`}</small>
-        </span>
-        <span class="figure">
-          <b>
-            {job.restarts}
-            <i>/{job.max_restarts}</i>
-          </b>
-          <small>restarts</small>
-        </span>
-        <span class="figure">
-          <b>{percent(job.goodput)}</b>
-          <small>goodput</small>
-        </span>
-        <span class="figure when">
-          <b>{coarse(over ? job.ended_at : job.started_at)}</b>
-          <small>{over ? "ended" : "started"}</small>
-        </span>
+        {!isElsewhere(job) && <Figures job={job} />}
       </a>
     </li>
   );
 }
 
-/** Its page says at which address that monitor is. */
-function ElsewhereRow({ job }: { job: JobElsewhere }) {
+function Figures({ job }: { job: JobSummary }) {
+  const speed = rate(job.iterations_per_second);
+  const over = job.ended_at !== null;
   return (
-    <li data-state={job.state}>
-      <a href={jobAddress(job.id)}>
-        <JobMark state={job.state} />
-        <span class="what">
-          <b>{job.name}</b>
-          {job.name !== job.id && <small class="id">{job.id}</small>}
-          <span class="why">{job.monitor === null ? "No monitor watches it at this moment." : `Watched by monitor ${job.monitor}.`}</span>
-        </span>
-        <span class="figure" />
-        <span class="figure">
-          <b>{count(job.world_size)}</b>
-          <small>ranks</small>
-        </span>
-        <span class="figure" />
-        <span class="figure" />
-        <span class="figure when">
-          <b>{coarse(job.started_at)}</b>
-          <small>started</small>
-        </span>
-      </a>
-    </li>
+    <>
+      <Figure label={over ? "last step" : job.iterations_per_second === null ? "step" : `${speed.value} ${speed.unit}`}>{count(job.iteration)}</Figure>
+      <Figure label={job.ranks_reporting === job.world_size || over ? "ranks" : `${count(job.ranks_reporting)} reporting`}>{count(job.world_size)}</Figure>
+      <Figure label="restarts">
+        {job.restarts}
+        <i>/{job.max_restarts}</i>
+      </Figure>
+      <Figure label="goodput">{percent(job.goodput)}</Figure>
+      <Figure label={over ? "ended" : "started"} name="figure when">{coarse(over ? job.ended_at : job.started_at)}</Figure>
+    </>
+  );
+}
+
+function Figure({ label, name = "figure", children }: { label: string; name?: string; children: ComponentChildren }) {
+  return (
+    <span class={name}>
+      <b>{children}</b>
+      <small>{label}</small>
+    </span>
   );
 }

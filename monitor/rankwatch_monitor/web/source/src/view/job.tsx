@@ -136,7 +136,7 @@ function sentence(job: JobSummary): string {
         ? `${plural(job.ranks_reporting, "rank")} of ${count(job.world_size)} ${job.ranks_reporting === 1 ? "reports" : "report"}; no limit is passed.`
         : job.world_size === 1 ? "The rank is making progress." : `All ${count(job.world_size)} ranks are making progress.`;
     case "starting":
-      return "No rank has made progress in this attempt yet.";
+      return "No rank has made progress yet.";
     case "recovering":
       return "Restarted; no new step has been seen yet.";
     case "finished":
@@ -153,7 +153,7 @@ function Unknown({ id, problem }: { id: string; problem: Problem }) {
   return (
     <section class="empty">
       <h1>{none ? `The monitor does not know job ${id}.` : `This monitor does not show job ${id} now.`}</h1>
-      <p>{none ? "If it has just been started, it appears here as soon as one of its ranks speaks." : `In its words: ${problem.message}.`}</p>
+      <p>{none ? "A job appears here as soon as one of its ranks speaks." : problem.message}</p>
       <p>
         <a href="#/">All jobs of this monitor</a>
       </p>

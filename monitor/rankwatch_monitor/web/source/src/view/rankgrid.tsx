@@ -226,7 +226,7 @@ function Readout({ watch, shown }: { watch: JobWatch; shown: Shown | null }) {
   if (rank === null || !grid || byte === undefined) {
     return (
       <p class="readout" id="grid-keys">
-        <small>Point at a rank, or use the arrow keys; N goes to the next rank in trouble.</small>
+        <small>Point at a rank, or use the arrow keys; N: next in trouble.</small>
       </p>
     );
   }

@@ -16,7 +16,7 @@ export function RateChart({ job, incidents }: { job: JobSummary; incidents: read
   return (
     <section class="speed">
       <h2>
-        Iterations per second <small>since this page was opened</small>
+        Iterations per second <small>since the page opened</small>
       </h2>
       <Plot
         key={job.id} bare height={HEIGHT} shortest={SHORTEST_S} time={samples.time} incidents={incidents} format={count}

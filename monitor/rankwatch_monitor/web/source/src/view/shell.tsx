@@ -44,7 +44,7 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren; childre
 function Logo() {
   return (
     <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" class="logo">
-      <path d="M0 0h4.4v4.4H0zM5.8 0h4.4v4.4H5.8zM11.6 0H16v4.4h-4.4zM0 5.8h4.4v4.4H0zM11.6 5.8H16v4.4h-4.4zM0 11.6h4.4V16H0zM5.8 11.6h4.4V16H5.8zM11.6 11.6H16V16h-4.4z" />
+      <path d="M0 0h4v4H0zM6 0h4v4H6zM12 0h4v4h-4zM0 6h4v4H0zM12 6h4v4h-4zM0 12h4v4H0zM6 12h4v4H6zM12 12h4v4h-4z" />
       <path class="odd" d="m8 4.6 3.4 3.4L8 11.4 4.6 8z" />
     </svg>
   );

@@ -128,7 +128,7 @@ function Table({ name, rows, total, said = "", over = false }: Rows) {
 
 function Distribution({ performance }: { performance: Performance }) {
   if (SCORES.every(([name]) => performance.overall[name] == null)) {
-    return <p class="note">No rank has timings of its kernels yet, so there is nothing to score.</p>;
+    return <p class="note">No rank has timings of its kernels yet.</p>;
   }
   return (
     <div>

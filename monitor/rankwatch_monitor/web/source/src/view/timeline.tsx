@@ -77,7 +77,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           <Key told={told} />
           <LaneField told={told} placed={placed} at={at} choose={setAt} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
-            {span && placed ? <Words told={told} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys: along the lane, or to the same section of the next rank.</small>}
+            {span && placed ? <Words told={told} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys.</small>}
           </p>
           <Sums told={told} />
         </>
@@ -101,7 +101,7 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
 
 function absence(told: SectionTimeline): string {
   if (told.ranks_known > 0) return `These ranks have sent no spans; ${count(told.ranks_known)} others have.`;
-  return "No spans yet: ranks send the sections of every 10th step (RANKWATCH_SPAN_STRIDE) once they use rankwatch.section() or rankwatch.step().";
+  return "No spans yet: ranks send every 10th step (RANKWATCH_SPAN_STRIDE) once they use rankwatch.step().";
 }
 
 function Key({ told }: { told: SectionTimeline }) {
@@ -143,7 +143,7 @@ function Sums({ told }: { told: SectionTimeline }) {
   const { sections, seconds, medians } = sums(told, COLUMNS);
   return (
     <>
-      <h3>Time a step by section, over the steps shown</h3>
+      <h3>Time a step by section</h3>
       <div class="scroll" role="region" aria-label="Time a step by section" tabIndex={0}>
         <table>
           <thead>
