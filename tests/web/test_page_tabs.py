@@ -164,7 +164,7 @@ def test_nodes_to_be_left_out_have_to_be_named(page: Page, monitor_url: str, slo
     page.get_by_role("radio", name="Restart without some nodes").check()
     page.get_by_label("Reason").fill("bad memory")
     page.get_by_role("button", name="Restart without some nodes …").click()
-    expect(page.get_by_role("alert")).to_have_text("Name the nodes to be left out, or ranks that run on them.")
+    expect(page.get_by_role("alert")).to_have_text("Name nodes to leave out, or ranks on them.")
     page.get_by_label("or nodes of ranks").fill("5, 8-9")
     page.get_by_role("button", name="Restart without some nodes …").click()
     expect(page.get_by_role("alertdialog")).to_contain_text("without the nodes of ranks 5, 8-9")

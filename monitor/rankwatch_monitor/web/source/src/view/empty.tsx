@@ -14,9 +14,9 @@ export function Empty() {
       <p>A job appears here as soon as one of its ranks speaks.</p>
       <h2>Start one with the launcher</h2>
       <Command text={`${secret}rankwatch run --monitor ${location.origin} --nproc-per-node 4 train.py`} />
-      <h2>Or watch what runs already: two lines in the script</h2>
+      <h2>Or watch what runs already: two lines</h2>
       <Command text={"import rankwatch\nrankwatch.init()"} />
-      <p>and, in its environment, where to send:</p>
+      <p>and, in its environment:</p>
       <Command text={`${secret}${monitor} torchrun --nproc-per-node 4 train.py`} />
     </section>
   );
