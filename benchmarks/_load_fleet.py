@@ -23,7 +23,7 @@ from rankwatch.export_thread import JITTER
 from rankwatch.observed import REPEAT_SECONDS
 from rankwatch.resource import AttributeValue
 from rankwatch.wire import names
-from rankwatch.wire.pace import window_seconds
+from rankwatch.wire.pace import histogram_seconds, window_seconds, window_spread
 
 RANKS_A_NODE: Final = 8
 KERNEL_REPORTS: Final = 300.0
@@ -91,7 +91,8 @@ class Fleet:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        steps = max(1, round(shape.interval / shape.step_seconds))
+        self._histograms = histogram_seconds(shape.ranks_a_job)
+        steps = max(1, round(max(shape.interval, self._histograms) / shape.step_seconds))
         stride = 2 ** max(0, round(math.log2(window_seconds(shape.ranks_a_job) / shape.step_seconds)))
         self.pace = Pace(shape.step_seconds, steps, stride)
         self.jobs = [EmulatedJob(f"{shape.name}-{i:05d}", time.monotonic()) for i in range(shape.jobs)]
@@ -108,6 +109,9 @@ class Fleet:
         self._phase_S = np.random.default_rng(1).random(count) * shape.interval
         self.last_ns_S = np.full(count, time.time_ns())
         self.news_S = np.full(count, NEVER)
+        self._later_S = np.random.default_rng(2).random(count) * window_spread(shape.ranks_a_job)
+        self.steps_S = np.full(count, NEVER)
+        """When each last told the durations of finished sections; the first time is spread like all that is rare."""
         self.kernels_S = np.full(count, NEVER)
         self.silent: set[tuple[int, int]] = set()
         """Job and rank of whom nothing is heard any more."""
@@ -157,7 +161,9 @@ class Fleet:
         kinds = [Kind(), Kind(steps=True), Kind(steps=True, news=True), Kind(steps=True, window=True)]
         kinds += [Kind(steps=True, window=True, news=True)]
         if self.shape.kernels:
-            kinds += [kind._replace(kernels=True) for kind in kinds[-2:]]
+            kinds += [kind._replace(kernels=True) for kind in kinds if kind.window]
+        if self._histograms:
+            kinds += [kind._replace(steps=False) for kind in kinds[2:]]
         for sender in {pattern: sender for sender, pattern in enumerate(self._pattern_S)}.values():
             for kind in kinds:
                 self._row(sender, kind)
@@ -199,6 +205,8 @@ class Fleet:
                 self.reports_S[sender] += 1
                 if kind.news:
                     self.news_S[sender] = moment
+                if kind.steps:
+                    self.steps_S[sender] = moment
                 if kind.kernels:
                     self.kernels_S[sender] = moment
 
@@ -235,9 +243,11 @@ class Fleet:
     def _kind(self, sender: int, now: float) -> Kind:
         job = self.jobs[int(self.job_S[sender])]
         at, before = self._iteration(job, now), self._iteration(job, float(self.last_S[sender]))
-        steps = at > before
-        # The first windows of a process come after its first steps.
-        window = steps and at // self.pace.stride > max(before, job.first_iteration) // self.pace.stride
+        steps = at > before and now - float(self.steps_S[sender]) >= self._histograms
+        # The first windows of a process come after its first steps; those of very many ranks are told a while later.
+        later = float(self._later_S[sender])
+        at, before = self._iteration(job, now - later), self._iteration(job, float(self.last_S[sender]) - later)
+        window = at // self.pace.stride > max(before, job.first_iteration) // self.pace.stride
         news = now - float(self.news_S[sender]) >= REPEAT_SECONDS
         kernels = self.shape.kernels and window and now - float(self.kernels_S[sender]) >= KERNEL_REPORTS
         return Kind(steps, window, news, kernels)
@@ -273,7 +283,8 @@ class Fleet:
         job = self.jobs[job_index]
         at = self._iteration(job, now)
         into_step = now - job.began - (at - job.first_iteration) * self.shape.step_seconds
-        window = at // self.pace.stride * self.pace.stride
+        told = self._iteration(job, now - float(self._later_S[sender]))
+        window = told // self.pace.stride * self.pace.stride
         ages = [into_step, into_step / 2, into_step, into_step / 2, max(0.0, now - job.began)]
         if job.hung_at <= now:  # entered before it hung, so all ages grow alike
             ages[1] = ages[3] = into_step - min(into_step, (job.hung_at - job.began) % self.shape.step_seconds) / 2

@@ -27,6 +27,7 @@ from rankwatch.resource import AttributeValue
 from rankwatch.settings import Settings
 from rankwatch.spans import Spans
 from rankwatch.transport import Answer, Fate
+from rankwatch.wire.pace import histogram_seconds
 
 SCOPE: Final = "rankwatch"
 BUCKET_SCALE: Final = 6
@@ -76,7 +77,8 @@ class Export:
         self._provider = MeterProvider(
             [self._reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
         )
-        self._instruments = Instruments(self._provider.get_meter(SCOPE), recorder, profiling)
+        every = histogram_seconds(settings.world_size)
+        self._instruments = Instruments(self._provider.get_meter(SCOPE), recorder, profiling, every)
         self._spans = Spans(resource, recorder.slots, settings.span_stride, SCOPE)
         metrics_url, traces_url = settings.endpoints
         self._metrics = Destination(metrics_url, settings) if metrics_url else None

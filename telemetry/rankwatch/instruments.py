@@ -106,10 +106,16 @@ FROM_SPEED: Final[Mapping[Metric, Callable[[Speed], Values]]] = {
 class Instruments:
     """All instruments of one session. :meth:`refresh` before each collection; all points of it are of one moment.
 
-    ``profiling`` is asked for windows and all else about speed; without it none of that is told.
+    ``profiling`` is asked for windows and all else about speed; without it none of that is told. Durations of finished
+    sections are told every ``histogram_seconds``, 0 being each time.
     """
 
-    def __init__(self, meter: Meter, recorder: Recorder, profiling: Profiling | None = None) -> None:
+    def __init__(
+        self, meter: Meter, recorder: Recorder, profiling: Profiling | None = None, histogram_seconds: float = 0.0
+    ) -> None:
+        self._untold: list[tuple[float, dict[str, str]]] = []
+        self._told_at = 0
+        self._tell_every = round(histogram_seconds * 1e9)
         self._recorder = recorder
         self._profiling = profiling
         self._speed = Speed()
@@ -140,7 +146,8 @@ class Instruments:
         for section in finished:
             if section.section_id not in attributes:
                 attributes[section.section_id] = {names.ATTR_SECTION: recorder.slots.name(section.section_id)}
-            self._duration.record(section.duration_ns / 1e9, attributes[section.section_id])
+            self._untold.append((section.duration_ns / 1e9, attributes[section.section_id]))
+        self._tell_finished(now)
         self._learn(self._reading, finished, attributes, now, lost=lost)
         if self._profiling is not None and mark is not None:
             runs = (
@@ -157,6 +164,16 @@ class Instruments:
             self._profiling.take(mark, runs, now / 1e9, ending=ending)
             self._speed = self._profiling.next(now / 1e9)
         return finished
+
+    def _tell_finished(self, now: int) -> None:
+        """Record the durations that are to be in the next report; those of the end, and too many, wait for none."""
+        ending = self._reading is not None and self._reading.phase == PHASE_SHUT_DOWN
+        if not ending and len(self._untold) < RING_LENGTH and now - self._told_at < self._tell_every:
+            return
+        for seconds, attributes in self._untold:
+            self._duration.record(seconds, attributes)
+        self._untold.clear()
+        self._told_at = now
 
     def more(self) -> bool:
         """Turn to the next window when another one can be told now; it wants a collection of its own."""

@@ -11,6 +11,7 @@ exporter's thread, which imports it.
 from __future__ import annotations
 
 import logging
+import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from rankwatch.slots import FIRST_ITERATION, ITERATION
 from rankwatch.windows import WARM_UP_STEPS, Window, Windows
 from rankwatch.wire import names
 from rankwatch.wire.names import Metric
+from rankwatch.wire.pace import window_seconds, window_spread
 from rankwatch.wire.vocabulary import Part
 
 DEVICES_SECONDS: Final = 10.0
@@ -76,6 +78,8 @@ class Speed:
 class _Waiting(NamedTuple):
     window: Window
     cpu: tuple[float, float] | None
+    due: float
+    """Monotonic seconds from which on it is told."""
 
 
 class Profiling:
@@ -97,7 +101,9 @@ class Profiling:
         self._cpu_until = -1
         """The last step completed when the CPU clock was read."""
         self._devices = Devices(settings.local_rank)
-        self._devices_due = 0.0
+        self._devices_due = self._now = 0.0
+        self._later = random.uniform(0.0, window_spread(settings.world_size))
+        """Seconds after its end that this rank tells of a window."""
         self._ending = self._closing = False
 
     def configure(self, handed: Mapping[str, Any]) -> None:
@@ -131,7 +137,7 @@ class Profiling:
 
     def take(self, mark: Mark, runs: Iterable[Run], now: float, *, ending: bool = False) -> None:
         """Take in what was finished since the last call; ``now`` in seconds on the monotonic clock. Never raises."""
-        self._ending = ending
+        self._ending, self._now = ending, now
         try:
             self._take(mark, list(runs), now)
         except Exception:  # noqa: BLE001 - what is told of hangs must go out, whatever happens here
@@ -149,8 +155,10 @@ class Profiling:
         """Whether another window can be told at once."""
         if not self._waiting:
             return False
-        iteration = self._waiting[0].window.iteration
-        return iteration is None or self._ending or not self._sampling.awaits(iteration)
+        if self._ending:
+            return True
+        iteration, due = self._waiting[0].window.iteration, self._waiting[0].due
+        return self._now >= due and (iteration is None or not self._sampling.awaits(iteration))
 
     def _take(self, mark: Mark, runs: list[Run], now: float) -> None:
         self._sections.extend(runs)
@@ -162,7 +170,7 @@ class Profiling:
         self._say_stride()
         for window in closed:
             self._recorder.drop(DROP_RUNS, window.beyond)
-            self._waiting.append(_Waiting(window, cpu))
+            self._waiting.append(_Waiting(window, cpu, now + self._later))
         while len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
             self._recorder.drop(DROP_WINDOWS)
@@ -215,7 +223,7 @@ class Profiling:
     def _read_devices(self, now: float) -> Mapping[Metric, Points]:
         if now < self._devices_due:
             return {}
-        self._devices_due = now + DEVICES_SECONDS
+        self._devices_due = now + max(DEVICES_SECONDS, window_seconds(self._settings.world_size))
         return self._devices.read() or {}
 
     def _failed(self) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
 import rankwatch
 from rankwatch.instruments import FROM_NEWS, FROM_SLOTS, FROM_SPEED, Instruments
@@ -97,3 +97,25 @@ def test_sections_that_the_ring_could_not_hold_are_counted_once(recorder: Record
         pass
     assert len(instruments.refresh()) == 1
     assert recorder.dropped == {DROP_RING: 100}
+
+
+def test_durations_of_a_very_large_job_are_told_once_in_a_while_and_all_at_the_end(recorder: Recorder) -> None:
+    reader = InMemoryMetricReader(preferred_temporality={Histogram: AggregationTemporality.DELTA})
+    meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
+    instruments = Instruments(meter, recorder, histogram_seconds=3600.0)
+
+    def counted() -> int:
+        """Steps whose duration is in this report."""
+        instruments.refresh()
+        data: Any = reader.get_metrics_data()
+        found = [m for m in data.resource_metrics[0].scope_metrics[0].metrics if m.name == names.SECTION_DURATION.name]
+        return sum(point.count for metric in found for point in metric.data.data_points)
+
+    counts = []
+    for steps in (1, 2, 3):
+        for _ in range(steps):
+            with rankwatch.step():
+                pass
+        counts.append(counted())
+    recorder.words[PHASE] = PHASE_SHUT_DOWN
+    assert [*counts, counted()] == [1, 0, 0, 5]

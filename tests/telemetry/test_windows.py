@@ -4,7 +4,7 @@ import pytest
 
 from rankwatch.section_runs import MAX_RUNS, Run
 from rankwatch.windows import LONG_STEPS, STEPS_BEFORE_STRIDE, Window, Windows
-from rankwatch.wire.pace import WINDOW_SECONDS
+from rankwatch.wire.pace import WINDOW_SECONDS, histogram_seconds, window_spread
 
 
 class Process:
@@ -215,3 +215,5 @@ def test_a_process_that_begins_to_step_leaves_the_clock() -> None:
 
 def test_windows_of_a_very_large_job_last_longer() -> None:
     assert [Windows(world_size=ranks).seconds for ranks in (1, 16_000, 32_000, 100_000)] == [10.0, 10.0, 20.0, 62.5]
+    assert [window_spread(ranks) for ranks in (1, 16_000, 32_000, 100_000)] == [0.0, 0.0, 10.0, 52.5]
+    assert [histogram_seconds(ranks) for ranks in (1, 4_096, 8_192, 100_000)] == [0.0, 0.0, 10.0, 62.5]

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from rankwatch.wire.pace import window_spread
 from rankwatch_monitor.core.columns import Ints
 from rankwatch_monitor.core.events import WindowReport
 from rankwatch_monitor.core.links import Transfer
@@ -66,7 +67,7 @@ class Gathering:
             return np.inf
         if len(self.fresh) >= expected or (self.overtaken and 2 * len(self.fresh) > expected):
             return self.since
-        return self.since + max(GATHER, GATHER_GAPS * usual_gap)
+        return self.since + max(GATHER, GATHER_GAPS * usual_gap) + window_spread(expected)
 
     def closed(self) -> tuple[Ints, int | None, dict[int, int]]:
         """The ranks that are judged together, the step that closed their window, and the later windows of others."""

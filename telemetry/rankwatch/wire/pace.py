@@ -21,6 +21,19 @@ def export_seconds(world_size: int, *, collected: bool) -> float:
     return max(EXPORT_SECONDS, world_size / (MOST_REPORTS if collected else MOST_REQUESTS))
 
 
+def histogram_seconds(world_size: int) -> float:
+    """Seconds between two reports that hold the durations of finished sections; 0: every report holds them.
+
+    They are a third of the work that a report makes, and no limit waits for them.
+    """
+    return 0.0 if world_size <= MOST_REQUESTS else window_seconds(world_size)
+
+
 def window_seconds(world_size: int) -> float:
     """Seconds that a window lasts, about, where nobody has set how many steps it has."""
     return max(WINDOW_SECONDS, world_size / MOST_WINDOWS)
+
+
+def window_spread(world_size: int) -> float:
+    """Seconds over which the ranks of a very large job spread what they tell of a window that all close at once."""
+    return window_seconds(world_size) - WINDOW_SECONDS
