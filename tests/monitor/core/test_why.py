@@ -306,6 +306,10 @@ def test_too_little_is_known() -> None:
     assert explain(history, steps.at).sentence.startswith("Too little is known around")
 
 
+USUAL_STEP = 0.41
+"""Seconds of a step that nothing was done to."""
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     data=st.floats(0.001, 1.0),
@@ -332,6 +336,8 @@ def test_shares_of_the_parts_add_up_to_the_whole_change(
         else:
             assert max(share for part, share in shared.items() if part != "unexplained") <= 0.5
     else:
-        assert told.kind == "steady"
+        # A step that took a few per cent more or less from one moment on may pass for one that did so little by little.
+        few = abs(sum((data, host, compute, transfer)) / USUAL_STEP - 1.0) < 0.1
+        assert told.kind == "steady" or (told.kind == "drift" and few)
     assert told.sentence.endswith(".")
     assert told.to_json()["factor"] == told.factor
