@@ -95,7 +95,7 @@ class Sharing:
         """
         if self.ours(job_id) or (job_id in self._known and not contact):
             return True
-        self.leases.ask(job_id, contact=contact)
+        self.leases.ask(job_id, contact=contact, again=True)
         answered: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting.setdefault(job_id, []).append(answered)
         try:

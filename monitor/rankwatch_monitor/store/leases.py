@@ -116,17 +116,18 @@ class Leases:
         """Who else holds a job, as far as is known."""
         return self._holders.get(job_id)
 
-    def ask(self, job_id: str, *, contact: bool) -> None:
+    def ask(self, job_id: str, *, contact: bool, again: bool = False) -> None:
         """Try to get a job.
 
         Args:
             job_id: which.
             contact: a rank or launcher of the job spoke to this monitor. Then a job that nobody has heard of becomes
                 ours, and who holds it learns that it is we who are spoken to.
+            again: also when it was asked for a moment ago, for somebody waits for the answer.
         """
         now = self._clock()
         with self._changed:
-            if now - self._asked.get((job_id, contact), -ASK_AGAIN) < ASK_AGAIN:
+            if not again and now - self._asked.get((job_id, contact), -ASK_AGAIN) < ASK_AGAIN:
                 return
             if len(self._asked) > KNOWN_HOLDERS:
                 self._asked.clear()
