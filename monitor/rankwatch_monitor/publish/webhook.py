@@ -11,6 +11,7 @@ All but :meth:`Webhooks.close` runs on the loop's thread.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -49,6 +50,9 @@ class Shelf(Protocol):
 
     def load(self) -> list[dict[str, Any]]:
         """All rows, in their order."""
+
+    def load_of(self, job_id: str) -> list[dict[str, Any]]:
+        """Those about one job, in their order."""
 
     def keep(self, rows: Iterable[Kept]) -> None:
         """Keep some; returns at once."""
@@ -119,8 +123,25 @@ class Webhooks:
                 deliver()
 
     def adopt(self, job: Job, now: float) -> None:
-        """Take a job that was loaded at ``now`` (unix seconds), from another monitor: what is so by now is no news."""
+        """Take a job that was loaded at ``now`` (unix seconds), from another monitor: what is so by now is no news.
+
+        What that one could not deliver is delivered from here. On an event loop, which does not wait for it.
+        """
         self._told[job] = already(job, now)
+        if self._shelf is not None:
+            loaded = asyncio.get_running_loop().run_in_executor(None, self._shelf.load_of, job.id)
+            loaded.add_done_callback(partial(self._adopted, job.id))
+
+    def _adopted(self, job_id: str, loaded: asyncio.Future[list[dict[str, Any]]]) -> None:
+        if loaded.cancelled():
+            return
+        if (error := loaded.exception()) is not None:
+            self.errors += 1
+            log.error("messages to webhooks about job %s that wait in the database cannot be read: %s", job_id, error)
+            return
+        rows = loaded.result()
+        self._number = max([self._number, *(row["number"] for row in rows)])
+        self._take_up(rows)
 
     def rows_about(self, job_id: str) -> list[Kept]:
         """Rows to keep beside what is about to be stored of a job."""
@@ -163,7 +184,7 @@ class Webhooks:
             elif self._shelf is not None and time.time() - row["at"] > retry.GIVE_UP:
                 self._shelf.remove(row["queue"], row["key"])  # of a receiver that is not there any more
         if taken:
-            log.info("%d messages to webhooks wait from before the monitor ended", taken)
+            log.info("%d messages to webhooks had waited in the database", taken)
 
     def _delivery(self, to: Receiver) -> Delivery:
         target, queue, shelf = Target(to.url), fingerprint(to.url), self._shelf

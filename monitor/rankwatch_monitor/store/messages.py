@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Select, Table, select
 
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.repository import Companion, Repository
@@ -22,10 +22,20 @@ class Messages:
         self._repository = repository
 
     def load(self) -> list[dict[str, Any]]:
-        """All that wait, in their order; for the start, since it waits for the disk."""
+        """All that wait, in their order; for the start, since it waits for the disk.
+
+        None of a database that monitors share: there they come with their job, see :meth:`load_of`.
+        """
+        return [] if self._repository.shared else self._load(select(schema.messages))
+
+    def load_of(self, job_id: str) -> list[dict[str, Any]]:
+        """Those about one job, in their order; waits for the disk."""
+        return self._load(select(schema.messages).where(schema.messages.c.job_id == job_id))
+
+    def _load(self, query: Select[Any]) -> list[dict[str, Any]]:
         with self._repository.engine.connect() as connection:
-            query = select(schema.messages).order_by(schema.messages.c.number)
-            return [dict(row) for row in connection.execute(query).mappings()]
+            ordered = query.order_by(schema.messages.c.number)
+            return [dict(row) for row in connection.execute(ordered).mappings()]
 
     def keep(self, rows: Iterable[tuple[Mapping[str, Any], Callable[[], None]]]) -> None:
         """Queue rows by themselves, each with what is called once it is kept."""

@@ -27,6 +27,9 @@ class Shelf:
     def load(self) -> list[dict[str, Any]]:
         return sorted(self.rows.values(), key=lambda row: row["number"])
 
+    def load_of(self, job_id: str) -> list[dict[str, Any]]:
+        return [row for row in self.load() if row["job_id"] == job_id]
+
     def keep(self, rows: Iterable[tuple[Mapping[str, Any], Callable[[], None]]]) -> None:
         for row, then in rows:
             self.rows[row["queue"], row["key"]] = dict(row)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
+from support.http_receiver import HttpReceiver, http_receiver
 from support.launcher import AT_WORK, PlayedLauncher, polling
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
 from support.otlp import PROTOBUF, body, reports_of_all
@@ -31,8 +32,8 @@ class Pair:
         self.monitors: dict[str, RunningMonitor] = {}
         self.apis: dict[str, Api] = {}
 
-    def start(self, name: str) -> Api:
-        shared = ("--shared-as", name, "--lease", str(LEASE))
+    def start(self, name: str, *more: str) -> Api:
+        shared = ("--shared-as", name, "--lease", str(LEASE), *more)
         of = running_monitor(self.folder / f"{name}{len(self.monitors)}", *shared, database=self.database)
         self.monitors[name] = self._stack.enter_context(of)
         self.apis[name] = self._stack.enter_context(Api(self.monitors[name].url))
@@ -42,6 +43,11 @@ class Pair:
     def ends(self) -> Iterator[Pair]:
         with self._stack:
             yield self
+
+    def count(self, table: str) -> int:
+        """Rows of a table."""
+        with sqlite3.connect(self.database) as connection:
+            return int(connection.execute(f"select count(*) from {table}").fetchone()[0])
 
     def numbers(self) -> list[int]:
         """The numbers of all directives that were committed, in their order."""
@@ -55,6 +61,12 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         both.start("a")
         both.start("b")
         yield both
+
+
+@pytest.fixture
+def receiver() -> Iterator[HttpReceiver]:
+    with http_receiver() as made:
+        yield made
 
 
 def send(api: Api, job: str, *, named: bool = True, **more: object) -> int:
@@ -171,6 +183,25 @@ def test_a_monitor_that_ends_in_order_lets_its_jobs_go_at_once(pair: Pair) -> No
         assert connection.execute("select ends_at from leases").fetchall() == [(0.0,)]
     taken(b, "j")
     assert b.job("j")["policy"]["capture_deadline"] == 61
+
+
+def test_what_a_killed_monitor_could_not_deliver_comes_from_the_next(pair: Pair, receiver: HttpReceiver) -> None:
+    receiver.away()
+    told = ("--webhook", f"json={receiver.url}", "--webhook-events", "incident")
+    first = pair.start("c", *told)
+    taken(first, "j")
+    first.change_policy("j", section_timeouts={"step": LIMIT})
+    send(first, "j", overdue=LIMIT + 1)
+    wait_for(lambda: first.incidents("j"), "the hang is found")
+    wait_for(lambda: pair.count("messages") == 1, "the message waits in the database")
+    pair.monitors["c"].kill()
+    receiver.back()
+    second = pair.start("d", *told)
+    assert receiver.posted == [], "another monitor's job is no business of its"
+    taken(second, "j")
+    wait_for(lambda: receiver.taken, "it is delivered")
+    wait_for(lambda: pair.count("messages") == 0, "nothing waits any more")
+    assert [each.json["event"] for each in receiver.taken] == ["incident_opened"]
 
 
 def test_a_monitor_that_shares_nothing_is_not_let_in(pair: Pair) -> None:
