@@ -28,6 +28,7 @@ LONGEST_HEAD: Final = 4096
 """Bytes of a head; that of a rank has about 300."""
 LARGEST: Final = 512 * 1024
 """Bytes of a body; a larger one is parsed on a thread, the ordinary way."""
+LOOPBACK: Final = ("127.0.0.1", "::1")
 _END: Final = b"\r\n\r\n"
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t]*[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?[ \t]*\r\n"
 _HEAD: Final = re.compile(re.escape(BEGINS) + rb"(?:" + _FIELD + rb")+")
@@ -117,7 +118,8 @@ class Lane:
                 self._admit(Sender(headers))
         except Refusal:
             return None
-        held = self._admission.body(headers.get("x-forwarded-for", sender))
+        # As uvicorn does it: only a proxy on this machine is believed whom it speaks for.
+        held = self._admission.body(headers.get("x-forwarded-for", sender) if sender in LOOPBACK else sender)
         return Gathering(headers, length, held, held.__enter__()), data[end + 4 :]
 
     def answer(self, request: Gathering) -> bytes:
