@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -41,7 +42,8 @@ def test_a_slow_rank_is_named_with_its_cause(watched: Training, part: str, cause
     found = watched.until("somebody is slow", lambda: scores(watched)["stragglers"])
     (straggler,) = found
     assert (straggler["rank"], straggler["host"], straggler["cause"]) == (SLOW_RANK, HOST, cause)
-    assert straggler["reason"].startswith(f"Rank {SLOW_RANK} on {HOST} is slow: 3 ranks wait ")
+    # Four ranks share the cores of a busy machine: one of the others may be late as well, and then it does not wait.
+    assert re.match(rf"Rank {SLOW_RANK} on {re.escape(HOST)} is slow: [23] ranks wait ", straggler["reason"])
     told = scores(watched)
     assert told["finding"]["verdict"] == "worker"
     assert told["finding"]["reason"] == straggler["reason"]
