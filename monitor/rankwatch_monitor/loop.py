@@ -26,6 +26,7 @@ from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Score, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.incident import Incident
+from rankwatch_monitor.core.presence import OVER
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
 from rankwatch_monitor.handout import Handout
@@ -35,7 +36,6 @@ from rankwatch_monitor.ingest.traces import SpanRecord
 from rankwatch_monitor.keeping import Keeping
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.scores_report import scores_log
-from rankwatch_monitor.publish.snapshot import OVER
 from rankwatch_monitor.recording import Recorder
 from rankwatch_monitor.scoring_thread import score
 from rankwatch_monitor.sharing import Sharing
@@ -203,7 +203,12 @@ class Monitor:
     def _forget_an_ended_job(self) -> None:
         """Let the job go that ended longest ago; the store keeps it."""
         if ended := [job for job in self.jobs.values() if self._seen[job.id].state in OVER]:
-            self.drop(min(ended, key=lambda job: job.last_heard).id)
+            self._retire(min(ended, key=lambda job: job.last_heard))
+
+    def _retire(self, job: Job) -> None:
+        if self.sharing is not None:  # whoever hears of it again, we or another one, loads it from the store
+            self.keeping.save_all(job, self.clock.now(), self.sharing.retire(job.id))
+        self.drop(job.id)
 
     # Jobs that come and go --------------------------------------------------------------------------------------------
 
@@ -283,7 +288,7 @@ class Monitor:
             if self.clock.now() - now > BUSY:
                 break
         for job_id in self.keeping.tidy(now, self.jobs.values()):
-            self.drop(job_id)
+            self._retire(self.jobs[job_id])
         self.last_tick = now
         self.tick_seconds = self.clock.now() - now
 

@@ -126,6 +126,11 @@ class Sharing:
             "should try the next monitor on a 503"
         )
 
+    def retire(self, job_id: str) -> Callable[[], None]:
+        """Take no more part in a job; what is returned gives its lease back, and is called once the job was stored."""
+        self._known.discard(job_id)
+        return lambda: self.leases.let_go(job_id)
+
     def close(self) -> None:
         """Let all jobs go, after they were stored."""
         self.leases.close()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rankwatch.wire.vocabulary import JobState
+from rankwatch_monitor.core.presence import OVER
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.publish.snapshot import OVER
 
 TICK: Final = 0.1
 """Seconds between two ticks. A verdict may come 0.5 s after its deadline; most of that is left to others."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -42,9 +41,15 @@ def test_a_slow_rank_is_named_with_its_cause(watched: Training, part: str, cause
     found = watched.until("somebody is slow", lambda: scores(watched)["stragglers"])
     (straggler,) = found
     assert (straggler["rank"], straggler["host"], straggler["cause"]) == (SLOW_RANK, HOST, cause)
-    # Four ranks share the cores of a busy machine: one of the others may be late as well, and then it does not wait.
-    assert re.match(rf"Rank {SLOW_RANK} on {re.escape(HOST)} is slow: [23] ranks wait ", straggler["reason"])
-    told = scores(watched)
+
+    def all_wait() -> dict[str, Any]:
+        """On a busy machine one of the others may be late as well at first, and then it does not wait."""
+        told = scores(watched)
+        words = f"Rank {SLOW_RANK} on {HOST} is slow: 3 ranks wait "
+        return told if any(each["reason"].startswith(words) for each in told["stragglers"]) else {}
+
+    told = watched.until("its sentence says that all others wait", all_wait)
+    (straggler,) = told["stragglers"]
     assert told["finding"]["verdict"] == "worker"
     assert told["finding"]["reason"] == straggler["reason"]
     late = {row["rank"]: row["lateness_share"] for row in told["ranks"]}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rankwatch.wire.vocabulary import JobState
+
 if TYPE_CHECKING:
     from rankwatch_monitor.core.state import Job
+
+
+OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
+"""States of a job that does not go on by itself."""
 
 
 def said_goodbye(job: Job) -> bool:

@@ -111,5 +111,6 @@ class Counters:
     """Items by reason: data points, spans, or whole requests where nothing in them could be read."""
 
     def reject(self, reason: str, items: int = 1) -> None:
-        """Count ``items`` that were turned away for ``reason``."""
-        self.rejected[reason] = self.rejected.get(reason, 0) + items
+        """Count ``items`` that were turned away for ``reason``; none leave no trace."""
+        if items:
+            self.rejected[reason] = self.rejected.get(reason, 0) + items

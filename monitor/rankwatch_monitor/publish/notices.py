@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 from rankwatch.wire.vocabulary import Action, JobState
 from rankwatch_monitor.core import picture
 from rankwatch_monitor.core.incident import Incident
+from rankwatch_monitor.core.presence import OVER
 from rankwatch_monitor.core.scores import Straggler
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.publish.snapshot import OVER
 from rankwatch_monitor.publish.words import count, duration, ranks, when
 
 SHOWN: Final = 16

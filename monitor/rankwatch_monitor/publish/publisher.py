@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary
 
 from rankwatch.wire import prometheus as names
 from rankwatch_monitor.core import picture
+from rankwatch_monitor.core.presence import OVER
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.publish.snapshot import OVER, Snapshot, snapshot
+from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
 
 log = logging.getLogger("rankwatch")
 

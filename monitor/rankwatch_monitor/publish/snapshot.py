@@ -15,10 +15,10 @@ import numpy as np
 from rankwatch.wire.vocabulary import JobState
 from rankwatch_monitor.core import goodput, picture
 from rankwatch_monitor.core.columns import Floats
+from rankwatch_monitor.core.presence import OVER
 from rankwatch_monitor.core.scores import Scores, Straggler
 from rankwatch_monitor.core.state import Job
 
-OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 """States in which nothing more is to be expected, unless the job is launched again."""
 KEPT: Final = 50
 """Incidents, and stragglers, that a snapshot holds: the newest."""
