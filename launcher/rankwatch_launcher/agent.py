@@ -179,8 +179,10 @@ class Agent(LocalElasticAgent):
         if any(process.code == -signal.SIGABRT for process in ended):
             # Whether the peers end well tells a crash in training from torch's abort when a finished process exits.
             ended = [*ended, *self._ranks.wait_all(ABORT_SECONDS)]
+        if ended:
+            self.node.hear()  # why they have ended, if they said so
         for process in ended:
-            exit_ = self._exits.note(process, self._pcontext)
+            exit_ = self._exits.note(process, self._pcontext, self.node.last_words(process.local_rank))
             reason = reasons.exited(exit_, self.node.host)
             self.node.report(
                 ProcessEventKind.EXITED,

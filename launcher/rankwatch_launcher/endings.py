@@ -15,9 +15,6 @@ from rankwatch_launcher.reasons import Exit
 
 CRASH_CAPTURE_SECONDS = 0.6
 """A crash is restarted within a second, so the survivors' stacks get less than that."""
-EXCLUDE_NODE = "exclude_node"
-STOP_JOB = "stop_job"
-"""Actions of a :class:`~rankwatch.wire.control.RankRequest`."""
 
 
 @dataclass(frozen=True, slots=True)

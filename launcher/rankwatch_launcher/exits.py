@@ -22,8 +22,8 @@ class Exits:
         self.failures: dict[int, ProcessFailure] = {}
         """Of the ranks that ended with an error, by rank, as torch reports them."""
 
-    def note(self, process: RankProcess, context: PContext | None) -> Exit:
-        """Put down how a rank ended; ``context`` knows its error file."""
+    def note(self, process: RankProcess, context: PContext | None, last_words: str = "") -> Exit:
+        """Put down how a rank ended; ``context`` knows its error file, ``last_words`` is what it told before."""
         assert process.code is not None
         message = ""
         if process.code != 0:
@@ -31,7 +31,7 @@ class Exits:
             self.failures[process.rank] = failure
             # What @record wrote into the error file; torch calls it a string, and it mostly is a dictionary.
             data: Any = failure.error_file_data.get("message", "")
-            message = str(data.get("message", "")) if isinstance(data, dict) else ""
+            message = last_words or (str(data.get("message", "")) if isinstance(data, dict) else "")
         others = [rank for rank in self._ranks if rank is not process]
         finished = self._had_finished(process.local_rank) or (bool(others) and all(r.code == 0 for r in others))
         exit_ = Exit(process.rank, process.local_rank, process.pid, process.code, message, finished)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from rankwatch.wire import ft_state
+from rankwatch.wire import environment, ft_state
 from rankwatch_launcher.log import logger
 
 NOW: Final = "ft_state"
@@ -44,6 +44,7 @@ class FtState:
         self._now: Mapping[str, Any] = {}
         self._at_end: Mapping[str, Any] = {}
         self._written: Mapping[str, Any] = {}
+        self._shared: Path | None = None
         self._failed = False
         self._writer: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -71,7 +72,14 @@ class FtState:
         with self._lock:
             self._now = _mapping(settings.get(NOW)) or self._now
             self._at_end = _mapping(settings.get(AT_END)) or self._at_end
+        self._show()
         self._write_if_due()
+
+    def share(self, folder: Path) -> None:
+        """Let the ranks of an attempt, whose slots are in ``folder``, read what is known (``learned_timeouts()``)."""
+        with self._lock:
+            self._shared = folder
+        self._show()
 
     def lead(self, leads: bool) -> None:
         """Whether this launcher has rank 0 now, and with it the file."""
@@ -91,6 +99,16 @@ class FtState:
             writer = self._writer
         if writer is not None:
             writer.join(CLOSE_SECONDS)
+
+    def _show(self) -> None:
+        with self._lock:
+            folder, content = self._shared, {**self.loaded, **(self._now or self._at_end)}
+        if folder is None or not content:
+            return
+        unfinished = folder / f".{environment.LEARNED_FILE}.{threading.get_ident()}"
+        with contextlib.suppress(OSError):  # the attempt's folder goes with the attempt
+            unfinished.write_text(json.dumps(content))
+            unfinished.replace(folder / environment.LEARNED_FILE)
 
     def _due(self) -> Mapping[str, Any] | None:
         """What the file should hold and does not, if it is ours to write; the caller has the lock."""

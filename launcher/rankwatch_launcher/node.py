@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import socket
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.slots import PHASE_SHUT_DOWN, Reading
-from rankwatch.wire import environment
 from rankwatch.wire.control import (
     Directive,
     Evidence,
@@ -23,16 +21,17 @@ from rankwatch.wire.control import (
     ProcessEvent,
     RankObservation,
     RankRequest,
-    read,
 )
 from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind
+from rankwatch.wire.policy import Policy
+from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind, RankAsks
 from rankwatch_launcher import kubernetes, observe, proc, slurm
 from rankwatch_launcher.agreements import Budget, Reached
 from rankwatch_launcher.control import Control
 from rankwatch_launcher.evidence import StackReader, Target
 from rankwatch_launcher.ft_state import AT_END, NOW, FtState
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.mailbox import Mailbox
 from rankwatch_launcher.members import Standing
 from rankwatch_launcher.node_slots import NodeSlots, SlotsFolder
 from rankwatch_launcher.orders import Orders
@@ -58,6 +57,7 @@ class Attempt:
 
     number: int
     slots: NodeSlots
+    mailbox: Mailbox
     ranks: tuple[RankProcess, ...] = ()
     world_size: int = 0
     captured: set[str | None] = field(default_factory=set)
@@ -96,8 +96,8 @@ class Node:
         self._end = threading.Event()
         self._role = (NodeRole.ACTIVE, "")
         self._given: dict[str, Any] = {}
-        self._asked: dict[int, int] = {}
-        """Requests of each local rank that were taken."""
+        self._unanswered: list[RankRequest] = []
+        """What ranks ask of the whole job, and nobody has taken yet."""
         self.control: Control | None = None
         self.orders = Orders(self, self._ack)
         threading.Thread(target=self.stacks.probe, name="rankwatch-probe", daemon=True).start()
@@ -147,7 +147,9 @@ class Node:
         folder = self.folder.attempt(attempt)
         slots = NodeSlots(folder, self._local_world_size)
         slots.hand_down(self._settings)
-        self._attempt, self._role, self._asked = Attempt(attempt, slots), (NodeRole.ACTIVE, ""), {}
+        self._attempt = Attempt(attempt, slots, Mailbox(folder))
+        self._role, self._unanswered = (NodeRole.ACTIVE, ""), []
+        self._ft_state.share(folder)
         return folder
 
     def stand_by(self, role: NodeRole, reason: str) -> None:
@@ -199,18 +201,40 @@ class Node:
         """Whether a rank said that there is nothing left to train."""
         return any(reading.complete for reading in self.readings().values())
 
-    def requests(self, readings: Mapping[int, Reading]) -> list[RankRequest]:
-        """What ranks have asked of their launcher since the last call."""
-        new = []
-        for local_rank, reading in readings.items():
-            if reading.requests > self._asked.get(local_rank, 0) and self._attempt is not None:
-                self._asked[local_rank] = reading.requests
-                path = self._attempt.slots.folder / environment.request_file(local_rank)
-                try:
-                    new.append(read(RankRequest, json.loads(path.read_text())))
-                except (OSError, ValueError) as error:
-                    logger.warning("what rank %d asks for cannot be read: %s", reading.rank, error)
-        return new
+    def hear(self) -> None:
+        """Take in what ranks have said: tell the monitor what is for it, keep what is asked of the job."""
+        if self._attempt is None:
+            return
+        for request in self._attempt.mailbox.take(self.readings()):
+            if request.action == RankAsks.TELL:
+                logger.warning("rank %d on %s tells: %s", request.rank, self.place, request.reason)
+                notice = {"rank": request.rank, "notice": request.notice, "seconds": request.seconds}
+                self.report(ProcessEventKind.NOTICE, request.reason, **notice)
+            elif request.action == RankAsks.CHANGE_POLICY:
+                self._change_policy(request)
+            else:
+                self._unanswered.append(request)
+
+    def requests(self) -> list[RankRequest]:
+        """What ranks have asked of the whole job since the last call."""
+        self.hear()
+        asked, self._unanswered = self._unanswered, []
+        return asked
+
+    def last_words(self, local_rank: int) -> str:
+        """The sentence by which a rank that has ended now has explained itself; empty: it has not."""
+        return self._attempt.mailbox.last_words(local_rank) if self._attempt is not None else ""
+
+    def _change_policy(self, request: RankRequest) -> None:
+        try:
+            changed = Policy().changed(self._policy).changed(request.policy).to_json()
+        except (ValueError, TypeError) as error:
+            logger.warning("rank %d on %s asks for a policy that cannot be: %s", request.rank, self.place, error)
+            return
+        policy = {name: changed[name] for name in (*self._policy, *request.policy)}
+        if policy != self._policy and self.control is not None:
+            self._policy = policy
+            self.control.post("nodes", lambda: asdict(self.registration()))
 
     def budget(self, asked: Budget) -> Budget:
         """The restart budget in force: what the monitor's policy says now, else what the launcher was told."""

@@ -22,7 +22,7 @@ class Exit:
     code: int
     """The exit code, or minus the number of the signal that ended it."""
     message: str = ""
-    """What the rank itself left in its error file."""
+    """What the rank itself has told before it ended, or left in its error file."""
     had_finished: bool = False
     """The rank had called rankwatch.shutdown(), or all its peers on the node had ended well."""
 

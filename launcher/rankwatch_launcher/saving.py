@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from rankwatch.wire.control import Directive
-from rankwatch.wire.vocabulary import AckState, ProcessEventKind
+from rankwatch.wire.vocabulary import AckState, ProcessEventKind, RankAsks
 from rankwatch_launcher import agreements, endings, reasons
 from rankwatch_launcher.agreements import Proposal, StopRequest
 from rankwatch_launcher.endings import End, Stopping
@@ -47,10 +47,11 @@ class Saving:
         ``elsewhere`` says whether the job has another node.
         """
         node, readings = self._node, self._node.readings()
+        requests = node.requests()
         if self.stopping is not None:
             return None
-        for request in node.requests(readings):
-            if request.action == endings.EXCLUDE_NODE:
+        for request in requests:
+            if request.action == RankAsks.EXCLUDE_NODE:
                 return endings.by_request(request, node.name, node.host, elsewhere=elsewhere)
             self._ask(reasons.rank_asks(request.rank, node.host, "for the job to stop", request.reason), STOPPED)
         stop, asked = self._signals.stop, self._signals.asked

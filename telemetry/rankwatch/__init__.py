@@ -15,18 +15,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rankwatch.job_requests import exclude_node, stop_job
+from rankwatch.job_requests import change_policy, exclude_node, learned_timeouts, stop_job, tell
 from rankwatch.sections import heartbeat, mark_complete, progress, section, should_stop, step
-from rankwatch.session import init, shutdown
+from rankwatch.session import init, is_initialized, shutdown
 
 if TYPE_CHECKING:
     from rankwatch.wrapping import Wrapped
 
 __all__ = [
     "__version__",
+    "change_policy",
     "exclude_node",
     "heartbeat",
     "init",
+    "is_initialized",
+    "learned_timeouts",
     "mark_complete",
     "progress",
     "section",
@@ -34,6 +37,7 @@ __all__ = [
     "shutdown",
     "step",
     "stop_job",
+    "tell",
     "wrap",
 ]
 

@@ -95,6 +95,11 @@ def init(
             _log.warning("rankwatch could not start; this rank trains unwatched", exc_info=True)
 
 
+def is_initialized() -> bool:
+    """Whether this process records: after :func:`init` (and unless it is switched off), before :func:`shutdown`."""
+    return _session is not None
+
+
 def shutdown() -> None:
     """Stop recording, after a last report that takes two seconds at most. May be called at any time, and twice."""
     global _session

@@ -193,6 +193,33 @@ def test_a_rank_stops_the_job(nodes: Callable[[str], Nodes]) -> None:
     assert str(job.outcome("a")["reason"]).endswith("asked for the job to stop: the loss is NaN")
 
 
+def test_what_a_rank_tells_reaches_the_monitor_and_is_the_reason_of_its_exit(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("1")
+    told = "rankwatch.tell(NoticeKind.WRONG_RESULT, 'the loss of step 20 is nan', 1.5); os._exit(17)"
+    job.script(f"if step == 20:\n        from rankwatch.wire.vocabulary import NoticeKind; {told}")
+    job.start("a")
+    assert job.launchers["a"].wait() == 17
+    (event,) = monitor.events("notice")
+    assert (event["notice"], event["reason"], event["seconds"]) == ("wrong_result", "the loss of step 20 is nan", 1.5)
+    assert "exited with code 17: the loss of step 20 is nan: it found" in str(job.outcome("a")["reason"])
+
+
+def test_the_policy_that_a_rank_asks_for_is_registered_once(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("1")
+    job.script('if step in (5, 10, 20): rankwatch.change_policy({"on_straggler": "stop", "report_interval": 9})')
+    job.start("a")
+    asked = {"on_straggler": "stop", "report_interval": 9.0}
+    monitor.until(lambda: [b for b in monitor.of("nodes") if b["policy"] == asked])
+    job.until("trains")
+    job.finish()
+    assert job.launchers["a"].wait() == 0
+    assert [b["policy"] for b in monitor.of("nodes")] == [{}, asked]
+
+
 def test_ranks_that_never_ask_whether_to_stop_are_sent_sigterm(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("1")
     job.script()

@@ -10,7 +10,9 @@ import pytest
 import rankwatch
 from rankwatch import job_requests
 from rankwatch.slots import Slots, read
-from rankwatch.wire import control, environment
+from rankwatch.wire import control, environment, ft_state
+from rankwatch.wire.vocabulary import NoticeKind
+from rankwatch_launcher.ft_state import FtState
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def heard(slots_dir: Path, local_rank: int) -> tuple[int, control.RankRequest]:
     """What the launcher finds: how many requests, and the last one."""
     seen = read(Slots.open(slots_dir / environment.slots_file(local_rank)))
     assert seen is not None
-    body = json.loads((slots_dir / environment.request_file(local_rank)).read_text())
+    body = json.loads((slots_dir / environment.request_file(local_rank, seen.requests)).read_text())
     return seen.requests, control.read(control.RankRequest, body)
 
 
@@ -79,7 +81,44 @@ def test_after_shutdown_nobody_hears(slots_dir: Path) -> None:
     rankwatch.init()
     rankwatch.shutdown()
     assert not rankwatch.stop_job("too late")
-    assert list(slots_dir.glob("*.request")) == []
+    assert list(slots_dir.glob("*.request.*")) == []
+
+
+def test_what_a_rank_tells_carries_its_kind_and_how_long_it_took(slots_dir: Path) -> None:
+    rankwatch.init(rank=2, local_rank=0, world_size=4)
+    assert rankwatch.tell(NoticeKind.WRONG_RESULT, "the loss of step 7 is NaN", 1.5)
+    wanted = control.RankRequest("tell", "the loss of step 7 is NaN", 2, notice="wrong_result", seconds=1.5)
+    assert heard(slots_dir, 0) == (1, wanted)
+
+
+def test_a_policy_is_checked_where_it_is_asked_for(slots_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rankwatch.init()
+    assert rankwatch.change_policy({"on_straggler": "save_and_stop", "relative_threshold": 0.8})
+    assert heard(slots_dir, 0)[1].policy == {"on_straggler": "save_and_stop", "relative_threshold": 0.8}
+    assert not rankwatch.change_policy({"relative_treshold": 0.8})
+    assert "unknown policy setting 'relative_treshold'" in caplog.text
+    assert not rankwatch.change_policy(None)  # type: ignore[arg-type]
+    assert heard(slots_dir, 0)[0] == 1
+
+
+def test_who_is_not_read_says_so_and_fills_no_disk(slots_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rankwatch.init()
+    said = [rankwatch.stop_job(f"number {n}") for n in range(job_requests.UNREAD + 5)]
+    assert said == [True] * job_requests.UNREAD + [False] * 5
+    assert len(list(slots_dir.glob("*.request.*"))) == job_requests.UNREAD
+    assert "have not been read" in caplog.text
+
+
+def test_learned_timeouts_are_those_that_the_launcher_has_left(slots_dir: Path) -> None:
+    assert rankwatch.learned_timeouts() is None
+    rankwatch.init()
+    assert rankwatch.learned_timeouts() is None
+    state = FtState()
+    state.share(slots_dir)
+    state.take({"ft_state": ft_state.write(ft_state.LearnedTimeouts({"step": 12.5}), {"setup": 600.0}, None)})
+    assert rankwatch.learned_timeouts() == ft_state.LearnedTimeouts({"step": 12.5})
+    (slots_dir / environment.LEARNED_FILE).write_text("{")
+    assert rankwatch.learned_timeouts() is None
 
 
 class Unspeakable:
@@ -106,4 +145,4 @@ def test_a_forked_child_does_not_speak_for_the_rank(slots_dir: Path) -> None:
     if child == 0:
         os._exit(rankwatch.stop_job("from a worker"))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert list(slots_dir.glob("*.request")) == []
+    assert list(slots_dir.glob("*.request.*")) == []

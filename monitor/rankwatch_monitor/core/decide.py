@@ -12,7 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.wire.vocabulary import Action, CulpritClass, VerdictKind
-from rankwatch_monitor.core import exclusion, losses, nodes, phases, stopping, straggler_actions, stragglers, teaching
+from rankwatch_monitor.core import (
+    exclusion,
+    losses,
+    nodes,
+    notices,
+    phases,
+    stopping,
+    straggler_actions,
+    stragglers,
+    teaching,
+)
 from rankwatch_monitor.core.columns import EXITED
 from rankwatch_monitor.core.culprit import Culprit
 from rankwatch_monitor.core.detect import Verdict, detect
@@ -31,6 +41,9 @@ def advance(job: Job, now: float) -> list[Effect]:
     effects: list[Effect] = stragglers.judge(job, now)
     verdicts = verdicts_of(job, now)
     incident = job.open_incident
+    if incident is not None and _over(job, incident, verdicts, now):
+        phases.close(incident, now, incident.outcome, effects)
+        incident = None
     if incident is None and _settled(job, verdicts, now):
         incident = _open(job, verdicts, now, effects)
     if incident is None and not verdicts:
@@ -40,12 +53,14 @@ def advance(job: Job, now: float) -> list[Effect]:
         stopping.note(job, incident, now, effects)
     if job.orders:
         incident = _ordered(job, incident, now, effects)
-    if incident is not None and verdicts:
+    if job.notices and (incident is None or not incident.open or incident.told):
+        _told(job, now, effects)
+    if incident is None or incident.told:
+        return effects
+    if verdicts:
         _reconsider(job, incident, verdicts, now, effects)
-    if incident is not None:
-        _lost_meanwhile(job, incident, verdicts, now, effects)
-    if incident is not None:
-        phases.move(job, incident, verdicts, now, effects)
+    _lost_meanwhile(job, incident, verdicts, now, effects)
+    phases.move(job, incident, verdicts, now, effects)
     return effects
 
 
@@ -85,6 +100,31 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
             phases.capture(job, incident, effects)
     effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
     return incident
+
+
+def _over(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether what ranks have told has been heard from all of them, or makes way for something else."""
+    if not incident.told:
+        return False
+    other = bool(verdicts or job.orders) or job.ended is not None or stopping.wanted(job, None)
+    return other or now - incident.opened_at >= notices.SETTLE
+
+
+def _told(job: Job, now: float, effects: list[Effect]) -> None:
+    """Put down what ranks tell of themselves."""
+    while job.notices:
+        notice = job.notices.popleft()
+        incident = notices.known(job, notice)
+        if incident is None:
+            if job.open_incident is not None:
+                job.notices.appendleft(notice)
+                return
+            incident = _new_incident(job, notice.kind, None, now)
+            notices.begin(incident, notice)
+            effects.append(Changed(incident, incident.reason))
+        elif incident.open and notice.rank not in incident.affected:
+            incident.affected = tuple(sorted((*incident.affected, notice.rank)))
+            effects.append(Changed(incident, ""))
 
 
 def _slow(job: Job, now: float, effects: list[Effect]) -> Incident | None:

@@ -99,8 +99,13 @@ class Incident:
 
     @property
     def elective(self) -> bool:
-        """Nothing had stopped: a person wanted something done, or the policy does something about a slow rank."""
-        return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER)
+        """Nothing had stopped: a person wanted something done, a rank is slow, or it tells something of itself."""
+        return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER) or self.told
+
+    @property
+    def told(self) -> bool:
+        """A rank told of it: there is nothing to do."""
+        return self.kind in (VerdictKind.WRONG_RESULT, VerdictKind.RESTARTED_IN_PROCESS)
 
     @property
     def decided(self) -> bool:

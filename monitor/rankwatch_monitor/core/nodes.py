@@ -39,7 +39,9 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     known = job.nodes.get(registration.node)
     # What a person changed since a launcher registered first stays.
     told_before = any(node.registration.policy == registration.policy for node in job.nodes.values())
-    policy = job.policy if told_before else job.policy.changed(registration.policy)
+    before = known.registration.policy if known is not None else {}
+    news = {name: value for name, value in registration.policy.items() if name not in before or before[name] != value}
+    policy = job.policy if told_before else job.policy.changed(news)
     if job.ended is not None and known is None:
         job.begin_run(now)
     fresh = Node(registration, now, registration.attempt, known.ranks if known else set())

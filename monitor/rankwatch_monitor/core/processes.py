@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rankwatch.wire.control import ProcessEvent
 from rankwatch.wire.vocabulary import ProcessEventKind
-from rankwatch_monitor.core import losses, nodes, stopping
+from rankwatch_monitor.core import losses, nodes, notices, stopping
 from rankwatch_monitor.core.columns import ALIVE, EXITED
 from rankwatch_monitor.core.culprit import signal_number
 from rankwatch_monitor.core.facts import Node, ending_of
@@ -39,6 +39,8 @@ def take(job: Job, event: ProcessEvent, now: float) -> None:
                 job.restarts += 1
         case ProcessEventKind.NODE_LOST:
             losses.told(job, event, at)
+        case ProcessEventKind.NOTICE:
+            notices.told(job, event, at)
         case ProcessEventKind.STOPPING:
             stopping.told(job, event, at)
         case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:

@@ -12,7 +12,7 @@ import numpy as np
 from rankwatch.wire.control import Directive, Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessState, VerdictKind
-from rankwatch_monitor.core import nodes, processes
+from rankwatch_monitor.core import nodes, notices, processes
 from rankwatch_monitor.core.columns import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE, RankColumns
 from rankwatch_monitor.core.detect import SILENT_GAPS
 from rankwatch_monitor.core.events import (
@@ -67,6 +67,7 @@ class Job:
         self.last_incident = 0
         self.incident_counts: dict[VerdictKind, int] = {}
         self.orders: deque[Order] = deque(maxlen=16)
+        self.notices: deque[notices.Notice] = deque(maxlen=notices.KEPT)
         self.refused_step: int | None = None
         self.lessons = Lessons()
         self.ledger = Ledger(now)

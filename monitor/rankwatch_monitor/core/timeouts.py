@@ -4,7 +4,7 @@ How a section's limit is found
 ------------------------------
 1.  Loaded (``ft_state.json``): it goes before what was configured, as NVRx does it. Once this run has learned the same
     one, the mean of both is in force; until then it is raised to what this run has shown to be too short.
-2.  Configured.
+2.  Configured; with ``calculate_timeouts`` only until this run has learned one.
 3.  Learned in this run: ``learned_factor`` times the longest time seen, not less than ``learned_minimum``.
 4.  Else ``first_time_timeout``: nothing is known yet.
 
@@ -54,7 +54,8 @@ def in_force(policy: Policy, lessons: Lessons | None = None) -> Limits:
     fresh = learned_sections(policy, lessons)
     earlier = {name: _not_below_what_was_seen(name, s, policy, lessons) for name, s in loaded.sections.items()}
     sections = {**earlier, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
-    configured = {name: s for name, s in policy.section_timeouts.items() if name not in loaded.sections}
+    replaced = {*loaded.sections, *(fresh if policy.calculate_timeouts else ())}
+    configured = {name: s for name, s in policy.section_timeouts.items() if name not in replaced}
     return Limits(
         rank=RankLimits(
             sections=configured,

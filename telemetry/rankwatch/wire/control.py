@@ -87,16 +87,26 @@ class ProcessEvent:
     incident_id: str | None = None
     lost_node: str | None = None
     """Of ``node_lost``: the name of the launcher that has fallen silent."""
+    notice: str = ""
+    """Of ``notice``: a :class:`~rankwatch.wire.vocabulary.NoticeKind`; ``reason`` is the rank's own sentence."""
+    seconds: float = 0.0
+    """Of ``notice``: how long it took, a restart in the process for example."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankRequest:
-    """What a rank asks of its launcher, by a file beside its slots: act on the whole job, at once."""
+    """What a rank says to its launcher, by a file beside its slots; acted on at once."""
 
     action: str
-    """``exclude_node`` (restart without the node of this rank) or ``stop_job`` (save if possible, and stop)."""
+    """A :class:`~rankwatch.wire.vocabulary.RankAsks`."""
     reason: str
     rank: int
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Of ``change_policy``: settings by name."""
+    notice: str = ""
+    """Of ``tell``: a :class:`~rankwatch.wire.vocabulary.NoticeKind`."""
+    seconds: float = 0.0
+    """Of ``tell``: how long it took."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,13 @@ def stack_file(local_rank: int) -> str:
     return f"{local_rank}.stack"
 
 
-def request_file(local_rank: int) -> str:
-    """Name of the file that holds what a rank asks of its launcher: a :class:`~rankwatch.wire.control.RankRequest`."""
-    return f"{local_rank}.request"
+def request_file(local_rank: int, number: int) -> str:
+    """Name of the file that holds the ``number``-th thing a rank says to its launcher, from 1.
+
+    It is a :class:`~rankwatch.wire.control.RankRequest`; the launcher removes it once it is read.
+    """
+    return f"{local_rank}.request.{number}"
+
+
+LEARNED_FILE: Final = "learned.json"
+"""Name of the file, in the slots folder, in which the launcher leaves what the monitor has learned (``ft_state``)."""

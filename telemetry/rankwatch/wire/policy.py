@@ -56,6 +56,11 @@ class Policy:
         "",
         "learn limits for the sections that have none, and use those of earlier runs; off: what is configured, exactly",
     )
+    calculate_timeouts: bool = _setting(
+        False,
+        "",
+        "learned limits also replace the configured ones of their sections, as soon as there are any",
+    )
     learned_factor: float = _setting(5.0, "", "a learned limit is so many times the longest time seen")
     learned_minimum: float = _setting(10.0, "s", "no learned limit is shorter than this")
     first_time_timeout: float | None = _setting(
@@ -174,6 +179,7 @@ _SWITCHES = (
     "detection",
     "observe_only",
     "learn_timeouts",
+    "calculate_timeouts",
     "straggler_detection",
     "calc_relative",
     "calc_individual",

@@ -53,6 +53,10 @@ class VerdictKind(StrEnum):
     """A launcher and all its ranks fell silent together."""
     STRAGGLER = "straggler"
     """A rank made the others wait, and the policy says to act on it; without an action there is no incident."""
+    WRONG_RESULT = "wrong_result"
+    """A rank has rejected a result of its own (:mod:`rankwatch.rerun`)."""
+    RESTARTED_IN_PROCESS = "restarted_in_process"
+    """A rank's training function failed and was started anew in the same process (:mod:`rankwatch.inprocess`)."""
     ORDERED = "ordered"
     """Nothing is wrong: a person ordered an action, and the ledger keeps it like any other incident."""
 
@@ -71,6 +75,8 @@ class CulpritClass(StrEnum):
     """Its process is stuck in the kernel: a device, a file system or the network of its node does not answer."""
     STRAGGLER = "straggler"
     """Alive and moving, but slower than its peers, who wait for it in every step."""
+    WRONG_RESULT = "wrong_result"
+    """It has rejected a result of its own, and says why."""
     ALL_STUCK = "all_stuck"
     """Everybody is stuck in the same place: nobody is named."""
 
@@ -103,6 +109,28 @@ class Action(StrEnum):
     """Restart without the nodes of the culprits, or of the ranks that the order names."""
     SAVE_AND_STOP = "save_and_stop"
     STOP = "stop"
+
+
+class RankAsks(StrEnum):
+    """What a rank says to its launcher."""
+
+    EXCLUDE_NODE = "exclude_node"
+    """Restart without the node of this rank."""
+    STOP_JOB = "stop_job"
+    """Save if possible, and stop."""
+    CHANGE_POLICY = "change_policy"
+    """Judge the job by these settings of the policy."""
+    TELL = "tell"
+    """Something the monitor should know: see :class:`NoticeKind`."""
+
+
+class NoticeKind(StrEnum):
+    """What a rank tells of itself that nobody can see from outside; each is also a :class:`VerdictKind`."""
+
+    WRONG_RESULT = "wrong_result"
+    """It has rejected a result of its own."""
+    RESTARTED_IN_PROCESS = "restarted_in_process"
+    """It has started its training function anew without leaving the process."""
 
 
 class NodeRole(StrEnum):
@@ -150,6 +178,8 @@ class ProcessEventKind(StrEnum):
     """The launchers have heard nothing of another node for too long; carries its name as ``lost_node``."""
     STOPPING = "stopping"
     """The ranks were asked to save and stop, by a signal or a rank; carries the reason."""
+    NOTICE = "notice"
+    """A rank tells something of itself; carries what kind of notice it is, and the reason."""
     FINISHED = "finished"
     """All ranks of this launcher ended with exit code 0."""
     FAILED = "failed"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from monitor.core.scene import Scene
 from rankwatch.wire.control import NodeObservation, NodeRegistration
 from rankwatch.wire.vocabulary import Action, DirectiveKind, NodeRole, ProcessEventKind
 from rankwatch_monitor.core import nodes, picture
+from rankwatch_monitor.core.events import PolicyChanged
 from rankwatch_monitor.core.nodes import KEPT_GONE
 
 
@@ -88,6 +91,19 @@ def test_twenty_restarts_with_nodes_that_come_and_go_end_with_the_last_ones() ->
     assert scene.job.ended is None, "one of the two still runs"
     scene.event(ProcessEventKind.FINISHED, names[1])
     assert scene.state == "finished"
+
+
+def test_what_a_launcher_adds_to_its_policy_changes_nothing_else() -> None:
+    scene = Scene(hosts=2)
+    told = NodeRegistration(scene.nodes[0], "host-0", 10, 2, "gpt", policy={"max_restarts": 5})
+    scene.submit(told)
+    scene.submit(PolicyChanged(scene.job.policy.changed({"max_restarts": 9})))  # by a person
+    more = replace(told, policy={"max_restarts": 5, "on_straggler": "stop"})
+    scene.submit(more)
+    assert (scene.job.policy.max_restarts, str(scene.job.policy.on_straggler)) == (9, "stop")
+    scene.submit(PolicyChanged(scene.job.policy.changed({"on_straggler": "log"})))
+    scene.submit(replace(more, node=scene.nodes[1]))  # the ranks of another node ask for the same
+    assert str(scene.job.policy.on_straggler) == "log"
 
 
 def test_launchers_that_left_long_ago_are_forgotten() -> None:

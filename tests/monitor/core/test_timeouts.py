@@ -52,6 +52,14 @@ def test_a_configured_limit_goes_before_a_learned_one() -> None:
     assert dict(limits.rank.learned) == {"data": 15.0}
 
 
+def test_where_timeouts_are_to_be_calculated_a_learned_limit_goes_before_a_configured_one() -> None:
+    calculated = policy(section_timeouts={"step": 300, "save": 9}, calculate_timeouts=True)
+    limits = in_force(calculated, taught(step=4.0))
+    assert limits.rank.of_section("step", first=False) == (20.0, LimitSource.LEARNED)
+    assert limits.rank.of_section("save", first=False) == (9.0, LimitSource.CONFIGURED)
+    assert in_force(calculated).rank.of_section("step", first=False) == (300.0, LimitSource.CONFIGURED)
+
+
 def test_a_loaded_limit_goes_before_a_configured_one() -> None:
     lessons = Lessons()
     lessons.load(LearnedTimeouts({"step": 40.0, "setup": 90.0}, 25.0, 700.0, 70.0))
