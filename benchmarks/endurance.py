@@ -4,7 +4,8 @@
 
 The emulated ranks (``load.py`` says what that is) are in four jobs that go on all the time. Once a minute something
 happens, in turn: a job hangs, is found and starts anew; one rank is replaced by another process; a job of 64 ranks
-appears, trains for a minute and ends in order. Two real processes call ``rankwatch.init()`` and run steps of 50 ms.
+appears (one of five names in turn), trains for a minute and ends in order. Two real processes call
+``rankwatch.init()`` and run steps of 50 ms.
 
 Every 10 s memory, open files, threads, rows in the database and the time of a tick are written down. The verdict is
 about the last two thirds, after everything has been made that is made once: the slope of a straight line through the
@@ -42,6 +43,8 @@ from rankwatch.wire.prometheus import TICK_SECONDS
 
 JOBS = 4
 VISITOR_RANKS = 64
+VISITORS = 5
+"""Names under which they come in turn: a job that has ended stays to be looked at, until there are 1,000."""
 VISIT = 60.0
 EVENTS = 60.0
 SAMPLES = 10.0
@@ -131,7 +134,7 @@ class Life:
             self.fleet.restart(job, rank)
             self.happened["replaced"] += 1
         else:
-            visitor = Fleet(Shape(VISITOR_RANKS, interval=self.fleet.shape.interval, name=f"visitor-{turn:05d}"))
+            visitor = Fleet(Shape(VISITOR_RANKS, interval=self.fleet.shape.interval, name=f"visitor-{turn % VISITORS}"))
             visitor.begin()
             self._visitor = self.generator.add(visitor), visitor, elapsed + VISIT
             self.happened["visitors"] += 1

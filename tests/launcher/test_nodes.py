@@ -5,7 +5,6 @@ The ranks import no torch, so they start fast; what torch's collectives do meanw
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,82 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.conftest import FakeMonitor, Launcher, wait_for
-from launcher.test_two_nodes import free_port
-
-Start = Callable[..., Launcher]
-
-RANK = """
-import os, signal, sys, time
-from pathlib import Path
-import rankwatch
-RANK, ATTEMPT, NODE = int(os.environ["RANK"]), int(os.environ["RANKWATCH_ATTEMPT"]), os.environ["NAME"]
-FOLDER = Path(__file__).parent
-
-def say(text):
-    print(f"<{NODE} rank {RANK} of {os.environ['WORLD_SIZE']} attempt {ATTEMPT}: {text}>", flush=True)
-
-rankwatch.init()
-say("begins")
-begin = int((FOLDER / "checkpoint").read_text()) if (FOLDER / "checkpoint").exists() else 0
-for step in range(begin, 3000):
-    with rankwatch.step(step):
-        time.sleep(0.01)
-    if step == begin + 5:
-        say("trains")
-    FAULT
-    if rankwatch.should_stop():
-        say(f"saves after step {step}")
-        break
-    if (FOLDER / "finish").exists():
-        break
-"""
-
-
-class Nodes:
-    """The launchers of one job, by name, and the folder that they share."""
-
-    def __init__(self, start: Start, folder: Path, monitor: FakeMonitor, nnodes: str) -> None:
-        self._start, self.folder, self._monitor = start, folder, monitor
-        self._common = ["--nnodes", nnodes, "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "nodes"]
-        self._common += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--node-timeout", "3"]
-        self.launchers: dict[str, Launcher] = {}
-
-    def script(self, fault: str = "pass") -> None:
-        (self.folder / "train.py").write_text(RANK.replace("FAULT", fault))
-
-    def start(self, *names: str, **env: str) -> None:
-        for name in names:
-            flags = ["--monitor", self._monitor.url, "--outcome", str(self.folder / f"{name}.json")]
-            script = str(self.folder / "train.py")
-            self.launchers[name] = self._start(*self._common, *flags, script, env={"NAME": name, **env})
-
-    def node(self, name: str) -> str:
-        """The name that the launcher itself has, as it told the monitor."""
-        registered = {body["launcher_pid"]: str(body["node"]) for body in self._monitor.of("nodes")}
-        return registered[self.launchers[name].process.pid]
-
-    def said(self, what: str, *names: str) -> list[str]:
-        """Lines with ``what`` in them that the launchers of these names, or all, and their ranks wrote."""
-        text = "\n".join(self.launchers[name].output for name in names or self.launchers)
-        return re.findall(rf"^.*{what}.*$", text, re.MULTILINE)
-
-    def until(self, what: str, *names: str, count: int = 1) -> list[str]:
-        def seen() -> list[str]:
-            found = self.said(what, *names)
-            return found if len(found) >= count else []
-
-        try:
-            return wait_for(seen, 90.0)
-        except AssertionError:
-            raise AssertionError(f"not said {count} times: {what}\n" + "\n".join(self.said(""))[-6000:]) from None
-
-    def finish(self) -> None:
-        (self.folder / "finish").touch()
-
-    def outcome(self, name: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads((self.folder / f"{name}.json").read_text())
-        return found
+from launcher.conftest import FakeMonitor, wait_for
+from launcher.node_set import Nodes, Start
 
 
 @pytest.fixture
@@ -152,19 +77,6 @@ def test_a_node_that_a_person_excludes_is_parked_and_its_place_is_taken(
     assert excluded[:2] == [job.node(victim), os.uname().nodename]
 
 
-def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None:
-    job = nodes("1:2")
-    job.script('if ATTEMPT == 1 and NODE == "b" and step == 20: rankwatch.exclude_node("row remapping failed")')
-    job.start("a", "b")
-    job.until("attempt 2: begins", "a")
-    reason = r"rank \d on \S+ asked to leave its node out: row remapping failed"
-    job.until(f"this node is parked: {reason}", "b")
-    assert job.said(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
-    job.until("rank 0 of 1 attempt 2: trains", "a")
-    job.finish()
-    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
-
-
 def test_a_signal_to_one_launcher_stops_all_ranks_after_the_same_step(
     nodes: Callable[[str], Nodes], monitor: FakeMonitor
 ) -> None:
@@ -181,43 +93,6 @@ def test_a_signal_to_one_launcher_stops_all_ranks_after_the_same_step(
         assert (job.outcome(name)["state"], job.outcome(name)["reason"]) == ("preempted", reason)
     assert {e["reason"] for e in monitor.events("stopping")} == {reason}
     assert {e["reason"] for e in monitor.events("stopped")} == {reason}
-
-
-def test_a_rank_stops_the_job(nodes: Callable[[str], Nodes]) -> None:
-    job = nodes("2")
-    job.script('if RANK == 1 and step == 20: rankwatch.stop_job("the loss is NaN")')
-    job.start("a", "b")
-    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
-    assert len({line.split("saves after step ")[1] for line in job.until("saves after step", count=2)}) == 1
-    assert job.outcome("a")["state"] == "stopped"
-    assert str(job.outcome("a")["reason"]).endswith("asked for the job to stop: the loss is NaN")
-
-
-def test_what_a_rank_tells_reaches_the_monitor_and_is_the_reason_of_its_exit(
-    nodes: Callable[[str], Nodes], monitor: FakeMonitor
-) -> None:
-    job = nodes("1")
-    told = "rankwatch.tell(NoticeKind.WRONG_RESULT, 'the loss of step 20 is nan', 1.5); os._exit(17)"
-    job.script(f"if step == 20:\n        from rankwatch.wire.vocabulary import NoticeKind; {told}")
-    job.start("a")
-    assert job.launchers["a"].wait() == 17
-    (event,) = monitor.events("notice")
-    assert (event["notice"], event["reason"], event["seconds"]) == ("wrong_result", "the loss of step 20 is nan", 1.5)
-    assert "exited with code 17: the loss of step 20 is nan: it found" in str(job.outcome("a")["reason"])
-
-
-def test_the_policy_that_a_rank_asks_for_is_registered_once(
-    nodes: Callable[[str], Nodes], monitor: FakeMonitor
-) -> None:
-    job = nodes("1")
-    job.script('if step in (5, 10, 20): rankwatch.change_policy({"on_straggler": "stop", "report_interval": 9})')
-    job.start("a")
-    asked = {"on_straggler": "stop", "report_interval": 9.0}
-    monitor.until(lambda: [b for b in monitor.of("nodes") if b["policy"] == asked])
-    job.until("trains")
-    job.finish()
-    assert job.launchers["a"].wait() == 0
-    assert [b["policy"] for b in monitor.of("nodes")] == [{}, asked]
 
 
 def test_ranks_that_never_ask_whether_to_stop_are_sent_sigterm(nodes: Callable[[str], Nodes]) -> None:

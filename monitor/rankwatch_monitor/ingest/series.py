@@ -8,10 +8,10 @@ first. A time of 0 is OTLP's "not told"; without times no repeat can be recognis
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 from rankwatch_monitor.core.events import RankIdentity, SectionStatistics
+from rankwatch_monitor.ingest.remembered import Remembered
 
 SeriesKey = str | tuple[str, str]
 """A section name, or (metric, attribute value) of a counter."""
@@ -54,23 +54,15 @@ class SeriesTracker:
     """
 
     def __init__(self, processes: int, since_unix_ns: int = 0) -> None:
-        self._limit = processes
         self._since_ns = since_unix_ns
-        self._processes: OrderedDict[RankIdentity, ProcessSeries] = OrderedDict()
+        self._processes: Remembered[RankIdentity, ProcessSeries] = Remembered(lambda _: {}, processes)
 
     def __len__(self) -> int:
         return len(self._processes)
 
     def of(self, identity: RankIdentity) -> ProcessSeries:
         """Return what is remembered of one process, to be handed to the methods below."""
-        series = self._processes.get(identity)
-        if series is None:
-            series = self._processes[identity] = {}
-            if len(self._processes) > self._limit:
-                self._processes.popitem(last=False)
-        else:
-            self._processes.move_to_end(identity)
-        return series
+        return self._processes(identity)
 
     def total_of_deltas(self, series: ProcessSeries, key: SeriesKey, time_ns: int, value: int) -> int | None:
         """Return the total of a delta counter after this point, None when the point was counted before."""
