@@ -19,11 +19,23 @@ _LARGEST: Final = 2**63 - 1
 _LONGEST_NUMERAL: Final = 20
 
 
+_OURS: Final = (names.JOB_ID, names.ATTEMPT, names.PROCESS_START_TIME)
+"""What every rank of ours tells; a resource without one of them is of another emitter."""
+ROLE: Final = "dl.role"
+_TRAINER: Final = ("", "trainer", "worker", "train")
+_JOBS: Final = ("slurm.job.id", "dl.job.uuid")
+"""What tells jobs of one service name apart, in the words of NeMo Lens; the same on all ranks, and after a restart."""
+_RUN: Final = "dl.run.uuid"
+_RESTARTS: Final = "slurm.restart_count"
+
+
 class Identified(NamedTuple):
     """A process, and what had to be cut, or left out, of what it says of itself."""
 
     identity: RankIdentity
     warnings: tuple[Refused, ...] = ()
+    foreign: bool = False
+    """It is of another emitter: nothing says that its metrics and spans are in our words."""
 
 
 def identify(resource: Resource, limits: Limits) -> Identified | Refused:
@@ -38,19 +50,29 @@ def identify(resource: Resource, limits: Limits) -> Identified | Refused:
     values = _values(resource)
     numbers: dict[str, int] = {}
     for name in (names.RANK, names.WORLD_SIZE, names.ATTEMPT):
-        if name in values:
+        if values.get(name, "") != "":
             number = _whole(values[name])
             if number is None or number < 0:
                 return Refused("bad_identity", f"{name} {quote(values[name])} is not a number from 0 up")
             numbers[name] = number
 
+    role = _text(values, ROLE)
+    if role not in _TRAINER:
+        # Writers of checkpoints and the like carry the number of the rank that they work for.
+        return Refused("no_identity", f"resource of a {quote(role)} (nv.{ROLE}), which is no rank of training itself")
+    foreign = not all(name in values for name in _OURS)
     job_name = _text(values, names.SERVICE_NAME)
-    # An id stands in addresses; names like "team/model" are common and meant well.
-    job_id = _text(values, names.JOB_ID) or job_name.replace("/", "-")
+    job_id = _text(values, names.JOB_ID) or _job_of(values, job_name)
+    if foreign and names.ATTEMPT not in numbers:
+        numbers[names.ATTEMPT] = max(0, _whole(values.get(_RESTARTS, 0)) or 0)
     problem = _check(job_id, numbers, limits)
     if problem is not None:
         return problem
     instance = _text(values, names.SERVICE_INSTANCE_ID)
+    if foreign and (not instance or instance.endswith(f"rank{numbers[names.RANK]}")):
+        # NeMo Lens names the rank: a process that was started again would not be told from the one before.
+        more = (_text(values, names.HOST_NAME), _text(values, names.PROCESS_PID), _text(values, _RUN))
+        instance = "/".join(filter(None, (instance, *more)))
     for name, text in ((names.JOB_ID, job_id), (names.SERVICE_INSTANCE_ID, instance)):
         if len(text) > limits.name_length:
             return Refused("name_too_long", f"{name} has {len(text)} characters, limit {limits.name_length}")
@@ -79,7 +101,14 @@ def identify(resource: Resource, limits: Limits) -> Identified | Refused:
     if odd := [f"dl.{dimension}.rank" for dimension, place in places.items() if place is None]:
         words = f"{', '.join(odd)} left out: not a number from 0 up to below its size"
         warnings.append(Refused("bad_identity", words))
-    return Identified(identity, tuple(warnings))
+    return Identified(identity, tuple(warnings), foreign)
+
+
+def _job_of(values: dict[str, Value], job_name: str) -> str:
+    """Return the id of a job that has none of ours: its name, and what tells it from others of that name."""
+    told = next((text for name in _JOBS if (text := _text(values, name))), "")
+    # An id stands in addresses; names like "team/model" are common and meant well.
+    return "-".join(filter(None, (job_name, told))).replace("/", "-")
 
 
 def _places(values: dict[str, Value], limits: Limits) -> dict[str, int | None]:

@@ -3,13 +3,13 @@
 How this works: one resource is one report. Who speaks is read from the resource's attributes (and remembered by the
 resource's bytes, which a process sends unchanged with every export); then :data:`READERS` maps each metric name of the
 contract to the function that reads it into a draft of the report; what several metrics say together (a window, a kernel
-report, a device) is put together at the end. A metric of any other name is nobody's business here and is passed over.
+report, a device) is put together at the end. Metrics of other names are looked at where another emitter speaks: some of
+them tell that training moves (:mod:`.lens`). Those of our own ranks are passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -28,9 +28,12 @@ from rankwatch_monitor.ingest.identity import Identified, identify
 from rankwatch_monitor.ingest.kernels import read_kernel_calls, read_kernel_seconds, read_kernel_source
 from rankwatch_monitor.ingest.layout import NO_CUT, Cut, Layout, Layouts, cut
 from rankwatch_monitor.ingest.layout_learning import learn
+from rankwatch_monitor.ingest.lens_exported import Exported
+from rankwatch_monitor.ingest.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import parsed
 from rankwatch_monitor.ingest.refusal import Refusal, Refused, Rejections
+from rankwatch_monitor.ingest.remembered import Remembered
 from rankwatch_monitor.ingest.scalars import AGES, NUMBERS, age, flag, number, read_dropped
 from rankwatch_monitor.ingest.sections import LONGEST, longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.series import SeriesTracker
@@ -76,6 +79,9 @@ READERS: Final[Mapping[str, Reader]] = {
 Elsewhere = Callable[[str], str | None]
 """Given a job's id: why what is said of it is not taken here; None when it is."""
 
+_OUR_WORDS: Final = frozenset({"open_sections", "idle", "quiet", "beats"})
+"""Fields of a report by which a process is judged: where it tells them itself, nothing has to be guessed."""
+
 # A resource of ours takes about 500 bytes; one above this is read anew each time, so that memory stays bounded.
 _REMEMBERED_RESOURCE_BYTES: Final = 4096
 
@@ -97,16 +103,23 @@ class MetricsDecoder:
         counters: where rejections and repeats are counted.
         since_unix_ns: when the monitor began, see :class:`SeriesTracker`.
         elsewhere: says why reports of a job are not taken here, where another monitor holds it.
+        progress: how far the processes of other emitters have come; shared with what reads their spans.
     """
 
     def __init__(
-        self, limits: Limits, counters: Counters, since_unix_ns: int = 0, elsewhere: Elsewhere | None = None
+        self,
+        limits: Limits,
+        counters: Counters,
+        since_unix_ns: int = 0,
+        elsewhere: Elsewhere | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        self._progress = progress if progress is not None else Progress(limits.processes_remembered)
         self._elsewhere = elsewhere
         self._limits = limits
         self._counters = counters
         self._tracker = SeriesTracker(limits.processes_remembered, since_unix_ns)
-        self._remembered = lru_cache(limits.processes_remembered)(self._identify)
+        self._remembered = Remembered(self._identify, limits.processes_remembered)
         self._finished = FinishedReader(limits)
         self.layouts = Layouts(lambda scope: learn(scope, limits))
         """Scopes of known layouts are read without parsing."""
@@ -147,7 +160,8 @@ class MetricsDecoder:
             return _Parsed(self._who(parsed_part.resource), parsed_part)
         long = len(part.resource) > _REMEMBERED_RESOURCE_BYTES
         who = self._identify(part.resource) if long else self._remembered(part.resource)
-        if isinstance(who, Refused):
+        if isinstance(who, Refused) or who.foreign:
+            # Of another emitter, each export is looked at for signs of progress, those that are not there included.
             return _Parsed(who, ResourceMetrics.FromString(part.whole))
         scope = cut(part.scope)
         layout = self.layouts.find(scope)
@@ -183,11 +197,22 @@ class MetricsDecoder:
                 reports.append(draft.report())
             else:
                 before = rejections.items
-                points.append(_read(each.metrics, draft, room))
+                exported = Exported() if who.foreign else None
+                points.append(_read(each.metrics, draft, room, exported))
+                if exported is not None:
+                    self._add_progress(draft, who, exported)
                 reports.append(draft.report())
                 if each.unknown is not None and rejections.items == before:
                     self.layouts.missed(each.unknown)
         return Decoded(reports, points, rejections)
+
+    def _add_progress(self, draft: Draft, who: Identified, exported: Exported) -> None:
+        """Add what an export of another emitter says of its process's progress to its report."""
+        if not exported.recognised and who.identity not in self._progress:
+            return
+        told = self._progress.take(who.identity, "metrics", exported)
+        if not draft.fields.keys() & _OUR_WORDS:
+            draft.fields = told | draft.fields
 
     def _ours(
         self, resources: Sequence[_Parsed | _Known], elsewhere: Elsewhere, rejections: Rejections, room: _Room
@@ -262,20 +287,21 @@ class _Room:
             raise _too_many("data points", "points_per_request", self._limit)
 
 
-def _read(resource_metrics: ResourceMetrics, draft: Draft, room: _Room) -> int:
-    """Read one resource's metrics into ``draft``; return how many data points of the contract they hold."""
+def _read(resource_metrics: ResourceMetrics, draft: Draft, room: _Room, exported: Exported | None) -> int:
+    """Read one resource's metrics into ``draft``, and those of other names into ``exported`` where another emitter
+    speaks; return how many data points that say something they hold."""
     points = 0
     for scope in resource_metrics.scope_metrics:
         room.take(1 + len(scope.metrics))
         for metric in scope.metrics:
-            points += _read_metric(metric, draft, room)
+            points += _read_metric(metric, draft, room, exported)
     return points
 
 
-def _read_metric(metric: Metric, draft: Draft, room: _Room) -> int:
+def _read_metric(metric: Metric, draft: Draft, room: _Room, exported: Exported | None = None) -> int:
     reader = READERS.get(metric.name)
     if reader is None:
-        return 0
+        return 0 if exported is None else _read_foreign(metric, exported, room)
     kind = metric.WhichOneof("data")
     found = () if kind is None else getattr(metric, kind).data_points
     count = len(found)
@@ -285,6 +311,13 @@ def _read_metric(metric: Metric, draft: Draft, room: _Room) -> int:
     elif count:
         draft.reject("bad_value", metric, f"sent as {kind}, wanted {' or '.join(sorted(reader.kinds))}", count)
     return count
+
+
+def _read_foreign(metric: Metric, exported: Exported, room: _Room) -> int:
+    kind = metric.WhichOneof("data")
+    found = () if kind is None else getattr(metric, kind).data_points
+    room.take(len(found))
+    return len(found) if kind is not None and found and exported.metric(metric, kind, found) else 0
 
 
 def _take(known: _Known, draft: Draft, room: _Room) -> int:

@@ -41,6 +41,7 @@ from rankwatch_monitor.ingest.body import (
     too_large,
 )
 from rankwatch_monitor.ingest.express import Lane, Sender
+from rankwatch_monitor.ingest.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
 from rankwatch_monitor.ingest.otlp import Decoded, Elsewhere, MetricsDecoder
@@ -114,8 +115,9 @@ def otlp_routes(
     """
     limits = limits or Limits()
     counters = counters if counters is not None else Counters()
-    metrics_decoder = MetricsDecoder(limits, counters, since_unix_ns, elsewhere)
-    traces_decoder = TracesDecoder(limits, counters)
+    progress = Progress(limits.processes_remembered)
+    metrics_decoder = MetricsDecoder(limits, counters, since_unix_ns, elsewhere, progress)
+    traces_decoder = TracesDecoder(limits, counters, progress)
     large = asyncio.Semaphore(1)
     admission = Admission()
 
@@ -144,7 +146,10 @@ def otlp_routes(
 
     async def take_traces(body: bytes, encoded: Format) -> Message | None:
         request = await _parse(body, encoded, ExportTraceServiceRequest, limits, large)
-        records, rejections = traces_decoder.decode(request)
+        reports: list[RankReport] = []
+        records, rejections = traces_decoder.decode(request, reports)
+        if reports:  # before the spans, which are kept for jobs that are known
+            counters.reports += len(reports) - len(sink(reports))
         if spans is not None and records:
             spans(records)
         counters.spans += len(records)
