@@ -102,7 +102,7 @@ class FtState:
 
     def _show(self) -> None:
         with self._lock:
-            folder, content = self._shared, {**self.loaded, **(self._now or self._at_end)}
+            folder, content = self._shared, {**self.loaded, **(self._at_end or self._now)}
         if folder is None or not content:
             return
         unfinished = folder / f".{environment.LEARNED_FILE}.{threading.get_ident()}"

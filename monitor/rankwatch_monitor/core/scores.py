@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rankwatch.wire.names import UNEQUAL_SECTIONS
 from rankwatch.wire.vocabulary import Action, Cause, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.columns import Floats
 
@@ -37,6 +38,11 @@ class Scores:
     """Seconds of a step, as this rank sees it."""
     seconds: float = 0.0
     """What computing them took."""
+
+    @property
+    def judged(self) -> dict[str, int]:
+        """The sections, with their columns, in which a low score makes a straggler."""
+        return {name: s for s, name in enumerate(self.sections) if name not in UNEQUAL_SECTIONS}
 
     @classmethod
     def empty(cls, ranks: int, at: float, sections: tuple[str, ...] = ()) -> Scores:

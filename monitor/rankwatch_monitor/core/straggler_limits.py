@@ -69,12 +69,13 @@ def _below_thresholds(job: Job, policy: Policy) -> Bools:
     """Strictly below a threshold by the fastest reference, as nvidia-resiliency-ext has it; NaN never is."""
     scores = job.performance.told.scores
     assert scores is not None
+    judged_S = list(scores.judged.values())
     with np.errstate(invalid="ignore"):
         relative_R = (scores.gpu_relative_R < policy.relative_threshold) | np.any(
-            scores.section_relative_RS < policy.relative_threshold, axis=1
+            scores.section_relative_RS[:, judged_S] < policy.relative_threshold, axis=1
         )
         individual_R = (scores.gpu_individual_R < policy.individual_threshold) | np.any(
-            scores.section_individual_RS < policy.individual_threshold, axis=1
+            scores.section_individual_RS[:, judged_S] < policy.individual_threshold, axis=1
         )
     below_R: Bools = relative_R | individual_R
     return below_R

@@ -82,7 +82,7 @@ def below_words(policy: Policy, scores: Scores, rank: int, host: str) -> str:
         ("relative", "GPU score", float(scores.gpu_relative_R[rank])),
         ("individual", "GPU score", float(scores.gpu_individual_R[rank])),
     ]
-    for s, name in enumerate(scores.sections):
+    for name, s in scores.judged.items():
         told.append(("relative", f"score of section {name!r}", float(scores.section_relative_RS[rank, s])))
         told.append(("individual", f"score of section {name!r}", float(scores.section_individual_RS[rank, s])))
     below = [

@@ -159,8 +159,9 @@ def _slowness(job: Job, window: Window) -> Floats:
     if job.policy.straggler_reference is ScoreReference.ROBUST or scores is None:
         return window.signal_R
     lowest_R: Floats = np.fmin(scores.gpu_relative_R, scores.gpu_individual_R)
+    judged_S = list(scores.judged.values())
     for score_RS in (scores.section_relative_RS, scores.section_individual_RS):
-        lowest_R = np.fmin(lowest_R, np.fmin.reduce(score_RS, axis=1, initial=np.nan))
+        lowest_R = np.fmin(lowest_R, np.fmin.reduce(score_RS[:, judged_S], axis=1, initial=np.nan))
     return 1.0 - lowest_R
 
 

@@ -44,6 +44,8 @@ STEP_SECTION: Final = "step"
 SETUP_SECTION: Final = "setup"
 CHECKPOINTING_SECTION: Final = "checkpointing"
 EVALUATION_SECTIONS: Final = ("evaluation", "eval", "validation")
+UNEQUAL_SECTIONS: Final = (SETUP_SECTION, CHECKPOINTING_SECTION, *EVALUATION_SECTIONS)
+"""Sections in which rank 0 mostly does more than the others: a low score there makes no straggler."""
 """Names that users of NVRx and Megatron know; what they mean is used to learn limits and to account for time."""
 DATA_SECTIONS: Final = ("data", "data_loading", "dataloader", "load_batch", "get_batch", "input")
 """Names of sections in which a rank waits for its input."""

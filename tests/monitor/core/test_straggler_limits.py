@@ -8,6 +8,7 @@ import pytest
 from rankwatch.wire.policy import Policy
 from rankwatch_monitor.core import lateness, straggler_limits
 from rankwatch_monitor.core.columns import Floats
+from rankwatch_monitor.core.scores import Scores
 from rankwatch_monitor.core.state import Job
 
 RANKS, WINDOWS = 512, 1500
@@ -37,6 +38,17 @@ def pauses(ranks: int = RANKS, windows: int = WINDOWS) -> Floats:
     random = np.random.default_rng(0)
     quiet_TR: Floats = random.normal(0.0, 0.01, (windows, ranks))
     return quiet_TR + np.where(random.random((windows, ranks)) < 0.01, 0.15, 0.0)
+
+
+@pytest.mark.parametrize(("section", "named"), [("step", [1]), ("data", [1]), ("checkpointing", []), ("eval", [])])
+def test_by_the_fastest_reference_a_section_in_which_rank_0_does_more_blames_nobody(
+    section: str, named: list[int]
+) -> None:
+    job = job_of(3)
+    job.policy = job.policy.changed({"straggler_reference": "fastest"})
+    job.performance.told.scores = scores = Scores.empty(3, 0.0, ("forward", section))
+    scores.section_relative_RS[:] = [[1.0, 1.0], [1.0, 0.5], [1.0, 0.9]]
+    assert np.flatnonzero(straggler_limits.slow(job, 0.0)[-1]).tolist() == named
 
 
 @pytest.mark.parametrize("kind", ["pauses", "heavy tails"])

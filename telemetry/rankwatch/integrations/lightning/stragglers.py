@@ -1,0 +1,174 @@
+"""StragglerDetectionCallback: who is slow, in the training log and in the run's loggers, judged by the monitor.
+
+How this works
+--------------
+1. The parameters become the job's policy (:func:`rankwatch.change_policy`), with the fastest rank as the reference, so
+   that thresholds mean what users of nvidia-resiliency-ext know.
+2. Every rank's windows of steps go to the monitor as always; it scores them. Nothing is gathered between ranks.
+3. A thread of rank 0 asks for the report once an interval and prints it; rank 0's training thread hands the newest
+   figures to the loggers after a batch.
+4. ``stop_if_detected``: the monitor orders "save and stop", and every rank does so after the same step.
+"""
+
+# ruff: noqa: ARG002 - the signatures of hooks are Lightning's
+from __future__ import annotations
+
+from typing import Any, Final
+
+import rankwatch
+from rankwatch import settings
+from rankwatch.client import Client, MonitorError
+from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
+from rankwatch.integrations.lightning.reports import LAST_WAIT, Reports
+from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback, watch_of
+from rankwatch.wire.environment import MONITOR_URL
+from rankwatch.wire.policy import Policy
+
+LOGGER: Final = "nemo_logger.StragglerDetectionCallback"
+STOP_LINE: Final = "Detected stragglers. Terminating training..."
+SHOWN: Final = 5
+
+
+class StragglerDetectionCallback(WatchedCallback):
+    """Reports slow ranks, and stops the run with a saved checkpoint if that is wanted.
+
+    Args:
+        report_time_interval: seconds between two reports.
+        calc_relative_gpu_perf: score each rank against the fastest one.
+        calc_individual_gpu_perf: score each rank against its own best.
+        num_gpu_perf_scores_to_log: so many worst and best ranks are printed; 0: a report is printed only when somebody
+            is slow.
+        gpu_relative_perf_threshold: a relative score below it makes a straggler.
+        gpu_individual_perf_threshold: an individual score below it makes a straggler.
+        stop_if_detected: save a checkpoint and end the run when there is a straggler.
+        logger_name: the logger to write to.
+        num_gpu_perf_scores_to_print: the same as ``num_gpu_perf_scores_to_log``, under its newer name.
+        enable_ptl_logging: log min, median and max over ranks of both scores to the trainer's loggers.
+        profiling_interval: steps between two profiled ones; 0: chosen so that they are some 10 s apart.
+
+    Raises:
+        ValueError: the parameters make no sense, by themselves or together.
+    """
+
+    def __init__(
+        self,
+        report_time_interval: float = 300.0,
+        calc_relative_gpu_perf: bool = True,
+        calc_individual_gpu_perf: bool = True,
+        num_gpu_perf_scores_to_log: int | None = None,
+        gpu_relative_perf_threshold: float = 0.7,
+        gpu_individual_perf_threshold: float = 0.7,
+        stop_if_detected: bool = False,
+        logger_name: str | None = LOGGER,
+        *,
+        num_gpu_perf_scores_to_print: int | None = None,
+        enable_ptl_logging: bool = True,
+        profiling_interval: int = 0,
+    ) -> None:
+        if not calc_relative_gpu_perf and not calc_individual_gpu_perf:
+            raise ValueError(
+                "there is nothing to find stragglers by: set calc_relative_gpu_perf or calc_individual_gpu_perf to True"
+            )
+        shown = _shown(num_gpu_perf_scores_to_log, num_gpu_perf_scores_to_print)
+        self.stop_if_detected = stop_if_detected
+        self.enable_ptl_logging = enable_ptl_logging
+        self.logger_name = logger_name
+        self.policy: dict[str, Any] = {
+            "straggler_reference": "fastest",
+            **_checked("report_time_interval", "report_interval", report_time_interval),
+            **_checked("calc_relative_gpu_perf", "calc_relative", calc_relative_gpu_perf),
+            **_checked("calc_individual_gpu_perf", "calc_individual", calc_individual_gpu_perf),
+            **_checked("num_gpu_perf_scores_to_log", "num_gpu_perf_scores_to_print", shown),
+            **_checked("gpu_relative_perf_threshold", "relative_threshold", gpu_relative_perf_threshold),
+            **_checked("gpu_individual_perf_threshold", "individual_threshold", gpu_individual_perf_threshold),
+            **_checked("profiling_interval", "profiling_interval", profiling_interval),
+            "on_straggler": "save_and_stop" if stop_if_detected else "log",
+        }
+        wanted = {"gpu_relative": calc_relative_gpu_perf, "gpu_individual": calc_individual_gpu_perf}
+        self._figures = tuple(name for name, true in wanted.items() if true)
+        self._reports: Reports | None = None
+        self._logger_failed = False
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Begin to watch; rank 0 says by which policy, and begins to ask for reports."""
+        super().setup(trainer, pl_module, stage)
+        if stage != FIT or trainer.global_rank != 0:
+            return
+        self._logger_failed = False
+        rankwatch.change_policy(self.policy)
+        self._reports = self._ask()
+        if self._reports is not None:
+            self._reports.start()
+
+    def after_step(self, trainer: Trainer, watch: Watch) -> None:
+        """Hand new figures to the trainer's loggers."""
+        figures = self._reports.take() if self._reports is not None else None
+        if figures is None or not self.enable_ptl_logging:
+            return
+        for logger in trainer.loggers:
+            try:
+                logger.log_metrics(figures, step=trainer.global_step)
+            except Exception as error:  # noqa: BLE001 - a logger is somebody else's code, and training goes on
+                if not self._logger_failed:
+                    self._logger_failed = True
+                    self._log.error("scores cannot be logged to %s: %s", type(logger).__name__, error)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Ask no more; a run that was stopped says for whose sake."""
+        if stage == FIT:
+            watch = watch_of(trainer)
+            if watch.stopped and self.stop_if_detected and self._reports is not None and self._reports.look(last=True):
+                self._log.error("%s", STOP_LINE)
+            self._stop_asking()
+        super().teardown(trainer, pl_module, stage)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Ask no more."""
+        self._stop_asking()
+        super().on_exception(trainer, pl_module, exception)
+
+    @property
+    def _log(self) -> Any:
+        return logger_named(self.logger_name)
+
+    def _ask(self) -> Reports | None:
+        told, _ = settings.load()
+        if not told.monitor or not told.job_id:
+            self._log.warning(
+                "no monitor is known (%s), so there are no straggler reports: start the script with `rankwatch run`",
+                MONITOR_URL,
+            )
+            return None
+        try:
+            client = Client(told.monitor, told.token, LAST_WAIT)
+        except MonitorError as error:
+            self._log.warning("there are no straggler reports: %s", error)
+            return None
+        interval, shown = self.policy["report_interval"], self.policy["num_gpu_perf_scores_to_print"]
+        return Reports(client, told.job_id, interval, shown, self._figures, self._log)
+
+    def _stop_asking(self) -> None:
+        if self._reports is not None:
+            self._reports.stop()
+            self._reports = None
+
+
+def _shown(log: int | None, shown: int | None) -> int:
+    if log is not None and shown is not None and log != shown:
+        raise ValueError(
+            f"num_gpu_perf_scores_to_log ({log}) and num_gpu_perf_scores_to_print ({shown}) are two names of one "
+            "thing; give one of them"
+        )
+    return next((number for number in (log, shown) if number is not None), SHOWN)
+
+
+def _checked(parameter: str, setting: str, value: Any) -> dict[str, Any]:
+    """The policy's setting of a parameter, if the policy takes it.
+
+    Raises:
+        ValueError: it does not; the text names the parameter.
+    """
+    try:
+        return {setting: getattr(Policy().changed({setting: value}), setting)}
+    except ValueError as error:
+        raise ValueError(str(error).replace(setting, parameter, 1)) from None

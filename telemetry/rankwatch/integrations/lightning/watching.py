@@ -1,0 +1,189 @@
+"""What a run of ``Trainer.fit`` shows of itself: sections, steps, heartbeats. Shared by all our callbacks of a trainer.
+
+How this works
+--------------
+===============  =====================================================================================================
+setup            from the ``setup`` hook until the first training batch; a checkpoint to resume from is loaded in it
+step             each training batch; its number is Lightning's global step, and a heartbeat follows it
+evaluation       each validation batch while training, with a heartbeat; those of the sanity check belong to setup
+checkpointing    what saves or removes a checkpoint, and what waits for one that is saved in the background
+no section       fetching batches, other callbacks, loggers
+===============  =====================================================================================================
+
+Of several callbacks the first to be called opens and closes; the last to be torn down ends the watch. Validation, tests
+and predictions that are no part of ``fit`` are not watched.
+"""
+
+# ruff: noqa: ARG002 - the signatures of hooks are Lightning's
+from __future__ import annotations
+
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import rankwatch
+from rankwatch.integrations.lightning import stopping
+from rankwatch.integrations.lightning.framework import Callback, LightningModule, Trainer
+from rankwatch.sections import Section
+from rankwatch.wire.names import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, SETUP_SECTION
+from rankwatch.wrapping import Wrapped
+
+FIT: Final = "fit"
+STOP_LINE: Final = "Asked to stop, saving checkpoint and exiting"
+
+
+class Watch:
+    """One run of ``fit`` on this rank."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self.stopped = False
+        """A stop was agreed on: training is not complete."""
+        self.stop_line = STOP_LINE
+        """What the log says then."""
+        self.loaded = self.saved = False
+        """A checkpoint was resumed from; one was saved."""
+        self._users: set[int] = set()
+        self._owner = False
+        self._setup: Section | None = None
+        self._batch: Section | None = None
+        self._wrapped: list[Wrapped] = []
+
+    def join(self, trainer: Trainer, user: Callback) -> None:
+        """A callback takes part; the first one begins."""
+        self._users.add(id(user))
+        if self.running:
+            return
+        self.running, self.stopped, self.stop_line = True, False, STOP_LINE
+        self.loaded = self.saved = False
+        if not rankwatch.is_initialized():
+            rankwatch.init(rank=trainer.global_rank, local_rank=trainer.local_rank, world_size=trainer.world_size)
+            self._owner = rankwatch.is_initialized()
+        self._setup = rankwatch.section(SETUP_SECTION).__enter__()
+        self._wrap(trainer)
+
+    def leave(self, user: Callback) -> None:
+        """A callback is torn down; the last one ends the watch, and what :meth:`join` has begun."""
+        self._users.discard(id(user))
+        if self._users or not self.running:
+            return
+        self.close()
+        if self._owner:
+            self._owner = False
+            rankwatch.shutdown()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Nothing is open any more; after an error the rank stays under watch, for it may hang on its way out."""
+        self._users.clear()
+        self.running = False
+        kind = type(error) if error is not None else None
+        for opened in (self._batch, self._setup):
+            if opened is not None:
+                opened.__exit__(kind, error, None)
+        self._batch = self._setup = None
+        for wrapped in self._wrapped:
+            wrapped.undo()
+        self._wrapped.clear()
+
+    def begin_batch(self, section: Section) -> None:
+        """Open the section of a batch; with it, what comes before training is over."""
+        if self._batch is not None or not self.running:
+            return
+        if self._setup is not None:
+            self._setup.__exit__(None, None, None)
+            self._setup = None
+        self._batch = section.__enter__()
+
+    def end_batch(self) -> None:
+        """Close it. A beat is due in any case: batches of the sanity check have no section."""
+        if not self.running:
+            return
+        if self._batch is not None:
+            self._batch.__exit__(None, None, None)
+            self._batch = None
+        rankwatch.heartbeat()
+
+    def stop(self, trainer: Trainer) -> None:
+        """Save and leave ``fit``; on every rank after the same step."""
+        self.stopped = True
+        stopping.save_and_leave(trainer, self.stop_line)
+
+    def _wrap(self, trainer: Trainer) -> None:
+        strategy = trainer.strategy
+        targets: list[tuple[Any, str]] = [(trainer, "save_checkpoint"), (strategy, "remove_checkpoint")]
+        checkpoint_io = getattr(strategy, "checkpoint_io", None)
+        targets += [(checkpoint_io, name) for name in stopping.FINISHES_SAVING if hasattr(type(checkpoint_io), name)]
+        made = (rankwatch.wrap(target, name, CHECKPOINTING_SECTION) for target, name in targets)
+        self._wrapped = [wrapped for wrapped in made if wrapped is not None]
+
+
+_watches: WeakKeyDictionary[Trainer, Watch] = WeakKeyDictionary()
+
+
+def watch_of(trainer: Trainer) -> Watch:
+    """The one watch of this trainer."""
+    return _watches.setdefault(trainer, Watch())
+
+
+class WatchedCallback(Callback):
+    """A callback that shows the run, and stops it when the ranks have agreed to. The others are made from it."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Begin to watch a run of ``fit``."""
+        if stage == FIT:
+            watch_of(trainer).join(trainer, self)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """End the watch."""
+        if stage == FIT:
+            watch_of(trainer).leave(self)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Close what is open, as failed."""
+        watch_of(trainer).close(exception)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """A step begins."""
+        watch_of(trainer).begin_batch(rankwatch.step(trainer.global_step))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """A step is over; it may have been the last."""
+        watch = watch_of(trainer)
+        watch.end_batch()
+        self.after_step(trainer, watch)
+        if watch.running and not watch.stopped and rankwatch.should_stop():
+            watch.stop(trainer)
+
+    def after_step(self, trainer: Trainer, watch: Watch) -> None:
+        """What a callback does after each training batch, before anybody asks whether to stop."""
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """A batch of an evaluation begins."""
+        if not trainer.sanity_checking:
+            watch_of(trainer).begin_batch(rankwatch.section(EVALUATION_SECTIONS[0]))
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """It is over."""
+        watch_of(trainer).end_batch()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """A checkpoint is made up, before it is written."""
+        watch = watch_of(trainer)
+        if watch.running:
+            watch.saved = True
+            rankwatch.heartbeat()
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Training is resumed from a checkpoint."""
+        watch_of(trainer).loaded = True

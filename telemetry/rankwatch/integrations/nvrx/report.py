@@ -1,0 +1,118 @@
+"""``Report``: the scores of all ranks at one moment, in the shape that NVRx's users read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final
+
+RELATIVE: Final = "relative_perf_scores"
+INDIVIDUAL: Final = "individual_perf_scores"
+ALL_SCORES: Final = (RELATIVE, INDIVIDUAL)
+
+Scores = Mapping[int, float]
+"""By rank: 1 is the best, NaN is not known."""
+
+
+class Statistic(Enum):
+    """What is known of many durations; milliseconds, but for NUM."""
+
+    MIN = auto()
+    MAX = auto()
+    MED = auto()
+    AVG = auto()
+    STD = auto()
+    NUM = auto()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class StragglerId:
+    """Which rank, and where."""
+
+    rank: int
+    node: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Scores as the monitor computed them: a rank against the fastest (relative), or its own best (individual).
+
+    What nothing is known of yet is an empty mapping, a rank without a score is NaN.
+    """
+
+    gpu_relative_perf_scores: Scores = field(default_factory=dict)
+    section_relative_perf_scores: Mapping[str, Scores] = field(default_factory=dict)
+    gpu_individual_perf_scores: Scores = field(default_factory=dict)
+    section_individual_perf_scores: Mapping[str, Scores] = field(default_factory=dict)
+    rank_to_node: Mapping[int, str] = field(default_factory=dict)
+    local_section_summaries: Mapping[str, Mapping[Statistic, float]] = field(default_factory=dict)
+    local_kernel_summaries: Mapping[str, Mapping[Statistic, float]] = field(default_factory=dict)
+    """Empty: the statistics of kernels are the monitor's."""
+    generate_report_elapsed_time: float = 0.0
+    """Milliseconds."""
+    gather_on_rank0: bool = True
+    rank: int | None = None
+
+    def identify_stragglers(
+        self,
+        gpu_rel_threshold: float = 0.75,
+        section_rel_threshold: float = 0.75,
+        gpu_indiv_threshold: float = 0.75,
+        section_indiv_threshold: float = 0.75,
+    ) -> dict[str, Any]:
+        """Who has a score below a threshold, strictly; a rank whose score is not known never has.
+
+        Returns ``straggler_gpus_relative`` and ``straggler_gpus_individual``, sets of :class:`StragglerId`, and
+        ``straggler_sections_relative`` and ``straggler_sections_individual``, such sets by section where there are any.
+        """
+        return {
+            "straggler_gpus_relative": self._below(self.gpu_relative_perf_scores, gpu_rel_threshold),
+            "straggler_gpus_individual": self._below(self.gpu_individual_perf_scores, gpu_indiv_threshold),
+            "straggler_sections_relative": self._by_section(self.section_relative_perf_scores, section_rel_threshold),
+            "straggler_sections_individual": self._by_section(
+                self.section_individual_perf_scores, section_indiv_threshold
+            ),
+        }
+
+    def _below(self, scores: Scores, threshold: float) -> set[StragglerId]:
+        return {StragglerId(rank, self.rank_to_node[rank]) for rank, score in scores.items() if score < threshold}
+
+    def _by_section(self, sections: Mapping[str, Scores], threshold: float) -> dict[str, set[StragglerId]]:
+        found = {name: self._below(scores, threshold) for name, scores in sections.items()}
+        return {name: stragglers for name, stragglers in found.items() if stragglers}
+
+
+def of_answer(answer: Mapping[str, Any], wanted: tuple[str, ...], nodes: Mapping[str, str]) -> Report:
+    """The report that the monitor's ``GET /jobs/{id}/scores`` makes; ``nodes`` are other names of hosts.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such answer.
+    """
+    rows = answer["ranks"]
+    kinds = {RELATIVE: "relative", INDIVIDUAL: "individual"}
+    gpus = {
+        score: {int(row["rank"]): _score(row.get(f"gpu_{kind}")) for row in rows} if score in wanted else {}
+        for score, kind in kinds.items()
+    }
+    sections: dict[str, dict[str, dict[int, float]]] = {score: {} for score in kinds}
+    for row in rows:
+        for name, scores in row["sections"].items():
+            for score, kind in kinds.items():
+                if score in wanted:
+                    sections[score].setdefault(name, {})[int(row["rank"])] = _score(scores.get(kind))
+    return Report(
+        gpu_relative_perf_scores=gpus[RELATIVE],
+        section_relative_perf_scores=sections[RELATIVE],
+        gpu_individual_perf_scores=gpus[INDIVIDUAL],
+        section_individual_perf_scores=sections[INDIVIDUAL],
+        rank_to_node={int(row["rank"]): nodes.get(row["host"], row["host"]) for row in rows},
+    )
+
+
+def _score(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan

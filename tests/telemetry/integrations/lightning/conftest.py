@@ -1,0 +1,76 @@
+"""Lightning jobs of real ranks: under the real launcher and a real monitor, or by themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.training import Launcher, Training
+from support.monitor_fixtures import monitor
+from support.monitor_process import RunningMonitor
+
+pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
+
+__all__ = ["monitor"]
+
+SCRIPT = Path(__file__).with_name("lightning_ranks.py")
+
+
+class Fit(Training):
+    """A job whose script is ``lightning_ranks.py``."""
+
+    def command(self, callbacks: Mapping[str, Mapping[str, Any]], *script: str) -> list[str]:
+        return [str(SCRIPT), "--folder", str(self.folder), "--callbacks", json.dumps(callbacks), *script]
+
+    def launch(
+        self,
+        callbacks: Mapping[str, Mapping[str, Any]],
+        *script: str,
+        flags: Sequence[str] = (),
+        ranks: int = 2,
+        **variables: str,
+    ) -> Launcher:
+        """Start it by ``rankwatch run``, watched by the monitor that is followed."""
+        assert self.api is not None
+        ours = ["-m", "rankwatch", "run", "--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
+        return self.start([*ours, "--job-id", self.job, *flags, *self.command(callbacks, *script)], **variables)
+
+    def begun(self, ranks: int = 2) -> None:
+        """Wait until all ranks have begun to train."""
+        self.until("all ranks train", lambda: all((self.folder / f"started-{rank}").exists() for rank in range(ranks)))
+
+    def said(self) -> str:
+        """What the newest launcher and its ranks wrote."""
+        return self.launchers[-1].said()
+
+    def lines(self, pattern: str) -> list[str]:
+        """What the ranks of the newest launcher said of themselves."""
+        return re.findall(f"<(rank \\d attempt \\d: {pattern})>", self.said())
+
+    def checkpoint_steps(self) -> set[int]:
+        import torch
+
+        files = (self.folder / "checkpoints").glob("last*.ckpt")
+        return {torch.load(file, weights_only=False)["global_step"] for file in files}
+
+
+@pytest.fixture
+def fit(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fit]:
+    """A job that is still to be started; whatever it starts is ended."""
+    job = Fit(tmp_path, re.sub(r"\W+", "-", request.node.name).strip("-"))
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+@pytest.fixture
+def watched(fit: Fit, monitor: RunningMonitor) -> Fit:
+    """The same, to be watched by the monitor that the tests of this folder share."""
+    fit.follow(monitor.url)
+    return fit

@@ -1,0 +1,110 @@
+"""What each rank runs in these tests: a real Trainer with our callbacks, steps of about 20 ms, checkpoints every ten.
+
+It says ``<rank R attempt A: ...>`` at each start and end. ``--callbacks`` holds JSON: parameters by name of the class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from torch.utils.data import DataLoader, TensorDataset
+
+from rankwatch.integrations import lightning as ours
+
+PACE = 0.02  # seconds of a step that stand for the rest of a model
+
+
+def say(text: str) -> None:
+    rank, attempt = os.environ.get("RANK", "0"), os.environ.get("RANKWATCH_ATTEMPT", "1")
+    os.write(1, f"<rank {rank} attempt {attempt}: {text}>\n".encode())  # in one piece, whatever the others write
+
+
+class Model(pl.LightningModule):
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+        self.options = options
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        time.sleep(PACE)
+        matrix = torch.ones(512, 512) if self.global_rank == self.options.slow_rank else torch.ones(64, 64)
+        for _ in range(4):
+            torch.mm(matrix, matrix)  # the same kernel on all ranks, as a device that is slow would run it
+        loss = self.layer(batch[0]).square().mean()
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        time.sleep(PACE)
+
+    def on_train_start(self) -> None:
+        say(f"begins with step {self.trainer.global_step}")
+        (self.options.folder / f"started-{self.global_rank}").touch()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def train(options: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.randn(400, 8))
+    callbacks = [getattr(ours, name)(**given) for name, given in json.loads(options.callbacks).items()]
+    keeper = ModelCheckpoint(options.folder / "checkpoints", every_n_train_steps=options.save_every, save_last=True)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=int(os.environ.get("LOCAL_WORLD_SIZE", options.devices)),
+        strategy="ddp" if int(os.environ.get("WORLD_SIZE", options.devices)) > 1 else "auto",
+        max_steps=options.steps,
+        max_epochs=-1,
+        logger=CSVLogger(options.folder, name="csv", version=0),
+        log_every_n_steps=5,
+        val_check_interval=options.validate_every,
+        check_val_every_n_epoch=None,
+        limit_val_batches=3,
+        callbacks=[*callbacks, keeper],
+        plugins=[AsyncCheckpointIO()] if options.background else None,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    loader, evaluation = (DataLoader(data, batch_size=2, num_workers=options.workers) for _ in range(2))
+    trainer.fit(Model(options), loader, evaluation, ckpt_path="last")
+    say(f"ends with step {trainer.global_step}, should_stop={trainer.should_stop}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--callbacks", required=True)
+    parser.add_argument("--steps", type=int, default=10**6)
+    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--validate-every", type=int, default=40)
+    parser.add_argument("--save-every", type=int, default=10)
+    parser.add_argument("--slow-rank", type=int, default=-1)
+    parser.add_argument("--background", action="store_true", help="checkpoints are written in the background")
+    warnings.simplefilter("ignore")
+    # Without an interpreter that shuts down: gloo's threads sometimes abort it there.
+    code = 0
+    try:
+        train(parser.parse_args())
+    except SystemExit as asked:
+        code = asked.code if isinstance(asked.code, int) else 1
+    except BaseException:  # noqa: BLE001 - whatever it was, it is shown and becomes the exit code
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

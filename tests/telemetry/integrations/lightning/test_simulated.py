@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rankwatch.integrations.lightning.simulated import SimulatedFaultParams, parameters
+
+WANTED = SimulatedFaultParams("rank_killed", 60.0, 0.0, 3)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        WANTED,
+        {"fault_type": "rank_killed", "base_delay": 60.0, "rank_to_fail": 3},
+        {"fault_type": "rank_killed", "base_delay": 60.0, "rank": 3},
+        SimpleNamespace(fault_type="rank_killed", base_delay=60.0, rank_to_fail=3, something_else=1),
+        SimpleNamespace(fault_type="rank_killed", base_delay=60.0, rank=3),
+    ],
+)
+def test_any_shape_of_the_same_fault(given: Any) -> None:
+    assert parameters(given) == WANTED
+
+
+def test_none_is_no_fault() -> None:
+    assert parameters(None) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"fault_type": "rank_killed"}, "lacks base_delay"),
+        ({"fault_type": "rank_eaten", "base_delay": 1.0}, "kind of a fault must be one of"),
+        ({"fault_type": "random", "base_delay": -1.0}, "delay of a fault must be a number of seconds"),
+        ({"fault_type": "random", "base_delay": 1.0, "rand_delay": -1.0}, "rand_delay"),
+        ({"fault_type": "random", "base_delay": 1.0, "rank_to_fail": -1}, "rank of a fault must be"),
+        ({"fault_type": "random", "base_delay": 1.0, "when": 2}, "does not know when"),
+        ({"fault_type": "random", "base_delay": 1.0, "rank": 1, "rank_to_fail": 2}, "two names of one field"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parameters(given)

@@ -1,0 +1,79 @@
+"""StragglerDetectionCallback: a slow rank is in the training log and in the run's loggers, and may end the run."""
+
+from __future__ import annotations
+
+import csv
+import math
+from typing import Any
+
+import pytest
+
+from e2e.training import HOST
+from telemetry.integrations.lightning.conftest import Fit
+
+pytestmark = pytest.mark.timeout(240)
+
+SLOW = ("--slow-rank", "1", "--save-every", "100000", "--validate-every", "100000")
+"""No checkpoints meanwhile: rank 0 writes them, which makes it the slow one in their section."""
+NAME = "StragglerDetectionCallback"
+QUICK = {"report_time_interval": 1.0, "profiling_interval": 16}
+FIGURES = [f"gpu_{kind}_perf/{which}" for kind in ("relative", "individual") for which in ("min", "median", "max")]
+
+
+def logged(fit: Fit) -> dict[str, list[float]]:
+    """What the CSV logger got, by column."""
+    with (fit.folder / "csv" / "version_0" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: [float(row[name]) for row in rows if row.get(name)] for name in FIGURES}
+
+
+@pytest.mark.long
+def test_a_slow_rank_is_in_the_training_log_and_in_the_csv_logger(watched: Fit) -> None:
+    launcher = watched.launch({NAME: QUICK}, *SLOW)
+    watched.until("somebody is slow", lambda: f"STRAGGLER DETECTION WARNING: Rank 1 on {HOST}" in launcher.said())
+    watched.order("save_and_stop", "seen")
+    assert launcher.wait() == 0, launcher.said()
+    said = launcher.said()
+    for line in ("GPU relative performance:", "GPU individual performance:", " Worst performing ", "  Rank=1 Node="):
+        assert f"\n{line}" in said
+    assert "Straggler report processing time: " in said
+    columns = logged(watched)
+    assert all(len(values) >= 1 for values in columns.values()), columns
+    low, high = columns["gpu_relative_perf/min"], columns["gpu_relative_perf/max"]
+    assert all(0 < a <= b <= 1 for a, b in zip(low, high, strict=True))
+    assert min(low) < 0.7
+
+
+@pytest.mark.long
+def test_a_straggler_ends_the_run_with_a_checkpoint(watched: Fit) -> None:
+    launcher = watched.launch({NAME: {**QUICK, "num_gpu_perf_scores_to_log": 0, "stop_if_detected": True}}, *SLOW)
+    assert launcher.wait() == 0, launcher.said()
+    said = launcher.said()
+    assert "Detected stragglers. Terminating training..." in said
+    assert "GPU relative performance:" in said
+    (step,) = watched.checkpoint_steps()
+    assert len(watched.lines(f"ends with step {step}, should_stop=True")) == 2
+    (incident,) = watched.incidents()
+    assert incident["kind"] == "straggler"
+    assert 1 in [culprit["rank"] for culprit in incident["culprits"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"calc_relative_gpu_perf": False, "calc_individual_gpu_perf": False}, "nothing to find stragglers by"),
+        ({"report_time_interval": 0}, "report_time_interval must be a number of seconds"),
+        ({"report_time_interval": math.nan}, "report_time_interval must be a number of seconds"),
+        ({"gpu_relative_perf_threshold": 1.5}, "gpu_relative_perf_threshold must be a score"),
+        ({"gpu_individual_perf_threshold": 0}, "gpu_individual_perf_threshold must be a score"),
+        ({"num_gpu_perf_scores_to_log": -1}, "num_gpu_perf_scores_to_log must be a whole number"),
+        ({"num_gpu_perf_scores_to_log": 1, "num_gpu_perf_scores_to_print": 2}, "two names of one thing"),
+        ({"profiling_interval": -1}, "profiling_interval must be a whole number"),
+        ({"calc_relative_gpu_perf": "yes"}, "calc_relative_gpu_perf must be true or false"),
+    ],
+)
+def test_a_senseless_configuration_is_refused(given: dict[str, Any], words: str) -> None:
+    from rankwatch.integrations.lightning import StragglerDetectionCallback
+
+    with pytest.raises(ValueError, match=words):
+        StragglerDetectionCallback(**given)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rankwatch
+from rankwatch import faults, sections, slots
+from rankwatch.integrations import megatron
+from rankwatch.integrations.megatron_state import FaultToleranceState
+from rankwatch.integrations.nvrx.timeouts import SectionTimeouts
+from rankwatch.slots import Reading
+from rankwatch.wire import environment, ft_state
+from rankwatch.wire.ft_state import LearnedTimeouts
+from support.waiting import wait_for
+
+
+def bridge_state(**train: Any) -> SimpleNamespace:
+    kept = SimpleNamespace(**vars(FaultToleranceState()))
+    return SimpleNamespace(rank_monitor_client=None, fault_tolerance_state=kept, train_state=SimpleNamespace(**train))
+
+
+def bridge_config(save: Path | None, **ft: Any) -> SimpleNamespace:
+    folder = None if save is None else str(save)
+    return SimpleNamespace(
+        checkpoint=SimpleNamespace(save=folder, async_save=False), ft=SimpleNamespace(calc_ft_timeouts=True, **ft)
+    )
+
+
+def reading() -> Reading:
+    recorder = sections._recorder
+    assert recorder is not None
+    found = slots.read(recorder.slots)
+    assert found is not None
+    return found
+
+
+def opened() -> set[str]:
+    return set(reading().open_sections)
+
+
+@pytest.fixture(params=["bridge", "alone"])
+def state(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """What is passed as the global state: an object like Bridge's, or nothing."""
+    made = bridge_state(step=0) if request.param == "bridge" else None
+    yield made
+    megatron.shutdown(made)
+
+
+def test_all_hooks_do_nothing_before_setup(state: Any) -> None:
+    for hook in (
+        megatron.on_training_step_start,
+        megatron.on_training_step_end,
+        megatron.on_eval_step_start,
+        megatron.on_eval_step_end,
+        megatron.on_checkpointing_start,
+        megatron.shutdown,
+    ):
+        hook(state)
+    megatron.on_checkpointing_end(False, state)
+    megatron.on_checkpoint_loaded(False, state)
+    assert not rankwatch.is_initialized()
+
+
+@pytest.mark.parametrize("config", [None, bridge_config(None)])
+def test_the_folder_for_checkpoints_must_be_set(config: Any, state: Any) -> None:
+    with pytest.raises(ValueError, match="folder for checkpoints must be set"):
+        megatron.setup(config, state)
+    assert not rankwatch.is_initialized()
+
+
+def test_the_sections_of_a_run(state: Any, tmp_path: Path) -> None:
+    megatron.setup(bridge_config(tmp_path / "made"), state)
+    assert (tmp_path / "made").is_dir()
+    assert opened() == {"setup"}
+    expected = ["warmup", "step", "step"]
+    for number, section in enumerate(expected):
+        megatron.on_training_step_start(state, iteration=10 + number)
+        assert opened() == {section}
+        megatron.on_training_step_end(state)
+        assert opened() == set()
+        assert reading().iteration == 10 + number, "a warm-up iteration counts too"
+    for _ in range(2):
+        for section in ("warmup", "step"):
+            megatron.on_eval_step_start(state)
+            assert opened() == {section}
+            megatron.on_eval_step_end(state)
+        megatron.on_training_step_start(state, iteration=13)
+        megatron.on_training_step_end(state)
+    assert reading().iteration == 13, "evaluation counts no iteration"
+    megatron.on_checkpointing_start(state)
+    assert opened() == {"checkpointing"}
+    megatron.on_checkpointing_end(True, state)
+    assert opened() == set()
+    megatron.shutdown(state)
+    assert not rankwatch.is_initialized()
+
+
+def test_evaluation_may_come_first(state: Any, tmp_path: Path) -> None:
+    megatron.setup(checkpoint_dir=tmp_path, global_state=state)
+    megatron.on_eval_step_start(state)
+    assert opened() == {"warmup"}
+
+
+def test_the_iteration_is_that_of_the_global_state(tmp_path: Path) -> None:
+    state = bridge_state(step=500)
+    megatron.setup(bridge_config(tmp_path), state)
+    assert state.rank_monitor_client.is_initialized
+    megatron.on_training_step_start(state)
+    megatron.on_training_step_end(state)
+    assert reading().iteration == 500
+    assert state.fault_tolerance_state.seen_tr_iters_cnt == 1
+    megatron.shutdown(state)
+    assert state.rank_monitor_client is None
+
+
+def test_setup_again_begins_anew(state: Any, tmp_path: Path) -> None:
+    megatron.setup(checkpoint_dir=tmp_path, global_state=state)
+    megatron.on_training_step_start(state)
+    megatron.setup(checkpoint_dir=tmp_path, global_state=state)
+    assert opened() == {"setup"}
+    megatron.on_training_step_start(state)
+    assert opened() == {"warmup"}
+
+
+def test_timeouts_are_updated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots_dir = tmp_path / "slots"
+    slots_dir.mkdir()
+    monkeypatch.setenv(environment.SLOTS_DIR, str(slots_dir))
+    learned = LearnedTimeouts({"setup": 60.0, "step": 10.0, "checkpointing": 40.0}, 20.0)
+    (slots_dir / environment.LEARNED_FILE).write_text(json.dumps(ft_state.write(learned, {}, None)))
+    state, file = bridge_state(step=0), tmp_path / "save" / "ft_state.json"
+
+    def kept() -> LearnedTimeouts:
+        return ft_state.read(json.loads(file.read_text())) if file.exists() else LearnedTimeouts()
+
+    def save(finalization: bool) -> None:
+        megatron.on_checkpointing_start(state)
+        megatron.on_checkpointing_end(is_async_finalization=finalization, global_state=state)
+
+    megatron.setup(bridge_config(tmp_path / "save"), state)
+    megatron.on_checkpoint_loaded(is_local_chkpt=True, global_state=state)
+    for _ in range(16):
+        megatron.on_training_step_start(state)
+        megatron.on_training_step_end(state)
+    save(finalization=True)
+    assert not file.exists()
+    save(finalization=False)
+    wait_for(lambda: set(kept().sections) == {"step", "checkpointing"}, "what was seen so far is kept")
+    megatron.on_checkpoint_loaded(is_local_chkpt=False, global_state=state)
+    megatron.shutdown(state)
+    assert kept() == learned, "at the end all of it"
+
+    megatron.setup(bridge_config(tmp_path / "save"), state)
+    expected = SectionTimeouts(learned.sections, 20.0, set(learned.sections), is_out_of_section_calculated=True)
+    assert state.rank_monitor_client.section_timeouts == expected
+    megatron.shutdown(state)
+
+
+def test_nothing_is_calculated_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    megatron.setup(checkpoint_dir=tmp_path, calc_ft_timeouts=False)
+    megatron.on_checkpointing_start()
+    megatron.on_checkpointing_end(False)
+    megatron.shutdown()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_simulated_fault_is_armed_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    armed = []
+    monkeypatch.setattr(faults, "simulate", lambda kind, **more: armed.append((kind, more)))
+    megatron.maybe_setup_simulated_fault(SimpleNamespace(simulate_fault=False))
+    megatron.maybe_setup_simulated_fault()
+    assert armed == []
+    config = SimpleNamespace(
+        simulate_fault=True, simulated_fault_type="rank_hung", simulated_fault_rank=3, simulated_fault_base_delay=5
+    )
+    megatron.maybe_setup_simulated_fault(config)
+    megatron.maybe_setup_simulated_fault(simulate_fault=True)
+    assert armed == [("rank_hung", {"rank": 3, "delay": 5.0}), ("random", {"rank": "random", "delay": 0.0})]
+    with pytest.raises(ValueError, match="rank_hung, rank_killed or random, not 'fire'"):
+        megatron.maybe_setup_simulated_fault(config, simulated_fault_type="fire")

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rankwatch.integrations.megatron_state import FaultToleranceState, StateFile, update_plan
+
+SEEN_ALL = {"is_persistent_chkpt_loaded": True, "seen_tr_iters_cnt": 16, "seen_checkpoints_cnt": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "at_end", "sections", "outside"),
+    [
+        ({}, False, ("setup", "step", "checkpointing"), False),
+        ({}, True, ("setup", "step", "checkpointing"), True),
+        ({"is_persistent_chkpt_loaded": False}, True, ("step", "checkpointing"), False),
+        ({"seen_tr_iters_cnt": 15}, True, ("setup", "checkpointing"), False),
+        ({"seen_checkpoints_cnt": 0}, True, ("setup", "step"), False),
+        ({"is_async_chkpt_enabled": True}, True, ("setup", "step"), True),
+        ({"is_async_chkpt_enabled": True}, False, ("setup", "step"), False),
+    ],
+)
+def test_what_a_run_lets_one_calculate(
+    changes: dict[str, Any], at_end: bool, sections: tuple[str, ...], outside: bool
+) -> None:
+    plan = update_plan(FaultToleranceState(**{**SEEN_ALL, **changes}), at_end=at_end)
+    assert (plan.sections, plan.out_of_section) == (sections, outside)
+    assert len(plan.left_out) == 4 - len(sections) - outside, "each that is left out is explained"
+
+
+def test_bridges_object_gets_all_fields() -> None:
+    theirs = SimpleNamespace(seen_tr_iters_cnt=7)
+    FaultToleranceState().copy_to(theirs)
+    assert vars(theirs) == vars(FaultToleranceState())
+
+
+def test_the_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "ft_state.json")
+    assert file.read() is None
+    file.write({"a": 1}, wait=True)
+    file.write({"a": 2}, wait=True)
+    assert file.read() == {"a": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["ft_state.json"]
+
+
+def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    path = tmp_path / "ft_state.json"
+    path.write_text("{")
+    assert StateFile(path).read() is None
+    path.write_text(json.dumps([1]))
+    assert StateFile(path).read() is None
+    StateFile(tmp_path / "none" / "ft_state.json").write({}, wait=True)
+    assert ["cannot be used" in words for words in caplog.messages] == [True, False]
+    assert "cannot be kept" in caplog.messages[1]

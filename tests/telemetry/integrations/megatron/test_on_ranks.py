@@ -1,0 +1,59 @@
+"""The hooks on two real ranks, under the real launcher and a real monitor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.training import Training
+from rankwatch.wire import ft_state
+
+RANKS = Path(__file__).with_name("ranks.py")
+TESTS = Path(__file__).parents[3]
+QUICK = ("--learned-minimum", "2")
+
+
+def run(training: Training, *flags: str, hooks: str = "rankwatch") -> Any:
+    assert training.api is not None
+    named = ("--nproc-per-node", "2", "--monitor", str(training.api.base_url), "--job-id", training.job)
+    script = (str(RANKS), "--folder", str(training.folder), "--hooks", hooks)
+    return training.start(["-m", "rankwatch", "run", *named, *flags, *script], PYTHONPATH=str(TESTS))
+
+
+def policy(training: Training) -> dict[str, Any]:
+    assert training.api is not None
+    return training.api.read(f"/jobs/{training.job}/policy")
+
+
+def a_hang_is_found_by_the_calculated_limit(training: Training, launcher: Any) -> None:
+    """The limits are learned, put in force by a checkpoint, pass through ft_state.json, and find a hang."""
+    training.until_running(2)
+    sections = training.until(
+        "the calculated limits are in force",
+        lambda: {"step", "checkpointing"} <= policy(training)["section_timeouts"].keys() and policy(training),
+    )["section_timeouts"]
+    assert "setup" not in sections, "no checkpoint was loaded"
+    file = training.folder / "checkpoints" / ft_state.FILE_NAME
+    kept = training.until(
+        "they are kept", lambda: file.exists() and dict(ft_state.read(json.loads(file.read_text())).sections)
+    )
+    assert kept.keys() == {"step", "checkpointing"}
+
+    (training.folder / "hang").touch()
+    incident = training.incident()
+    assert (incident["kind"], incident["section"], incident["culprits"][0]["rank"]) == ("section_overrun", "step", 1)
+    assert "learned" not in incident["reason"], "the limit is one that was set"
+    training.until_running(2, attempt=2)
+    began = [line["limits"] for lines in training.told().values() for line in lines if line["attempt"] == 2]
+    assert [limits["step"] for limits in began] == [kept["step"]] * 2, "both ranks have loaded what was kept"
+    assert training.finish() == [0], launcher.said()
+    assert training.summary()["state"] == "finished"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_a_hang_in_a_step_is_found_by_the_calculated_limit(watched: Training) -> None:
+    a_hang_is_found_by_the_calculated_limit(watched, run(watched, *QUICK))

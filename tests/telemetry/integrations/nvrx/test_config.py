@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from rankwatch.integrations.nvrx import config
+from rankwatch.integrations.nvrx.config import FaultToleranceConfig
+from rankwatch.recorder import Recorder
+from rankwatch.wire.limits import RankLimits
+
+
+def test_what_was_handed_down_is_in_force(recorder: Recorder) -> None:
+    limits = RankLimits(sections={"step": 180.0}, heartbeat=300.0, out_of_section=60.0)
+    recorder.slots.hand_down(limits.to_settings())
+    found = config.in_force()
+    assert (found.rank_section_timeouts, found.rank_heartbeat_timeout) == ({"step": 180.0}, 300.0)
+    assert found.rank_out_of_section_timeout == 60.0
+
+
+def test_without_a_session_there_are_no_limits() -> None:
+    assert config.in_force().rank_section_timeouts == {}
+    assert config.handed_down() == RankLimits()
+
+
+def test_keywords_that_are_unknown_are_named_or_ignored() -> None:
+    assert FaultToleranceConfig.from_kwargs(safety_factor=3.0, else_=1).safety_factor == 3.0
+    with pytest.raises(ValueError, match="unknown settings else_"):
+        FaultToleranceConfig.from_kwargs(ignore_not_recognized=False, else_=1)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from rankwatch import slots
+from rankwatch.integrations.nvrx.open_sections import DROP_MISUSE, OpenSections
+from rankwatch.recorder import Recorder
+
+
+def opened(recorder: Recorder) -> set[str]:
+    reading = slots.read(recorder.slots)
+    assert reading is not None
+    return set(reading.open_sections)
+
+
+def test_sections_overlap_as_they_like(recorder: Recorder) -> None:
+    sections = OpenSections()
+    assert sections.open("one")
+    assert sections.open("two")
+    assert sections.close("one")
+    assert opened(recorder) == {"two"}
+    assert ("one" in sections, "two" in sections) == (False, True)
+    assert sections.close("two")
+    assert opened(recorder) == set()
+
+
+def test_a_step_counts_an_iteration_unless_it_is_broken_off(recorder: Recorder) -> None:
+    sections = OpenSections()
+    sections.open("step")
+    sections.close("step")
+    assert recorder.iteration == 1
+    sections.open("step")
+    sections.close_all()
+    assert recorder.iteration == 2
+    sections.open("step")
+    sections.close_all(completed=False)
+    assert recorder.iteration == 2
+    assert opened(recorder) == set()
+
+
+@pytest.mark.parametrize("misuse", ["twice", "not open"])
+def test_misuse_is_counted_said_once_and_changes_nothing(
+    recorder: Recorder, misuse: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sections = OpenSections()
+    sections.open("one")
+    for _ in range(2):
+        assert not (sections.open("one") if misuse == "twice" else sections.close("other"))
+    assert opened(recorder) == {"one"}
+    assert recorder.dropped == {DROP_MISUSE: 2}
+    assert len(caplog.messages) == 1
+    assert ("again before it was closed" if misuse == "twice" else "is not open") in caplog.messages[0]
+
+
+def test_before_init_nothing_is_recorded_and_nothing_breaks() -> None:
+    sections = OpenSections()
+    assert sections.open("one")
+    assert not sections.open("one")
+    assert sections.close("one")
