@@ -16,7 +16,9 @@ from rankwatch.wire.vocabulary import NoticeKind, RankAsks
 from rankwatch_launcher.log import logger
 
 LAST_WORDS_SECONDS: Final = 10.0
-"""A notice so shortly before an exit is taken for its reason; a rejected result at any time, for saving takes long."""
+"""A notice so shortly before an exit is taken for its reason."""
+LASTING: Final = (NoticeKind.WRONG_RESULT, NoticeKind.LAST_WORDS)
+"""These are at any time: between them and the exit a checkpoint may be saved."""
 
 
 class Mailbox:
@@ -49,8 +51,7 @@ class Mailbox:
         request, at = self._told.get(local_rank, (None, 0.0))
         if request is None:
             return ""
-        lasting = request.notice == NoticeKind.WRONG_RESULT
-        return request.reason if lasting or time.monotonic() - at < LAST_WORDS_SECONDS else ""
+        return request.reason if request.notice in LASTING or time.monotonic() - at < LAST_WORDS_SECONDS else ""
 
     def _read(self, local_rank: int, number: int, rank: int) -> RankRequest | None:
         path = self._folder / environment.request_file(local_rank, number)

@@ -24,7 +24,7 @@ from rankwatch.wire.control import (
 )
 from rankwatch.wire.limits import RankLimits
 from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import AckState, NodeRole, ProcessEventKind, RankAsks
+from rankwatch.wire.vocabulary import AckState, NodeRole, NoticeKind, ProcessEventKind, RankAsks
 from rankwatch_launcher import kubernetes, observe, proc, slurm
 from rankwatch_launcher.agreements import Budget, Reached
 from rankwatch_launcher.control import Control
@@ -208,6 +208,8 @@ class Node:
         for request in self._attempt.mailbox.take(self.readings()):
             if request.action == RankAsks.TELL:
                 logger.warning("rank %d on %s tells: %s", request.rank, self.place, request.reason)
+                if request.notice == NoticeKind.LAST_WORDS:
+                    continue  # the monitor hears them with the exit
                 notice = {"rank": request.rank, "notice": request.notice, "seconds": request.seconds}
                 self.report(ProcessEventKind.NOTICE, request.reason, **notice)
             elif request.action == RankAsks.CHANGE_POLICY:

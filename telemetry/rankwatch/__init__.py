@@ -51,7 +51,11 @@ def wrap(target: Any, name: str, section_name: str | None = None) -> Wrapped | N
     return wrap_it(target, name, section_name)
 
 
-def __getattr__(name: str) -> str:
+def __getattr__(name: str) -> Any:
+    if name in ("inprocess", "rerun"):  # so that `import rankwatch` is enough to use them; few ranks do
+        from importlib import import_module
+
+        return import_module(f"rankwatch.{name}")
     # Looked up when asked for: importlib.metadata would cost every rank 15 ms at import.
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version

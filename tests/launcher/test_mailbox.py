@@ -62,7 +62,9 @@ def test_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mailbox = Mailbox(tmp_path)
     put(tmp_path, 1, RankRequest("tell", "restarted here", 4, notice="restarted_in_process"))
     put(tmp_path, 1, RankRequest("tell", "the loss is NaN", 5, notice="wrong_result"), local_rank=1)
-    mailbox.take({0: reading(1), 1: reading(1, pid=12, rank=5)})
-    assert [mailbox.last_words(local) for local in (0, 1, 2)] == ["restarted here", "the loss is NaN", ""]
+    put(tmp_path, 1, RankRequest("tell", "it gives up", 6, notice="last_words"), local_rank=2)
+    mailbox.take({0: reading(1), 1: reading(1, pid=12, rank=5), 2: reading(1, pid=13, rank=6)})
+    told = ["restarted here", "the loss is NaN", "it gives up", ""]
+    assert [mailbox.last_words(local) for local in (0, 1, 2, 3)] == told
     now[0] += module.LAST_WORDS_SECONDS + 1
-    assert [mailbox.last_words(local) for local in (0, 1)] == ["", "the loss is NaN"]
+    assert [mailbox.last_words(local) for local in (0, 1, 2)] == ["", "the loss is NaN", "it gives up"]

@@ -26,6 +26,8 @@ SETTLE: Final = 2.0
 """Seconds in which other ranks tell the same."""
 TOGETHER: Final = 60.0
 """Seconds after an incident within which another notice of its kind is no news."""
+KINDS: Final = (NoticeKind.WRONG_RESULT, NoticeKind.RESTARTED_IN_PROCESS)
+"""Notices that are incidents."""
 
 
 class Notice(NamedTuple):
@@ -41,7 +43,7 @@ class Notice(NamedTuple):
 
 def told(job: Job, event: ProcessEvent, at: float) -> None:
     """Take in the notice of a rank of the running attempt; one of a kind that is not known here is passed over."""
-    if event.attempt != job.attempt or event.rank is None or event.notice not in tuple(NoticeKind):
+    if event.attempt != job.attempt or event.rank is None or event.notice not in KINDS:
         return
     job.make_room(event.rank)
     host = job.columns.hosts[event.rank]

@@ -125,12 +125,14 @@ class RankAsks(StrEnum):
 
 
 class NoticeKind(StrEnum):
-    """What a rank tells of itself that nobody can see from outside; each is also a :class:`VerdictKind`."""
+    """What a rank tells of itself that nobody can see from outside; all but the last are :class:`VerdictKind` too."""
 
     WRONG_RESULT = "wrong_result"
     """It has rejected a result of its own."""
     RESTARTED_IN_PROCESS = "restarted_in_process"
     """It has started its training function anew without leaving the process."""
+    LAST_WORDS = "last_words"
+    """Why its process is about to end; no incident of its own, but the reason of the exit that follows."""
 
 
 class NodeRole(StrEnum):

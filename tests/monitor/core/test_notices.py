@@ -90,7 +90,7 @@ def test_a_notice_waits_while_another_incident_is_open() -> None:
     assert [i.kind for i in scene.job.incidents][1:] == [VerdictKind.WRONG_RESULT]
 
 
-@pytest.mark.parametrize("kind", ["", "holiday"])
+@pytest.mark.parametrize("kind", ["", "holiday", "last_words"])
 def test_a_kind_that_is_not_known_is_passed_over(kind: str) -> None:
     scene = Scene().run(5)
     notice(scene, 2, kind=kind)

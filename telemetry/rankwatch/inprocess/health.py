@@ -1,0 +1,74 @@
+"""Health checks for ``Wrapper(health_check=...)``: whether this rank's device still answers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from rankwatch.inprocess.state import HealthCheckError, State
+
+
+@dataclass(frozen=True, slots=True)
+class CudaHealthCheck:
+    """The rank's CUDA device finishes what it was given. Nothing where CUDA was not used.
+
+    ``timeout`` is in seconds, or a ``timedelta``.
+    """
+
+    timeout: float | timedelta = 30.0
+
+    def __call__(self, _: State) -> None:
+        """Wait for the device.
+
+        Raises:
+            HealthCheckError: it does not answer in time, or says that it failed.
+        """
+        if "torch" not in sys.modules:
+            return
+        cuda: Any = importlib.import_module("torch.cuda")
+        if not cuda.is_available() or not cuda.is_initialized():
+            return
+        index = int(os.environ.get("LOCAL_RANK", cuda.current_device()))
+        seconds = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
+        within(seconds, lambda: cuda.synchronize(index), f"device {index}")
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Several health checks, one after the other."""
+
+    checks: tuple[Callable[[State], Any], ...]
+
+    def __call__(self, state: State) -> None:
+        """Do them; the first that raises ends it."""
+        for check in self.checks:
+            check(state)
+
+
+def within(seconds: float, action: Callable[[], Any], what: str) -> None:
+    """Do something in another thread, which is left behind if it does not come back.
+
+    Raises:
+        HealthCheckError: it raised, or is not done in time.
+    """
+    problem: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that asked
+            problem.append(error)
+
+    thread = threading.Thread(target=attempt, name="rankwatch-health", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise HealthCheckError(f"{what} does not answer within {seconds:g} s")
+    if problem:
+        raise HealthCheckError(f"{what} fails: {problem[0]}") from problem[0]

@@ -1,0 +1,93 @@
+"""How far the wrapped function has come: by its own word where it gives one, else by whether the main thread runs.
+
+How this works
+--------------
+Its own word is :func:`rankwatch.inprocess.ping`, a completed ``rankwatch.step()`` or a ``rankwatch.heartbeat()``.
+Before the first of these in an iteration, while everything is imported, loaded and compiled, it is enough that the
+main thread executes Python: the interpreter is asked to call a function of ours there, and it does so between two
+bytecodes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+from rankwatch import sections
+from rankwatch.slots import BEATS, FINISHED, ITERATION, PROGRESS
+
+
+class _SignOfLife:
+    """Asks the main thread to run a function; there is one, since a call that is on its way cannot be taken back."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._waiting = False
+        self._callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._lives)
+        self._add = ctypes.pythonapi.Py_AddPendingCall
+
+    def ask(self) -> None:
+        """Ask, unless it was asked already and has not answered."""
+        if not self._waiting:
+            self._waiting = self._add(self._callback, None) == 0
+
+    def _lives(self, _: object) -> int:
+        self.count += 1
+        self._waiting = False
+        return 0
+
+
+_life = _SignOfLife()
+
+
+class Progress:
+    """Seen by the watching thread; counts what the function did in one iteration."""
+
+    def __init__(self) -> None:
+        self._main = threading.current_thread() is threading.main_thread()
+        self.begin()
+
+    def begin(self) -> None:
+        """A new iteration begins, with no progress yet."""
+        self._pings = 0
+        self._own = self._own_words()
+        self._life = _life.count
+        self.since_ns = time.monotonic_ns()
+        """When it last came further."""
+        self.steps = 0
+        """How often it came further by its own word, as far as was looked."""
+
+    def ping(self) -> None:
+        """The function came further; from the function."""
+        self._pings += 1
+
+    def look(self) -> float:
+        """Return the seconds since it last came further; call it often."""
+        now = time.monotonic_ns()
+        own = self._own_words()
+        if own != self._own:
+            # Sections alone are progress once there were steps: before the first one it takes what it takes.
+            if self.steps or own[:3] != self._own[:3]:
+                self.steps += 1
+                self.since_ns = now
+            self._own = own
+        if not self.steps and (_life.count != self._life or not self._main):
+            self._life = _life.count
+            self.since_ns = now
+        if self._main:
+            _life.ask()
+        return (now - self.since_ns) / 1e9
+
+    def _own_words(self) -> tuple[int, ...]:
+        recorder = sections._recorder
+        if recorder is None:
+            return (self._pings, 0, 0, 0, 0)
+        words = recorder.words
+        return (self._pings, words[ITERATION], words[BEATS], words[FINISHED], words[PROGRESS])
+
+
+def iteration_of_rankwatch() -> int | None:
+    """The step that this rank is in, where ``rankwatch.step()`` is used."""
+    recorder = sections._recorder
+    return recorder.words[ITERATION] if recorder is not None and recorder.words[ITERATION] else None

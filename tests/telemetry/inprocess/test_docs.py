@@ -1,0 +1,40 @@
+"""The page on in-process restarts says what the code does."""
+
+from __future__ import annotations
+
+import re
+import types
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import rankwatch
+from rankwatch import inprocess
+from rankwatch.inprocess.options import Options
+
+PAGE = (Path(__file__).parents[3] / "docs" / "in-process.md").read_text()
+
+
+def test_every_parameter_is_documented_with_its_default() -> None:
+    section = PAGE.split("## Parameters")[1].split("##")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
+    shown = {"rank": '`"rank"`'}
+    defaults = {f.name: shown.get(str(f.default), str(f.default).removesuffix(".0")) for f in fields(Options)}
+    assert rows == defaults
+
+
+def test_every_name_of_the_page_exists() -> None:
+    assert set(re.findall(r"inprocess\.([A-Za-z]\w*)", PAGE)) - {"md", "Wrapper"} <= set(inprocess.__all__)
+
+
+def test_the_code_blocks_run() -> None:
+    ran: list[Any] = []
+    distributed = types.SimpleNamespace(init_process_group=ran.append)
+    torch = types.SimpleNamespace(distributed=distributed)
+    given = {"load_checkpoint": lambda: 998, "train_on": ran.append}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        own = {**given, "torch": torch, "rankwatch": rankwatch, "inprocess": inprocess}
+        code = re.sub(r"^(import|from) .*$", "", block, flags=re.MULTILINE).replace("rankwatch.init()", "")
+        code = re.sub(r"^train\(\)$", "train.__wrapped__()", code, flags=re.MULTILINE)
+        exec(compile(code, "in-process.md", "exec"), own)
+    assert ran == ["gloo", 998, 999]
