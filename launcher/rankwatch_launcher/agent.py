@@ -33,10 +33,11 @@ from rankwatch_launcher.agreements import Budget, Ruling
 from rankwatch_launcher.endings import End
 from rankwatch_launcher.evidence import STACK_SIGNAL
 from rankwatch_launcher.exits import Exits
+from rankwatch_launcher.first_line import FirstLine
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node import Node
 from rankwatch_launcher.options import Options
-from rankwatch_launcher.outcome import CODE_FAILED, CODE_RESULT_REJECTED, FAILED, FINISHED
+from rankwatch_launcher.outcome import CODE_FAILED, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE, FAILED, FINISHED
 from rankwatch_launcher.processes import RankProcess, RankProcesses
 from rankwatch_launcher.rendezvous import Rendezvous, workers_of
 from rankwatch_launcher.saving import Saving
@@ -51,6 +52,9 @@ NODES_A_SECOND: Final = 5000
 """Launchers that may ask one store in a second: with more than that, each asks more seldom."""
 STUCK_SECONDS: Final = 1.0
 """How often ranks that are stuck in the kernel are looked for."""
+VERDICT_CODES: Final = (CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE)
+VERDICT_SECONDS: Final = 5.0
+"""For the other ranks to end that leave together with one that found a result to be wrong."""
 ABORT_SECONDS: Final = 0.3
 KILL_SECONDS: Final = 10.0
 TERM_SECONDS: Final = 15.0
@@ -124,7 +128,8 @@ class Agent(LocalElasticAgent):
         self._remaining_restarts = worker_group.spec.max_restarts - self._starts
         self._starts += 1
         self._sweeper.forget()
-        with self._signals.held(), workers.made_here(self._standby, self._sweeper.add):
+        first_line = FirstLine(self._options.auto, self._options.stand_in)
+        with self._signals.held(), workers.made_here(self._standby, self._sweeper.add, first_line):
             pids: dict[int, int] = super()._start_workers(worker_group)
             ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
             self._ranks = RankProcesses(ranks)
@@ -179,10 +184,13 @@ class Agent(LocalElasticAgent):
         if any(process.code == -signal.SIGABRT for process in ended):
             # Whether the peers end well tells a crash in training from torch's abort when a finished process exits.
             ended = [*ended, *self._ranks.wait_all(ABORT_SECONDS)]
+        if any(process.code in VERDICT_CODES for process in ended):
+            # All ranks of the job end with it, and one among them has said why.
+            ended = [*ended, *self._ranks.wait_all(VERDICT_SECONDS)]
         if ended:
             self.node.hear()  # why they have ended, if they said so
         for process in ended:
-            exit_ = self._exits.note(process, self._pcontext, self.node.last_words(process.local_rank))
+            exit_ = self._exits.note(process, self._pcontext, self.node.last_words(process))
             reason = reasons.exited(exit_, self.node.host)
             self.node.report(
                 ProcessEventKind.EXITED,
@@ -202,7 +210,15 @@ class Agent(LocalElasticAgent):
         if self._saving.stopping is not None and end.code != CODE_RESULT_REJECTED:
             logger.info("%s, while saving and stopping", reasons.crashed(failed, self.node.host))
             return None
+        if end.code in VERDICT_CODES and not any(exit_.message for exit_ in failed):
+            self._leave_the_word()
         return end
+
+    def _leave_the_word(self) -> None:
+        """Wait for the launcher whose rank found the result: it knows the reason, and its node is the one to avoid."""
+        until = time.monotonic() + VERDICT_SECONDS
+        while time.monotonic() < until and self._meeting.ledger.ruling(self._meeting.attempt) is None:
+            time.sleep(LOOP_SECONDS)
 
     def _elsewhere(self) -> bool:
         """Whether the ranks of this node could run on another one."""

@@ -60,14 +60,19 @@ def by_crash(exits: Sequence[Exit], node: str, host: str, *, elsewhere: bool) ->
     """
     codes = {e.code for e in exits}
     if CODE_RESULT_REJECTED in codes:
-        first = [e for e in exits if e.code == CODE_RESULT_REJECTED]
-        return End(agreements.FAIL, reasons.result_rejected(first[0], host), code=CODE_RESULT_REJECTED)
+        speaks = speaker(exits, CODE_RESULT_REJECTED)
+        return End(agreements.FAIL, reasons.result_rejected(speaks, host), code=CODE_RESULT_REJECTED)
     if CODE_RESUME_ELSEWHERE in codes:
-        first = [e for e in exits if e.code == CODE_RESUME_ELSEWHERE]
-        reason = reasons.resume_elsewhere(first[0], host, elsewhere)
+        reason = reasons.resume_elsewhere(speaker(exits, CODE_RESUME_ELSEWHERE), host, elsewhere)
         verdict = agreements.RESTART if elsewhere else agreements.FAIL
         return End(verdict, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
     return End(agreements.RESTART, reasons.crashed(exits, host))
+
+
+def speaker(exits: Sequence[Exit], code: int) -> Exit:
+    """Of those that ended with a code, the one that said why; all ranks of a job end with 16 or 17 together."""
+    of = [e for e in exits if e.code == code]
+    return next((e for e in of if e.message), of[0])
 
 
 def by_order(order: Directive) -> End | None:

@@ -14,11 +14,10 @@ from rankwatch.wire import environment
 from rankwatch.wire.control import RankRequest, read
 from rankwatch.wire.vocabulary import NoticeKind, RankAsks
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.outcome import CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
 LAST_WORDS_SECONDS: Final = 10.0
 """A notice so shortly before an exit is taken for its reason."""
-LASTING: Final = (NoticeKind.WRONG_RESULT, NoticeKind.LAST_WORDS)
-"""These are at any time: between them and the exit a checkpoint may be saved."""
 
 
 class Mailbox:
@@ -46,12 +45,15 @@ class Mailbox:
             self._taken[local_rank] = reading.pid, reading.requests
         return new
 
-    def last_words(self, local_rank: int) -> str:
-        """The sentence by which a rank that has ended now has explained itself; empty: it has not."""
+    def last_words(self, local_rank: int, code: int | None) -> str:
+        """The sentence by which a rank that has ended with ``code`` has explained itself; empty: it has not."""
         request, at = self._told.get(local_rank, (None, 0.0))
         if request is None:
             return ""
-        return request.reason if request.notice in LASTING or time.monotonic() - at < LAST_WORDS_SECONDS else ""
+        # Between these and the exit a checkpoint may be saved, which takes as long as it takes.
+        verdict = request.notice == NoticeKind.WRONG_RESULT and code in (CODE_RESUME_ELSEWHERE, CODE_RESULT_REJECTED)
+        last = verdict or request.notice == NoticeKind.LAST_WORDS
+        return request.reason if last or time.monotonic() - at < LAST_WORDS_SECONDS else ""
 
     def _read(self, local_rank: int, number: int, rank: int) -> RankRequest | None:
         path = self._folder / environment.request_file(local_rank, number)

@@ -223,9 +223,10 @@ class Node:
         asked, self._unanswered = self._unanswered, []
         return asked
 
-    def last_words(self, local_rank: int) -> str:
+    def last_words(self, process: RankProcess) -> str:
         """The sentence by which a rank that has ended now has explained itself; empty: it has not."""
-        return self._attempt.mailbox.last_words(local_rank) if self._attempt is not None else ""
+        current = self._attempt
+        return current.mailbox.last_words(process.local_rank, process.code) if current is not None else ""
 
     def _change_policy(self, request: RankRequest) -> None:
         try:

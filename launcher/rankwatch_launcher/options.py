@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rankwatch.wire.policy import timeout
+from rankwatch_launcher.first_line import stand_in
 from rankwatch_launcher.standby import StandbySettings
 
 OFF: Final = "none"
@@ -85,6 +86,14 @@ class Options:
     policy: dict[str, Any] = field(default_factory=dict)
     standby: StandbySettings | None = None
 
+    auto: bool = _option(
+        False,
+        "",
+        "watch a script that was never touched: its steps and sections are found through torch's hooks (docs/auto.md)",
+    )
+    stand_in: str = _option(
+        "", "NAME", "imports of nvidia_resiliency_ext find Rankwatch: nvrx (docs/migrate-from-nvrx.md)", stand_in
+    )
     job_retries: int = _option(
         0, "N", "launch the job again up to N times when it has failed for good (docs/restarts.md)", whole_number
     )

@@ -36,7 +36,7 @@ class Exit:
         """The first line of what the rank left, cut to what a sentence can hold."""
         lines = self.message.strip().splitlines()
         # A path in an error may hold bytes that are no text; nothing of that may stop a message on its way.
-        return lines[0][:200].encode("utf-8", "backslashreplace").decode() if lines else ""
+        return lines[0][:400].encode("utf-8", "backslashreplace").decode() if lines else ""
 
 
 def signal_name(number: int) -> str:

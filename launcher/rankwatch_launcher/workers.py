@@ -15,6 +15,7 @@ from typing import Any
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from rankwatch_launcher import torch_seams
+from rankwatch_launcher.first_line import FirstLine
 from rankwatch_launcher.standby import Standby
 
 
@@ -22,14 +23,20 @@ class RankHandler(SubprocessHandler):
     """torch's handle on one rank's process, which asks the standby first."""
 
     def __init__(
-        self, standby: Standby | None, started: Callable[[int], None], signals: str | None = None, **start: Any
+        self,
+        standby: Standby | None,
+        started: Callable[[int], None],
+        first_line: FirstLine,
+        signals: str | None = None,
+        **start: Any,
     ) -> None:
-        self._standby, self._started, self._signals = standby, started, signals
+        self._standby, self._started, self._first_line, self._signals = standby, started, first_line, signals
         super().__init__(**start)
 
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
         if self._signals is not None:
             env[torch_seams.SIGNALS] = self._signals
+        env = self._first_line.environment(env)
         taken = self._taken(args, env)
         process: subprocess.Popen[bytes] = taken if taken is not None else super()._popen(args, env)
         self._started(process.pid)
@@ -45,12 +52,16 @@ class RankHandler(SubprocessHandler):
 
 
 @contextlib.contextmanager
-def made_here(standby: Standby | None, started: Callable[[int], None]) -> Iterator[None]:
+def made_here(
+    standby: Standby | None, started: Callable[[int], None], first_line: FirstLine | None = None
+) -> Iterator[None]:
     """While this holds, the ranks that torch starts are taken from the standby, and ``started`` hears each one's pid.
+
+    ``first_line`` says what is done in them before the first line of the script.
 
     torch leaves the launcher's signal handlers alone meanwhile: an exception in the middle would lose what has started.
     """
     signals = os.environ.get(torch_seams.SIGNALS)  # the ranks are told of what the launcher was
-    make = functools.partial(RankHandler, standby, started, signals)
+    make = functools.partial(RankHandler, standby, started, first_line or FirstLine(), signals)
     with torch_seams.without_signal_handlers(), torch_seams.subprocesses_made_by(make):
         yield

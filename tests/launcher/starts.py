@@ -12,6 +12,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from launcher.conftest import wait_for
+from rankwatch_launcher.first_line import FirstLine
 from rankwatch_launcher.standby import Standby, StandbySettings
 from rankwatch_launcher.workers import RankHandler
 
@@ -84,7 +85,7 @@ class Starts:
         (parked,) = pool._parked.values()
 
         def handler(**start: object) -> SubprocessHandler:
-            return RankHandler(pool, lambda _: None, **start)
+            return RankHandler(pool, lambda _: None, FirstLine(), **start)
 
         ended = self._end(handler, args, env, name)
         assert self.handlers[-1].proc.pid == parked.process.pid, pool._said

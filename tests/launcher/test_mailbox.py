@@ -65,6 +65,7 @@ def test_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, 1, RankRequest("tell", "it gives up", 6, notice="last_words"), local_rank=2)
     mailbox.take({0: reading(1), 1: reading(1, pid=12, rank=5), 2: reading(1, pid=13, rank=6)})
     told = ["restarted here", "the loss is NaN", "it gives up", ""]
-    assert [mailbox.last_words(local) for local in (0, 1, 2, 3)] == told
+    assert [mailbox.last_words(local, 1) for local in (0, 1, 2, 3)] == told
     now[0] += module.LAST_WORDS_SECONDS + 1
-    assert [mailbox.last_words(local) for local in (0, 1, 2)] == ["", "the loss is NaN", "it gives up"]
+    assert [mailbox.last_words(local, 17) for local in (0, 1, 2)] == ["", "the loss is NaN", "it gives up"]
+    assert mailbox.last_words(1, 1) == "", "it went on for a while, and ended for something else"

@@ -264,6 +264,8 @@ def test_torch_with_its_loaders_pools_and_error_files(starts: Starts, tmp_path: 
 @pytest.mark.timeout(400)
 def test_torch_reads_no_variable_of_an_attempt_while_it_is_imported(starts: Starts, tmp_path: Path) -> None:
     script = write(tmp_path / "none.py", "")
+    # torch takes tqdm where it is installed, and that copies the whole environment, to look for its own TQDM_* in it.
+    write(tmp_path / "tqdm.py", "raise ImportError")
     starts.modules = ("torch", "torch.distributed", "rankwatch.export", "rankwatch.resource", "rankwatch.session")
     pool = starts.ready(starts.pool(), [str(script)], {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))})
     assert not pool.off

@@ -1,8 +1,9 @@
-"""Python imports a module of this name at its start. This one parks the interpreter, or has a rank watched, or both.
+"""Python imports a module of this name at its start. This one parks the interpreter, or prepares a rank, or both.
 
 ==============  ====================================================================================================
 parked          the launcher has started it to wait for a later attempt (``parked.py`` beside this folder)
-watched         the script is run by ``rankwatch run --auto`` (``auto.py`` beside this folder)
+watched         the script is run by ``rankwatch run --auto`` (``first_line.py`` beside this folder)
+stand-in        ``rankwatch run --stand-in nvrx``: imports of another package find Rankwatch
 ==============  ====================================================================================================
 
 Only an interpreter that the launcher starts for one of these finds it: PYTHONPATH names this folder for it alone.
@@ -19,6 +20,7 @@ from typing import Final
 EXIT_HOOK_FAILED: Final = 70
 PARK: Final = "RANKWATCH_PARKED"
 AUTO: Final = "RANKWATCH_AUTO_PARENT"
+STAND_IN: Final = "RANKWATCH_STAND_IN"
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -65,15 +67,28 @@ def _watch() -> None:
     autorun.begin()
 
 
+def _stand_in() -> None:
+    try:
+        from rankwatch.integrations.nvrx import stand_in
+    except ImportError as error:
+        words = f"--stand-in needs rankwatch in the Python that runs the script ({sys.executable}): {error}\n"
+        sys.stderr.write(words)
+        return
+    stand_in.install_as_asked()
+
+
 _left: ImportError | None = None
 _parks = PARK in os.environ
 if _parks:
     _left = _park()
 _auto = os.environ.pop(AUTO, "")
-if not _parks or _auto:
+_stands_in = bool(os.environ.get(STAND_IN))
+if not _parks or _auto or _stands_in:
     _forget()
 if not _parks:
     _left = _other_sitecustomize()
+if _stands_in:
+    _stand_in()
 if _auto == str(os.getppid()):
     _watch()
 if _left is not None:

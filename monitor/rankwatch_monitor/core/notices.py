@@ -39,6 +39,8 @@ class Notice(NamedTuple):
     reason: str
     seconds: float
     at: float
+    attempt: int
+    """In which it was told, which may be over by the time it is put down."""
 
 
 def told(job: Job, event: ProcessEvent, at: float) -> None:
@@ -47,20 +49,21 @@ def told(job: Job, event: ProcessEvent, at: float) -> None:
         return
     job.make_room(event.rank)
     host = job.columns.hosts[event.rank]
-    job.notices.append(Notice(VerdictKind(event.notice), event.rank, host, _sentence(event.reason), event.seconds, at))
+    kind, sentence = VerdictKind(event.notice), _sentence(event.reason)
+    job.notices.append(Notice(kind, event.rank, host, sentence, event.seconds, at, event.attempt))
 
 
 def known(job: Job, notice: Notice) -> Incident | None:
     """The incident that a notice belongs to; None: it is news."""
     last = job.incidents[-1] if job.incidents else None
-    if last is None or last.kind is not notice.kind or last.attempt != job.attempt:
+    if last is None or last.kind is not notice.kind or last.attempt != notice.attempt:
         return None
     return last if last.closed_at is None or notice.at - last.closed_at < TOGETHER else None
 
 
 def begin(incident: Incident, notice: Notice) -> None:
     """Put down what was told."""
-    incident.reason, incident.affected = notice.reason, (notice.rank,)
+    incident.reason, incident.affected, incident.attempt = notice.reason, (notice.rank,), notice.attempt
     if notice.kind is VerdictKind.WRONG_RESULT:
         incident.culprits = (Culprit(notice.rank, notice.host, CulpritClass.WRONG_RESULT, notice.reason),)
     incident.action_reason = "the rank deals with it by itself"

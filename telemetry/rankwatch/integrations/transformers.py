@@ -1,0 +1,170 @@
+"""Hugging Face's Trainer: ``Trainer(..., callbacks=[RankwatchCallback()])``.
+
+How this works
+--------------
+The Trainer tells callbacks that something has begun only for steps; for the rest, its flags say what it will do next:
+
+==================  ================================================  =================================================
+section             opened at                                         closed at
+==================  ================================================  =================================================
+``setup``           ``on_init_end`` or ``on_train_begin``             the first step or prediction step
+``step``            ``on_step_begin``, numbered ``state.global_step`` ``on_step_end``
+``optimizer``       ``on_pre_optimizer_step``                         ``on_optimizer_step``
+``evaluation``      end of a step or an epoch that asks for one, or   ``on_evaluate``, ``on_predict``
+                    the first ``on_prediction_step``
+``checkpointing``   the same, or ``on_evaluate`` if one comes before  ``on_save``
+==================  ================================================  =================================================
+
+Each substep of gradient accumulation and each batch of an evaluation counts as progress.
+"""
+
+# ruff: noqa: ARG002 - the Trainer hands everything to every event
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import rankwatch
+from rankwatch.sections import Section
+from rankwatch.wire.names import CHECKPOINTING_SECTION, SETUP_SECTION
+
+try:
+    from transformers.trainer_callback import TrainerCallback
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "rankwatch.integrations.transformers needs Hugging Face's Trainer: pip install transformers accelerate",
+        name=missing.name,
+    ) from None
+
+if TYPE_CHECKING:
+    from transformers.trainer_callback import TrainerControl, TrainerState
+    from transformers.training_args import TrainingArguments
+
+EVALUATION: Final = "evaluation"
+OPTIMIZER: Final = "optimizer"
+STEP: Final = "step"
+
+
+class RankwatchCallback(TrainerCallback):
+    """Has a Trainer's ranks watched, and its training saved and ended when the job is to stop.
+
+    Args:
+        follow_stops: save a checkpoint and end the training after the step on which all ranks have agreed, when the
+            job is preempted or told to stop. Without it the ranks are stopped by signals.
+        mark_complete: say that nothing is left to train when the last step (``state.max_steps``) has been made.
+        init: arguments of :func:`rankwatch.init`, which is called here when nobody has called it before.
+    """
+
+    def __init__(self, *, follow_stops: bool = True, mark_complete: bool = True, **init: Any) -> None:
+        rankwatch.init(**init)
+        self._follow_stops, self._mark_complete = follow_stops, mark_complete
+        self._open: dict[str, Section] = {}
+        """By name, in the order in which they were opened."""
+        self._stopping = False
+
+    # Setup and the end ------------------------------------------------------------------------------------------------
+
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """The Trainer has been made; usually it trains soon."""
+        self._enter(SETUP_SECTION)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Training begins, or begins again with smaller batches (``auto_find_batch_size``)."""
+        self._leave_all(but=SETUP_SECTION)
+        self._stopping = False
+        if SETUP_SECTION not in self._open:
+            self._enter(SETUP_SECTION)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Training is over: because all is trained, or because it was stopped."""
+        self._leave_all()
+        if self._mark_complete and not self._stopping and state.max_steps and state.global_step >= state.max_steps:
+            rankwatch.mark_complete()
+
+    # Steps ------------------------------------------------------------------------------------------------------------
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A step begins, which is one of the optimizer."""
+        self._leave_all()
+        self._open[STEP] = rankwatch.step(state.global_step).__enter__()
+
+    def on_substep_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """One batch of several has been added to the gradients."""
+        rankwatch.progress()
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """The gradients are there."""
+        self._enter(OPTIMIZER)
+
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """The optimizer has stepped."""
+        self._leave(OPTIMIZER)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A step is complete; stop here if all ranks have agreed on it."""
+        self._leave(STEP)
+        if self._follow_stops and not self._stopping and rankwatch.should_stop():
+            self._stopping = True
+            control.should_save, control.should_training_stop = True, True
+            control.should_evaluate = False  # there may be no time for it
+        self._enter_what_follows(control)
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """An epoch is over, perhaps before its time."""
+        self._leave_all()
+        if self._stopping:
+            control.should_evaluate, control.should_save = False, False  # it has been saved a moment ago
+        self._enter_what_follows(control)
+
+    # Evaluation and checkpoints ---------------------------------------------------------------------------------------
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """One batch has been evaluated."""
+        self._leave(SETUP_SECTION)
+        if EVALUATION not in self._open:
+            self._enter(EVALUATION)
+        rankwatch.progress()
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """An evaluation is over; the checkpoint comes after it."""
+        self._leave(EVALUATION)
+        if control.should_save:
+            self._enter(CHECKPOINTING_SECTION)
+
+    def on_predict(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any, **_: Any
+    ) -> None:
+        """A prediction is over."""
+        self._leave(EVALUATION)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A checkpoint stands."""
+        self._leave(CHECKPOINTING_SECTION)
+
+    # Sections ---------------------------------------------------------------------------------------------------------
+
+    def _enter_what_follows(self, control: TrainerControl) -> None:
+        if control.should_evaluate:
+            self._enter(EVALUATION)
+        elif control.should_save:
+            self._enter(CHECKPOINTING_SECTION)
+
+    def _enter(self, name: str) -> None:
+        if name not in self._open:
+            self._open[name] = rankwatch.section(name).__enter__()
+
+    def _leave(self, name: str, *, completed: bool = True) -> None:
+        section = self._open.pop(name, None)
+        if section is not None:
+            section.__exit__(None if completed else RuntimeError, None, None)
+
+    def _leave_all(self, *, but: str = "") -> None:
+        """Close what no event has closed; a step that is still open then was never completed."""
+        for name in [each for each in reversed(self._open) if each != but]:
+            self._leave(name, completed=name != STEP)

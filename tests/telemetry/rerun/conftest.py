@@ -1,0 +1,23 @@
+"""What a launcher would hear."""
+
+from __future__ import annotations
+
+import pytest
+
+import rankwatch
+from rankwatch.wire.vocabulary import NoticeKind
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a launcher would hear; rankwatch is told that there is one."""
+    heard: list[str] = []
+
+    def hear(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:
+        assert kind is NoticeKind.WRONG_RESULT
+        heard.append(reason)
+        return True
+
+    monkeypatch.setattr(rankwatch, "is_initialized", lambda: True)
+    monkeypatch.setattr(rankwatch, "tell", hear)
+    return heard

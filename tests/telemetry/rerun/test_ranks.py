@@ -1,0 +1,129 @@
+"""Two real ranks over gloo: one rejects a result, both run the step again, across a checkpoint and a resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("training.py")
+SOURCE = Path(__file__).parents[3] / "telemetry"
+PATIENCE = 100.0
+
+Train = Callable[..., list[int]]
+
+
+class Job:
+    """A job of two ranks, run as often as a test wants."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.runs = 0
+
+    def train(self, *arguments: str, devices: tuple[str, str] = ("board A", "board B")) -> list[int]:
+        """Run it until it ends; the ranks' exit codes."""
+        self.runs += 1
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("RANKWATCH_", "SLURM_"))}
+        clean |= {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+        started = []
+        for rank, device in enumerate(devices):
+            store = self.folder / f"store-{self.runs}"
+            command = [sys.executable, str(SCRIPT), "--folder", str(self.folder), "--store", str(store)]
+            with self.log(rank).open("ab") as log:
+                variables = {**clean, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                started.append(
+                    subprocess.Popen([*command, "--device", device, *arguments], env=variables, stdout=log, stderr=log)
+                )
+        self._processes += started
+        return [process.wait(PATIENCE) for process in started]
+
+    def log(self, rank: int) -> Path:
+        return self.folder / f"rank-{rank}.log"
+
+    def told(self, rank: int, event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in (self.folder / f"rank-{rank}.jsonl").read_text().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+    def said(self) -> str:
+        return "".join(self.log(rank).read_text() for rank in range(2))
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+def test_a_transient_error_on_one_rank_ends_both_and_they_go_on_from_its_checkpoint(job: Job) -> None:
+    assert job.train("--inject", "transient_error,rank=1,step=4") == [17, 17], job.said()
+    for rank in range(2):
+        ran = [(line["step"], len(line["losses"]) // 2) for line in job.told(rank, "ran")]
+        assert ran == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 2)], "both ranks ran the rejected step twice"
+        first, again = job.told(rank, "ran")[-1]["losses"][:2], job.told(rank, "ran")[-1]["losses"][2:]
+        assert first == again, "bit for bit, with dropout and two microbatches"
+    assert "(board B), step 4: transient error: the loss is NaN (" in job.log(1).read_text()
+    assert "transient error" not in job.log(0).read_text(), "who found nothing accuses nobody"
+    assert job.train() == [0, 0], job.said()
+    assert [line["step"] for line in job.told(1, "ran")][5:] == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("fault", "device", "codes", "words"),
+    [
+        (["--bad-device", "board B"], "board C", [16, 17], "persistent error: the loss is NaN (nan), but on another"),
+        (["--bad-data", "4"], "board C", [16, 17], "correct result: the loss is NaN (nan), and on another device"),
+        pytest.param(
+            ["--bad-device", "board B"],
+            "board B",
+            [16, 16],
+            "still no verdict: the loss is NaN (nan), and the step was resumed on the same device",
+            marks=pytest.mark.long,
+        ),
+    ],
+    ids=["persistent", "correct", "same device"],
+)
+def test_a_reproducible_result_is_looked_at_on_another_device(
+    job: Job, fault: list[str], device: str, codes: list[int], words: str
+) -> None:
+    assert job.train(*fault) == [codes[0]] * 2, job.said()
+    assert "(board B), step 4: reproducible: the loss is NaN (nan)" in job.log(1).read_text()
+    assert job.train(*fault, devices=("board A", device)) == [codes[1]] * 2, job.said()
+    assert f"(board B), step 4: {words}" in job.log(1).read_text()
+    for rank in range(2):
+        before, after = job.told(rank, "ran")[-2:]
+        assert before["step"] == after["step"] == 4
+        assert before["losses"] == after["losses"] * 2, "another process ran the same step, bit for bit"
+    assert job.told(1, "start")[-1]["step"] == 4
+
+
+def test_determinism_statistics_of_all_ranks_come_together_on_the_first(job: Job) -> None:
+    assert job.train("--mode", "report_determinism_stats", "--steps", "4") == [0, 0], job.said()
+    report = job.told(0, "end")[0]["report"]
+    assert {message: (found["count"], found["identical"]) for message, found in report.items()} == {
+        "the loss is NaN": (16, 16),
+        "the loss is infinite": (16, 16),
+    }
+    assert job.told(1, "end")[0]["report"] is None
+
+
+@pytest.mark.long
+def test_without_re_runs_nothing_is_agreed_on(job: Job) -> None:
+    """A rank that computes NaN ends by itself: its peer, which asks nobody, is left in its own collective."""
+    assert job.train("--mode", "disabled", "--bad-data", "1")[1] == 1
+    assert "ResultRejectedError: rank 1 on " in job.log(1).read_text()
+    assert "step 1: rejected: the loss is NaN (nan); the rank ends" in job.log(1).read_text()

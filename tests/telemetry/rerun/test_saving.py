@@ -1,0 +1,73 @@
+"""What a checkpoint holds, when it is passed over, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rankwatch.rerun import RerunState, RerunStateMachine
+from telemetry.rerun.one_rank import Job, nan_in, resumed, validating
+
+
+def test_what_is_known_of_normal_losses_can_be_kept() -> None:
+    machine = validating()
+    for _ in range(3):
+        machine.is_unexpectedly_large(2.0, 10, "loss", num_samples=3)
+    state = machine.state_dict(force=True)
+    assert not machine.validate_state_dict(state)
+    again = validating()
+    again.load_state_dict(state)
+    assert again.state is RerunState.NOT_RUNNING_YET
+    assert again.is_unexpectedly_large(20.0, 10, "loss", num_samples=3)
+    again.load_state_dict(None)
+    assert not again.validate_state_dict(None)
+
+
+def reproducible() -> tuple[Job, dict[str, Any]]:
+    job = Job(validating())
+    job.step()
+    job.wrong = nan_in(0, 1)
+    job.step()
+    state = job.machine.state_dict(job.data)
+    assert state is not None
+    assert job.machine.validate_state_dict(state)
+    return job, state
+
+
+def test_a_checkpoint_is_passed_over_where_nothing_is_run_again(caplog: pytest.LogCaptureFixture) -> None:
+    job, _ = reproducible()
+    again = resumed(job.checkpoint(), RerunStateMachine())
+    assert again.step() == (False, False, 0)
+    assert "mode disabled: what the checkpoint says of a step to be re-run is ignored" in caplog.text
+
+
+def test_what_a_checkpoint_must_be_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    job, state = reproducible()
+    machine = validating()
+    with pytest.raises(ValueError, match="no state of a re-run state machine"):
+        machine.load_state_dict({"model": 1})
+    with pytest.raises(ValueError, match="version 99, and 1 is understood"):
+        machine.load_state_dict({**state, "version": 99})
+    machine.load_state_dict(state)
+    with pytest.raises(ValueError, match="had 1 data iterators, and now there are 2"):
+        machine.should_run_forward_backward([job.data, job.data])
+    assert job.machine.state_dict(job.data, "torch") is None
+    assert "no step can be re-run from a checkpoint of format torch" in caplog.text
+
+
+def test_the_state_of_another_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, state = reproducible()
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(ValueError, match=r"the re-run state of rank 0, and rank 1 was to load it.*gather_state_dict"):
+        validating().load_state_dict(state)
+
+
+def test_a_rank_that_was_not_there_runs_the_step_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, state = reproducible()
+    monkeypatch.setenv("RANK", "1")
+    machine = validating()
+    machine.load_state_dict({"ranks": [state]})
+    assert machine.state is RerunState.WILL_RERUN_FROM_CHECKPOINT
+    job = Job(machine, first=1)
+    assert job.step() == (False, False, 0), "it has nothing to find out"
