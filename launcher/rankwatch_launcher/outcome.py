@@ -22,17 +22,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rankwatch.wire import exit_codes
+
 FINISHED: Final = "finished"
 STOPPED: Final = "stopped"
 PREEMPTED: Final = "preempted"
 FAILED: Final = "failed"
 
 CODE_FAILED: Final = 1
-CODE_RESUME_ELSEWHERE: Final = 16
-"""A rank's exit code, and then the launcher's: ``EXIT_CODE_RESUME_TO_DISAMBIGUATE`` of Megatron's re-runs."""
-CODE_RESULT_REJECTED: Final = 17
-"""``EXIT_CODE_FAILED_ON_RESULT_VALIDATION`` of the same."""
-CODE_DO_NOT_REQUEUE: Final = 93
+CODE_RESUME_ELSEWHERE: Final = exit_codes.RESUME_ELSEWHERE
+CODE_RESULT_REJECTED: Final = exit_codes.RESULT_REJECTED
+CODE_DO_NOT_REQUEUE: Final = exit_codes.DO_NOT_REQUEUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,11 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import Final
 
-EXIT_CODE_RESUME_TO_DISAMBIGUATE: Final = 16
+from rankwatch.wire import exit_codes
+
+EXIT_CODE_RESUME_TO_DISAMBIGUATE: Final = exit_codes.RESUME_ELSEWHERE
 """The job is to be resumed from its checkpoint, on another device, to tell a faulty device from a correct result."""
-EXIT_CODE_FAILED_ON_RESULT_VALIDATION: Final = 17
+EXIT_CODE_FAILED_ON_RESULT_VALIDATION: Final = exit_codes.RESULT_REJECTED
 """A result is wrong, or right but rejected; a person must look."""
 
 
