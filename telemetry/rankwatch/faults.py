@@ -180,7 +180,7 @@ def simulate(
     }
     fault = fault_spec.of({name: value for name, value in given.items() if value is not None})
     loaded, _ = settings.load()
-    recorder = sections._recorder
+    recorder = sections.attached()
     plan = _the_plan(loaded.inject or "", loaded, recorder)
     if (mine := plan.add(fault)) is None:
         return

@@ -78,6 +78,11 @@ def attach(mailbox: Mailbox | None) -> None:
     _mailbox = mailbox
 
 
+def heard() -> bool:
+    """Whether a launcher hears what this rank says, and so can agree with others on when to stop."""
+    return _mailbox is not None
+
+
 def exclude_node(reason: str) -> bool:
     """Ask for a restart without this rank's node: its device, memory or network cannot be trusted any more.
 

@@ -50,6 +50,11 @@ def attach(recorder: Recorder | None) -> Recorder | None:
     return before
 
 
+def attached() -> Recorder | None:
+    """What is recorded into now, for other modules of this package; None: nothing is."""
+    return _recorder
+
+
 class Section:
     """A named stretch of the training loop, usable in ``with`` and as a decorator; made by :func:`section`.
 

@@ -65,6 +65,11 @@ def shelter_children(number: int) -> None:
         util.register_after_fork(_anchor, _in_worker)
 
 
+def shelters() -> bool:
+    """Whether children forked from now on are sheltered."""
+    return _number is not None
+
+
 def shelter_no_more() -> None:
     """Let children forked from now on live as they would without us."""
     global _number

@@ -80,7 +80,7 @@ class Progress:
         return (now - self.since_ns) / 1e9
 
     def _own_words(self) -> tuple[int, ...]:
-        recorder = sections._recorder
+        recorder = sections.attached()
         if recorder is None:
             return (self._pings, 0, 0, 0, 0)
         words = recorder.words
@@ -89,5 +89,5 @@ class Progress:
 
 def iteration_of_rankwatch() -> int | None:
     """The step that this rank is in, where ``rankwatch.step()`` is used."""
-    recorder = sections._recorder
+    recorder = sections.attached()
     return recorder.words[ITERATION] if recorder is not None and recorder.words[ITERATION] else None

@@ -53,7 +53,7 @@ def begin() -> None:
 
 def failed() -> None:
     """Something of ours went wrong while the script ran: said once, then only counted."""
-    recorder = sections._recorder
+    recorder = sections.attached()
     if recorder is None:
         return
     if not recorder.dropped.get(DROP_AUTO):

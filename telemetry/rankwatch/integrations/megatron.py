@@ -28,14 +28,16 @@ from typing import Any, Final
 
 import rankwatch
 from rankwatch import faults
+from rankwatch.integrations.aside import aside
 from rankwatch.integrations.megatron_config import (
     FaultToleranceConfig,
     NVRxStragglerDetectionConfig,
-    ReportLog,
-    straggler_policy,
+    policy_of,
 )
-from rankwatch.integrations.megatron_state import FaultToleranceState, StateFile, update_plan
+from rankwatch.integrations.megatron_state import FaultToleranceState, update_plan
 from rankwatch.integrations.nvrx.fault_tolerance import RankMonitorClient
+from rankwatch.integrations.report_log import ReportLog
+from rankwatch.integrations.state_file import FILE_SECONDS, StateFile
 from rankwatch.sections import Step, section
 from rankwatch.wire.ft_state import FILE_NAME
 from rankwatch.wire.names import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
@@ -73,6 +75,7 @@ class _Alone:
 
 _alone = _Alone()
 _reports: ReportLog | None = None
+_file: StateFile | None = None
 
 
 class _WarmUp(Step):
@@ -111,6 +114,7 @@ def setup(
     straggler = getattr(config, "nvrx_straggler", None)
     if straggler is not None and callable(getattr(straggler, "finalize", None)):
         straggler.finalize()
+    policy = policy_of(straggler) if straggler is not None and straggler.enabled else None
     holder = _holder(global_state)
     before = holder.rank_monitor_client
     if before is not None and before.is_initialized:
@@ -125,11 +129,11 @@ def setup(
     holder.rank_monitor_client = client
     if _is_rank_0(client):
         _make(Path(folder))
-    if (earlier := StateFile(Path(state.ft_state_path)).read()) is not None:
+    if (earlier := _state_file(state.ft_state_path).read()) is not None:
         client.load_state_dict(earlier)
         _say(client, "timeouts of an earlier run were loaded from %s: %s", state.ft_state_path, client.section_timeouts)
-    if straggler is not None and straggler.enabled and _is_rank_0(client):
-        _watch_stragglers(straggler)
+    if policy is not None and _is_rank_0(client):
+        _watch_stragglers(straggler, policy)
     client.start_section(SETUP_SECTION)
     state.is_setup_section_open = True
 
@@ -202,7 +206,7 @@ def on_checkpoint_loaded(is_local_chkpt: bool, global_state: Any = None) -> None
 
 
 def shutdown(global_state: Any = None) -> None:
-    """End: updates timeouts and closes the client. Ends Rankwatch's session if :func:`setup` began it."""
+    """End: updates timeouts and closes the client. Ends Rankwatch's session too, unless others use it."""
     client, state = _running(global_state)
     if client is not None and state is not None:
         _update_timeouts(client, state, at_end=True)
@@ -248,17 +252,26 @@ def _update_timeouts(client: RankMonitorClient, state: FaultToleranceState, *, a
         return
     client.calculate_and_set_section_timeouts(plan.sections, plan.out_of_section)
     if _is_rank_0(client) and state.ft_state_path is not None:
-        StateFile(Path(state.ft_state_path)).write(client.state_dict(), wait=at_end)
+        _state_file(state.ft_state_path).write(client.state_dict(), seconds=FILE_SECONDS if at_end else 0.0)
     _say(client, "timeouts were updated for %s: %s", ", ".join(plan.sections), client.section_timeouts)
 
 
-def _watch_stragglers(config: Any) -> None:
+def _watch_stragglers(config: Any, policy: dict[str, Any]) -> None:
     global _reports
-    rankwatch.change_policy(straggler_policy(config))
+    rankwatch.change_policy(policy)
     if _reports is not None:
         _reports.stop()
-    _reports = ReportLog(config)
+    interval, shown = policy["report_interval"], policy["num_gpu_perf_scores_to_print"]
+    _reports = ReportLog(interval, shown, logging.getLogger(config.logger_name))
     _reports.start()
+
+
+def _state_file(path: str) -> StateFile:
+    """The one file of this process's run: what it writes later must not be overtaken by what it wrote before."""
+    global _file
+    if _file is None or _file.path != Path(path):
+        _file = StateFile(Path(path), _log)
+    return _file
 
 
 def _end_setup(client: RankMonitorClient, state: FaultToleranceState) -> None:
@@ -302,7 +315,7 @@ def _say(client: RankMonitorClient, words: str, *arguments: object) -> None:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        aside(lambda: folder.mkdir(parents=True, exist_ok=True), FILE_SECONDS, "making it")
     except OSError as error:
         _log.warning("the folder for checkpoints cannot be made, and no timeouts be kept in it: %s", error)
 

@@ -1,25 +1,14 @@
-"""What the Megatron hooks keep of a run, which timeouts that lets them calculate, and the file that keeps these."""
+"""What the Megatron hooks keep of a run, and which timeouts that lets them calculate."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import logging
-import os
-import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.wire.names import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
 
 MIN_ITERS_FOR_STEP_TIMEOUT_UPDATE: Final = 16
 """Iterations that have to be seen before the longest of them says something."""
-WRITE_SECONDS: Final = 3.0
-"""How long the end of a run waits for the file: its file system may hang."""
-
-_log = logging.getLogger("rankwatch")
 
 
 @dataclass
@@ -84,40 +73,3 @@ def update_plan(state: FaultToleranceState, *, at_end: bool) -> Plan:
         missing = "setup, step and a save were not all seen" if at_end else "the run is not over"
         left_out.append(f"the timeout outside all sections is not updated: {missing}")
     return Plan(tuple(sections), at_end and complete, tuple(left_out))
-
-
-class StateFile:
-    """``ft_state.json`` beside the checkpoints. Never raises: a file that cannot be used costs only what is in it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> Mapping[str, Any] | None:
-        """What is in it; None: nothing, or nothing that can be read."""
-        try:
-            found = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            _log.warning("%s cannot be used, timeouts are calculated anew: %s", self._path, error)
-            return None
-        return found if isinstance(found, dict) else None
-
-    def write(self, content: Mapping[str, Any], *, wait: bool = False) -> None:
-        """Replace it in one piece, on a thread of its own; ``wait`` a little for it."""
-        writing = threading.Thread(
-            target=self._write, args=(json.dumps(content),), name="rankwatch-ft-state", daemon=True
-        )
-        writing.start()
-        if wait:
-            writing.join(WRITE_SECONDS)
-
-    def _write(self, body: str) -> None:
-        unfinished = self._path.with_name(f".{self._path.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            unfinished.write_text(body)
-            unfinished.replace(self._path)
-        except OSError as error:
-            _log.warning("calculated timeouts cannot be kept in %s: %s", self._path, error)
-            with contextlib.suppress(OSError):
-                unfinished.unlink()

@@ -25,14 +25,13 @@ from collections.abc import Hashable
 from typing import Final
 
 from rankwatch.sections import Section, Step
-from rankwatch.wire.names import CHECKPOINTING_SECTION, STEP_SECTION
+from rankwatch.wire.names import CHECKPOINTING_SECTION, EVALUATION_SECTION, STEP_SECTION
 
 DATA: Final = "data"
 FORWARD: Final = "forward"
-EVALUATION: Final = "evaluation"
 BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"
-NAMES: Final = (DATA, FORWARD, EVALUATION, BACKWARD, OPTIMIZER, CHECKPOINTING_SECTION, STEP_SECTION)
+NAMES: Final = (DATA, FORWARD, EVALUATION_SECTION, BACKWARD, OPTIMIZER, CHECKPOINTING_SECTION, STEP_SECTION)
 
 MOST_REPEATS: Final = 8
 """An optimizer that sits out so many steps of the others is no part of the iteration any more. Training of adversarial
@@ -127,7 +126,7 @@ class TrainingLoop:
         if training:
             self._enter_step()
             self._forwards += 1
-        self._begin(module, FORWARD if training or self.in_step else EVALUATION)
+        self._begin(module, FORWARD if training or self.in_step else EVALUATION_SECTION)
 
     def forward_ended(self, module: Hashable) -> None:
         """It has returned, or raised."""

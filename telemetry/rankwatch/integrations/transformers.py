@@ -22,11 +22,12 @@ Each substep of gradient accumulation and each batch of an evaluation counts as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import rankwatch
+from rankwatch.integrations.training_loop import OPTIMIZER
 from rankwatch.sections import Section
-from rankwatch.wire.names import CHECKPOINTING_SECTION, SETUP_SECTION
+from rankwatch.wire.names import CHECKPOINTING_SECTION, EVALUATION_SECTION, SETUP_SECTION, STEP_SECTION
 
 try:
     from transformers.trainer_callback import TrainerCallback
@@ -39,10 +40,6 @@ except ModuleNotFoundError as missing:
 if TYPE_CHECKING:
     from transformers.trainer_callback import TrainerControl, TrainerState
     from transformers.training_args import TrainingArguments
-
-EVALUATION: Final = "evaluation"
-OPTIMIZER: Final = "optimizer"
-STEP: Final = "step"
 
 
 class RankwatchCallback(TrainerCallback):
@@ -86,7 +83,7 @@ class RankwatchCallback(TrainerCallback):
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """A step begins, which is one of the optimizer."""
         self._leave_all()
-        self._open[STEP] = rankwatch.step(state.global_step).__enter__()
+        self._open[STEP_SECTION] = rankwatch.step(state.global_step).__enter__()
 
     def on_substep_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """One batch of several has been added to the gradients."""
@@ -106,7 +103,7 @@ class RankwatchCallback(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """A step is complete; stop here if all ranks have agreed on it."""
-        self._leave(STEP)
+        self._leave(STEP_SECTION)
         if self._follow_stops and not self._stopping and rankwatch.should_stop():
             self._stopping = True
             control.should_save, control.should_training_stop = True, True
@@ -127,13 +124,13 @@ class RankwatchCallback(TrainerCallback):
     ) -> None:
         """One batch has been evaluated."""
         self._leave(SETUP_SECTION)
-        if EVALUATION not in self._open:
-            self._enter(EVALUATION)
+        if EVALUATION_SECTION not in self._open:
+            self._enter(EVALUATION_SECTION)
         rankwatch.progress()
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """An evaluation is over; the checkpoint comes after it."""
-        self._leave(EVALUATION)
+        self._leave(EVALUATION_SECTION)
         if control.should_save:
             self._enter(CHECKPOINTING_SECTION)
 
@@ -141,7 +138,7 @@ class RankwatchCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any, **_: Any
     ) -> None:
         """A prediction is over."""
-        self._leave(EVALUATION)
+        self._leave(EVALUATION_SECTION)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """A checkpoint stands."""
@@ -151,7 +148,7 @@ class RankwatchCallback(TrainerCallback):
 
     def _enter_what_follows(self, control: TrainerControl) -> None:
         if control.should_evaluate:
-            self._enter(EVALUATION)
+            self._enter(EVALUATION_SECTION)
         elif control.should_save:
             self._enter(CHECKPOINTING_SECTION)
 
@@ -167,4 +164,4 @@ class RankwatchCallback(TrainerCallback):
     def _leave_all(self, *, but: str = "") -> None:
         """Close what no event has closed; a step that is still open then was never completed."""
         for name in [each for each in reversed(self._open) if each != but]:
-            self._leave(name, completed=name != STEP)
+            self._leave(name, completed=name != STEP_SECTION)

@@ -43,7 +43,8 @@ STEP_SECTION: Final = "step"
 """The name of the section that :func:`rankwatch.step` opens."""
 SETUP_SECTION: Final = "setup"
 CHECKPOINTING_SECTION: Final = "checkpointing"
-EVALUATION_SECTIONS: Final = ("evaluation", "eval", "validation")
+EVALUATION_SECTION: Final = "evaluation"
+EVALUATION_SECTIONS: Final = (EVALUATION_SECTION, "eval", "validation")
 UNEQUAL_SECTIONS: Final = (SETUP_SECTION, CHECKPOINTING_SECTION, *EVALUATION_SECTIONS)
 """Sections in which rank 0 mostly does more than the others: a low score there makes no straggler."""
 """Names that users of NVRx and Megatron know; what they mean is used to learn limits and to account for time."""

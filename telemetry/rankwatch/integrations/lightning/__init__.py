@@ -16,9 +16,16 @@ checkpoint itself.
 
 from __future__ import annotations
 
-from rankwatch.integrations.lightning.fault_tolerance import FaultToleranceCallback
+from rankwatch.integrations.lightning.fault_tolerance import FaultToleranceCallback, FaultToleranceSectionsCallback
 from rankwatch.integrations.lightning.preemption import PreemptionCallback
 from rankwatch.integrations.lightning.simulated import SimulatedFaultParams
-from rankwatch.integrations.lightning.stragglers import StragglerDetectionCallback
+from rankwatch.integrations.lightning.stragglers import StragglerDetectionCallback, straggler_det_callback
 
-__all__ = ["FaultToleranceCallback", "PreemptionCallback", "SimulatedFaultParams", "StragglerDetectionCallback"]
+__all__ = [
+    "FaultToleranceCallback",
+    "FaultToleranceSectionsCallback",
+    "PreemptionCallback",
+    "SimulatedFaultParams",
+    "StragglerDetectionCallback",
+    "straggler_det_callback",
+]

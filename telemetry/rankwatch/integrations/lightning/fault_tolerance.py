@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import rankwatch
+from rankwatch.integrations.aside import aside
 from rankwatch.integrations.lightning import kept_timeouts, simulated, stopping
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
 from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback, watch_of
-from rankwatch.wire import environment
+from rankwatch.integrations.state_file import FILE_SECONDS, StateFile, as_policy
+from rankwatch.wire import environment, ft_state
 from rankwatch.wire.ft_state import LearnedTimeouts
 
 LOGGER: Final = "nemo_logger.FaultToleranceCallback"
@@ -29,7 +31,7 @@ class FaultToleranceCallback(WatchedCallback):
         calculate_timeouts: learned limits also replace configured ones. They are kept in ``ft_state.json`` at the end
             of a run that both loaded and saved a checkpoint, and are in force from the start of the next one.
         simulated_fault_params: a fault on purpose: :class:`.SimulatedFaultParams`, or any mapping or object with its
-            fields. It strikes in the first attempt of a job only.
+            fields. It strikes once, in the first attempt of a job only.
         exp_dir: folder of ``ft_state.json``, the same for all jobs; by default ``trainer.log_dir/ft_state``.
         logger_name: the logger to write to.
 
@@ -51,7 +53,8 @@ class FaultToleranceCallback(WatchedCallback):
         self.exp_dir = exp_dir
         self.logger_name = logger_name
         self._earlier: LearnedTimeouts | None = None
-        self._folder: Path | None = None
+        self._file: StateFile | None = None
+        self._fault_began = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Begin to watch, with the limits of earlier jobs."""
@@ -67,8 +70,7 @@ class FaultToleranceCallback(WatchedCallback):
                 )
             if self.calculate_timeouts:
                 self._take_earlier_timeouts(trainer)
-        if self.simulated_fault_params is not None:
-            self.simulated_fault_params.begin()
+        self._begin_fault()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Say that training is complete, if it is, and keep what was learned."""
@@ -91,31 +93,33 @@ class FaultToleranceCallback(WatchedCallback):
     def _log(self) -> Any:
         return logger_named(self.logger_name)
 
-    def _take_earlier_timeouts(self, trainer: Trainer) -> None:
-        self._folder = kept_timeouts.folder_of(trainer, self.exp_dir)
-        changes: dict[str, Any] = {"calculate_timeouts": True}
+    def _begin_fault(self) -> None:
+        if self.simulated_fault_params is None or self._fault_began:
+            return
+        self._fault_began = True
         try:
-            self._earlier = kept_timeouts.read(self._folder)
-        except (OSError, ValueError) as error:
-            self._log.warning("learned timeouts in %s cannot be used, they are learned anew: %s", self._folder, error)
+            self.simulated_fault_params.begin()
+        except ValueError as error:  # its fields were checked, so it is this process that cannot do it
+            self._log.error("no fault is simulated: %s", error)
+
+    def _take_earlier_timeouts(self, trainer: Trainer) -> None:
+        self._file = StateFile(kept_timeouts.folder_of(trainer, self.exp_dir) / ft_state.FILE_NAME, self._log)
+        self._earlier = self._file.learned()
+        changes: dict[str, Any] = {"calculate_timeouts": True}
         if self._earlier is not None:
-            changes |= kept_timeouts.as_policy(self._earlier)
+            changes |= as_policy(self._earlier)
             self._log.info("Learned timeouts of earlier jobs are in force: %s", _shown(changes))
         rankwatch.change_policy(changes)
 
     def _keep_timeouts(self, trainer: Trainer, watch: Watch) -> None:
-        if not (self.calculate_timeouts and watch.loaded and watch.saved and self._folder is not None):
+        if not (self.calculate_timeouts and watch.loaded and watch.saved and self._file is not None):
             return
         learned = rankwatch.learned_timeouts()
         if learned is None:
             return
         kept = kept_timeouts.merged(learned, self._earlier, background=stopping.saves_in_background(trainer))
-        try:
-            path = kept_timeouts.write(self._folder, kept)
-        except OSError as error:
-            self._log.warning("learned timeouts cannot be kept in %s: %s", self._folder, error)
-            return
-        self._log.info("Updated timeouts: %s; kept in %s", _shown(kept_timeouts.as_policy(kept)), path)
+        if self._file.write(ft_state.write(kept, {}, None), seconds=FILE_SECONDS):
+            self._log.info("Updated timeouts: %s; kept in %s", _shown(as_policy(kept)), self._file.path)
 
     def _mark_complete(self) -> None:
         rankwatch.mark_complete()
@@ -123,12 +127,29 @@ class FaultToleranceCallback(WatchedCallback):
         if not flag:
             return
         try:
-            Path(flag).parent.mkdir(parents=True, exist_ok=True)
-            Path(flag).touch()
+            aside(lambda: _touch(Path(flag)), FILE_SECONDS, "creating it")
         except OSError as error:
-            self._log.error("training is complete, but the finished flag cannot be created: %s", error)
+            self._log.error("training is complete, but the finished flag %s cannot be created: %s", flag, error)
         else:
             self._log.info("Training is complete: created %s", flag)
+
+
+class FaultToleranceSectionsCallback(FaultToleranceCallback):
+    """The same under the name of NVRx's variant with sections, which ours always has.
+
+    ``exc_handling_policy`` is accepted and does nothing: no callback of Rankwatch raises into training.
+    """
+
+    def __init__(
+        self,
+        autoresume: bool,
+        calculate_timeouts: bool,
+        simulated_fault_params: Any | None = None,
+        exp_dir: str | os.PathLike[str] | None = None,
+        logger_name: str | None = LOGGER,
+        exc_handling_policy: Any = None,  # noqa: ARG002
+    ) -> None:
+        super().__init__(autoresume, calculate_timeouts, simulated_fault_params, exp_dir, logger_name)
 
 
 def _is_complete(trainer: Trainer, watch: Watch) -> bool:
@@ -137,6 +158,11 @@ def _is_complete(trainer: Trainer, watch: Watch) -> bool:
         return False
     steps, epochs = trainer.max_steps, trainer.max_epochs
     return 0 < steps <= trainer.global_step or (epochs is not None and 0 < epochs <= trainer.current_epoch)
+
+
+def _touch(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
 
 
 def _flag_file() -> str:

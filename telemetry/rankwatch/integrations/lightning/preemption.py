@@ -50,7 +50,7 @@ class _Caught:
             os.kill(os.getpid(), number)
             return
         self.noticed = True
-        recorder = sections._recorder
+        recorder = sections.attached()
         if recorder is not None:
             recorder.words[STOP_SIGNALLED] = time.monotonic_ns()
 
@@ -82,7 +82,6 @@ class PreemptionCallback(WatchedCallback):
         self._agreement: StoreAgreement | None = None
         self._alone = False
         self._runs = 0
-        self._last_step = -1
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Begin to watch; shelter the data loaders' workers, which are started before training is."""
@@ -90,20 +89,20 @@ class PreemptionCallback(WatchedCallback):
         if stage != FIT:
             return
         watch_of(trainer).stop_line = STOP_LINE
-        if worker_signals._number is None:  # else rankwatch.init() has done so
+        if not worker_signals.shelters():  # else rankwatch.init() has seen to it
             self._shelters = True
             worker_signals.shelter_children(self.sig)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take the signal; later than Lightning does."""
         self._release(shelter=False)
-        self._said, self._last_step = False, trainer.global_step
+        self._said = False
         self._runs += 1
         if threading.current_thread() is not threading.main_thread():
             self._log.warning("fit() does not run in the main thread: signal %d cannot be caught", self.sig)
         else:
             self._caught = _Caught(self.sig)
-        launched = job_requests._mailbox is not None
+        launched = job_requests.heard()
         store = None if launched or trainer.world_size == 1 else store_of_ranks()
         self._agreement = None if store is None else StoreAgreement(store, self._runs, self._log)
         self._alone = not launched and self._agreement is None
@@ -124,7 +123,8 @@ class PreemptionCallback(WatchedCallback):
             self._log.info("Received signal %d, initiating graceful stop", self.sig)
         if watch.stopped:
             return
-        if noticed if self._alone else self._agreed(trainer, noticed):
+        agreed = self._agreement is not None and self._agreement.completed(signalled=noticed)
+        if agreed or (self._alone and noticed):
             watch.stop(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -145,16 +145,6 @@ class PreemptionCallback(WatchedCallback):
     @property
     def _log(self) -> Any:
         return logger_named(LOGGER)
-
-    def _agreed(self, trainer: Trainer, noticed: bool) -> bool:
-        """Whether the ranks stop here. Asked once in an optimizer step: micro-batches do not hold ranks together."""
-        if self._agreement is None:
-            return False
-        automatic = trainer.lightning_module.automatic_optimization
-        if automatic and trainer.global_step == self._last_step:
-            return False
-        self._last_step = trainer.global_step
-        return self._agreement.completed(signalled=noticed)
 
     def _release(self, *, shelter: bool = True) -> None:
         if self._caught is not None:

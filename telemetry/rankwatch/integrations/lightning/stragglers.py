@@ -6,7 +6,7 @@ How this works
    that thresholds mean what users of nvidia-resiliency-ext know.
 2. Every rank's windows of steps go to the monitor as always; it scores them. Nothing is gathered between ranks.
 3. A thread of rank 0 asks for the report once an interval and prints it; rank 0's training thread hands the newest
-   figures to the loggers after a batch.
+   figures to the loggers after a step.
 4. ``stop_if_detected``: the monitor orders "save and stop", and every rank does so after the same step.
 """
 
@@ -16,17 +16,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 import rankwatch
-from rankwatch import settings
-from rankwatch.client import Client, MonitorError
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
-from rankwatch.integrations.lightning.reports import LAST_WAIT, Reports
 from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback, watch_of
-from rankwatch.wire.environment import MONITOR_URL
-from rankwatch.wire.policy import Policy
+from rankwatch.integrations.report_log import ReportLog
+from rankwatch.integrations.straggler_policy import straggler_policy
 
 LOGGER: Final = "nemo_logger.StragglerDetectionCallback"
 STOP_LINE: Final = "Detected stragglers. Terminating training..."
 SHOWN: Final = 5
+_LOG: Final = "num_gpu_perf_scores_to_log"
+_PRINT: Final = "num_gpu_perf_scores_to_print"
+LAST_WAIT: Final = 2.0
+"""Seconds that the end of a run that was stopped gives the monitor for a last report."""
 
 
 class StragglerDetectionCallback(WatchedCallback):
@@ -44,7 +45,7 @@ class StragglerDetectionCallback(WatchedCallback):
         logger_name: the logger to write to.
         num_gpu_perf_scores_to_print: the same as ``num_gpu_perf_scores_to_log``, under its newer name.
         enable_ptl_logging: log min, median and max over ranks of both scores to the trainer's loggers.
-        profiling_interval: steps between two profiled ones; 0: chosen so that they are some 10 s apart.
+        profiling_interval: steps between two profiled ones; 0: as the launcher was told, else some 10 s apart.
 
     Raises:
         ValueError: the parameters make no sense, by themselves or together.
@@ -59,34 +60,35 @@ class StragglerDetectionCallback(WatchedCallback):
         gpu_relative_perf_threshold: float = 0.7,
         gpu_individual_perf_threshold: float = 0.7,
         stop_if_detected: bool = False,
-        logger_name: str | None = LOGGER,
+        logger_name: str | bool | None = LOGGER,
         *,
         num_gpu_perf_scores_to_print: int | None = None,
         enable_ptl_logging: bool = True,
         profiling_interval: int = 0,
     ) -> None:
-        if not calc_relative_gpu_perf and not calc_individual_gpu_perf:
-            raise ValueError(
-                "there is nothing to find stragglers by: set calc_relative_gpu_perf or calc_individual_gpu_perf to True"
-            )
+        if isinstance(logger_name, bool):  # the eighth by position, in later versions of nvidia-resiliency-ext
+            enable_ptl_logging, logger_name = logger_name, LOGGER
         shown = _shown(num_gpu_perf_scores_to_log, num_gpu_perf_scores_to_print)
         self.stop_if_detected = stop_if_detected
         self.enable_ptl_logging = enable_ptl_logging
         self.logger_name = logger_name
-        self.policy: dict[str, Any] = {
-            "straggler_reference": "fastest",
-            **_checked("report_time_interval", "report_interval", report_time_interval),
-            **_checked("calc_relative_gpu_perf", "calc_relative", calc_relative_gpu_perf),
-            **_checked("calc_individual_gpu_perf", "calc_individual", calc_individual_gpu_perf),
-            **_checked("num_gpu_perf_scores_to_log", "num_gpu_perf_scores_to_print", shown),
-            **_checked("gpu_relative_perf_threshold", "relative_threshold", gpu_relative_perf_threshold),
-            **_checked("gpu_individual_perf_threshold", "individual_threshold", gpu_individual_perf_threshold),
-            **_checked("profiling_interval", "profiling_interval", profiling_interval),
-            "on_straggler": "save_and_stop" if stop_if_detected else "log",
+        given = {
+            "report_time_interval": report_time_interval,
+            "calc_relative_gpu_perf": calc_relative_gpu_perf,
+            "calc_individual_gpu_perf": calc_individual_gpu_perf,
+            "num_gpu_perf_scores_to_print": shown,
+            "gpu_relative_perf_threshold": gpu_relative_perf_threshold,
+            "gpu_individual_perf_threshold": gpu_individual_perf_threshold,
         }
+        self.policy = straggler_policy(
+            given,
+            profiling_interval=profiling_interval,
+            stop_if_detected=stop_if_detected,
+            called={} if num_gpu_perf_scores_to_log is None else {_PRINT: _LOG},
+        )
         wanted = {"gpu_relative": calc_relative_gpu_perf, "gpu_individual": calc_individual_gpu_perf}
         self._figures = tuple(name for name, true in wanted.items() if true)
-        self._reports: Reports | None = None
+        self._reports: ReportLog | None = None
         self._logger_failed = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -96,9 +98,10 @@ class StragglerDetectionCallback(WatchedCallback):
             return
         self._logger_failed = False
         rankwatch.change_policy(self.policy)
-        self._reports = self._ask()
-        if self._reports is not None:
-            self._reports.start()
+        self._stop_asking()
+        interval, shown = self.policy["report_interval"], self.policy["num_gpu_perf_scores_to_print"]
+        self._reports = ReportLog(interval, shown, self._log, self._figures)
+        self._reports.start()
 
     def after_step(self, trainer: Trainer, watch: Watch) -> None:
         """Hand new figures to the trainer's loggers."""
@@ -117,7 +120,8 @@ class StragglerDetectionCallback(WatchedCallback):
         """Ask no more; a run that was stopped says for whose sake."""
         if stage == FIT:
             watch = watch_of(trainer)
-            if watch.stopped and self.stop_if_detected and self._reports is not None and self._reports.look(last=True):
+            stopped = watch.stopped and self.stop_if_detected
+            if stopped and self._reports is not None and self._reports.last(LAST_WAIT):
                 self._log.error("%s", STOP_LINE)
             self._stop_asking()
         super().teardown(trainer, pl_module, stage)
@@ -131,26 +135,25 @@ class StragglerDetectionCallback(WatchedCallback):
     def _log(self) -> Any:
         return logger_named(self.logger_name)
 
-    def _ask(self) -> Reports | None:
-        told, _ = settings.load()
-        if not told.monitor or not told.job_id:
-            self._log.warning(
-                "no monitor is known (%s), so there are no straggler reports: start the script with `rankwatch run`",
-                MONITOR_URL,
-            )
-            return None
-        try:
-            client = Client(told.monitor, told.token, LAST_WAIT)
-        except MonitorError as error:
-            self._log.warning("there are no straggler reports: %s", error)
-            return None
-        interval, shown = self.policy["report_interval"], self.policy["num_gpu_perf_scores_to_print"]
-        return Reports(client, told.job_id, interval, shown, self._figures, self._log)
-
     def _stop_asking(self) -> None:
         if self._reports is not None:
             self._reports.stop()
             self._reports = None
+
+
+def straggler_det_callback(
+    straggler_report_time_interval: float = 300.0,
+    stop_if_detected_straggler: bool = True,
+    gpu_relative_perf_threshold: float = 0.7,
+    gpu_individual_perf_threshold: float = 0.7,
+) -> StragglerDetectionCallback:
+    """Return the callback as NeMo's recipe of this name makes it: all scores, five ranks shown, and a stop."""
+    return StragglerDetectionCallback(
+        report_time_interval=straggler_report_time_interval,
+        gpu_relative_perf_threshold=gpu_relative_perf_threshold,
+        gpu_individual_perf_threshold=gpu_individual_perf_threshold,
+        stop_if_detected=stop_if_detected_straggler,
+    )
 
 
 def _shown(log: int | None, shown: int | None) -> int:
@@ -160,15 +163,3 @@ def _shown(log: int | None, shown: int | None) -> int:
             "thing; give one of them"
         )
     return next((number for number in (log, shown) if number is not None), SHOWN)
-
-
-def _checked(parameter: str, setting: str, value: Any) -> dict[str, Any]:
-    """The policy's setting of a parameter, if the policy takes it.
-
-    Raises:
-        ValueError: it does not; the text names the parameter.
-    """
-    try:
-        return {setting: getattr(Policy().changed({setting: value}), setting)}
-    except ValueError as error:
-        raise ValueError(str(error).replace(setting, parameter, 1)) from None

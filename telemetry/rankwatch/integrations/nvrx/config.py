@@ -56,6 +56,6 @@ def in_force() -> FaultToleranceConfig:
 
 def handed_down() -> RankLimits:
     """The limits that this rank was told; none before :func:`rankwatch.init`, or without a launcher."""
-    recorder = sections._recorder
+    recorder = sections.attached()
     handed = recorder.slots.settings() if recorder is not None else None
     return RankLimits.of_settings(handed[1]) if handed is not None else RankLimits()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ from rankwatch.integrations.nvrx.config import FaultToleranceConfig
 from rankwatch.integrations.nvrx.open_sections import OpenSections
 from rankwatch.integrations.nvrx.timeouts import HeartbeatTimeouts, SectionTimeouts
 from rankwatch.integrations.nvrx.workload import RankInfo, WorkloadAction, WorkloadControlRequest, group_rank
+from rankwatch.integrations.own_session import OwnSession
+from rankwatch.integrations.state_file import as_policy
 from rankwatch.wire import ft_state
 from rankwatch.wire.ft_state import LearnedTimeouts
 
@@ -45,7 +48,7 @@ __all__ = [
 LOOK_AGAIN: Final = 2.0
 """Seconds between two looks for limits that the monitor has not told yet."""
 
-_connected: set[int] = set()
+_connected: weakref.WeakSet[RankMonitorClient] = weakref.WeakSet()
 """Clients that are initialized now: whoever uses one counts its steps by it."""
 
 
@@ -68,7 +71,7 @@ class RankMonitorClient:
         self.sections = OpenSections()
         self._calculated_beats = HeartbeatTimeouts()
         self._calculated = SectionTimeouts()
-        self._began_session = False
+        self._session = OwnSession()
         self._wanted: set[str] = set()
         self._watching: threading.Event | None = None
         # Reentrant: the thread that looks for late limits takes it too.
@@ -86,27 +89,23 @@ class RankMonitorClient:
             self.logger.warning("init_workload_monitoring() was called twice; the second call does nothing")
             return
         self.rank_info = RankInfo.get_for_current_rank()
-        if not rankwatch.is_initialized():
-            rank = group_rank()
-            rankwatch.init(rank=int(rank) if rank is not None and "RANK" not in os.environ else None)
-            self._began_session = rankwatch.is_initialized()
+        rank = group_rank()
+        self._session.begin(rank=int(rank) if rank is not None and "RANK" not in os.environ else None)
         self.is_initialized = True
-        _connected.add(id(self))
+        _connected.add(self)
         self.cfg = config.in_force()
         self._load()
 
     def shutdown_workload_monitoring(self) -> None:
-        """End; sections that are still open are closed. Ends Rankwatch's session too if this client began it."""
+        """End; sections that are still open are closed. Ends Rankwatch's session too, unless others use it."""
         if not self.is_initialized:
             return
         self.is_initialized = False
-        _connected.discard(id(self))
+        _connected.discard(self)
         if self._watching is not None:
             self._watching.set()
         self.sections.close_all(completed=False)
-        if self._began_session:
-            self._began_session = False
-            rankwatch.shutdown()
+        self._session.end()
 
     # While training ---------------------------------------------------------------------------------------------------
 
@@ -234,8 +233,7 @@ class RankMonitorClient:
 
     def _put_beats_in_force(self, beats: HeartbeatTimeouts) -> None:
         self._calculated_beats = beats
-        changes = {"initial_heartbeat_timeout": beats.initial, "heartbeat_timeout": beats.subsequent}
-        self._put_in_force({name: seconds for name, seconds in changes.items() if seconds is not None})
+        self._put_in_force(as_policy(LearnedTimeouts(initial_heartbeat=beats.initial, heartbeat=beats.subsequent)))
 
     def _put_in_force(self, changes: Mapping[str, Any]) -> None:
         # All ranks call this with the same values; one word to the monitor is enough.

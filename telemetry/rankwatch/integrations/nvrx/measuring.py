@@ -48,7 +48,7 @@ class Steps:
     @contextmanager
     def around(self, name: str) -> Iterator[None]:
         """Open a step around the section of this name, if it is the one that counts."""
-        recorder = sections._recorder
+        recorder = sections.attached()
         if self._leader is None and recorder is not None:
             reading = slots.read(recorder.slots)
             others = reading is not None and STEP_SECTION in reading.open_sections

@@ -17,6 +17,8 @@ from rankwatch.wire.names import STEP_SECTION
 DROP_MISUSE: Final = "section_misuse"
 MOST_SAID: Final = 64
 """Mistakes that are said; a script may make up a new name at every step."""
+MOST_OPEN: Final = 256
+"""Sections open at once: a script that makes up names and closes none must not fill the memory. 32 are seen."""
 
 _log = logging.getLogger("rankwatch")
 
@@ -37,6 +39,9 @@ class OpenSections:
         with self._lock:
             if name in self._open:
                 self._misused(f"section {name!r} is opened again before it was closed; its first opening counts")
+                return False
+            if len(self._open) >= MOST_OPEN:
+                self._misused(f"{MOST_OPEN} sections are open at once; further ones are not opened")
                 return False
             section = made or (sections.step() if name == STEP_SECTION else sections.section(name))
             self._open[name] = section.__enter__()
@@ -60,7 +65,7 @@ class OpenSections:
                 section.__exit__(None if completed else InterruptedError, None, None)
 
     def _misused(self, words: str) -> None:
-        if (recorder := sections._recorder) is not None:
+        if (recorder := sections.attached()) is not None:
             recorder.drop(DROP_MISUSE)
         if words not in self._said and len(self._said) < MOST_SAID:
             self._said.add(words)

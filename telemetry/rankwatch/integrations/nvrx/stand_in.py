@@ -4,8 +4,9 @@ How this works
 --------------
 A finder, first in ``sys.meta_path``, answers for that name and all below it. Each module it makes is empty and looks up
 what is asked of it in a module of ours (:data:`OFFERED`), when it is asked: importing ``ptl_resiliency`` costs no
-import of Lightning. What Rankwatch has no counterpart of is not there, as in an installation without it: callers that
-can do without handle the ``ModuleNotFoundError`` as they always did.
+import of Lightning. What Rankwatch has no counterpart of comes from the real package where that is installed, its
+in-process restart among it, which needs no launcher of its own; elsewhere it is not there, and callers that can do
+without handle the ``ModuleNotFoundError`` as they always did.
 
 ``RANKWATCH_STAND_IN=nvrx`` has the launcher's ranks do it before the script's first line.
 """
@@ -18,7 +19,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
@@ -48,15 +49,14 @@ OFFERED: Final[Mapping[str, str]] = {
     "attribution.straggler.statistics": f"{_OURS}.report",
     "attribution.straggler.straggler": f"{_OURS}.straggler",
     "ptl_resiliency": _LIGHTNING,
-    "ptl_resiliency._utils": _LIGHTNING,
     "ptl_resiliency.fault_tolerance_callback": _LIGHTNING,
     "ptl_resiliency.fault_tolerance_sections_callback": _LIGHTNING,
     "ptl_resiliency.straggler_det_callback": _LIGHTNING,
     "inprocess": "rankwatch.inprocess",
 }
 """By the name below ``nvidia_resiliency_ext``: the module of ours with the same content."""
-WHOLE: Final = ("inprocess",)
-"""Here every module below has its counterpart of the same name."""
+UNLESS_INSTALLED: Final = ("inprocess",)
+"""Here ours has other names for some things, so the real one goes before it."""
 
 _log = logging.getLogger("rankwatch")
 
@@ -84,7 +84,9 @@ def install() -> None:
 def uninstall() -> None:
     """Give the name back; what has been imported from it stays with who has it."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
-    for name in [name for name, module in sys.modules.items() if _is_below(name) and getattr(module, MARK, False)]:
+    if not getattr(sys.modules.get(REPLACED), MARK, False):
+        return
+    for name in [name for name in sys.modules if _is_below(name)]:  # what came from the real package hangs on ours
         del sys.modules[name]
 
 
@@ -109,8 +111,10 @@ class _Finder(MetaPathFinder):
         ours = _counterpart(fullname.removeprefix(REPLACED).removeprefix("."))
         if ours is None:
             _log.info("Rankwatch stands in for %s and has no counterpart of %s", REPLACED, fullname)
-            return None  # other finders look into the package's folders, of which there are none
-        return ModuleSpec(fullname, _Loader(ours), origin=ours, is_package=True)
+            return None  # other finders look into the folders of the real package, if there is one
+        spec = ModuleSpec(fullname, _Loader(ours), origin=ours, is_package=True)
+        spec.submodule_search_locations = _real_folders(fullname)
+        return spec
 
 
 class _Loader(Loader):
@@ -145,10 +149,21 @@ def _is_below(name: str) -> bool:
 
 def _counterpart(below: str) -> str | None:
     ours = OFFERED.get(below)
-    if ours is None:
-        first, _, rest = below.partition(".")
-        ours = f"{OFFERED[first]}.{rest}" if first in WHOLE and rest else None
+    if below in UNLESS_INSTALLED and _real_folders(f"{REPLACED}.{below}"):
+        return None
     try:
         return ours if ours is not None and find_spec(ours) is not None else None
     except ModuleNotFoundError:  # of a module whose own parent is not there
         return None
+
+
+def _real_folders(fullname: str) -> list[str]:
+    """The folders of a package of that name in the real installation; none where there is none."""
+    path: list[str] | None = None
+    parts = fullname.split(".")
+    for count in range(1, len(parts) + 1):
+        found = PathFinder.find_spec(".".join(parts[:count]), path)
+        if found is None or found.submodule_search_locations is None:
+            return []
+        path = list(found.submodule_search_locations)
+    return path or []

@@ -31,16 +31,18 @@ from rankwatch import sections
 from rankwatch.integrations.nvrx import report
 from rankwatch.integrations.nvrx.measuring import CallableId, Steps, place, summary
 from rankwatch.integrations.nvrx.report import ALL_SCORES, Report, Statistic, StragglerId
-from rankwatch.integrations.nvrx.score_reader import ScoreReader
 from rankwatch.integrations.nvrx.workload import RankInfo
+from rankwatch.integrations.own_session import OwnSession
+from rankwatch.integrations.score_reader import ScoreReader
+from rankwatch.slots import NAME_LIMIT
 
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 
 AGREED: Final = 8
 """Iterations between two in which a report may be made. Callers broadcast one flag in each, so not every one is."""
-REPORT_SECONDS: Final = 10.0
+REPORT_SECONDS: Final = 3.0
 KEPT: Final = 8192
-"""Durations of each section that the local summaries are made of."""
+"""Durations of each section that the local summaries are made of, for as many sections as a rank may have."""
 
 _log = logging.getLogger("rankwatch")
 
@@ -62,7 +64,7 @@ class Detector:
     _reader: ClassVar[ScoreReader | None] = None
     _durations: ClassVar[dict[str, deque[float]]] = {}
     _steps: ClassVar[Steps]
-    _began_session: ClassVar[bool] = False
+    _session: ClassVar[OwnSession] = OwnSession()
 
     def __new__(cls) -> NoReturn:
         """Refuse.
@@ -93,9 +95,7 @@ class Detector:
         if cls.initialized:
             _log.warning("Detector.initialize() was called twice; the second call does nothing")
             return
-        if not rankwatch.is_initialized():
-            rankwatch.init()
-            cls._began_session = rankwatch.is_initialized()
+        cls._session.begin()
         cls.scores_to_compute = ALL_SCORES if str(scores_to_compute) == "all" else list(scores_to_compute)
         cls.gather_on_rank0, cls.profiling_interval = gather_on_rank0, profiling_interval
         cls.report_time_interval = float(report_time_interval)
@@ -114,7 +114,7 @@ class Detector:
 
     @classmethod
     def shutdown(cls) -> None:
-        """End: put back what was wrapped. Ends Rankwatch's session too if this began it."""
+        """End: put back what was wrapped. Ends Rankwatch's session too, unless others use it."""
         if not cls.initialized:
             return
         cls.restore_original_callables()
@@ -122,9 +122,7 @@ class Detector:
             cls._reader.stop()
             cls._reader = None
         cls.initialized = False
-        if cls._began_session:
-            cls._began_session = False
-            rankwatch.shutdown()
+        cls._session.end()
 
     # What is measured -------------------------------------------------------------------------------------------------
 
@@ -146,6 +144,8 @@ class Detector:
             yield
         kept = cls._durations.get(name)
         if kept is None:
+            if len(cls._durations) >= NAME_LIMIT:
+                return
             kept = cls._durations[name] = deque(maxlen=KEPT)
         kept.append((time.perf_counter_ns() - begun) * 1e-6)
 
@@ -183,7 +183,8 @@ class Detector:
     def generate_report(cls) -> Report | None:
         """The scores of now; None on ranks that do not report. Waits for the monitor, at most :data:`REPORT_SECONDS`.
 
-        Without an answer the report is empty.
+        While the monitor is known to be away it is not waited for. Without an answer the report is of the newest scores
+        there were, or empty.
         """
         if not cls._reports("generate_report"):
             return None

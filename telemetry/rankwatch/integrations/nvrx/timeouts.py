@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from rankwatch.integrations.state_file import as_policy, mean
 from rankwatch.wire.ft_state import LearnedTimeouts
 
 STATE_KEY: Final = "current_timeouts"
@@ -66,7 +67,7 @@ class SectionTimeouts:
     ) -> SectionTimeouts:
         """These, with what was learned of the ``wanted`` ones; the mean of both where an earlier run had calculated."""
         new = {
-            name: _mean(
+            name: mean(
                 learned.sections[name], earlier.section.get(name) if name in earlier.calculated_sections else None
             )
             for name in wanted
@@ -75,17 +76,15 @@ class SectionTimeouts:
         made = replace(self, section=dict(self.section) | new, calculated_sections=self.calculated_sections | set(new))
         if outside and learned.out_of_section is not None:
             before = earlier.out_of_section if earlier.is_out_of_section_calculated else None
-            made.out_of_section = _mean(learned.out_of_section, before)
+            made.out_of_section = mean(learned.out_of_section, before)
             made.is_out_of_section_calculated = True
         return made
 
     def policy(self) -> dict[str, Any]:
         """What was calculated, as settings of the job's policy."""
-        limits = {name: self.section[name] for name in sorted(self.calculated_sections)}
-        changes: dict[str, Any] = {"section_timeouts": limits} if limits else {}
-        if self.is_out_of_section_calculated:
-            changes["out_of_section_timeout"] = self.out_of_section
-        return changes
+        given = {name: self.section[name] for name in sorted(self.calculated_sections)}
+        limits = {name: seconds for name, seconds in given.items() if seconds is not None}
+        return as_policy(LearnedTimeouts(limits, self.out_of_section if self.is_out_of_section_calculated else None))
 
 
 def to_state(heartbeat: HeartbeatTimeouts, section: SectionTimeouts) -> dict[str, Any]:
@@ -107,7 +106,3 @@ def of_learned(learned: LearnedTimeouts) -> tuple[HeartbeatTimeouts | None, Sect
         outside = learned.out_of_section
         section = SectionTimeouts(dict(learned.sections), outside, set(learned.sections), outside is not None)
     return heartbeat, section
-
-
-def _mean(new: float, earlier: float | None) -> float:
-    return new if earlier is None else round((new + earlier) / 2, 3)

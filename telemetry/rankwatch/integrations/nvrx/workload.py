@@ -41,11 +41,19 @@ class RankInfo:
     def get_for_current_rank() -> RankInfo:
         """Of torch's process group if there is one, else of the environment; a process that is alone is rank 0."""
         return RankInfo(
-            int(group_rank() or os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0),
-            int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or -1),
+            _number(group_rank() or os.environ.get("RANK") or os.environ.get("SLURM_PROCID"), 0),
+            _number(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID"), -1),
             socket.gethostname(),
             os.getpid(),
         )
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    """What a variable says; what makes no sense counts as not set, and rankwatch.init() says so."""
+    try:
+        return int(text) if text else otherwise
+    except ValueError:
+        return otherwise
 
 
 def group_rank() -> str | None:

@@ -18,6 +18,7 @@ pytest.importorskip("lightning", reason="Lightning is not installed: pip install
 
 __all__ = ["monitor"]
 
+DETECTED = "Preemption detected, saving checkpoint and exiting"
 SCRIPT = Path(__file__).with_name("lightning_ranks.py")
 
 
@@ -57,6 +58,26 @@ class Fit(Training):
 
         files = (self.folder / "checkpoints").glob("last*.ckpt")
         return {torch.load(file, weights_only=False)["global_step"] for file in files}
+
+
+def pid_of(fit: Fit, rank: int) -> int:
+    """The process of a rank: the one whose environment says so, and that is no worker of a data loader."""
+    for pid, command in fit.processes().items():
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            told = f"\0RANK={rank}\0".encode() in b"\0" + environ.read()
+        if told and "lightning_ranks.py" in command:
+            return pid
+    raise AssertionError(f"no process of rank {rank}: {fit.processes()}")
+
+
+def stopped_together(fit: Fit, ranks: int = 2) -> int:
+    """The step that all ranks ended with, of which there is a checkpoint."""
+    ends = [line.partition("ends with ")[2] for line in fit.lines("ends.*")]
+    assert len(ends) == ranks, fit.said()
+    assert len(set(ends)) == 1, f"the ranks stopped after different steps: {ends}"
+    (step,) = fit.checkpoint_steps()
+    assert ends[0] == f"step {step}, should_stop=True"
+    return int(step)
 
 
 @pytest.fixture

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rankwatch.wire import ft_state
-from telemetry.integrations.lightning.conftest import Fit
+from rankwatch.wire import environment, ft_state
+from telemetry.integrations.lightning.conftest import DETECTED, Fit, pid_of, stopped_together
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -40,68 +44,79 @@ def test_sections_progress_and_the_finished_flag(watched: Fit) -> None:
 
 
 @pytest.mark.long
-def test_an_order_to_stop_leaves_a_checkpoint_and_no_flag(watched: Fit) -> None:
+def test_a_hang_and_a_crash_are_mended_and_training_completes(watched: Fit) -> None:
+    """One fault of the callback's, and one of the launcher's in the attempt after it."""
     flag = watched.folder / "finished"
-    launcher = watched.launch({NAME: PLAIN}, flags=("--finished-flag", str(flag)))
-    watched.begun()
-    watched.until_running(2)
-    watched.order("save_and_stop", "a person wants it")
-    assert launcher.wait() == 0, launcher.said()
-    ends = {line.partition("ends with ")[2] for line in watched.lines("ends.*")}
-    assert len(ends) == 1, f"the ranks stopped after different steps: {ends}"
-    (end,) = ends
-    (step,) = watched.checkpoint_steps()
-    assert end == f"step {step}, should_stop=True"
-    assert "Asked to stop, saving checkpoint and exiting" in launcher.said()
-    assert not flag.exists()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["rank_killed", "rank_hung"])
-def test_a_simulated_fault_is_mended_and_training_completes(watched: Fit, kind: str) -> None:
-    flag = watched.folder / "finished"
-    fault = {"fault_type": kind, "base_delay": 2.5, "rank_to_fail": 1}
+    fault = {"fault_type": "rank_hung", "base_delay": 1.0, "rank_to_fail": 1}
     callbacks = {NAME: {**PLAIN, "simulated_fault_params": fault}}
-    flags = ("--finished-flag", str(flag), "--section-timeout", "step=4", "--out-of-section-timeout", "6")
-    launcher = watched.launch(callbacks, "--steps", "250", flags=flags)
+    limits = ("--section-timeout", "step=4", "--out-of-section-timeout", "6")
+    crash = ("--inject", "kind=kill,rank=1,attempt=2,delay=0.5")
+    launcher = watched.launch(callbacks, "--steps", "120", flags=("--finished-flag", str(flag), *limits, *crash))
     assert launcher.wait() == 0, launcher.said()
-    assert "injecting a fault on purpose" in launcher.said()
-    (resumed,) = {line.partition("step ")[2] for line in watched.lines("begins.*") if "attempt 2" in line}
-    assert int(resumed) > 0, "it went on from a checkpoint"
-    incident = watched.incident()
-    assert [culprit["rank"] for culprit in incident["culprits"]] == [1]
-    assert len(watched.lines("ends with step 250.*")) == 2
+    assert launcher.said().count("injecting a fault on purpose") == 2
+    begins = [line.partition("step ")[2] for line in watched.lines("begins.*") if "attempt 3" in line]
+    assert len(begins) == 2
+    assert len(set(begins)) == 1
+    assert int(begins[0]) > 0, "it went on from a checkpoint"
+    assert [[culprit["rank"] for culprit in each["culprits"]] for each in watched.incidents()] == [[1], [1]]
+    assert len(watched.lines("ends with step 120.*")) == 2
     assert flag.exists()
 
 
 @pytest.mark.long
-def test_limits_are_kept_at_the_end_of_a_run_that_loaded_and_saved(watched: Fit) -> None:
+def test_a_chain_of_jobs(watched: Fit) -> None:
+    """Preempted; resumed, and preempted again; resumed with the limits of before, and stopped by a person's order."""
     folder = watched.folder / "kept"
-    callbacks = {NAME: {**PLAIN, "autoresume": False, "calculate_timeouts": True, "exp_dir": str(folder)}}
+    parameters = {"autoresume": True, "calculate_timeouts": True, "exp_dir": str(folder)}
     file = folder / ft_state.FILE_NAME
-    flags = ("--learned-minimum", "2")
+    flag = watched.folder / "finished"
+    flags = ("--learned-minimum", "2", "--finished-flag", str(flag))
 
-    first = watched.launch(callbacks, "--steps", "100", flags=flags)
+    first = watched.launch({NAME: parameters, "PreemptionCallback": {}}, flags=flags)
+    watched.begun()
+    watched.until_running(2)
+    first.process.send_signal(signal.SIGTERM)
     assert first.wait() == 0, first.said()
+    assert DETECTED in first.said()
+    step = stopped_together(watched)
     assert not file.exists(), "it saved, but loaded nothing"
 
-    second = watched.launch(callbacks, "--steps", "250", flags=flags)
+    second = watched.launch({NAME: parameters, "PreemptionCallback": {}}, flags=flags)
+    wanted = {"setup", "step", "checkpointing"}
+    watched.begun()
+    watched.until_running(2)
+    watched.until("all of it is learned", lambda: wanted <= learned(watched).keys())
+    os.kill(pid_of(watched, 1), signal.SIGTERM)
     assert second.wait() == 0, second.said()
-    assert file.exists(), second.said()
-    kept = ft_state.read(json.loads(file.read_text()))
-    assert {"step", "checkpointing"} <= set(kept.sections)
-    assert all(seconds >= 2 for seconds in kept.sections.values())
+    assert {line.partition("begins with ")[2] for line in watched.lines("begins.*")} == {f"step {step}"}
+    assert "Received signal 15, initiating graceful stop" in second.said()
+    assert DETECTED in second.said()
+    assert "preempted" in second.said()
+    assert stopped_together(watched) > step
+    kept = ft_state.read(json.loads(file.read_text())).sections
+    assert wanted <= kept.keys()
+    assert all(seconds >= 2 for seconds in kept.values())
     assert "Updated timeouts: " in second.said()
 
     file.write_text(json.dumps(ft_state.write(ft_state.LearnedTimeouts({"step": 77.0}), {}, None)))
-    third = watched.launch(
-        callbacks, "--steps", "100000", flags=("--learned-minimum", "2", "--section-timeout", "step=5")
-    )
+    third = watched.launch({NAME: parameters}, flags=(*flags, "--section-timeout", "step=5"))
     watched.until("they are in force again", lambda: configured(watched, "step") == 77.0)
     assert "Learned timeouts of earlier jobs are in force: step 77.0 s" in third.said()
     watched.until_running(2)
-    watched.order("save_and_stop", "seen")
+    watched.order("save_and_stop", "a person wants it")
     assert third.wait() == 0, third.said()
+    assert "Asked to stop, saving checkpoint and exiting" in third.said()
+    stopped_together(watched)
+    assert not flag.exists(), "none of them is complete"
+
+
+def learned(watched: Fit) -> dict[str, float]:
+    """The limits that the launcher has told its ranks of."""
+    (slots,) = re.findall(
+        f"\0{environment.SLOTS_DIR}=([^\0]+)", Path(f"/proc/{pid_of(watched, 1)}/environ").read_text()
+    )
+    file = Path(slots) / environment.LEARNED_FILE
+    return dict(ft_state.read(json.loads(file.read_text())).sections) if file.exists() else {}
 
 
 def configured(watched: Fit, section: str) -> Any:
@@ -112,9 +127,12 @@ def configured(watched: Fit, section: str) -> Any:
 @pytest.mark.long
 def test_without_a_launcher_training_runs_just_the_same(fit: Fit) -> None:
     flag = fit.folder / "finished"
+    fault = {"fault_type": "rank_killed", "base_delay": 0.6}
+    process = fit.start(fit.command({NAME: {**PLAIN, "simulated_fault_params": fault}}))
+    assert process.wait() == -signal.SIGKILL, process.said()
     process = fit.start(
-        fit.command({NAME: PLAIN}, "--steps", "25", "--background"), FAULT_TOL_FINISHED_FLAG_FILE=str(flag)
+        fit.command({NAME: PLAIN}, "--steps", "55", "--background"), FAULT_TOL_FINISHED_FLAG_FILE=str(flag)
     )
     assert process.wait() == 0, process.said()
-    assert fit.checkpoint_steps() == {20}
+    assert fit.checkpoint_steps() == {50}
     assert flag.exists()

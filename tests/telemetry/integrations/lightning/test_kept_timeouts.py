@@ -1,33 +1,43 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rankwatch.integrations.lightning import kept_timeouts
-from rankwatch.wire.ft_state import FILE_NAME, LearnedTimeouts
-from rankwatch.wire.policy import Policy
+from rankwatch.wire.ft_state import LearnedTimeouts
 
 
-def test_what_is_written_is_read_again_and_is_a_policy(tmp_path: Path) -> None:
-    learned = LearnedTimeouts({"step": 12.0, "setup": 300.0}, 60.0, 900.0, 100.0)
-    path = kept_timeouts.write(tmp_path / "new" / "folder", learned)
-    assert [each.name for each in path.parent.iterdir()] == [FILE_NAME]
-    assert kept_timeouts.read(path.parent) == learned
-    policy = Policy().changed(kept_timeouts.as_policy(learned))
-    assert policy.section_timeouts == {"step": 12.0, "setup": 300.0}
-    assert (policy.out_of_section_timeout, policy.initial_heartbeat_timeout, policy.heartbeat_timeout) == (60, 900, 100)
+class CSVLogger:
+    log_dir, save_dir = "logs/version_3", "logs"
 
 
-def test_nothing_is_there_before_the_first_job(tmp_path: Path) -> None:
-    assert kept_timeouts.read(tmp_path) is None
-    assert kept_timeouts.as_policy(LearnedTimeouts({"step": 3.0})) == {"section_timeouts": {"step": 3.0}}
+class OtherLogger:
+    save_dir = "elsewhere"
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text('{"weights": []}')
-    with pytest.raises(ValueError, match="current_timeouts"):
-        kept_timeouts.read(tmp_path)
+class BrokenLogger:
+    @property
+    def save_dir(self) -> str:
+        raise RuntimeError("it is not connected")
+
+
+@pytest.mark.parametrize(
+    ("loggers", "folder"),
+    [
+        ([CSVLogger()], "logs/version_3/ft_state"),
+        ([OtherLogger(), CSVLogger()], "elsewhere/ft_state"),
+        ([SimpleNamespace(save_dir=None)], "root/ft_state"),
+        ([BrokenLogger()], "root/ft_state"),
+        ([], "root/ft_state"),
+    ],
+)
+def test_the_folder_lies_beside_the_runs_logs(loggers: list[Any], folder: str) -> None:
+    trainer: Any = SimpleNamespace(loggers=loggers, default_root_dir="root")
+    assert kept_timeouts.folder_of(trainer, None) == Path(folder)
+    assert kept_timeouts.folder_of(trainer, "given") == Path("given")
 
 
 def test_what_was_calculated_before_counts_half() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.training import HOST
-from telemetry.integrations.lightning.conftest import Fit
+from telemetry.integrations.lightning.conftest import Fit, stopped_together
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -28,34 +28,24 @@ def logged(fit: Fit) -> dict[str, list[float]]:
 
 
 @pytest.mark.long
-def test_a_slow_rank_is_in_the_training_log_and_in_the_csv_logger(watched: Fit) -> None:
-    launcher = watched.launch({NAME: QUICK}, *SLOW)
-    watched.until("somebody is slow", lambda: f"STRAGGLER DETECTION WARNING: Rank 1 on {HOST}" in launcher.said())
-    watched.order("save_and_stop", "seen")
+def test_a_slow_rank_is_reported_logged_and_ends_the_run_with_a_checkpoint(watched: Fit) -> None:
+    launcher = watched.launch({NAME: {**QUICK, "stop_if_detected": True}}, *SLOW)
     assert launcher.wait() == 0, launcher.said()
     said = launcher.said()
+    assert f"STRAGGLER DETECTION WARNING: Rank 1 on {HOST}" in said
+    assert "Detected stragglers. Terminating training..." in said
     for line in ("GPU relative performance:", "GPU individual performance:", " Worst performing ", "  Rank=1 Node="):
         assert f"\n{line}" in said
     assert "Straggler report processing time: " in said
+    stopped_together(watched)
+    (incident,) = watched.incidents()
+    assert incident["kind"] == "straggler"
+    assert [culprit["rank"] for culprit in incident["culprits"]] == [1]
     columns = logged(watched)
     assert all(len(values) >= 1 for values in columns.values()), columns
     low, high = columns["gpu_relative_perf/min"], columns["gpu_relative_perf/max"]
     assert all(0 < a <= b <= 1 for a, b in zip(low, high, strict=True))
     assert min(low) < 0.7
-
-
-@pytest.mark.long
-def test_a_straggler_ends_the_run_with_a_checkpoint(watched: Fit) -> None:
-    launcher = watched.launch({NAME: {**QUICK, "num_gpu_perf_scores_to_log": 0, "stop_if_detected": True}}, *SLOW)
-    assert launcher.wait() == 0, launcher.said()
-    said = launcher.said()
-    assert "Detected stragglers. Terminating training..." in said
-    assert "GPU relative performance:" in said
-    (step,) = watched.checkpoint_steps()
-    assert len(watched.lines(f"ends with step {step}, should_stop=True")) == 2
-    (incident,) = watched.incidents()
-    assert incident["kind"] == "straggler"
-    assert 1 in [culprit["rank"] for culprit in incident["culprits"]]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +12,7 @@ import pytest
 
 import rankwatch
 from rankwatch import faults, sections, slots
-from rankwatch.integrations import megatron
+from rankwatch.integrations import megatron, state_file
 from rankwatch.integrations.megatron_state import FaultToleranceState
 from rankwatch.integrations.nvrx.timeouts import SectionTimeouts
 from rankwatch.slots import Reading
@@ -32,7 +34,7 @@ def bridge_config(save: Path | None, **ft: Any) -> SimpleNamespace:
 
 
 def reading() -> Reading:
-    recorder = sections._recorder
+    recorder = sections.attached()
     assert recorder is not None
     found = slots.read(recorder.slots)
     assert found is not None
@@ -71,6 +73,43 @@ def test_the_folder_for_checkpoints_must_be_set(config: Any, state: Any) -> None
     with pytest.raises(ValueError, match="folder for checkpoints must be set"):
         megatron.setup(config, state)
     assert not rankwatch.is_initialized()
+
+
+def test_straggler_settings_that_make_no_sense_are_refused_before_anything_begins(state: Any, tmp_path: Path) -> None:
+    straggler = megatron.NVRxStragglerDetectionConfig(enabled=True, gpu_relative_perf_threshold=7.0)
+    config = SimpleNamespace(nvrx_straggler=straggler)
+    with pytest.raises(ValueError, match="gpu_relative_perf_threshold must be a score"):
+        megatron.setup(config, state, checkpoint_dir=tmp_path)
+    assert not rankwatch.is_initialized()
+
+
+def test_switched_off_all_hooks_do_nothing(state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWATCH_DISABLED", "1")
+    straggler = megatron.NVRxStragglerDetectionConfig(enabled=True, report_time_interval=0.01)
+    megatron.setup(SimpleNamespace(nvrx_straggler=straggler), state, checkpoint_dir=tmp_path, calc_ft_timeouts=True)
+    for _ in range(16):
+        megatron.on_training_step_start(state)
+        megatron.on_training_step_end(state)
+    megatron.on_checkpointing_start(state)
+    megatron.on_checkpointing_end(False, state)
+    assert not rankwatch.is_initialized()
+    assert not [thread for thread in threading.enumerate() if thread.name == "rankwatch-scores"]
+    megatron.shutdown(state)
+
+
+def test_a_checkpoint_folder_that_hangs_delays_setup_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(state_file, "FILE_SECONDS", 0.05)
+    file = tmp_path / "ft_state.json"
+    os.mkfifo(file)  # whoever reads it waits for a writer
+    try:
+        megatron.setup(checkpoint_dir=tmp_path)
+        assert opened() == {"setup"}
+        assert "takes longer than 0.05 s" in caplog.text
+    finally:
+        os.close(os.open(file, os.O_RDWR))
+        megatron.shutdown()
 
 
 def test_the_sections_of_a_run(state: Any, tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import json
-import logging
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rankwatch.integrations.megatron_state import FaultToleranceState, StateFile, update_plan
+from rankwatch.integrations.megatron_state import FaultToleranceState, update_plan
 
 SEEN_ALL = {"is_persistent_chkpt_loaded": True, "seen_tr_iters_cnt": 16, "seen_checkpoints_cnt": 1}
 
@@ -37,24 +34,3 @@ def test_bridges_object_gets_all_fields() -> None:
     theirs = SimpleNamespace(seen_tr_iters_cnt=7)
     FaultToleranceState().copy_to(theirs)
     assert vars(theirs) == vars(FaultToleranceState())
-
-
-def test_the_file_is_replaced_in_one_piece(tmp_path: Path) -> None:
-    file = StateFile(tmp_path / "ft_state.json")
-    assert file.read() is None
-    file.write({"a": 1}, wait=True)
-    file.write({"a": 2}, wait=True)
-    assert file.read() == {"a": 2}
-    assert [path.name for path in tmp_path.iterdir()] == ["ft_state.json"]
-
-
-def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    path = tmp_path / "ft_state.json"
-    path.write_text("{")
-    assert StateFile(path).read() is None
-    path.write_text(json.dumps([1]))
-    assert StateFile(path).read() is None
-    StateFile(tmp_path / "none" / "ft_state.json").write({}, wait=True)
-    assert ["cannot be used" in words for words in caplog.messages] == [True, False]
-    assert "cannot be kept" in caplog.messages[1]

@@ -42,8 +42,8 @@ def test_the_settings_and_the_loop(cfg: SimpleNamespace) -> None:
     def train_step() -> None:
         from rankwatch import sections
 
-        assert sections._recorder is not None
-        reading = read(sections._recorder.slots)
+        assert sections.attached() is not None
+        reading = read(sections.attached().slots)
         assert reading is not None
         seen.append(set(reading.open_sections))
 

@@ -98,7 +98,9 @@ def answered(training: Training) -> Any:
     return (training.folder / "answer").read_text()
 
 
-def test_a_script_on_this_machine_survives_the_loss_of_a_rank(nemo: Nemo, training: Training) -> None:
+def test_a_script_on_this_machine_survives_the_loss_of_a_rank_and_saves_and_stops_when_asked(
+    nemo: Nemo, training: Training
+) -> None:
     begin(training, nemo)
     training.until_running(2)
     training.until("a checkpoint to go on from", lambda: training.checkpoint() >= RESUMED)
@@ -107,19 +109,14 @@ def test_a_script_on_this_machine_survives_the_loss_of_a_rank(nemo: Nemo, traini
     assert training.resumed(2) > 0
     incident = training.incident()
     assert incident["reason"] == f"Rank 1 on {HOST}: its process was killed by SIGKILL."
-    assert training.finish() == [0]
-    assert "SUCCEEDED" in answered(training)
 
-
-def test_a_signal_to_the_launcher_saves_and_stops_and_nothing_is_started_again(nemo: Nemo, training: Training) -> None:
-    begin(training, nemo)
-    training.until_running(2)
     os.kill(launchers(training)[0], signal.SIGTERM)
     assert training.launchers[0].wait() == 0
     ends = training.steps("end")
     assert sorted(ends) == [0, 1], training.launchers[0].said()[-4000:]
     assert {step for lines in ends.values() for _, step in lines} == {training.checkpoint()}
-    assert all(len(lines) == 1 for lines in training.steps("start").values())
+    attempts = {rank: [attempt for attempt, _ in lines] for rank, lines in training.steps("start").items()}
+    assert attempts == {0: [1, 2], 1: [1, 2]}, "nothing is started again"
     assert "SUCCEEDED" in answered(training)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,123 @@ from rankwatch_launcher.cli import build_parser
 from telemetry.integrations.nemo_run.environment import PRELUDE, RECIPE, Nemo
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+PROGRAMS = {
+    "both plugins": "answer(script_of(slurm(), train, [FaultTolerancePlugin(), PreemptionPlugin()]))",
+    "preemption alone": "answer(script_of(slurm(nodes=1), train, [PreemptionPlugin()]))",
+    "every parameter": """
+f = dict(enable_ft_package=False, calc_ft_timeouts=False, num_in_job_restarts=1, num_job_retries_on_failure=4,
+         initial_rank_heartbeat_timeout=600, rank_heartbeat_timeout=None,
+         script_args_converter_fn=lambda args: [f"--ft={args}"], launcher_options={"--spares": "1"},
+         program=["python", "-m", "rankwatch"])
+p = dict(preempt_time=120, enable_exit_handler_for_data_loader=True,
+         script_args_converter_fn=lambda args: [f"--exit={args}"])
+found, plugins = [], [FaultTolerancePlugin(**f), PreemptionPlugin(**p)]
+for order in (plugins, plugins[::-1]):
+    executor, task = slurm(container_image="image.sqsh", setup_lines="echo mine"), run.Script("train.sh")
+    for plugin in order:
+        plugin.setup(task, executor)
+    launcher = executor.get_launcher()
+    words = launcher.transform(["bash", "train.sh"]).args
+    found.append([executor.signal, executor.retries, executor.setup_lines, launcher.options, task.args, words])
+answer(found)
+""",
+    "other launchers": """
+torchrun = slurm(launcher=run.Torchrun(rdzv_port=1234, rdzv_id=5))
+FaultTolerancePlugin().setup(train, torchrun)
+kept = slurm(launcher=run.FaultTolerance())
+PreemptionPlugin().setup(train, kept)
+mine = slurm()
+PreemptionPlugin(use_launcher=False).setup(train, mine)
+answer([torchrun.launcher.transform(["python", "train.py"]).args, type(kept.launcher).__name__, kept.signal,
+        type(mine.get_launcher()).__name__, mine.signal, mine.ntasks_per_node])
+""",
+    "mistakes": """
+nsys = run.LocalExecutor()
+nsys.get_launcher().nsys_profile = True
+group = slurm()
+group.run_as_group = True
+two = run.LocalExecutor(nodes=2)
+late = slurm()
+FaultTolerancePlugin().setup(train, late)
+late.launcher.nsys_profile = True
+try:
+    late.launcher.transform(["python", "train.py"])
+except ValueError as error:
+    told = str(error)
+answer([
+    refusal(FaultTolerancePlugin(num_in_job_restarts=-1)),
+    refusal(FaultTolerancePlugin(num_job_retries_on_failure=1.5)),
+    refusal(FaultTolerancePlugin(initial_rank_heartbeat_timeout=0)),
+    refusal(FaultTolerancePlugin(rank_heartbeat_timeout="soon")),
+    refusal(FaultTolerancePlugin(launcher_options={"monitor": "x"})),
+    refusal(PreemptionPlugin(preempt_time=0)),
+    refusal(FaultTolerancePlugin(), executor=slurm(launcher="slurm_ray")),
+    refusal(FaultTolerancePlugin(), executor=nsys),
+    refusal(PreemptionPlugin(), executor=group),
+    refusal(PreemptionPlugin(), executor=two),
+    told,
+])
+""",
+    "recipe": """
+from recipe import Log, Trainer, pretrain
+from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
+from rankwatch.integrations.lightning import FaultToleranceCallback, PreemptionCallback
+
+def recipe(trainer):
+    return run.Partial(pretrain, trainer=trainer, log=run.Config(Log, log_dir="kept"), folder="x")
+
+def names(task):
+    return [callback.__fn_or_cls__.__name__ for callback in task.trainer.callbacks]
+
+plugins = [FaultTolerancePlugin(calc_ft_timeouts=False), PreemptionPlugin()]
+own = recipe(run.Config(Trainer, callbacks=[run.Config(PreemptionCallback), run.Config(Log)]))
+none = recipe(run.Config(Trainer))
+shared = recipe(run.Config(Trainer))
+off = recipe(run.Config(Trainer, callbacks=[]))
+for task in (own, none):
+    for plugin in plugins:
+        plugin.setup(task, run.LocalExecutor())
+FaultTolerancePlugin(enable_ft_package=False).setup(off, run.LocalExecutor())
+plugin = PreemptionPlugin(callbacks=[run.Config(PreemptionCallback, sig=10)])
+plugin.setup(shared, run.LocalExecutor())
+shared.trainer.callbacks[0].sig = 12
+ft = none.trainer.callbacks[0]
+serializer = ZlibJSONSerializer()
+answer([names(own), names(none), names(off), ft.autoresume, ft.calculate_timeouts, str(ft.exp_dir),
+        plugin.callbacks[0].sig, serializer.deserialize(serializer.serialize(none)) == none])
+""",
+    "parameters": """
+from dataclasses import MISSING, fields
+answer([
+    [plugin.__name__, field.name, repr(field.default if field.default is not MISSING else field.default_factory())]
+    for plugin in (FaultTolerancePlugin, PreemptionPlugin)
+    for field in fields(plugin) if field.init
+])
+""",
+}
+"""What the tests below ask of the real NeMo-Run, by name."""
+
+
+Told = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def answers(nemo: Nemo, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return nemo.answers(PROGRAMS, tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture
+def told(answers: dict[str, Any]) -> Told:
+    """What one of the programs answered."""
+
+    def answer(name: str) -> Any:
+        if isinstance(answers[name], AssertionError):
+            raise answers[name]
+        return answers[name]
+
+    return answer
+
 
 # What a Slurm script says --------------------------------------------------------------------------------------------
 
@@ -35,9 +154,8 @@ def launcher_arguments(line: str) -> list[str]:
     return told.stdout.split("\0")[:-1]
 
 
-def test_the_slurm_script_starts_one_launcher_a_node_with_what_the_plugins_say(nemo: Nemo, tmp_path: Path) -> None:
-    program = "answer(script_of(slurm(), train, [FaultTolerancePlugin(), PreemptionPlugin()]))"
-    script = nemo.answer(PRELUDE + program, tmp_path)
+def test_the_slurm_script_starts_one_launcher_a_node_with_what_the_plugins_say(told: Told) -> None:
+    script = told("both plugins")
     assert "#SBATCH --ntasks-per-node=1\n" in script
     assert "#SBATCH --signal=B:TERM@60\n" in script
     assert "TORCHX_MAX_RETRIES=2" in script
@@ -67,25 +185,8 @@ def test_the_slurm_script_starts_one_launcher_a_node_with_what_the_plugins_say(n
     assert subprocess.run(["bash", "-n", "-c", script], check=False).returncode == 0
 
 
-def test_every_parameter_counts_whichever_plugin_comes_first(nemo: Nemo, tmp_path: Path) -> None:
-    program = """
-f = dict(enable_ft_package=False, calc_ft_timeouts=False, num_in_job_restarts=1, num_job_retries_on_failure=4,
-         initial_rank_heartbeat_timeout=600, rank_heartbeat_timeout=None,
-         script_args_converter_fn=lambda args: [f"--ft={args}"], launcher_options={"--spares": "1"},
-         program=["python", "-m", "rankwatch"])
-p = dict(preempt_time=120, enable_exit_handler_for_data_loader=True,
-         script_args_converter_fn=lambda args: [f"--exit={args}"])
-found, plugins = [], [FaultTolerancePlugin(**f), PreemptionPlugin(**p)]
-for order in (plugins, plugins[::-1]):
-    executor, task = slurm(container_image="image.sqsh", setup_lines="echo mine"), run.Script("train.sh")
-    for plugin in order:
-        plugin.setup(task, executor)
-    launcher = executor.get_launcher()
-    words = launcher.transform(["bash", "train.sh"]).args
-    found.append([executor.signal, executor.retries, executor.setup_lines, launcher.options, task.args, words])
-answer(found)
-"""
-    for sent, retries, lines, options, arguments, words in nemo.answer(PRELUDE + program, tmp_path):
+def test_every_parameter_counts_whichever_plugin_comes_first(told: Told) -> None:
+    for sent, retries, lines, options, arguments, words in told("every parameter"):
         assert (sent, retries) == ("B:TERM@120", 4)
         assert lines.startswith("echo mine\n")
         assert "exec python -m rankwatch slurm batch --job-retries 4" in lines
@@ -102,10 +203,8 @@ answer(found)
         assert words[-3:] == ["--no-python", "bash", "train.sh"]
 
 
-def test_preemption_alone_signals_the_steps_restarts_nothing_and_leaves_retries_to_the_template(
-    nemo: Nemo, tmp_path: Path
-) -> None:
-    script = nemo.answer(PRELUDE + "answer(script_of(slurm(nodes=1), train, [PreemptionPlugin()]))", tmp_path)
+def test_preemption_alone_signals_the_steps_restarts_nothing_and_leaves_retries_to_the_template(told: Told) -> None:
+    script = told("preemption alone")
     assert "#SBATCH --signal=TERM@60\n" in script
     assert "slurm batch" not in script
     arguments = launcher_arguments(launch_line(script))
@@ -114,53 +213,14 @@ def test_preemption_alone_signals_the_steps_restarts_nothing_and_leaves_retries_
     assert arguments[arguments.index("--max-restarts") + 1] == "0"
 
 
-def test_what_torchrun_was_told_is_kept_and_other_launchers_are_not_replaced_silently(
-    nemo: Nemo, tmp_path: Path
-) -> None:
-    program = """
-torchrun = slurm(launcher=run.Torchrun(rdzv_port=1234, rdzv_id=5))
-FaultTolerancePlugin().setup(train, torchrun)
-kept = slurm(launcher=run.FaultTolerance())
-PreemptionPlugin().setup(train, kept)
-mine = slurm()
-PreemptionPlugin(use_launcher=False).setup(train, mine)
-answer([torchrun.launcher.transform(["python", "train.py"]).args, type(kept.launcher).__name__, kept.signal,
-        type(mine.get_launcher()).__name__, mine.signal, mine.ntasks_per_node])
-"""
-    words, *others = nemo.answer(PRELUDE + program, tmp_path)
+def test_what_torchrun_was_told_is_kept_and_other_launchers_are_not_replaced_silently(told: Told) -> None:
+    words, *others = told("other launchers")
     assert " ".join(words).count("$$${head_node_ip_var}:1234 --rdzv-id 5") == 1
     assert others == ["FaultTolerance", "TERM@60", "Launcher", "TERM@60", 8]
 
 
-def test_every_mistake_is_told_in_a_sentence(nemo: Nemo, tmp_path: Path) -> None:
-    program = """
-nsys = run.LocalExecutor()
-nsys.get_launcher().nsys_profile = True
-group = slurm()
-group.run_as_group = True
-two = run.LocalExecutor(nodes=2)
-late = slurm()
-FaultTolerancePlugin().setup(train, late)
-late.launcher.nsys_profile = True
-try:
-    late.launcher.transform(["python", "train.py"])
-except ValueError as error:
-    told = str(error)
-answer([
-    refusal(FaultTolerancePlugin(num_in_job_restarts=-1)),
-    refusal(FaultTolerancePlugin(num_job_retries_on_failure=1.5)),
-    refusal(FaultTolerancePlugin(initial_rank_heartbeat_timeout=0)),
-    refusal(FaultTolerancePlugin(rank_heartbeat_timeout="soon")),
-    refusal(FaultTolerancePlugin(launcher_options={"monitor": "x"})),
-    refusal(PreemptionPlugin(preempt_time=0)),
-    refusal(FaultTolerancePlugin(), executor=slurm(launcher="slurm_ray")),
-    refusal(FaultTolerancePlugin(), executor=nsys),
-    refusal(PreemptionPlugin(), executor=group),
-    refusal(PreemptionPlugin(), executor=two),
-    told,
-])
-"""
-    told = nemo.answer(PRELUDE + program, tmp_path)
+def test_every_mistake_is_told_in_a_sentence(told: Told) -> None:
+    sentences = told("mistakes")
     parts = [
         "num_in_job_restarts must be a whole number of at least 0, not -1",
         "num_job_retries_on_failure must be a whole number",
@@ -174,7 +234,7 @@ answer([
         "set MASTER_ADDR and MASTER_PORT",
         "leave out NsysPlugin",
     ]
-    assert [part for part, sentence in zip(parts, told, strict=True) if part not in (sentence or "")] == []
+    assert [part for part, sentence in zip(parts, sentences, strict=True) if part not in (sentence or "")] == []
 
 
 # Recipes -------------------------------------------------------------------------------------------------------------
@@ -186,37 +246,8 @@ NEEDS_LIGHTNING = pytest.mark.skipif(
 
 
 @NEEDS_LIGHTNING
-def test_a_recipe_gets_our_callbacks_beside_its_own(nemo: Nemo, tmp_path: Path) -> None:
-    (tmp_path / "recipe.py").write_text(RECIPE)
-    program = """
-from recipe import Log, Trainer, pretrain
-from nemo_run.core.serialization.zlib_json import ZlibJSONSerializer
-from rankwatch.integrations.lightning import FaultToleranceCallback, PreemptionCallback
-
-def recipe(trainer):
-    return run.Partial(pretrain, trainer=trainer, log=run.Config(Log, log_dir="kept"), folder="x")
-
-def names(task):
-    return [callback.__fn_or_cls__.__name__ for callback in task.trainer.callbacks]
-
-plugins = [FaultTolerancePlugin(calc_ft_timeouts=False), PreemptionPlugin()]
-own = recipe(run.Config(Trainer, callbacks=[run.Config(PreemptionCallback), run.Config(Log)]))
-none = recipe(run.Config(Trainer))
-shared = recipe(run.Config(Trainer))
-off = recipe(run.Config(Trainer, callbacks=[]))
-for task in (own, none):
-    for plugin in plugins:
-        plugin.setup(task, run.LocalExecutor())
-FaultTolerancePlugin(enable_ft_package=False).setup(off, run.LocalExecutor())
-plugin = PreemptionPlugin(callbacks=[run.Config(PreemptionCallback, sig=10)])
-plugin.setup(shared, run.LocalExecutor())
-shared.trainer.callbacks[0].sig = 12
-ft = none.trainer.callbacks[0]
-serializer = ZlibJSONSerializer()
-answer([names(own), names(none), names(off), ft.autoresume, ft.calculate_timeouts, str(ft.exp_dir),
-        plugin.callbacks[0].sig, serializer.deserialize(serializer.serialize(none)) == none])
-"""
-    assert nemo.answer(PRELUDE + program, tmp_path) == [
+def test_a_recipe_gets_our_callbacks_beside_its_own(told: Told) -> None:
+    assert told("recipe") == [
         ["PreemptionCallback", "Log", "FaultToleranceCallback"],
         ["FaultToleranceCallback", "PreemptionCallback"],
         [],
@@ -275,19 +306,11 @@ def test_every_block_of_the_page_runs(nemo: Nemo, tmp_path: Path) -> None:
     assert said.count("rankwatch") >= len(blocks)
 
 
-def test_the_page_names_every_parameter_with_its_default(nemo: Nemo, tmp_path: Path) -> None:
-    program = """
-from dataclasses import MISSING, fields
-answer([
-    [plugin.__name__, field.name, repr(field.default if field.default is not MISSING else field.default_factory())]
-    for plugin in (FaultTolerancePlugin, PreemptionPlugin)
-    for field in fields(plugin) if field.init
-])
-"""
+def test_the_page_names_every_parameter_with_its_default(told: Told) -> None:
     sections = dict(zip(*[iter(re.split(r"^## (\w+)\n", PAGE.read_text(), flags=re.MULTILINE)[1:])] * 2, strict=False))
     missing = [
         (plugin, name, default)
-        for plugin, name, default in nemo.answer(PRELUDE + program, tmp_path)
+        for plugin, name, default in told("parameters")
         if f"\n| `{name}` | `{default}` |" not in sections[plugin]
     ]
     assert missing == []

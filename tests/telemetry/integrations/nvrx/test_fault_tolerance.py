@@ -209,6 +209,34 @@ def test_misuse_is_said_and_raises_nothing(folder: Path, caplog: pytest.LogCaptu
     client.shutdown_workload_monitoring()
 
 
+def test_a_client_that_was_forgotten_counts_no_steps(folder: Path) -> None:
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    del client
+    assert not fault_tolerance.counts_steps()
+
+
+def test_variables_that_make_no_sense_end_no_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "first")
+    monkeypatch.setenv("LOCAL_RANK", "")
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    assert client.rank_info is not None
+    assert (client.rank_info.global_rank, client.rank_info.local_rank) == (0, -1)
+    client.shutdown_workload_monitoring()
+
+
+def test_switched_off_nothing_is_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWATCH_DISABLED", "1")
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    client.start_section("step")
+    client.end_section("step")
+    assert not client.calculate_and_set_section_timeouts(["step"])
+    client.shutdown_workload_monitoring()
+    assert list(folder.iterdir()) == []
+
+
 def test_without_a_launcher_everything_is_quietly_of_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "RankMonitorClient")
     client = RankMonitorClient()

@@ -114,13 +114,17 @@ def test_the_variable_says_whether(caplog: pytest.LogCaptureFixture) -> None:
     assert importlib.util.find_spec(REPLACED) is not None
 
 
-def test_an_installed_package_is_passed_over_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = tmp_path / REPLACED
-    (installed / "checkpointing").mkdir(parents=True)
-    (installed / "checkpointing" / "__init__.py").touch()
+def test_what_has_no_counterpart_comes_from_the_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does the in-process restart, which has other names there."""
+    for name in ("", "checkpointing", "inprocess", "fault_tolerance"):
+        (tmp_path / REPLACED / name).mkdir(exist_ok=True)
+        (tmp_path / REPLACED / name / "__init__.py").write_text("theirs = True\n")
+    (tmp_path / REPLACED / "fault_tolerance" / "dict_utils.py").write_text("theirs = True\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert importlib.util.find_spec(f"{REPLACED}.checkpointing") is not None
-    for name in [name for name in sys.modules if name.startswith(REPLACED)]:
-        del sys.modules[name]
     stand_in.install()
-    assert importlib.util.find_spec(f"{REPLACED}.checkpointing") is None
+    for name in ("checkpointing", "inprocess", "fault_tolerance.dict_utils"):
+        assert importlib.import_module(f"{REPLACED}.{name}").theirs
+    ours = importlib.import_module(f"{REPLACED}.fault_tolerance")
+    assert ours.RankMonitorClient.__module__ == "rankwatch.integrations.nvrx.fault_tolerance"

@@ -138,7 +138,7 @@ def test_callables_are_wrapped_and_put_back(begin: Callable[..., None]) -> None:
         def forward(self) -> set[str]:
             from rankwatch import sections
 
-            recorder = sections._recorder
+            recorder = sections.attached()
             assert recorder is not None
             seen = slots.read(recorder.slots)
             assert seen is not None
@@ -161,6 +161,14 @@ def test_a_section_without_a_name_is_called_after_its_place(begin: Callable[...,
         pass
     (name,) = Detector._durations
     assert name.startswith("test_straggler.py:")
+
+
+def test_names_that_are_made_up_do_not_fill_the_memory(begin: Callable[..., None]) -> None:
+    begin()
+    for number in range(200):
+        with Detector.detection_section(f"batch {number}"):
+            pass
+    assert len(Detector._durations) == slots.NAME_LIMIT
 
 
 def test_misuse_is_said_and_raises_nothing(caplog: pytest.LogCaptureFixture, recorder: Recorder) -> None:
