@@ -23,6 +23,7 @@ RUN = [sys.executable, str(BENCHMARKS / "versus" / "run.py")]
 INHERITED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
+@pytest.mark.long
 def test_our_side_is_measured_when_the_other_one_is_left_out(tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
     sizes = ["--ranks", "1", "--rounds", "1", "--batches", "20", "--stop", "0.5"]

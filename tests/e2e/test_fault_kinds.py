@@ -22,6 +22,7 @@ def assert_at_the_end(training: Training, *, restarts: int = 1) -> None:
     assert training.steps("end") == {rank: [(1 + restarts, STEPS)] for rank in training.told()}
 
 
+@pytest.mark.long
 def test_a_rank_stuck_in_the_kernel_is_named(watched: Training) -> None:
     launcher = watched.run(*LIMIT, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=uninterruptible")
     assert launcher.wait() == 0, launcher.said()
@@ -71,6 +72,7 @@ def test_a_slow_rank_is_no_hang(watched: Training) -> None:
     assert_at_the_end(watched, restarts=0)
 
 
+@pytest.mark.long
 def test_cut_telemetry_does_not_end_a_healthy_rank(watched: Training) -> None:
     """Nothing is heard of a rank for twice the silence limit, but its launcher sees it go on."""
     launcher = watched.run(*LIMIT, "--silence-timeout", "4", inject="rank=0,step=10,kind=network")

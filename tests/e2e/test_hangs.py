@@ -64,7 +64,10 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
     ("fault", "culprit_class", "reason", "function", "process_state"),
     [
         ("gil", "gil_held", r"no Python thread of it has for [\d.]+ s: something holds its GIL", "held_gil", "alive"),
-        ("stop", "stopped", r"its process is stopped by a signal \(state T\), so it cannot run", "", "stopped"),
+        pytest.param(
+            *("stop", "stopped", r"its process is stopped by a signal \(state T\), so it cannot run", "", "stopped"),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["gil", "stop"],
 )

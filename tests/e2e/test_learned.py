@@ -40,6 +40,7 @@ def test_a_hang_without_any_configuration(watched: Training) -> None:
     assert watched.summary()["state"] == "finished"
 
 
+@pytest.mark.long
 def test_a_rank_that_goes_on_by_itself_is_left_alone(watched: Training) -> None:
     pause = f"rank=1,step={FAULT},kind=hang,seconds=6"
     launcher = watched.run("--learned-minimum", "2", ranks=2, script=TO_THE_END, inject=pause)

@@ -20,6 +20,7 @@ LONG = 210
 """Steps that take longer than the silence limit, at 0.02 s and more each."""
 
 
+@pytest.mark.long
 def test_a_monitor_that_was_killed_goes_on_where_it_was(training: Training, tmp_path: Path) -> None:
     limits = ("--section-timeout", f"step={STEP_LIMIT}", "--silence-timeout", f"{SILENCE:g}")
     with running_monitor(tmp_path / "first") as first:

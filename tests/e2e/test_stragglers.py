@@ -31,7 +31,7 @@ def begin(watched: Training, *script: str, flags: tuple[str, ...] = ()) -> None:
 @pytest.mark.parametrize(
     ("part", "cause"),
     [
-        ("backward", "compute"),
+        pytest.param("backward", "compute", marks=pytest.mark.long),
         pytest.param("compute", "compute", marks=pytest.mark.long),
         pytest.param("host", "host", marks=pytest.mark.long),
         pytest.param("data", "data", marks=pytest.mark.long),

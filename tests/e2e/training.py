@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,8 +54,9 @@ class Training:
 
     def __init__(self, folder: Path, job: str) -> None:
         self.folder, self.job = folder, job
-        self.state, self.temporary = folder / "state", folder / "tmp"
-        self.temporary.mkdir()
+        self.state = folder / "state"
+        # Data loaders put sockets there, whose paths may have 107 characters; those of pytest's folders are long.
+        self.temporary = Path(tempfile.mkdtemp(prefix="rw"))
         self.launchers: list[Launcher] = []
         self.api: Api | None = None
         self._mark = uuid4().hex
@@ -142,7 +145,9 @@ class Training:
             assert not left, f"ended by the test only: {left}"
         slots = {line["slots"] for lines in self.told().values() for line in lines if line["slots"]}
         assert [path for path in slots if Path(path).parent.exists()] == [], "slots were left behind"
-        assert not ended or list(self.temporary.glob("*rankwatch*")) == []
+        ours = list(self.temporary.glob("*rankwatch*"))
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        assert not ended or ours == []
 
     def processes(self) -> dict[int, str]:
         """All that lives of it: pid and command line."""

@@ -199,6 +199,7 @@ def test_the_only_node_that_is_left_out_ends_the_job_at_once(nodes: Callable[[st
     assert [node[0] for node in job.outcome("a")["excluded"]] == [job.node("a")]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_ranks_save_although_the_node_that_holds_the_store_runs_none(
     nodes: Callable[[str], Nodes], monitor: FakeMonitor
 ) -> None:

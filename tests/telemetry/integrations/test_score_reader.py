@@ -66,8 +66,9 @@ def test_switched_off_nobody_is_asked_and_nothing_is_said(
     monkeypatch.setenv(environment.MONITOR_URL, "http://127.0.0.1:9")
     monkeypatch.setenv(environment.JOB_ID, "a job")
     monkeypatch.setenv("RANKWATCH_DISABLED", "1")
+    before = set(threading.enumerate())  # a reader of another test may not have ended yet
     reader = ScoreReader(0.01)
     reader.start()
-    assert not [thread for thread in threading.enumerate() if thread.name == "rankwatch-scores"]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "rankwatch-scores"]
     assert reader.fetch(5.0) is None
     assert caplog.messages == []
