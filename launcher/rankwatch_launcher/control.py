@@ -237,15 +237,17 @@ class Control:
             self._complain(f"the monitor at {self.url} refuses this launcher: {error}")
         elif not self._ever and time.monotonic() < self._patient_until:
             return
-        elif not self._away and not self._closing.is_set():
-            self._away = True
-            logger.warning(
-                "the monitor at %s does not answer (%s); training goes on, crashed ranks are still restarted",
-                self.url,
-                _short(error),
-            )
-            with self._changed:
+        else:
+            with self._changed:  # two threads come here: one of them says it
+                known = self._away or self._closing.is_set()
+                self._away = self._away or not known
                 self._changed.notify_all()
+            if not known:
+                logger.warning(
+                    "the monitor at %s does not answer (%s); training goes on, crashed ranks are still restarted",
+                    self.url,
+                    _short(error),
+                )
 
     def _fine(self) -> None:
         if self._away:
