@@ -190,8 +190,9 @@ class Agent(LocalElasticAgent):
         if ended:
             self.node.hear()  # why they have ended, if they said so
         for process in ended:
-            exit_ = self._exits.note(process, self._pcontext, self.node.last_words(process))
-            reason = reasons.exited(exit_, self.node.host)
+            spared = self._goes_on_without(process)
+            exit_ = self._exits.note(process, self._pcontext, self.node.last_words(process), spared=spared)
+            reason = (reasons.spared if spared else reasons.exited)(exit_, self.node.host)
             self.node.report(
                 ProcessEventKind.EXITED,
                 reason,
@@ -201,8 +202,11 @@ class Agent(LocalElasticAgent):
                 exit_code=exit_.code if exit_.code >= 0 else None,
                 signal=exit_.signal,
                 message=exit_.first_line,
+                spared=spared,
             )
-            if exit_.code != 0:
+            if spared:
+                logger.warning("%s", reason)
+            elif exit_.code != 0:
                 failed.append(exit_)
         if not failed:
             return None
@@ -213,6 +217,12 @@ class Agent(LocalElasticAgent):
         if end.code in VERDICT_CODES and not any(exit_.message for exit_ in failed):
             self._leave_the_word()
         return end
+
+    def _goes_on_without(self, process: RankProcess) -> bool:
+        """Whether a rank ended badly and the others have a reserve for it; when all here did, it is a crash."""
+        if process.code == 0 or process.code in VERDICT_CODES or not self.node.sparable(process.local_rank):
+            return False
+        return any(other.code in (None, 0) for other in self._ranks.all if other is not process)
 
     def _leave_the_word(self) -> None:
         """Wait for the launcher whose rank found the result: it knows the reason, and its node is the one to avoid."""

@@ -22,8 +22,17 @@ class Exits:
         self.failures: dict[int, ProcessFailure] = {}
         """Of the ranks that ended with an error, by rank, as torch reports them."""
 
-    def note(self, process: RankProcess, context: PContext | None, last_words: str = "") -> Exit:
-        """Put down how a rank ended; ``context`` knows its error file, ``last_words`` is what it told before."""
+    def note(
+        self, process: RankProcess, context: PContext | None, last_words: str = "", *, spared: bool = False
+    ) -> Exit:
+        """Put down how a rank ended.
+
+        Args:
+            process: the rank's.
+            context: knows its error file.
+            last_words: what it told before.
+            spared: the other ranks go on without it.
+        """
         assert process.code is not None
         message = ""
         if process.code != 0:
@@ -34,13 +43,13 @@ class Exits:
             message = last_words or (str(data.get("message", "")) if isinstance(data, dict) else "")
         others = [rank for rank in self._ranks if rank is not process]
         finished = self._had_finished(process.local_rank) or (bool(others) and all(r.code == 0 for r in others))
-        exit_ = Exit(process.rank, process.local_rank, process.pid, process.code, message, finished)
+        exit_ = Exit(process.rank, process.local_rank, process.pid, process.code, message, finished, spared)
         self._all.append(exit_)
         return exit_
 
     def bad(self) -> list[Exit]:
-        """Those that ended with an error, in the order in which they were noticed."""
-        return [exit_ for exit_ in self._all if exit_.code != 0]
+        """Those that ended with an error and were not spared, in the order in which they were noticed."""
+        return [exit_ for exit_ in self._all if exit_.code != 0 and not exit_.spared]
 
 
 def _failure(process: RankProcess, code: int, context: PContext | None) -> ProcessFailure:

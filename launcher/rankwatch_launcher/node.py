@@ -251,6 +251,11 @@ class Node:
         reading = self.readings().get(local_rank)
         return reading is not None and reading.phase == PHASE_SHUT_DOWN
 
+    def sparable(self, local_rank: int) -> bool:
+        """Whether the other ranks said that they would go on without this one."""
+        reading = self.readings().get(local_rank)
+        return reading is not None and reading.sparable
+
     def set_stop_step(self, step: int) -> tuple[bool, int | None]:
         """Ask the ranks to stop after a step; see :meth:`NodeSlots.set_stop_step`."""
         return self._attempt.slots.set_stop_step(step) if self._attempt is not None else (False, None)

@@ -25,6 +25,8 @@ class Exit:
     """What the rank itself has told before it ended, or left in its error file."""
     had_finished: bool = False
     """The rank had called rankwatch.shutdown(), or all its peers on the node had ended well."""
+    spared: bool = False
+    """The other ranks go on without it: a reserve takes its place within the same processes."""
 
     @property
     def signal(self) -> str | None:
@@ -61,6 +63,11 @@ def crashed(exits: Sequence[Exit], host: str) -> str:
     """Say which rank crashed first and how many went with it."""
     others = len(exits) - 1
     return exited(exits[0], host) + (f" ({others} more at the same moment)" if others else "")
+
+
+def spared(exit_: Exit, host: str) -> str:
+    """Say that a rank ended and nothing is restarted for it."""
+    return f"{exited(exit_, host)}; the other ranks go on, a reserve takes its place in the same processes"
 
 
 def out_of_budget(reason: str, max_restarts: int) -> str:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rankwatch.slots import REQUESTS
+from rankwatch.slots import REQUESTS, SPARABLE
 from rankwatch.wire import environment
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class Mailbox:
                 with contextlib.suppress(OSError):
                     unfinished.unlink()
             self._words[REQUESTS] = number
+
+    def say_sparable(self, *, sparable: bool) -> None:
+        """Say whether the other ranks would go on without this process."""
+        self._words[SPARABLE] = int(sparable)
 
     def _file(self, number: int) -> Path:
         return self.folder / environment.request_file(self._local_rank, number)
@@ -123,6 +127,12 @@ def tell(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:
     the sentence is the reason of its exit. ``seconds`` says how long it took, where that means something.
     """
     return _say("tell", reason, notice=str(kind), seconds=seconds)
+
+
+def say_sparable(*, sparable: bool) -> None:
+    """Say whether the other ranks would go on without this process: then its launcher lets them, should it end."""
+    if (mailbox := _mailbox) is not None:
+        mailbox.say_sparable(sparable=sparable)
 
 
 def learned_timeouts() -> LearnedTimeouts | None:

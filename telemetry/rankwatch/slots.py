@@ -70,6 +70,8 @@ COMPLETE: Final = 22
 """1 once the script has called mark_complete(): there is nothing left to train."""
 REQUESTS: Final = 23
 """How many requests the rank has written (``request_file``); the launcher reads the file when this grows."""
+SPARABLE: Final = 24
+"""1 while the other ranks would go on without this process: a restart within the process has a reserve for it."""
 
 # Words the node's launcher writes -----------------------------------------------------------------------------------
 STOP_STEP: Final = 32
@@ -242,6 +244,8 @@ class Reading:
     complete: bool = False
     """The script said that there is nothing left to train."""
     requests: int = 0
+    sparable: bool = False
+    """The other ranks would go on without it, should its process end now."""
 
     @property
     def pace(self) -> float:
@@ -303,6 +307,7 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         asks_should_stop=words[ASKS_SHOULD_STOP] != 0,
         complete=words[COMPLETE] != 0,
         requests=words[REQUESTS],
+        sparable=words[SPARABLE] != 0,
     )
 
 

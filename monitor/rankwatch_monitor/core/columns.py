@@ -63,6 +63,7 @@ class RankColumns:
     ``pulse_R``               when its pulse thread last ran, as its launcher sees it
     ``ended_R``               it shut down by itself
     ``exit_code_R``           exit code (negative: minus the signal's number), only where ``process_R`` is EXITED
+    ``spared_R``              it is EXITED, and the others go on without it
     ``exit_messages``         what a rank itself left when it ended, by rank
     ========================  =====================================================================================
     """
@@ -95,6 +96,7 @@ class RankColumns:
         self.seen_R: Bools = np.zeros(size, dtype=np.bool_)
         self.uses_sections_R: Bools = np.zeros(size, dtype=np.bool_)
         self.ended_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.spared_R: Bools = np.zeros(size, dtype=np.bool_)
         self.process_R: Ints = np.full(size, UNKNOWN, dtype=np.int64)
         self.exit_code_R: Ints = np.zeros(size, dtype=np.int64)
         self.open_since_RS: Floats = np.full((size, 0), np.nan)
@@ -116,7 +118,7 @@ class RankColumns:
         fresh = RankColumns(extra)
         fresh.open_since_RS = np.full((extra, len(self.sections)), np.nan)
         fresh.first_RS = np.zeros((extra, len(self.sections)), dtype=np.bool_)
-        for name in (*_FLOATS, *_COUNTS, "seen_R", "uses_sections_R", "ended_R", "process_R", "exit_code_R"):
+        for name in (*_FLOATS, *_COUNTS, "seen_R", "uses_sections_R", "ended_R", "spared_R", "process_R", "exit_code_R"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
         self.open_since_RS = np.concatenate([self.open_since_RS, fresh.open_since_RS])
         self.first_RS = np.concatenate([self.first_RS, fresh.first_RS])
@@ -129,7 +131,7 @@ class RankColumns:
             getattr(self, name)[rank] = np.nan
         for name in _COUNTS:
             getattr(self, name)[rank] = -1
-        for column in (self.seen_R, self.uses_sections_R, self.ended_R):
+        for column in (self.seen_R, self.uses_sections_R, self.ended_R, self.spared_R):
             column[rank] = False
         self.process_R[rank] = UNKNOWN
         self.open_since_RS[rank], self.first_RS[rank] = np.nan, False

@@ -83,7 +83,7 @@ def _past(
 
 
 def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:
-    failed_R = (columns.process_R == EXITED) & (columns.exit_code_R != 0)
+    failed_R = (columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.spared_R
     return [
         Verdict(
             VerdictKind.PROCESS_EXITED,

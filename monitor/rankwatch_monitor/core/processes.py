@@ -60,7 +60,7 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
     job.world_size = max(job.world_size, event.world_size or 0, rank + 1)
     job.make_room(rank)
     columns = job.columns
-    columns.process_R[rank] = ALIVE
+    columns.process_R[rank], columns.spared_R[rank] = ALIVE, False
     columns.pid_R[rank] = event.pid or -1
     columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
     if node is not None:
@@ -74,7 +74,7 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
 def _exited(job: Job, event: ProcessEvent, rank: int, at: float) -> None:
     job.make_room(rank)
     columns = job.columns
-    columns.process_R[rank] = EXITED
+    columns.process_R[rank], columns.spared_R[rank] = EXITED, event.spared
     columns.heard_R[rank] = at
     code = event.exit_code or 0
     if event.signal:

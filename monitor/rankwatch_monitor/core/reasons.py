@@ -38,7 +38,7 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
 
 def _what_followed(columns: RankColumns) -> str:
     """The crashes after the loss of a node, which is what a person finds in the logs."""
-    ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0))
+    ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.spared_R)
     if not len(ranks):
         return ""
     more = f"; {len(ranks) - 1} more ended like that" if len(ranks) > 1 else ""

@@ -17,23 +17,24 @@ whose place was taken, under a launcher that would restart all at its exit, wait
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import time
-import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from rankwatch.inprocess import abort, meeting, members
 from rankwatch.inprocess.assignment import KeepWorldSize, first_places
 from rankwatch.inprocess.coordination import DONE, INTERRUPTED, Coordination
-from rankwatch.inprocess.decision import Kind, Plan, Record, Rules, decide
+from rankwatch.inprocess.decision import Kind, Plan, Record, Rules, can_lose, decide
 from rankwatch.inprocess.guard import Guard
 from rankwatch.inprocess.interruption import Interruption
 from rankwatch.inprocess.options import Callback, Options
-from rankwatch.inprocess.outcome import Outcome, describe, is_collective, is_store_failure, state_of
-from rankwatch.inprocess.report import tell_given_up, tell_restarted
+from rankwatch.inprocess.outcome import Outcome, describe, is_collective, is_store_failure, let_go, state_of
+from rankwatch.inprocess.report import say_sparable, tell_given_up, tell_restarted
 from rankwatch.inprocess.state import (
     FaultCounterExceededError,
     HealthCheckError,
@@ -92,10 +93,18 @@ class Call:
         _current, _calls = self, _calls + 1
         try:
             self._start()
-            return self._iterations(function)
+            value = self._iterations(function)
+            say_sparable(sparable=False)
+            return value
         except Exception as error:
+            say_sparable(sparable=False)  # who leaves otherwise, by SystemExit for example, is done without
             if is_store_failure(error):
                 raise InProcessError(f"the coordination store is lost: {error}") from error
+            if not isinstance(error, InProcessError):  # a callback's
+                self._say_gone(error)
+            raise
+        except BaseException as leaving:
+            self._say_gone(leaving)
             raise
         finally:
             _current = None
@@ -149,11 +158,14 @@ class Call:
             if plan.gave_up:
                 self._give_up(plan, plan.gave_up)
             if self._rank in plan.out:
-                return self._leave(plan)
+                return self._leave(plan, plan.out[self._rank])
             outcome = self._iterate(plan, function, since)
-            if talk.ended(plan.iteration) == DONE:
+            ended = talk.ended(plan.iteration)
+            if ended == DONE:
                 self._call(options.completion)
                 return outcome.value
+            if not ended:  # a reserve that was taken for dead: the others train on
+                return self._leave(plan, talk.lost()[self._rank])
             plan = self._come_back(plan, outcome)
             since = self._watch.noticed
 
@@ -163,26 +175,37 @@ class Call:
         """Run one iteration, and say how this rank left it."""
         assert self.interruption is not None, "the call has started"
         outcome = Outcome()
-        self._watch.begin(plan)
-        self.interruption.arm()
-        while True:
+        say_sparable(sparable=can_lose(plan, self._rank, self._nodes, self._rules))
+        # The interpreter raises what is on its way at calls and at jumps backwards: the inner handlers have none.
+        try:
             try:
-                if not outcome.begun:
-                    outcome.begun = True
-                    self._body(plan, function, outcome, since)
-                self.interruption.disarm()
-                break
-            except RankShouldRestart:
-                continue
-            except BaseException as leaving:
-                self.interruption.disarm()
-                self._say_gone(plan, leaving)
-                raise
-        if outcome.error is not None and not self._talk.ended(plan.iteration):
-            kind = Kind.COLLECTIVE if is_collective(outcome.error) else Kind.RAISED
-            record = Record(self._rank, kind, describe(outcome.error) + at_step(), self._watch.progress.steps)
-            self._talk.interrupt(plan.iteration, record)
+                self.interruption.arm()
+                self._watch.begin(plan)
+                self._body(plan, function, outcome, since)
+            except RankShouldRestart as struck:
+                outcome.struck = struck
+            except BaseException as leaving:  # noqa: BLE001 - raised again below
+                outcome.leaving = leaving
+            self.interruption.disarm()
+        except RankShouldRestart:
+            self.interruption.disarm()
+        if outcome.leaving is not None:
+            raise outcome.leaving
+        self._say_why(plan, outcome)
         return outcome
+
+    def _say_why(self, plan: Plan, outcome: Outcome) -> None:
+        """Record what the function has raised, unless it was the abort's doing."""
+        talk, error = self._talk, outcome.error
+        ended = talk.ended(plan.iteration)
+        if error is None and not ended and outcome.struck is not None and self._rank not in talk.lost():
+            error = outcome.struck  # raised by the function itself
+        if error is not None and not (ended and self._watch.aborting):
+            kind = Kind.COLLECTIVE if is_collective(error) else Kind.RAISED
+            talk.interrupt(
+                plan.iteration, Record(self._rank, kind, describe(error) + at_step(), self._watch.progress.steps)
+            )
+        outcome.struck = None
 
     def _body(self, plan: Plan, function: Callable[[], Any], outcome: Outcome, since: float) -> None:
         """All that may be interrupted; an exception of the function is kept in the outcome."""
@@ -194,13 +217,14 @@ class Call:
                 tell_restarted(plan, self._rank, time.monotonic() - since)
                 outcome.value = function()
                 self._watch.wait()
-                self._talk.complete(plan.iteration, len(plan.places))
+                self._talk.complete(plan.iteration, self._rank, len(plan.places))
                 timeout: float | None = self.options.completion_timeout
             else:
                 timeout = None
             if not self._talk.until_ended(plan.iteration, timeout):
-                what = f"finished, and others did not within {timeout:g} s"
-                self._talk.interrupt(plan.iteration, Record(self._rank, Kind.NO_PROGRESS, what))
+                late = next((r for r in plan.places if r not in self._talk.completed(plan.iteration)), self._rank)
+                what = f"did not finish within {timeout:g} s after rank {self._rank}"
+                self._talk.interrupt(plan.iteration, Record(late, Kind.NO_PROGRESS, what))
         except Exception as error:  # noqa: BLE001 - whatever the function raised is what restarts are for
             outcome.error = error
 
@@ -226,12 +250,12 @@ class Call:
         if self._watch.failure is not None:
             raise InProcessError("the coordination store is lost") from self._watch.failure
         self._watch.interrupt_now()
-        self._watch.rest()
+        self._watch.leave()
         abort.destroy_groups()
-        error = outcome.error
+        error, outcome.value = outcome.error, None
         if error is not None:
             _log.warning("rank %d: %s", self._rank, describe(error), exc_info=error)
-            traceback.clear_frames(error.__traceback__)  # they hold tensors
+            let_go(error)
         self.state = state_of(plan, self._rank, self._world, error)
         unfit = str(error) if isinstance(error, HealthCheckError) else ""
         gc.collect()
@@ -243,6 +267,7 @@ class Call:
             unfit = f"{problem}" if isinstance(problem, HealthCheckError) else f"finalize {describe(problem)}"
             _log.exception("rank %d may not go on", self._rank)
         self._last_error = error
+        self._watch.rest()
         self._talk.come_back(plan.iteration, self._rank, unfit)
         return self._agree(plan)
 
@@ -262,6 +287,8 @@ class Call:
                     records = self._talk.records(plan.iteration)
                     self._talk.propose(decide(plan, records, lost, unfit, self._nodes, self._rules))
                     continue
+                if now > deadline and self._rank in lost:
+                    raise HealthCheckError(f"rank {self._rank} takes no part any more: {lost[self._rank]}")
                 for rank in missing if now > deadline else ():
                     self._talk.lose(rank, f"it did not come back within {self.options.barrier_timeout:g} s")
             time.sleep(self._talk.look_every)
@@ -269,11 +296,9 @@ class Call:
 
     # Leaving ----------------------------------------------------------------------------------------------------------
 
-    def _leave(self, plan: Plan) -> Any:
+    def _leave(self, plan: Plan, why: str) -> Any:
         """This rank takes no part any more: wait for the end where an exit would restart all, else raise."""
-        assert self.interruption is not None, "the call has started"
-        why = plan.out[self._rank]
-        self._call(self.options.terminate)
+        self._terminate()
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             kind = FaultCounterExceededError if "max_rank_faults" in why else HealthCheckError
             raise kind(f"rank {self._rank} takes no part any more: {why}") from self._last_error
@@ -292,15 +317,26 @@ class Call:
     def _give_up(self, plan: Plan, why: str) -> NoReturn:
         text = f"{plan.cause}, and no restart in the same processes follows: {why}"
         tell_given_up(self._rank, text)
-        self._call(self.options.terminate)
+        self._terminate()
         raise InProcessError(text) from self._last_error
 
-    def _say_gone(self, plan: Plan, leaving: BaseException) -> None:
+    def _say_gone(self, leaving: BaseException) -> None:
         """This rank leaves by its own wish, or by a person's."""
+        if self.state is None:
+            return
         what = f"left with {describe(leaving).removeprefix('raised ')}"
-        self._talk.lose(self._rank, what)
-        self._talk.interrupt(plan.iteration, Record(self._rank, Kind.GONE, what))
-        self._call(self.options.terminate)
+        with contextlib.suppress(RuntimeError):  # the store is gone already
+            self._talk.lose(self._rank, what)
+            self._talk.interrupt(self.state.iteration, Record(self._rank, Kind.GONE, what))
+        self._terminate()
+
+    def _terminate(self) -> None:
+        if self.state is not None:
+            self.state = replace(self.state, mode=Mode.TERMINATED)
+        try:
+            self._call(self.options.terminate)
+        except Exception:  # noqa: BLE001 - a person's code; what this rank leaves for is what counts
+            _log.warning("terminate raised", exc_info=True)
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -137,5 +137,13 @@ def decide(
     return Plan(iteration, places, reserves, out, faults, said, culprit, gave_up)
 
 
+def can_lose(plan: Plan, rank: int, nodes: Sequence[str], rules: Rules) -> bool:
+    """Whether the others would go on if the process of ``rank`` ended now."""
+    if plan.gave_up or (rules.max_restarts is not None and plan.iteration >= rules.max_restarts):
+        return False
+    lost = with_their_nodes({*plan.out, rank}, nodes, rules.granularity)
+    return rules.assign(Situation(plan.places, plan.reserves, lost)) is not None
+
+
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

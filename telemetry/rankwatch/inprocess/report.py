@@ -27,6 +27,13 @@ def tell_given_up(rank: int, text: str) -> None:
     _tell("LAST_WORDS", text, 0.0)
 
 
+def say_sparable(*, sparable: bool) -> None:
+    """Let the launcher know whether the others would go on without this process, should it end."""
+    from rankwatch import job_requests
+
+    job_requests.say_sparable(sparable=sparable)
+
+
 def _tell(kind: str, text: str, seconds: float) -> None:
     import rankwatch
     from rankwatch.wire.vocabulary import NoticeKind

@@ -84,6 +84,8 @@ class ProcessEvent:
     reason: str = ""
     message: str = ""
     """Of an exit: what the rank itself left, the first line of its error for example."""
+    spared: bool = False
+    """Of an exit: the other ranks go on without this process, a reserve takes its place; nothing is restarted."""
     incident_id: str | None = None
     lost_node: str | None = None
     """Of ``node_lost``: the name of the launcher that has fallen silent."""

@@ -293,6 +293,14 @@ def test_a_process_that_ended_badly_is_found_with_its_code_or_signal(ending: dic
     assert "likewise" not in scene.incident.reason
 
 
+def test_a_process_that_others_go_on_without_is_dead_and_no_alarm() -> None:
+    scene = Scene().run(10).die(1, signal="SIGKILL", spared=True).run(5)  # for longer, and its peers would wait for it
+    assert scene.quiet()
+    assert scene.rank_state(1) is RankState.DEAD
+    scene.die(2, signal="SIGKILL")
+    assert scene.blamed == {2: "dead"}
+
+
 def test_a_clean_exit_is_no_alarm() -> None:
     scene = Scene().run(10)
     for rank in range(4):

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch.inprocess.assignment import KeepWorldSize
-from rankwatch.inprocess.decision import Kind, Plan, Record, Rules, cause, decide
+from rankwatch.inprocess.assignment import FillGaps, KeepWorldSize
+from rankwatch.inprocess.decision import Kind, Plan, Record, Rules, can_lose, cause, decide
 
 RAISED = Record(1, Kind.RAISED, "raised ValueError")
 CUT = Record(0, Kind.COLLECTIVE, "raised RuntimeError")
@@ -73,3 +73,19 @@ def test_nobody_goes_on_after_the_last_restart() -> None:
 def test_a_plan_comes_back_from_the_store_as_it_was() -> None:
     plan = Plan(3, (4, 1), (2,), {0: "dead"}, {0: 2}, "rank 0 died", 0, "")
     assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("plan", "rank", "rules", "can"),
+    [
+        (Plan(0, (0, 1), (2,)), 0, Rules(KeepWorldSize()), True),
+        (Plan(0, (0, 1), (2,)), 2, Rules(KeepWorldSize()), True),
+        (Plan(0, (0, 1)), 0, Rules(KeepWorldSize()), False),
+        (Plan(0, (0, 1)), 0, Rules(FillGaps()), True),
+        (Plan(1, (2, 1), (), {0: "it is dead"}), 1, Rules(KeepWorldSize()), False),
+        (Plan(3, (0, 1), (2,)), 0, Rules(KeepWorldSize(), max_restarts=3), False),
+        (Plan(0, (0, 1), (2,)), 2, Rules(KeepWorldSize(), granularity="node"), False),
+    ],
+)
+def test_a_rank_can_be_lost_while_others_could_take_its_place(plan: Plan, rank: int, rules: Rules, can: bool) -> None:
+    assert can_lose(plan, rank, ["a", "b", "b"], rules) is can

@@ -58,6 +58,32 @@ def test_the_death_of_a_rank_without_a_reserve_goes_to_the_launcher(training: Tr
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("how", ["kill", "exit"])
+def test_a_reserve_takes_the_place_of_a_dead_rank_and_the_launcher_lets_the_others_go_on(
+    training: Training, how: str
+) -> None:
+    said = start(training, [[0, 0, 2, how]], ranks=3, options={"active_world_size": 2}, steps=40)
+    assert training.launchers[0].wait() == 0, training.launchers[0].said()
+    assert [len(said.said(rank, "start")) for rank in range(3)] == [1, 1, 1], training.launchers[0].said()
+    assert [said.said(rank, "result")[0]["value"] for rank in (1, 2)] == [
+        "1 of 2 in iteration 1",
+        "0 of 2 in iteration 1",
+    ]
+    assert "the other ranks go on, a reserve takes its place" in training.launchers[0].said()
+    (incident,) = training.incidents()
+    assert incident["kind"] == "restarted_in_process", incident
+
+
+@pytest.mark.long
+def test_a_second_death_finds_no_reserve_and_goes_to_the_launcher(training: Training) -> None:
+    faults = [[0, 0, 2, "kill"], [1, 1, 2, "kill"]]
+    said = start(training, faults, ranks=3, options={"active_world_size": 2}, steps=40)
+    assert training.launchers[0].wait() == 0, training.launchers[0].said()
+    assert [len(said.said(rank, "start")) for rank in range(3)] == [2, 2, 2]
+    assert said.said(0, "result")[-1]["value"] == "0 of 2 in iteration 0"
+
+
+@pytest.mark.long
 def test_when_all_give_up_the_launcher_restarts_for_that_reason(training: Training) -> None:
     said = start(training, [[1, 0, 2, "exception"]], options={"max_restarts": 0}, steps=40)
     assert training.launchers[0].wait() == 0, training.launchers[0].said()
