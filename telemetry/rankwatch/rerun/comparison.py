@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 MATCH: Final = 0.0
@@ -11,6 +12,18 @@ SPIKY_LOSS_FACTOR: Final = 10.0
 """How many times the largest value of the warm-up makes a loss spiky; Megatron's constant."""
 WARM_UP_SAMPLES: Final = 100
 """Values from which the largest normal one is taken; Megatron's default."""
+
+
+def difference(first: Any, second: Any, comparison_func: Callable[[Any, Any], float] | None = None) -> float:
+    """By how much two results differ, by the user's function if there is one: never negative, never NaN.
+
+    NaN is what most formulas answer for a NaN, which is the very result that is looked into here: then ours decides.
+
+    Raises:
+        TypeError: these are no numbers.
+    """
+    found = math.nan if comparison_func is None else abs(float(comparison_func(first, second)))
+    return relative_difference(first, second) if math.isnan(found) else found
 
 
 def relative_difference(first: Any, second: Any) -> float:
@@ -32,8 +45,10 @@ def _difference(first: float, second: float) -> float:
         return MATCH
     if not (math.isfinite(first) and math.isfinite(second)):
         return MISMATCH
-    # Halved first: the sum of two huge numbers would be infinite, and their difference nothing beside it.
-    return abs(first / 2 - second / 2) / (abs(first) / 4 + abs(second) / 4)
+    # In units of the larger one: the sum of two huge numbers would be infinite, that of two tiny ones nothing.
+    larger = max(abs(first), abs(second))
+    one, other = first / larger, second / larger
+    return 2 * abs(one - other) / (abs(one) + abs(other))
 
 
 def _values(result: Any) -> list[float]:
@@ -69,6 +84,10 @@ def truth(rejected: Any, message: str) -> bool:
 
 def kept(result: Any) -> Any:
     """A result that is kept until the re-run: without its graph, and unchanged by what is done to the original."""
+    if type(result) in (list, tuple):
+        return type(result)(map(kept, result))
+    if type(result) is dict:
+        return {name: kept(value) for name, value in result.items()}
     return result.detach().clone() if hasattr(result, "detach") else result
 
 
@@ -106,9 +125,10 @@ class LargestSoFar:
 
         During the warm-up nothing is too large. NaN and infinity are no sizes: check for them by themselves.
         """
-        size = max(map(abs, _values(result)), default=0.0)
-        if not math.isfinite(size):
+        sizes = [abs(value) for value in _values(result)]
+        if not all(map(math.isfinite, sizes)):
             return False
+        size = max(sizes, default=0.0)
         if resample:
             self.counts.pop(context, None)
             self.largest.pop(context, None)
@@ -117,4 +137,4 @@ class LargestSoFar:
             self.counts[context] = seen + 1
             self.largest[context] = max(self.largest.get(context, 0.0), size)
             return False
-        return size >= threshold * self.largest[context]
+        return 0 < size >= threshold * self.largest[context]  # zeros in the warm-up do not make a zero too large

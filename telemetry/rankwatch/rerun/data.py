@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import copy
+from collections import UserDict
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -16,9 +18,11 @@ class RerunDataIterator:
     """
 
     def __init__(self, iterable: Iterable[Any], *, skip_replayed: bool = True) -> None:
-        self.iterable: Iterator[Any] = iter(iterable)
+        self.iterable = iterable
+        """As it was given: Megatron asks a loader for its own state through it."""
         self.skip_replayed = skip_replayed
-        # Without a machine that validates, nobody ever calls advance(): then nothing is kept, or memory would grow.
+        self._iterator: Any = iterable if hasattr(iterable, "__next__") else iter(iterable)
+        # Only within a step of a machine that validates: whoever draws outside of one would let memory grow.
         self._keeps = False
         self._kept: list[Any] = []
         self._position: int | None = None
@@ -31,11 +35,11 @@ class RerunDataIterator:
     def __next__(self) -> Any:
         if self._position is not None and self._position < len(self._kept):
             self._position += 1
-            return self._kept[self._position - 1]
+            return _apart(self._kept[self._position - 1])
         self._drop()
-        microbatch = next(self.iterable)
+        microbatch = next(self._iterator)
         if self._keeps:
-            self._kept.append(microbatch)
+            self._kept.append(_apart(microbatch))
             if self._position is not None:
                 self._position += 1  # a re-run that reads further than the first run did
         return microbatch
@@ -48,6 +52,10 @@ class RerunDataIterator:
         """Begin the next step: forget the microbatches of the last one, keep the new ones."""
         self._drop()
         self._keeps, self._kept, self._position = True, [], None
+
+    def finish(self) -> None:
+        """The step is over: keep nothing until the next one, neither on a GPU nor of what an evaluation draws."""
+        self._keeps, self._kept, self._position = False, [], None
 
     def state_dict(self) -> dict[str, Any]:
         """The microbatches of the step that is to be re-run, for a checkpoint."""
@@ -63,7 +71,12 @@ class RerunDataIterator:
         while self._to_drop:
             self._to_drop -= 1
             with contextlib.suppress(StopIteration):
-                next(self.iterable)
+                next(self._iterator)
+
+
+def _apart(microbatch: Any) -> Any:
+    """A microbatch from which a step may take things out, as with ``batch.pop("labels")``; its tensors are shared."""
+    return copy.copy(microbatch) if isinstance(microbatch, (dict, list, UserDict)) else microbatch
 
 
 def checked(data_iterator: Any) -> list[RerunDataIterator]:

@@ -30,8 +30,8 @@ class Determinism:
         if not again:
             self._first_results[call] = comparison.kept(result)
         elif call in self._first_results:
-            compare = comparison_func or comparison.relative_difference
-            self.counted.record(call[0], float(compare(self._first_results.pop(call), result)))
+            difference = comparison.difference(self._first_results.pop(call), result, comparison_func)
+            self.counted.record(call[0], difference)
 
     def end_of_step(self, step: int) -> None:
         """Forget the step's results; report when it is time, on every rank alike."""

@@ -7,6 +7,7 @@ which keep only the first rank's plain values, are given a sharded object of the
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,8 @@ from rankwatch.rerun.verdicts import PENDING, RerunState
 
 VERSION: Final = 1
 MEGATRON_FORMAT: Final = "torch_dist"
+
+_log = logging.getLogger("rankwatch")
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ def state_of(saved: Saved, ckpt_format: str | None = None) -> dict[str, Any]:
         "mode": saved.mode,
         "state": state.name,
         "current_iteration": saved.step,
-        "sharded": _sharded(mine) if ckpt_format == MEGATRON_FORMAT else agreement.packed(mine),
+        "sharded": _sharded(agreement.packed(mine)) if ckpt_format == MEGATRON_FORMAT else agreement.packed(mine),
     }
 
 
@@ -77,17 +80,21 @@ def read(state: dict[str, Any], rank: int) -> Saved:
     """
     ranks = state.get("ranks") or [state]
     one = ranks[min(rank, len(ranks) - 1)]
-    if not isinstance(one, dict) or not {"state", "current_iteration", "sharded"} <= one.keys():
+    if not isinstance(one, dict) or not {"mode", "state", "current_iteration"} <= one.keys():
         raise ValueError(
             "this is no state of a re-run state machine: hand load_state_dict() what state_dict() or "
             "gather_state_dict() returned when the checkpoint was written"
         )
-    if one.get("version") != VERSION:
+    if "version" not in one or "sharded" not in one:
+        # As Megatron hands it over where its own machine wrote it, or where the job is sharded in another way now.
+        _log.warning("the checkpoint's re-run state is not of this job and is ignored: its step runs as any other does")
+        return Saved(rank, int(one["current_iteration"]), str(one["mode"]))
+    if one["version"] != VERSION:
         raise ValueError(f"the checkpoint's re-run state has version {one.get('version')}, and {VERSION} is understood")
     saved = Saved(rank, int(one["current_iteration"]), str(one.get("mode")), is_pending(one))
     if "ranks" in state and rank >= len(ranks):
         return saved  # the job has more ranks now; this one has nothing to repeat, but runs the step with the others
-    mine = one["sharded"] if isinstance(one["sharded"], dict) else agreement.unpacked(one["sharded"])
+    mine = agreement.unpacked(one["sharded"])
     if mine["rank"] != rank:
         raise ValueError(
             f"this is the re-run state of rank {mine['rank']}, and rank {rank} was to load it: each rank's is another "
@@ -111,10 +118,10 @@ def _rejection(plain: dict[str, Any]) -> Rejection:
     return Rejection(**{name: plain[name] for name in names}, device=Device(plain["host"], plain["device"]))
 
 
-def _sharded(mine: dict[str, Any]) -> Any:
+def _sharded(mine: Any) -> Any:
     """The object by which Megatron keeps a value of each rank; the value itself where Megatron is not loaded."""
     mapping: Any = sys.modules.get("megatron.core.dist_checkpointing.mapping")
     if mapping is None:
-        return agreement.packed(mine)
+        return mine
     size = distributed.get_world_size() if (distributed := agreement.in_use()) is not None else 1
     return mapping.ShardedObject("rerun_state_machine_state", mine, (size,), (agreement.rank(),))

@@ -84,6 +84,8 @@ class RerunStateMachine:
         # Of the step that runs:
         self._beginning: dict[str, Any] = {}
         self._calls: Counter[str] = Counter()
+        self._given: list[Any] = []
+        """The data iterators that it began with."""
         self._data: list[dict[str, Any]] | None = None
         """The data iterators' states of a checkpoint, until the step is re-run."""
 
@@ -116,14 +118,19 @@ class RerunStateMachine:
             ValueError: the checkpoint was written with another number of data iterators.
         """
         self._calls.clear()
+        given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
+        if self._abandoned(given, step):
+            self.state = RerunState.NOT_RUNNING_YET
         if self.mode is RerunMode.DISABLED:
-            return self._alternate(step)
+            return self._alternate(given, step)
         iterators = checked(data_iterator)
         if self.state is RerunState.NOT_RUNNING_YET:
+            self._given = given
             self._begin(iterators, step)
             return True
         if self.state in PENDING:
-            self._begin_from_checkpoint(iterators)
+            self._given = given
+            self._begin_from_checkpoint(iterators, step)
             return True
         if self.mode is RerunMode.REPORT_DETERMINISM_STATS:
             wish = Wish.RERUN if self.state is RerunState.INITIAL_RUN else Wish.GO_ON  # the same on every rank
@@ -150,11 +157,22 @@ class RerunStateMachine:
             _log.warning("step %d is not completed: exit code %d, %s", self.current_iteration, what.code, also)
         return what.checkpoint, what.code is not None, what.code or 0
 
-    def _alternate(self, step: int | None) -> bool:
+    def _abandoned(self, given: list[Any], step: int | None) -> bool:
+        """Whether an exception has ended the step that is said to run, for example the end of an epoch's data.
+
+        Shown by another number or other iterators. Unseen, the next step would not be run: it would pass for its end.
+        """
+        if self.state in (RerunState.NOT_RUNNING_YET, *PENDING):
+            return False
+        others = len(given) != len(self._given) or any(a is not b for a, b in zip(given, self._given, strict=True))
+        return others or (step is not None and step != self.current_iteration)
+
+    def _alternate(self, given: list[Any], step: int | None) -> bool:
         """Nothing is run again: each step once."""
-        if self.state is not RerunState.NOT_RUNNING_YET:
+        if self.state not in (RerunState.NOT_RUNNING_YET, *PENDING):
             self.state = RerunState.NOT_RUNNING_YET
             return False
+        self._given = given
         self.current_iteration = self.current_iteration + 1 if step is None else step
         self.state = RerunState.INITIAL_RUN
         return True
@@ -168,7 +186,8 @@ class RerunStateMachine:
         self._validation.begin()
         self.state = RerunState.INITIAL_RUN
 
-    def _begin_from_checkpoint(self, iterators: list[RerunDataIterator]) -> None:
+    def _begin_from_checkpoint(self, iterators: list[RerunDataIterator], step: int | None) -> None:
+        self.current_iteration = self.current_iteration if step is None else step
         states, self._data = self._data, None
         if states is not None and len(states) != len(iterators):
             raise ValueError(
@@ -191,6 +210,9 @@ class RerunStateMachine:
         if following.rewind:
             self._rewind(iterators)
         self.state = following.state
+        if self.state is RerunState.NOT_RUNNING_YET:
+            for each in iterators:
+                each.finish()
         if self.mode is RerunMode.REPORT_DETERMINISM_STATS and not following.run:
             self._determinism.end_of_step(self.current_iteration)
         return following.run
@@ -349,15 +371,17 @@ class RerunStateMachine:
 
     def _to_save(self, data_iterator: Any) -> Saved:
         pending = self.state in PENDING
+        # Ordinary checkpoints hold none, and may be written with data iterators that could not be rewound.
+        iterators = checked(data_iterator) if pending and self._data is None else []
         return Saved(
             agreement.rank(self._group),
             self.current_iteration,
             self.mode.value,
             pending,
-            rejection=self._validation.rejection if pending else None,
+            rejection=self._validation.unsettled if pending else None,
             injector=self.error_injector.state_dict(),
             beginning=self._beginning,
-            data=self._data if self._data is not None else [each.state_dict() for each in checked(data_iterator)],
+            data=self._data if self._data is not None else [each.state_dict() for each in iterators],
             counts=self._largest.counts,
             largest=self._largest.largest,
         )

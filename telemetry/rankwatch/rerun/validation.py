@@ -12,7 +12,7 @@ from rankwatch.rerun.device import Device
 from rankwatch.rerun.injection import RerunErrorInjector
 from rankwatch.rerun.telling import tell
 from rankwatch.rerun.tracker import Tracker
-from rankwatch.rerun.verdicts import RerunState, RerunValidationStatus, Verdict, Wish, judge, not_repeated
+from rankwatch.rerun.verdicts import Kind, RerunState, RerunValidationStatus, Verdict, Wish, judge, not_repeated
 
 _log = logging.getLogger("rankwatch")
 
@@ -50,6 +50,12 @@ class Validation:
         self.verdict: Verdict | None = None
         self._tracker, self._device_name = tracker, device_name
 
+    @property
+    def unsettled(self) -> Rejection | None:
+        """The rejection, if another device has yet to tell; what is settled must not be judged a second time."""
+        settled = self.verdict is not None and self.verdict.kind not in (Kind.REPRODUCIBLE, Kind.SAME_DEVICE)
+        return None if settled else self.rejection
+
     def begin(self) -> None:
         """A new step begins: nothing is rejected yet."""
         self.rejection = self.verdict = None
@@ -58,11 +64,15 @@ class Validation:
     def look(
         self, call: tuple[str, int], step: int, result: Any, rejection_func: Callable[[Any], Any], fatal: bool
     ) -> None:
-        """A result of the first run: reject it, or not. The first rejected one is the one that is looked into."""
+        """A result of the first run: reject it, or not. The first rejected one is looked into, a fatal one before."""
         message, number = call
         rank = agreement.rank()
         wrong = comparison.truth(rejection_func(result), message)  # in any case: it may count samples
-        if self.rejection is not None or not (self.injector.maybe_inject(rank, step) or wrong):
+        if self.rejection is not None:
+            if self.rejection.fatal or not (fatal and wrong):
+                return
+            self.injector.settled()  # what was to be played is not looked into any more
+        elif not (self.injector.maybe_inject(rank, step) or wrong):
             return
         value = comparison.kept(result)
         self.rejection = Rejection(message, number, step, value, fatal, rank, device.here(self._device_name))
@@ -84,7 +94,7 @@ class Validation:
             return
         difference = self.injector.pretended(state)
         if difference is None:
-            difference = float((comparison_func or comparison.relative_difference)(rejection.value, result))
+            difference = comparison.difference(rejection.value, result, comparison_func)
         same = rejection.device.is_same(device.here(self._device_name))
         verdict = judge(state, differs=difference > tolerance, same_device=same, fatal=fatal)
         self._tell(rejection, verdict, comparison.shown(result))

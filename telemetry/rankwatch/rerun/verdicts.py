@@ -17,6 +17,7 @@ WILL_RERUN_FROM_CHECKPOINT     (at once)    yes         RERUNNING_FROM_...
 RERUNNING_FROM_CHECKPOINT      GO_ON        no          NOT_RUNNING_YET      the optimizer's step
 RERUNNING_FROM_CHECKPOINT      GIVE_UP      no          the same             exit code 17
 RERUNNING_FROM_CHECKPOINT      ELSEWHERE    no          RERUNNING_AGAIN_...  exit code 16
+RERUNNING_FROM_CHECKPOINT      FOUND        no          the same             exit code 17
 =============================  ===========  ==========  ===================  =====================================
 
 Between WILL_RERUN_FROM_CHECKPOINT and the run from it lies the checkpoint: another process, on another device if all is
@@ -64,6 +65,8 @@ class Wish(IntEnum):
     RERUN = 1
     GIVE_UP = 2
     ELSEWHERE = 3
+    FOUND = 4
+    """A device is found to be faulty. Ranks that were resumed on their own device, and cannot tell, need not."""
 
 
 class RerunDiagnostic(StrEnum):
@@ -144,6 +147,7 @@ TRANSITIONS: Final[Mapping[tuple[RerunState, Wish], Next]] = {
     (_S.RERUNNING_FROM_CHECKPOINT, Wish.GO_ON): Next(_S.NOT_RUNNING_YET),
     (_S.RERUNNING_FROM_CHECKPOINT, Wish.GIVE_UP): Next(_S.RERUNNING_FROM_CHECKPOINT, rewind=True),
     (_S.RERUNNING_FROM_CHECKPOINT, Wish.ELSEWHERE): Next(_S.RERUNNING_AGAIN_FROM_CHECKPOINT, rewind=True),
+    (_S.RERUNNING_FROM_CHECKPOINT, Wish.FOUND): Next(_S.RERUNNING_FROM_CHECKPOINT, rewind=True),
 }
 
 ENDINGS: Final[Mapping[RerunState, Ending]] = {
@@ -189,9 +193,10 @@ def judge(state: RerunState, *, differs: bool, same_device: bool, fatal: bool) -
     assert state is _S.RERUNNING_FROM_CHECKPOINT, state
     if same_device:
         return Verdict(Kind.SAME_DEVICE, Wish.ELSEWHERE)
-    wish = Wish.GIVE_UP if fatal else Wish.GO_ON
     if differs:
+        wish = Wish.FOUND if fatal else Wish.GO_ON
         return Verdict(Kind.PERSISTENT_ERROR, wish, status.SECOND_RERUN_NOT_REPRODUCIBLE)
+    wish = Wish.GIVE_UP if fatal else Wish.GO_ON
     return Verdict(Kind.CORRECT_RESULT, wish, status.SECOND_RERUN_REPRODUCIBLE)
 
 

@@ -16,7 +16,7 @@ from rankwatch.rerun.verdicts import (
 # The verdict first: where a sentence is shown as the reason of an exit, its end may be cut off.
 FINDINGS: Final = {
     Kind.TRANSIENT_ERROR: "transient error: {what}, but run again at once on the same device it was {now}",
-    Kind.NOT_REPEATED: "no verdict: {what}, but run again at once the step did not come to this check any more",
+    Kind.NOT_REPEATED: "no verdict: {what}, but run again the step did not come to this check any more",
     Kind.REPRODUCIBLE: "reproducible: {what}, and run again at once on the same device it was the same ({now}); only "
     "another device can tell a persistent error from a correct result",
     Kind.SAME_DEVICE: "still no verdict: {what}, and the step was resumed on the same device, which cannot tell a "
@@ -28,6 +28,7 @@ FINDINGS: Final = {
 WHAT_NEXT: Final = {
     Wish.GO_ON: "it is not fatal, and training goes on",
     Wish.GIVE_UP: f"the job ends with exit code {EXIT_CODE_FAILED_ON_RESULT_VALIDATION}, for a person to look",
+    Wish.FOUND: f"the job ends with exit code {EXIT_CODE_FAILED_ON_RESULT_VALIDATION}, for a person to look",
     Wish.ELSEWHERE: f"exit code {EXIT_CODE_RESUME_TO_DISAMBIGUATE} asks for the job to be resumed from its checkpoint "
     "on another device",
 }

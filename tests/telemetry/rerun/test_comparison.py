@@ -27,6 +27,7 @@ NAN, INF = math.nan, math.inf
         (0.0, 1.0, 2.0),
         (1.0, -1.0, 2.0),
         (1e308, -1e308, 2.0),
+        (5e-324, 0.0, 2.0),
         (99.0, 101.0, 0.02),
         (torch.tensor(2.0), torch.tensor(2.0), 0.0),
         (torch.tensor([1.0, NAN]), torch.tensor([3.0, NAN]), 1.0),
@@ -59,6 +60,15 @@ def test_a_kept_result_has_no_graph_and_stays_as_it_was() -> None:
     assert (kept.item(), kept.requires_grad) == (2.0, False)
 
 
+def test_what_is_within_a_kept_result_has_no_graph_either() -> None:
+    loss = torch.ones(1, requires_grad=True) * 2
+    kept = comparison.kept({"losses": [loss], "both": (loss, 1)})
+    with torch.no_grad():
+        loss.mul_(5)
+    assert kept == {"losses": [2.0], "both": (2.0, 1)}
+    assert not kept["losses"][0].requires_grad
+
+
 def test_any_result_can_be_shown() -> None:
     class Odd:
         def __repr__(self) -> str:
@@ -87,6 +97,14 @@ def test_large_is_ten_times_what_the_warm_up_saw() -> None:
         True,
     ]
     assert not sizes.exceeds(NAN, 10.0, "loss", 3, resample=False), "another check's business"
+    assert not sizes.exceeds(torch.tensor([1e9, NAN]), 10.0, "loss", 3, resample=False), "wherever it stands"
     assert not sizes.exceeds(1e9, 10.0, "grads", 3, resample=False), "a warm-up of its own"
     assert not sizes.exceeds(100.0, 10.0, "loss", 3, resample=True), "the warm-up begins anew"
     assert sizes.largest["loss"] == 100.0
+
+
+def test_zero_is_never_large() -> None:
+    """A rank whose values are all masked out sees nothing else."""
+    sizes = LargestSoFar()
+    assert not any(sizes.exceeds(0.0, 10.0, "loss", 2, resample=False) for _ in range(4))
+    assert sizes.exceeds(1e-9, 10.0, "loss", 2, resample=False)

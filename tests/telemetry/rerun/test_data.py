@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,37 @@ def test_a_re_run_may_read_less_or_more_than_the_first_run() -> None:
     take(data, 1)
     data.advance()
     assert take(data, 1) == [3]
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict, lambda items: list(items.items())], ids=["dict", "UserDict", "list"])
+def test_a_step_may_take_things_out_of_a_microbatch(kind: Callable[[dict[str, int]], Any]) -> None:
+    data = RerunDataIterator([kind({"labels": 1})])
+    data.advance()
+    for _ in range(3):
+        batch = next(data)
+        assert len(batch) == 1
+        batch.pop("labels" if not isinstance(batch, list) else 0)
+        data.rewind()
+    assert len(data.state_dict()["microbatches"][0]) == 1
+
+
+def test_a_loader_is_asked_through_it_for_its_own_state() -> None:
+    """Megatron hands over loaders of one's own as they are, and saves ``iterator.iterable.save_state()``."""
+
+    class Loader:
+        def __init__(self) -> None:
+            self.given = 0
+
+        def __next__(self) -> int:
+            self.given += 1
+            return self.given
+
+        def save_state(self) -> int:
+            return self.given
+
+    data = RerunDataIterator(Loader())  # type: ignore[arg-type]
+    assert take(data, 2) == [1, 2]
+    assert data.iterable.save_state() == 2  # type: ignore[attr-defined]
 
 
 def test_nothing_is_kept_before_the_first_step() -> None:

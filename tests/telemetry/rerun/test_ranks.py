@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -109,6 +110,25 @@ def test_a_reproducible_result_is_looked_at_on_another_device(
         assert before["step"] == after["step"] == 4
         assert before["losses"] == after["losses"] * 2, "another process ran the same step, bit for bit"
     assert job.told(1, "start")[-1]["step"] == 4
+
+
+def test_ranks_with_different_errors_in_one_step(job: Job) -> None:
+    """One rank's was settled in place; that another one asks for a resume is no reason to judge it once more."""
+    errors = ["--inject", "transient_error,rank=0,step=4", "--inject", "correct_result,rank=1,step=4"]
+    assert job.train(*errors) == [16, 16], job.said()
+    assert job.train(devices=("board C", "board D")) == [17, 17], job.said()
+    assert "step 4: correct result: " in job.log(1).read_text()
+    assert "step 4: transient error: " in job.log(0).read_text()
+    assert not re.search("step 4: (correct|persistent)", job.log(0).read_text()), "one verdict is enough"
+
+
+def test_one_faulty_device_that_is_found_is_enough(job: Job) -> None:
+    """Its NaN has spread to a rank that is resumed on its own device again, as where one spare took one place."""
+    errors = ["--inject", "correct_result,rank=0,step=4", "--inject", "persistent_error,rank=1,step=4"]
+    assert job.train(*errors) == [16, 16], job.said()
+    assert job.train(devices=("board A", "board C")) == [17, 17], job.said()
+    assert "step 4: still no verdict: " in job.log(0).read_text()
+    assert "step 4: persistent error: " in job.log(1).read_text()
 
 
 def test_determinism_statistics_of_all_ranks_come_together_on_the_first(job: Job) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.rerun import RerunState, RerunStateMachine
+from rankwatch.rerun import RerunState, RerunStateMachine, agreement
 from telemetry.rerun.one_rank import Job, nan_in, resumed, validating
 
 
@@ -54,6 +54,22 @@ def test_what_a_checkpoint_must_be_is_said(caplog: pytest.LogCaptureFixture) -> 
         machine.should_run_forward_backward([job.data, job.data])
     assert job.machine.state_dict(job.data, "torch") is None
     assert "no step can be re-run from a checkpoint of format torch" in caplog.text
+
+
+@pytest.mark.parametrize("missing", ["version", "sharded"], ids=["Megatron's own machine", "sharded in another way"])
+def test_a_state_of_another_job_is_passed_over(missing: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Megatron hands over what it finds, and ends where the machine raises."""
+    _, state = reproducible()
+    machine = validating()
+    machine.load_state_dict({name: value for name, value in state.items() if name != missing})
+    assert machine.state is RerunState.NOT_RUNNING_YET
+    assert "is not of this job and is ignored" in caplog.text
+
+
+def test_an_ordinary_checkpoint_does_not_ask_for_data_that_can_be_rewound() -> None:
+    state = RerunStateMachine().state_dict(iter([1]), force=True)
+    assert state is not None
+    assert "data_iterators" not in agreement.unpacked(state["sharded"])
 
 
 def test_the_state_of_another_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

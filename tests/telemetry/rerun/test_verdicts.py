@@ -49,6 +49,7 @@ def test_a_step_from_its_first_run_on(
         (Wish.GO_ON, S.NOT_RUNNING_YET, None),
         (Wish.GIVE_UP, S.RERUNNING_FROM_CHECKPOINT, 17),
         (Wish.ELSEWHERE, S.RERUNNING_AGAIN_FROM_CHECKPOINT, 16),
+        (Wish.FOUND, S.RERUNNING_FROM_CHECKPOINT, 17),
     ],
 )
 def test_a_step_from_its_checkpoint_on(wish: Wish, state: RerunState, code: int | None) -> None:
@@ -70,7 +71,7 @@ def test_every_state_has_its_place() -> None:
 
 
 def test_the_worst_wish_of_all_ranks_is_the_largest() -> None:
-    assert sorted(Wish) == [Wish.GO_ON, Wish.RERUN, Wish.GIVE_UP, Wish.ELSEWHERE]
+    assert sorted(Wish) == [Wish.GO_ON, Wish.RERUN, Wish.GIVE_UP, Wish.ELSEWHERE, Wish.FOUND]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_the_worst_wish_of_all_ranks_is_the_largest() -> None:
         (S.RERUNNING_IN_PLACE, True, True, False, Kind.TRANSIENT_ERROR, Wish.GO_ON),
         (S.RERUNNING_IN_PLACE, False, True, True, Kind.REPRODUCIBLE, Wish.ELSEWHERE),
         (S.RERUNNING_IN_PLACE, False, True, False, Kind.REPRODUCIBLE, Wish.GO_ON),
-        (S.RERUNNING_FROM_CHECKPOINT, True, False, True, Kind.PERSISTENT_ERROR, Wish.GIVE_UP),
+        (S.RERUNNING_FROM_CHECKPOINT, True, False, True, Kind.PERSISTENT_ERROR, Wish.FOUND),
         (S.RERUNNING_FROM_CHECKPOINT, True, False, False, Kind.PERSISTENT_ERROR, Wish.GO_ON),
         (S.RERUNNING_FROM_CHECKPOINT, False, False, True, Kind.CORRECT_RESULT, Wish.GIVE_UP),
         (S.RERUNNING_FROM_CHECKPOINT, False, False, False, Kind.CORRECT_RESULT, Wish.GO_ON),

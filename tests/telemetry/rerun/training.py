@@ -53,7 +53,8 @@ def train(options: argparse.Namespace) -> None:
         "gloo", f"file://{options.store}" if options.store else "env://", rank=RANK, world_size=size
     )
     device = options.device or f"launcher {os.getppid()}"
-    injector = RerunErrorInjector.parse(options.inject) if options.inject else None
+    injectors = [RerunErrorInjector.parse(each) for each in options.inject]
+    injector = next((each for each in injectors if each.at is not None and each.at[0] == RANK), None)
     machine = RerunStateMachine(mode=options.mode, error_injector=injector, device=device, report_every=3)
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
@@ -112,7 +113,7 @@ if __name__ == "__main__":
     parser.add_argument("--store", help="a file to meet by; without it, by the launcher's variables")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--mode", default="validate_results")
-    parser.add_argument("--inject")
+    parser.add_argument("--inject", action="append", default=[], help="an error of each rank at most")
     parser.add_argument("--device", help="the launcher unless given: two of them on a host stand for two devices")
     parser.add_argument("--bad-device")
     parser.add_argument("--bad-data", type=int)
