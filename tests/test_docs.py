@@ -33,7 +33,7 @@ def test_every_flag_of_ours_in_a_document_exists(document: Path) -> None:
     unknown = [
         (command, flag)
         for command, rest in commands
-        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest.split(".py")[0])
+        for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", rest.split(".py")[0])
         if flag not in known[command]
     ]
     assert not unknown

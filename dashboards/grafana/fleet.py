@@ -199,6 +199,11 @@ def _monitor() -> Row:
         f"sum by (outcome) (increase({of_monitor(names.WEBHOOK_MESSAGES)}[$__rate_interval]))", "{{outcome}}"
     )
     forwarded = query(f"sum by (outcome) (rate({of_monitor(names.FORWARD_REQUESTS)}[$__rate_interval]))", "{{outcome}}")
+    rows = [
+        query(f"sum({of_monitor(names.STORE_WAITING)})", "waiting"),
+        query(f"sum(increase({of_monitor(names.STORE_LOST)}[$__rate_interval]))", "lost"),
+        query(f"sum(increase({of_monitor(names.STORE_FENCED)}[$__rate_interval]))", "of another monitor's job"),
+    ]
     answers = mapping({"0": ("no", "red"), "1": ("yes", "green")})
     red = thresholds((1, "red"))
     return Row(
@@ -254,7 +259,7 @@ def _monitor() -> Row:
                 ),
             ),
             (
-                6,
+                5,
                 lines(
                     "Judging",
                     "How long a judgement of all jobs takes, and how long ago the last one was.",
@@ -262,9 +267,10 @@ def _monitor() -> Row:
                     unit="s",
                 ),
             ),
-            (6, lines("Reports taken in", "Reports of ranks a second.", [taken], unit="reqps")),
-            (6, lines("Turned away", "Items a second that were not accepted, by reason.", [rejected], unit="reqps")),
-            (6, lines("Publishing that failed", "What could not be published elsewhere, by publisher.", [publishing])),
+            (5, lines("Reports taken in", "Reports of ranks a second.", [taken], unit="reqps")),
+            (5, lines("Turned away", "Items a second that were not accepted, by reason.", [rejected], unit="reqps")),
+            (5, lines("Publishing that failed", "What could not be published elsewhere, by publisher.", [publishing])),
+            (4, lines("Database", "Rows that wait to be written, and those that never will be.", rows)),
             (6, lines("Webhooks", "Messages that need no more delivery, by what became of them.", [messages])),
             (
                 6,

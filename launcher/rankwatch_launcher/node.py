@@ -253,12 +253,12 @@ class Node:
 
     def sparable(self, local_rank: int) -> bool:
         """Whether the other ranks said that they would go on without this one."""
-        reading = self.readings().get(local_rank)
-        return reading is not None and reading.sparable
+        return (reading := self.readings().get(local_rank)) is not None and reading.sparable
 
-    def set_stop_step(self, step: int) -> tuple[bool, int | None]:
+    def set_stop_step(self, step: int, *, preempts: bool = False) -> tuple[bool, int | None]:
         """Ask the ranks to stop after a step; see :meth:`NodeSlots.set_stop_step`."""
-        return self._attempt.slots.set_stop_step(step) if self._attempt is not None else (False, None)
+        attempt = self._attempt
+        return attempt.slots.set_stop_step(step, preempts=preempts) if attempt is not None else (False, None)
 
     def close(self) -> None:
         """Send what is left and remove the slots."""

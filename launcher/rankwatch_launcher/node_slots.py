@@ -52,6 +52,7 @@ class NodeSlots:
         self._settings: dict[str, Any] = {}
         self._generation = 0
         self._stop_step: int | None = None
+        self._preempts = False
         self._closed = False
         self._lock = threading.Lock()
 
@@ -75,9 +76,10 @@ class NodeSlots:
             if not self._closed:
                 self._look()
 
-    def set_stop_step(self, step: int) -> tuple[bool, int | None]:
+    def set_stop_step(self, step: int, *, preempts: bool = False) -> tuple[bool, int | None]:
         """Ask every rank to stop after ``step``; True unless one has completed that step already or has no slots.
 
+        ``preempts``: it is for a preemption, which is what the ranks then say in their logs.
         A rank that has completed the step may have looked already and gone on, so it does not count as reached. When
         refused the request is taken back. The second value is the furthest iteration of the ranks here.
         """
@@ -85,7 +87,8 @@ class NodeSlots:
             if self._closed:
                 return False, None
             self._look()
-            before, self._stop_step = self._stop_step, step
+            before = self._stop_step, self._preempts
+            self._stop_step, self._preempts = step, preempts
             self._write_stop_step()
             # Written first, read afterwards: whoever has not completed the step by now will see the request before it
             # goes on.
@@ -93,7 +96,7 @@ class NodeSlots:
             furthest = max((i for i in iterations if i is not None), default=None)
             agreed = len(self._open) == self._local_ranks and (furthest is None or furthest < step)
             if not agreed:
-                self._stop_step = before
+                self._stop_step, self._preempts = before
                 self._write_stop_step()
             return agreed, furthest
 
@@ -125,6 +128,7 @@ class NodeSlots:
 
     def _write_stop_step(self) -> None:
         for slots in self._open.values():
+            slots.words[words.STOP_PREEMPTS] = int(self._preempts)
             slots.words[words.STOP_STEP] = 0 if self._stop_step is None else self._stop_step + 1
 
 

@@ -131,7 +131,7 @@ class Saving:
             )
             self._ranks.signal(signal.SIGTERM)
         else:
-            agreed, furthest = self._node.set_stop_step(step)
+            agreed, furthest = self._node.set_stop_step(step, preempts=request.state == PREEMPTED)
             self._meeting.members.answer(proposal.number, agreed, furthest)
             if not agreed:
                 return

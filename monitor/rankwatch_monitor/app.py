@@ -87,15 +87,18 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
 
     @app.get("/metrics", dependencies=behind(Scope.READ), tags=["operation"], summary="Prometheus exposition")
     async def metrics() -> Response:
-        errors = monitor.repository.errors if monitor.repository else 0
+        store = monitor.repository
         own = Own(
             monitor.counters.reports,
             monitor.counters.rejected,
             monitor.tick_seconds,
             monitor.tick_errors,
-            errors,
+            store.errors if store else 0,
             tick_age=max(0.0, monitor.clock.now() - monitor.last_tick),
             not_judged=len(monitor.failing),
+            store_waiting=store.waiting if store else 0,
+            store_lost=store.lost if store else 0,
+            store_fenced=store.fenced if store else 0,
             publish_errors=monitor.publishing.failures() if monitor.publishing else {},
             published=monitor.publishing.samples() if monitor.publishing else (),
         )

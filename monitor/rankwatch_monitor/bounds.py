@@ -2,8 +2,39 @@
 
 from __future__ import annotations
 
-from rankwatch_monitor.core.events import RankReport
+from collections.abc import Mapping
+
+from rankwatch.wire.control import NodeObservation, ProcessEvent
+from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.ingest.limits import Limits
+
+
+def ranks_told(event: JobEvent) -> int:
+    """How many ranks a job must have for what is said of it: the world that is claimed, or the highest rank's."""
+    match event:
+        case RankReport(identity=who):
+            return max(who.rank + 1, who.world_size)
+        case ProcessEvent(rank=rank, world_size=world):
+            return max(-1 if rank is None else rank, (world or 0) - 1) + 1
+        case NodeObservation(ranks=ranks):
+            return max((seen.rank for seen in ranks), default=-1) + 1
+        case _:
+            return 0
+
+
+def too_many_ranks(jobs: Mapping[str, Job], job_id: str, ranks: int, limits: Limits) -> str:
+    """Why a job cannot have so many ranks beside all others; empty when it can.
+
+    A claim costs the sender a few bytes and the monitor 200 for each rank, whether or not that rank ever speaks.
+    """
+    others = sum(len(job.columns) for job in jobs.values() if job.id != job_id)
+    if others + ranks <= limits.ranks:
+        return ""
+    return (
+        f"job {job_id!r} is not taken with {ranks} ranks: together with the {others} of other jobs that would be above "
+        f"the limit of {limits.ranks}"
+    )
 
 
 def without_new_sections(job: Job, report: RankReport, most: int) -> tuple[RankReport, int]:

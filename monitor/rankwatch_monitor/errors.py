@@ -11,6 +11,12 @@ class TooManyError(Exception):
     counted_as = "too_many_jobs"
 
 
+class TooManyRanksError(TooManyError):
+    """The ranks of one job, or of all jobs together, are more than the monitor holds."""
+
+    counted_as = "too_many_ranks"
+
+
 class HeldElsewhereError(Exception):
     """The job is another monitor's, or not ours just now; the text says whose, and what to do."""
 

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rankwatch.wire.control import Directive
+from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import JobState
+from rankwatch_monitor.core import joining
 from rankwatch_monitor.core.incident import Incident
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.store import codec, performances, schema
 from rankwatch_monitor.store.repository import Repository
+
+log = logging.getLogger("rankwatch")
 
 SAVE_INTERVAL: Final = 5.0
 """Seconds between two saves of a job that runs quietly; what matters is saved at once."""
@@ -62,6 +67,27 @@ class Keeping:
     def forget(self, job_id: str) -> None:
         """Let go what is known of a job; its rows stay."""
         self._kept.pop(job_id, None)
+
+    def begun(self, job: Job, now: float) -> None:
+        """A job is new, as far as is known."""
+        if self.repository is not None and self.repository.late:
+            job.last_directive = int(now)  # above every number that may be stored of it: launchers skip lower ones
+
+    def came_late(self, jobs: Mapping[str, Job], usual: Policy, now: float) -> list[Job]:
+        """Once a database that came later than this monitor was read: give jobs their past; return all that have one.
+
+        ``usual`` is the policy with which new jobs begin.
+        """
+        if self.repository is None or (stored := self.repository.came_late()) is None:
+            return []
+        for past in stored:
+            if (job := jobs.get(past.id)) is not None:
+                for closed in joining.join(job, past, usual):
+                    self.incident(closed)
+                self.save_all(job, now)
+        log.info("the database is there: %d jobs that were stored before are known now", len(stored))
+        self.repository.taken_up()
+        return [jobs.get(past.id, past) for past in stored]
 
     def tidy(self, now: float, jobs: Collection[Job]) -> list[str]:
         """Once an hour have removed what is too old; return the jobs in memory that nobody has heard of for so long."""

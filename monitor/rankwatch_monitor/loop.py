@@ -14,29 +14,28 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rankwatch.wire.control import Directive
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.bounds import without_new_sections
+from rankwatch_monitor.bounds import ranks_told, too_many_ranks, without_new_sections
 from rankwatch_monitor.clock import Clock
 from rankwatch_monitor.core import goodput, picture, teaching
 from rankwatch_monitor.core.decide import advance
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Score, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.incident import Incident
-from rankwatch_monitor.core.presence import OVER
+from rankwatch_monitor.core.presence import OVER, at_rest
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
+from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.handout import Handout
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.routes import RefusedReport
 from rankwatch_monitor.ingest.traces import SpanRecord
 from rankwatch_monitor.keeping import Keeping
 from rankwatch_monitor.publish.publisher import Publishing
-from rankwatch_monitor.publish.scores_report import scores_log
 from rankwatch_monitor.recording import Recorder
+from rankwatch_monitor.score_log import ScoreLog
 from rankwatch_monitor.scoring_thread import score
 from rankwatch_monitor.sharing import Sharing
 from rankwatch_monitor.store.leases import Leases
@@ -46,14 +45,6 @@ from rankwatch_monitor.trends import Trends
 from rankwatch_monitor.turns import BUSY, Turns
 
 log = logging.getLogger("rankwatch")
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What was last said of a job, to notice a change."""
-
-    state: JobState | None = None
-    reported_at: float | None = None
 
 
 class Monitor:
@@ -88,15 +79,17 @@ class Monitor:
         self.tick_errors = 0
         self.failing: set[str] = set()
         """Jobs whose last judgement failed."""
-        self._seen: dict[str, _Seen] = {}
+        self._states: dict[str, JobState | None] = {}
+        """Of each job what was last said, to notice a change."""
         self._turns = Turns()
+        self._score_log = ScoreLog()
         self._turned_away = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.sharing: Sharing | None = None
         """Says which jobs are ours, when several monitors share the database."""
         if repository is not None and leases is None:
-            for job in repository.load(self.started_at, self.limits.jobs):
+            for job in repository.load(self.started_at, self.limits.jobs, self.limits.ranks):
                 self.take_up(job)
 
     @property
@@ -122,11 +115,8 @@ class Monitor:
         refused: list[RefusedReport] = []
         for position, report in enumerate(reports):
             who = report.identity
-            if max(who.rank + 1, who.world_size) > self.limits.ranks_per_job:
-                words = f"rank {who.rank} is above the limit of {self.limits.ranks_per_job} ranks a job"
-                refused.append(RefusedReport(position, "too_many_ranks", words))
-                continue
             try:
+                self._make_room(who.job_id, ranks_told(report))
                 job = self.register(who.job_id, who.job_name)
             except (TooManyError, HeldElsewhereError) as error:
                 refused.append(RefusedReport(position, error.counted_as, str(error)))
@@ -147,10 +137,12 @@ class Monitor:
         Raises:
             UnknownJobError: there is no such job.
             HeldElsewhereError: another monitor watches it.
+            TooManyRanksError: it would have more ranks than the monitor has room for.
         """
         job = self.job(job_id)
         if self.sharing is not None:
             self.sharing.check(job_id)
+        self._make_room(job_id, ranks_told(event))
         now = self.clock.now()
         self._apply(job, event, now)
         if isinstance(event, Order | PolicyChanged) or self._turns.at_once(job, now):
@@ -189,21 +181,33 @@ class Monitor:
         return self.jobs.get(job_id) or self._new_job(job_id, self.clock.now(), name)
 
     def _new_job(self, job_id: str, now: float, name: str) -> Job:
-        if len(self.jobs) >= self.limits.jobs:
-            self._forget_an_ended_job()
-        if len(self.jobs) >= self.limits.jobs:
+        if len(self.jobs) >= self.limits.jobs and not self._forget_an_ended_job():
             raise TooManyError(
                 f"job {job_id!r} is not taken: the monitor already holds its limit of {self.limits.jobs} jobs"
             )
         job = self.jobs[job_id] = Job(job_id, now, name=name, policy=self.policy)
-        self._seen[job_id] = _Seen()
+        self.keeping.begun(job, now)
+        self._states[job_id] = None
         log.info("job %s appeared", job_id)
         return job
 
-    def _forget_an_ended_job(self) -> None:
-        """Let the job go that ended longest ago; the store keeps it."""
-        if ended := [job for job in self.jobs.values() if self._seen[job.id].state in OVER]:
+    def _make_room(self, job_id: str, ranks: int) -> None:
+        if (job := self.jobs.get(job_id)) is not None and ranks <= len(job.columns):
+            return
+        if self.sharing is not None:
+            self.sharing.check(job_id)  # for another monitor's job nothing is let go
+        if ranks > self.limits.ranks_per_job:
+            raise TooManyRanksError(f"{ranks} ranks are above the limit of {self.limits.ranks_per_job} ranks a job")
+        while words := too_many_ranks(self.jobs, job_id, ranks, self.limits):
+            if not self._forget_an_ended_job(but=job_id):
+                raise TooManyRanksError(words)
+
+    def _forget_an_ended_job(self, but: str = "") -> bool:
+        """Let the job go that ended longest ago, if there is one; the store keeps it."""
+        ended = [job for job in self.jobs.values() if self._states[job.id] in OVER and job.id != but]
+        if ended:
             self._retire(min(ended, key=lambda job: job.last_heard))
+        return bool(ended)
 
     def _retire(self, job: Job) -> None:
         if self.sharing is not None:  # whoever hears of it again, we or another one, loads it from the store
@@ -213,9 +217,9 @@ class Monitor:
     # Jobs that come and go --------------------------------------------------------------------------------------------
 
     def take_up(self, job: Job) -> None:
-        """Watch a job that was loaded from the store."""
+        """Watch a job that was loaded from the store, or whose past was."""
         self.jobs[job.id] = job
-        self._seen[job.id] = _Seen(picture.job_state(job, self.clock.now())[0])
+        self._states[job.id] = picture.job_state(job, self.clock.now())[0]
         self.handout.show(job.id, job.last_directive)
         if self.publishing is not None:
             self.publishing.adopt(job, self.clock.now())
@@ -223,11 +227,12 @@ class Monitor:
     def drop(self, job_id: str) -> None:
         """Watch a job no more, and answer those who wait for news of it; the store keeps it."""
         self.jobs.pop(job_id, None)
-        self._seen.pop(job_id, None)
+        self._states.pop(job_id, None)
         self.failing.discard(job_id)
         self.keeping.forget(job_id)
         self._turns.forget(job_id)
         self.trends.forget(job_id)
+        self._score_log.forget(job_id)
         self.handout.forget(job_id)
 
     def hand_over(self, job_id: str, then: Callable[[], None]) -> bool:
@@ -279,6 +284,8 @@ class Monitor:
     def tick(self) -> None:
         """Judge every job now, as far as there is time."""
         now = self.clock.now()
+        for job in self.keeping.came_late(self.jobs, self.policy, now):
+            self.take_up(job)
         if self.recorder is not None:
             self.recorder.tick(now)
         self._forgive_silence(now)
@@ -310,7 +317,7 @@ class Monitor:
             if job.id not in self.failing:
                 log.exception("job %s cannot be judged", job.id)
             self.failing.add(job.id)
-        self._turns.took(job, now, time.perf_counter() - started, self._seen[job.id].state)
+        self._turns.took(job, now, time.perf_counter() - started, self._states[job.id])
 
     def _advance(self, job: Job, now: float) -> None:
         before, started = job.performance.judged_at, time.perf_counter()
@@ -322,29 +329,19 @@ class Monitor:
         goodput.account(job, now)
         if (lesson := teaching.teach(job, now)) is not None:
             self._store_then_show(job, lesson)
-        seen = self._seen[job.id]
         state, reason = picture.job_state(job, now)
-        if state is not seen.state:
+        if state is not self._states[job.id]:
             told = job.open_incident is not None or not reason
             log.info("job %s is %s%s", job.id, state, "" if told else f": {reason}")
-            seen.state = state
+            self._states[job.id] = state
             self.keeping.turned(job, state, reason, now)
         self.keeping.look(job, now)
-        self.trends.look(job, now)
-        self._report_scores(job, seen, now)
+        self.trends.look(job, state, now)
+        if at_rest(job, state, now):
+            job.performance.rest()
+        self._score_log.look(job, now)
         if self.publishing is not None:
             self.publishing.look(job, now)
-
-    def _report_scores(self, job: Job, seen: _Seen, now: float) -> None:
-        """Log the report of the scores once a report interval, as the policy wants it."""
-        if job.performance.told.scores is None:
-            return
-        if seen.reported_at is None:
-            seen.reported_at = now
-        elif now - seen.reported_at >= job.policy.report_interval:
-            seen.reported_at = now
-            if text := scores_log(job, now):
-                log.info("job %s:\n%s", job.id, text)
 
     def _deliver(self, job: Job, effect: Effect) -> None:
         match effect:
@@ -382,6 +379,7 @@ class Monitor:
     def close(self) -> None:
         """Save every job and let the store go."""
         now = self.clock.now()
+        self.keeping.came_late(self.jobs, self.policy, now)
         for job in self.jobs.values():
             self.keeping.save_all(job, now)
         if self.publishing is not None:

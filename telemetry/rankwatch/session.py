@@ -100,6 +100,12 @@ def is_initialized() -> bool:
     return _session is not None
 
 
+def told() -> Settings | None:
+    """What this session was told, by arguments and by the environment; None: there is no session."""
+    session = _session
+    return session.told if session is not None else None
+
+
 def shutdown() -> None:
     """Stop recording, after a last report that takes two seconds at most. May be called at any time, and twice."""
     global _session
@@ -111,6 +117,7 @@ def shutdown() -> None:
 
 class _Session:
     def __init__(self, loaded: Settings, attributes: dict[str, str | int | float | bool]) -> None:
+        self.told = loaded
         self._slots, shared = _claim_slots(loaded)
         self.recorder = Recorder(self._slots)
         self._stacks = _offer_stacks(loaded) if shared else None

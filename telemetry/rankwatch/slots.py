@@ -11,7 +11,7 @@ rank was stopped, lost its GIL to a stuck extension, or died. Without a launcher
 words        writer  meaning
 ===========  ======  =========================================================================================
 0 - 31       rank    who it is, beats, iteration, progress, the pulse thread's own beat
-32 - 39      node    what the launcher hands down: stop step, generation of the settings
+32 - 39      node    what the launcher hands down: stop step and its kind, generation of the settings
 64 - 127     rank    open sections: pairs of (section id, entered at), id 0 = free; the id of a section that this
                      process had never finished when it entered it carries the bit FIRST_TIME
 ===========  ======  =========================================================================================
@@ -78,6 +78,8 @@ STOP_STEP: Final = 32
 """The iteration after which every rank stops, plus one; 0 says "go on"."""
 SETTINGS_GENERATION: Final = 33
 SETTINGS_LENGTH: Final = 34
+STOP_PREEMPTS: Final = 35
+"""1 where that stop is for a signal of preemption, 0 where somebody ordered it; written before the step is."""
 
 OPEN: Final = 64
 OPEN_COUNT: Final = 32

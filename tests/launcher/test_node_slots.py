@@ -50,7 +50,10 @@ def test_settings_reach_those_there_and_those_to_come(node: NodeSlots, tmp_path:
 def test_a_stop_step_ahead_of_all_is_agreed(node: NodeSlots, tmp_path: Path) -> None:
     slots = [rank(tmp_path, 0, iteration=8), rank(tmp_path, 1, iteration=9)]
     assert node.set_stop_step(10) == (True, 9)
-    assert [s.words[layout.STOP_STEP] for s in slots] == [11, 11]
+    assert [(s.words[layout.STOP_STEP], s.words[layout.STOP_PREEMPTS]) for s in slots] == [(11, 0)] * 2
+    assert node.set_stop_step(12, preempts=True) == (True, 9)
+    assert node.set_stop_step(9) == (False, 9), "what is refused leaves the step before, and its kind, as they were"
+    assert [(s.words[layout.STOP_STEP], s.words[layout.STOP_PREEMPTS]) for s in slots] == [(13, 1)] * 2
 
 
 def test_a_stop_step_that_one_has_completed_is_refused_and_taken_back(node: NodeSlots, tmp_path: Path) -> None:

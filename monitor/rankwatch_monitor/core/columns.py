@@ -118,7 +118,16 @@ class RankColumns:
         fresh = RankColumns(extra)
         fresh.open_since_RS = np.full((extra, len(self.sections)), np.nan)
         fresh.first_RS = np.zeros((extra, len(self.sections)), dtype=np.bool_)
-        for name in (*_FLOATS, *_COUNTS, "seen_R", "uses_sections_R", "ended_R", "spared_R", "process_R", "exit_code_R"):
+        for name in (
+            *_FLOATS,
+            *_COUNTS,
+            "seen_R",
+            "uses_sections_R",
+            "ended_R",
+            "spared_R",
+            "process_R",
+            "exit_code_R",
+        ):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
         self.open_since_RS = np.concatenate([self.open_since_RS, fresh.open_since_RS])
         self.first_RS = np.concatenate([self.first_RS, fresh.first_RS])

@@ -128,6 +128,18 @@ class History:
         begins += [some[0].at - some[0].seconds for some in (self._long.open, self._short.open, self._window) if some]
         return min(begins, default=None)
 
+    def rest(self) -> None:
+        """Pack all of it, as nothing will come for long; what comes all the same goes on where this ended."""
+        if self._window:
+            self._close_window()
+        if self._minute:
+            self._append(self._long, merged(self._minute))
+            self._minute = []
+        for row in (self._short, self._long):
+            if row.open:
+                row.blocks.append(self._pack(row.open))
+                row.open = []
+
     def copy(self) -> History:
         """The same, for somebody who reads it while this one goes on: shares all that is packed."""
         made = History()
@@ -181,6 +193,8 @@ class History:
         self._minute.append(sample)
 
     def _append(self, row: Row, sample: Sample) -> None:
+        if row.blocks and row.blocks[-1].size < BLOCK:  # it was packed to rest
+            row.open = [*self._unpack(row.blocks.pop()), *row.open]
         row.open.append(sample)
         if len(row.open) >= BLOCK:
             row.blocks.append(self._pack(row.open))

@@ -130,6 +130,13 @@ class Performance:
         self.unnamed = 0
         """Slow ranks beyond those that are named."""
 
+    def rest(self) -> None:
+        """Let go what only a running job needs: its ranks tell kernels anew before they are compared again."""
+        if self.kernels.names:
+            self.kernels, self.kernels_changed = Table(("median", "tail", "spent"), MAX_KERNELS), False
+            self.kernels.grow(len(self.steps_R))
+        self.history.rest()
+
     # In ---------------------------------------------------------------------------------------------------------------
 
     def take(self, report: RankReport, now: float) -> None:

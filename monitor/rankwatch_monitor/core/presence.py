@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rankwatch.wire.vocabulary import JobState
+from rankwatch_monitor.core.detect import SILENT_GAPS, known_gaps
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.state import Job
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
 OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 """States of a job that does not go on by itself."""
+
+REST_AFTER: Final = 300.0
+"""Seconds of silence after which a job that is over lets go what only a running one needs."""
+
+
+def at_rest(job: Job, state: JobState, now: float) -> bool:
+    """Whether a job is over and nobody has spoken of it for minutes."""
+    return state in OVER and now - job.last_heard > REST_AFTER
 
 
 def said_goodbye(job: Job) -> bool:
@@ -23,5 +32,7 @@ def said_goodbye(job: Job) -> bool:
 
 def lost(job: Job, now: float) -> bool:
     """Nothing was heard of any rank or launcher for longer than the limit, and nobody had said goodbye."""
-    silence = job.policy.silence_timeout
-    return silence is not None and now - max(job.last_heard, job.watching_since) > silence and not said_goodbye(job)
+    limit, silence = job.policy.silence_timeout, now - max(job.last_heard, job.watching_since)
+    if limit is None or silence <= limit or said_goodbye(job):
+        return False
+    return not job.instrumented or silence > SILENT_GAPS * float(np.median(known_gaps(job.columns)[job.columns.seen_R]))

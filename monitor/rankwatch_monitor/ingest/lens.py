@@ -99,9 +99,17 @@ ITERATIONS: Final = (
 """Span attributes that hold the number of the step, the first of them that there is."""
 
 
-@lru_cache(4096)
+LONGEST: Final = 256
+"""Characters of a metric's name that is looked at. OpenTelemetry allows 255; what is remembered must not grow large."""
+
+
 def metric(name: str) -> Told | None:
     """Return what a metric of this name tells; None when it tells nothing of training."""
+    return _metric(name) if len(name) <= LONGEST else None
+
+
+@lru_cache(4096)
+def _metric(name: str) -> Told | None:
     if name in SIGNS:
         return Told.SIGN
     words = _WORD.findall(name.lower())

@@ -31,6 +31,7 @@ class Limits:
     decompressed_bytes: int = _limit(16 * MIB, "By", "bytes of one request body after it was inflated")
     jobs: int = _limit(1_000, "{job}", "jobs that the monitor keeps at the same time")
     ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is believed")
+    ranks: int = _limit(262_144, "{rank}", "ranks of all jobs together, as their world sizes say; ended jobs make room")
     sections_per_job: int = _limit(256, "{section}", "different section names of one job")
     kernels_per_report: int = _limit(512, "{kernel}", "kernels in one report of one rank")
     groups_per_report: int = _limit(64, "{group}", "process groups in one window of one rank")
@@ -87,7 +88,7 @@ REASONS: Final = {
     "unknown": "an API call about a job, incident or path that is not there",
     "bad_request": "an API call whose body or parameters do not fit",
     "too_many_jobs": "a job beyond the limit",
-    "too_many_ranks": "a rank beyond the limit of its job",
+    "too_many_ranks": "a rank beyond the limit of its job, or of all jobs together",
     "held_elsewhere": "a report or call about a job that another monitor holds, where several share a database",
     "unavailable": "a request the monitor could not take now; the sender was asked to come again",
 }

@@ -48,6 +48,10 @@ class Own(NamedTuple):
     """Seconds since the last tick."""
     not_judged: int = 0
     """Jobs whose last judgement failed."""
+    store_waiting: int = 0
+    store_lost: int = 0
+    store_fenced: int = 0
+    """Rows, as :class:`.store.repository.Repository` counts them."""
     publish_errors: Mapping[str, int] = {}
     """By publisher."""
     published: Sequence[Sample] = ()
@@ -163,6 +167,9 @@ class _Snapshot(Collector):
         self._add(names.TICK_ERRORS, own.tick_errors)
         self._add(names.JOBS_NOT_JUDGED, own.not_judged)
         self._add(names.STORE_ERRORS, own.store_errors)
+        self._add(names.STORE_WAITING, own.store_waiting)
+        self._add(names.STORE_LOST, own.store_lost)
+        self._add(names.STORE_FENCED, own.store_fenced)
         for publisher, errors in own.publish_errors.items():
             self._add(names.PUBLISH_ERRORS, errors, publisher)
         for family, value, labels in own.published:

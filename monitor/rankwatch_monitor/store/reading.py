@@ -30,17 +30,21 @@ class Summary(NamedTuple):
     """The monitor that holds it by a lease now."""
 
 
-def read_jobs(connection: Connection, now: float, most: int) -> tuple[list[Job], SQLAlchemyError | None]:
+def read_jobs(connection: Connection, now: float, most: int, ranks: int) -> tuple[list[Job], SQLAlchemyError | None]:
     """The ``most`` jobs heard last as far as they can be read, and the error that ended the reading, if any.
 
-    A row that cannot be read (a newer version wrote it, say) is left out and said.
+    Left out are jobs with which those heard later would have more than ``ranks`` ranks, and, which is said, rows that
+    cannot be read (a newer version wrote them, say).
     """
     jobs: list[Job] = []
     try:
         newest = select(schema.jobs).order_by(schema.jobs.c.last_heard.desc()).limit(most)
         for row in connection.execute(newest).mappings().all():
             try:
-                jobs.append(_job(connection, row, now))
+                world = int(row["body"]["world_size"])
+                if world <= ranks:
+                    jobs.append(_job(connection, row, now))
+                    ranks -= world
             except (ValueError, KeyError, TypeError) as error:
                 log.warning("the stored job %s is left out, as it cannot be read: %r", row["id"], error)
     except SQLAlchemyError as error:

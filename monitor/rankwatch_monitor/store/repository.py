@@ -7,6 +7,9 @@ While the database refuses, the monitor goes on in memory and what it would have
 ``beside`` says which rows belong to a row: they are committed with it or not at all. So an incident is never stored
 without the messages about it that wait to be delivered.
 
+A database that is not there at the start may come later. Then nothing is written before the monitor has taken up what
+was stored earlier (:meth:`Repository.came_late`), so that no older record is written over by one that knows less.
+
 What is a mistake of whoever starts the monitor (a file that is no database, one that another monitor has) is refused at
 once. What may pass, and a damaged file, must not leave jobs unwatched: then it starts, says so, and keeps in memory.
 """
@@ -14,15 +17,16 @@ once. What may pass, and a damaged file, must not leave jobs unwatched: then it 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.store import reading, schema
+from rankwatch_monitor.store import reading
 from rankwatch_monitor.store.engine import file_of, open_engine
 from rankwatch_monitor.store.fence import Fence
 from rankwatch_monitor.store.reading import Summary
@@ -67,10 +71,13 @@ class Repository:
         session = Session(self.engine, shared=shared)
         trouble = self._open(session)
         self._taken_up: set[str] = set()
+        self._room = (1_000, 1 << 30)
+        self._late: list[Job] | None = None
+        self._late_lock = threading.Lock()
         self._writer = Writer(session)
         if trouble is not None:
             self._writer.trouble, self._writer.damaged = trouble, trouble.kind is Kind.DAMAGED
-        self._writer.on_open = lambda: self._note_unread(session)
+        self._writer.on_open = self._read_late
         self._writer.start()
 
     # How it fares -----------------------------------------------------------------------------------------------------
@@ -111,25 +118,27 @@ class Repository:
             return str(trouble)
         if silent := self._writer.silent_for:
             return f"the database {place(self.engine.url)} has not answered for {silent:.0f} s"
-        if back := self._writer.held_back:
-            return (
-                f"the database came later than this monitor: the older records of {len(back)} jobs are kept as they "
-                "were, and what happens to these jobs now is not stored; start the monitor again once they have ended"
-            )
         return ""
+
+    @property
+    def late(self) -> bool:
+        """What was stored before is not known yet: the database was not there, or could not be read."""
+        return self._writer.late and not self.shared
 
     # Out --------------------------------------------------------------------------------------------------------------
 
-    def load(self, now: float, most: int = 1_000) -> list[Job]:
+    def load(self, now: float, most: int = 1_000, ranks: int = 1 << 30) -> list[Job]:
         """The ``most`` jobs heard last, with incidents and recent directives, as a monitor takes them up at ``now``.
 
-        Waits for the database. A row that cannot be read (a newer version wrote it, say) is left out and said.
+        Together they have no more than so many ``ranks``. Waits for the database. A row that cannot be read (a newer
+        version wrote it, say) is left out and said.
         """
+        self._room = most, ranks
         if self._writer.trouble is not None:
             return []  # said already; and a damaged file is left alone
         try:
             with self.engine.connect() as connection:
-                jobs, error = reading.read_jobs(connection, now, most)
+                jobs, error = reading.read_jobs(connection, now, most, ranks)
         except SQLAlchemyError as refused:
             jobs, error = [], refused
         self._taken_up.update(job.id for job in jobs)
@@ -138,6 +147,16 @@ class Repository:
             log.error("not all that is stored can be read (%s); the monitor goes on in memory", trouble)
             self._writer.doubt(trouble)
         return jobs
+
+    def came_late(self) -> list[Job] | None:
+        """Once a database that came late was read: the jobs stored in it, which :meth:`taken_up` then confirms."""
+        with self._late_lock:
+            jobs, self._late = self._late, None
+            return jobs
+
+    def taken_up(self) -> None:
+        """What was stored before is known now: from here on rows may be written over."""
+        self._writer.go_on()
 
     def load_job(self, job_id: str, now: float) -> Job | None:
         """One job as :meth:`load` takes it up; None when there is no such one. Waits for the database.
@@ -228,9 +247,18 @@ class Repository:
                 return trouble
             time.sleep(0.5)
 
-    def _note_unread(self, session: Session) -> None:
-        """Remember which jobs are stored that this monitor never read; called once, when the database came late."""
-        with session.transaction() as connection:
-            stored = connection.execute(select(schema.jobs.c.id)).scalars().all()
-        if not self.shared:
-            self._writer.unread = set(stored) - self._taken_up
+    def _read_late(self) -> None:
+        """Read what was stored before; on the writer's thread, when the database was opened there first.
+
+        Raises:
+            SQLAlchemyError: it cannot be asked.
+        """
+        if self.shared:  # jobs are read one by one, as they become ours
+            self._writer.go_on()
+            return
+        with self.engine.connect() as connection:
+            jobs, error = reading.read_jobs(connection, time.time(), *self._room)
+        if error is not None:
+            raise error
+        with self._late_lock:
+            self._late = [job for job in jobs if job.id not in self._taken_up]

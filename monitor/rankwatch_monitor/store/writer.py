@@ -55,10 +55,8 @@ class Writer:
         """Rows that were not written, since their job is another monitor's."""
         self.trouble: Trouble | None = None
         self.fence: Fence | None = None
-        self.unread: set[str] = set()
-        """Jobs that were stored before this monitor could read them: their older record is not written over."""
-        self.held_back: set[str] = set()
-        """Those of them that are watched now."""
+        self.late = not session.is_open
+        """What was stored before this monitor started is not known to it yet, so nothing is written over it."""
         self.damaged = False
         self.on_open: Callable[[], None] = lambda: None
         """Called on the thread when the database was opened for the first time there."""
@@ -110,8 +108,14 @@ class Writer:
 
     def doubt(self, trouble: Trouble) -> None:
         """Take note of what went wrong in reading: writing tries again, and reads first what is there."""
-        self.trouble, self._opened = trouble, False
+        self.trouble, self._opened, self.late = trouble, False, True
         self.damaged = self.damaged or trouble.kind is Kind.DAMAGED
+
+    def go_on(self) -> None:
+        """What was stored before is known: write from now on."""
+        with self._changed:
+            self.late, self._retry_at = False, 0.0
+            self._changed.notify()
 
     def forget(self, job_id: str) -> None:
         """Never write what still waits of a job: another monitor has had it since, and what it wrote is newer."""
@@ -194,6 +198,12 @@ class Writer:
         if self.trouble is not None and not must and time.monotonic() < self._retry_at:
             self._refuse(list(self._backlog))
             return
+        if self.late:
+            self._attempt([])
+            self._retry_at = time.monotonic() + RETRY
+            if self.late:
+                self._refuse(list(self._backlog))
+                return
         if len(self._backlog) or self.trouble is not None:
             while self._attempt(self._backlog.first(BATCH)):
                 if not len(self._backlog):
@@ -227,11 +237,10 @@ class Writer:
         return True
 
     def _write(self, units: list[Unit]) -> list[Unit]:
+        self._session.open()
         if not self._opened:
-            self._session.open()
             self.on_open()
             self._opened = True
-        self._session.open()
         if not units:
             self._session.check()
             return []
@@ -241,19 +250,13 @@ class Writer:
                 jobs = {unit.job_id for unit in units if unit.job_id is not None}
                 ours = self.fence.held(connection, jobs) if jobs else set()
                 written = [unit for unit in units if unit.job_id is None or unit.job_id in ours]
-            elif self.unread:
-                written = [unit for unit in units if unit.job_id not in self.unread]
             write(connection, written)
         if self.fence is not None:
             self.fenced += sum(1 for unit in units for _ in unit.flat()) - sum(1 for u in written for _ in u.flat())
-        elif len(written) < len(units):
-            back = [unit for unit in units if unit.job_id in self.unread]
-            self.held_back.update(unit.job_id for unit in back if unit.job_id is not None)
-            self._pass_on(back)
         return written
 
     def _works(self) -> None:
-        if len(self._backlog):
+        if len(self._backlog) or self.late:
             return
         if self.trouble is not None:
             lost = f"; {self.lost} rows were lost since the start" if self.lost else ""

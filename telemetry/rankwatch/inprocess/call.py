@@ -24,7 +24,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from rankwatch.inprocess import abort, meeting, members
 from rankwatch.inprocess.assignment import KeepWorldSize, first_places
@@ -196,7 +196,7 @@ class Call:
 
     def _say_why(self, plan: Plan, outcome: Outcome) -> None:
         """Record what the function has raised, unless it was the abort's doing."""
-        talk, error = self._talk, outcome.error
+        talk, error = self._talk, cast("BaseException | None", outcome.error)
         ended = talk.ended(plan.iteration)
         if error is None and not ended and outcome.struck is not None and self._rank not in talk.lost():
             error = outcome.struck  # raised by the function itself

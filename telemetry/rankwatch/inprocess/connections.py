@@ -28,7 +28,7 @@ def cut_since(before: frozenset[str]) -> int:
     if not new:
         return 0
     spared = _of_python()
-    return sum(_cut(fd) for fd, name in new.items() if fd not in spared)
+    return sum(_cut(fd, name) for fd, name in new.items() if fd not in spared)
 
 
 def _sockets() -> dict[int, str]:
@@ -51,12 +51,15 @@ def _of_python() -> set[int]:
     return found
 
 
-def _cut(fd: int) -> bool:
+def _cut(fd: int, name: str) -> bool:
     try:
-        copy = socket.socket(fileno=os.dup(fd))
+        number = os.dup(fd)
     except OSError:  # closed meanwhile
         return False
-    with copy:
+    if os.readlink(f"/proc/self/fd/{number}") != name:  # and its number given to something else
+        os.close(number)
+        return False
+    with socket.socket(fileno=number) as copy:
         internet = copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM
         # A listener that is shut down would end the thread of gloo that accepts on it, and the process with it.
         if not internet or copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):

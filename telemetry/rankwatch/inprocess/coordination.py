@@ -12,6 +12,7 @@ lost              who is dead, one line each, added by whoever noticed
 I/records         what befell whom, one line each
 I/end             ``done`` or ``interrupted``; the first word counts, so that all agree how an iteration ended
 I/completed       how many ranks have finished the function
+I/finished        which, one line each
 I/back            who came back after an interruption, and how it is, one line each
 I/master          where the first rank of iteration I holds the store of the process groups
 beat/R            counts the heartbeats of rank R
@@ -107,10 +108,15 @@ class Coordination:
         self._append(f"{iteration}/records", asdict(record))
         return self._end(iteration, INTERRUPTED)
 
-    def complete(self, iteration: int, of: int) -> None:
+    def complete(self, iteration: int, rank: int, of: int) -> None:
         """Say that this rank has finished the function; the last one ends the iteration."""
+        self._append(f"{iteration}/finished", {"rank": rank})
         if self._store.add(f"{iteration}/completed", 1) >= of:
             self._end(iteration, DONE)
+
+    def completed(self, iteration: int) -> set[int]:
+        """Who has finished the function."""
+        return {line["rank"] for line in self._lines(f"{iteration}/finished")}
 
     def ended(self, iteration: int) -> bytes:
         """How an iteration has ended; empty: it has not."""

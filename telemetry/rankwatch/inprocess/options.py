@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from inspect import Parameter, Signature
 from typing import Any
 
 from rankwatch.inprocess.assignment import Assign
@@ -33,7 +35,8 @@ class Options:
     )
     heartbeat_timeout: float = field(default=60.0, metadata=_about("s", "no heartbeat for so long: the rank is lost"))
     barrier_timeout: float = field(
-        default=120.0, metadata=_about("s", "how long a restart waits for the ranks to come back")
+        default=120.0,
+        metadata=_about("s", "how long a restart waits for ranks to come back, cleaned up"),
     )
     completion_timeout: float = field(
         default=120.0, metadata=_about("s", "how long a finished rank waits for the others to finish")
@@ -46,7 +49,7 @@ class Options:
         default=1.0, metadata=_about("s", "how often the main thread is asked for a sign of life")
     )
     last_call_wait: float = field(
-        default=0.0, metadata=_about("s", "time for other ranks to report failures of their own, before the abort")
+        default=0.0, metadata=_about("s", "time for other ranks to raise what is their own, before the abort")
     )
     termination_grace_time: float = field(
         default=5.0, metadata=_about("s", "between SIGTERM and SIGKILL at the hard timeout")
@@ -66,7 +69,7 @@ class Options:
     store_port: int | None = field(
         default=None, metadata=_about("", "port of the coordination store; None: MASTER_PORT")
     )
-    enabled: bool = field(default=True, metadata=_about("", "False: the function is called as if it were not wrapped"))
+    enabled: bool = field(default=True, metadata=_about("", "False: the function is called once, unwatched"))
     initialize: Callback | None = field(
         default=None, metadata=_about("", "called before each iteration, the first too")
     )
@@ -109,6 +112,20 @@ def make(given: Mapping[str, Any]) -> Options:
     return Options(**made)
 
 
+def signature() -> Signature:
+    """What ``help()`` and an editor show of the wrapper's constructor, ``self`` included."""
+    own = [Parameter("self", Parameter.POSITIONAL_ONLY)]
+    for option in fields(Options):
+        kind = "float | timedelta" if option.metadata["unit"] == "s" else option.type
+        own.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=kind))
+    return Signature(own)
+
+
+def meanings() -> str:
+    """The options, one a line, with their meaning."""
+    return "\n".join(f"    {option.name}: {option.metadata['meaning']}" for option in fields(Options))
+
+
 def _value(name: str, value: Any, unit: str) -> Any:
     if unit == "s":
         if isinstance(value, timedelta):
@@ -137,6 +154,8 @@ _ORDER = (
 def _problem(options: Options) -> str | None:
     for option in fields(options):
         value = getattr(options, option.name)
+        if option.metadata["unit"] == "s" and not math.isfinite(value):
+            return f"{option.name} must be finite, not {value:g} s"
         if option.metadata["unit"] == "s" and (value < 0 or (value == 0 and option.name != "last_call_wait")):
             return f"{option.name} must be more than 0 s, not {value:g} s"
     for smaller, larger in _ORDER:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rankwatch.inprocess.decision import Plan
-from rankwatch.inprocess.state import Mode, State
+from rankwatch.inprocess.state import Mode, RankShouldRestart, State
 
 WORDS: Final = 200
 """Characters of an error's text that are kept."""
@@ -18,9 +19,12 @@ OF_COLLECTIVES: Final = ("gloo", "nccl", "connection closed by peer", "connectio
 class Outcome:
     """What became of the function on this rank."""
 
-    begun: bool = False
     value: Any = None
     error: Exception | None = None
+    struck: RankShouldRestart | None = None
+    """It was interrupted, or raised the same of itself."""
+    leaving: BaseException | None = None
+    """``SystemExit``, for example: it is to end the process."""
 
 
 def state_of(plan: Plan, rank: int, world: int, error: Exception | None = None) -> State:
@@ -42,17 +46,44 @@ def state_of(plan: Plan, rank: int, world: int, error: Exception | None = None) 
 
 def describe(error: BaseException) -> str:
     """Say what was raised, as the end of a sentence that begins with "rank N"."""
-    text = (str(error).strip().splitlines() or [""])[0]
+    text = (_text(error).strip().splitlines() or [""])[0]
     kind = type(error).__name__
     return f"raised {kind}: {text[:WORDS]}" if text else f"raised {kind}"
 
 
 def is_collective(error: BaseException) -> bool:
     """Whether an error is what one sees of another rank's death: a collective or a store that broke off."""
+    return any(_breaks_off(one) for one in _chain(error))
+
+
+def let_go(error: BaseException) -> None:
+    """Clear the frames that an error and those before it hold: tensors live in them."""
+    for one in _chain(error):
+        traceback.clear_frames(one.__traceback__)
+
+
+def _breaks_off(error: BaseException) -> bool:
     if type(error).__module__ == "torch.distributed":
         return True
-    text = str(error).lower()
+    text = _text(error).lower()
     return isinstance(error, RuntimeError) and any(word in text for word in OF_COLLECTIVES)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a person's code
+        return ""
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error, and what was raised before it and led to it."""
+    found: dict[int, BaseException] = {}
+    after: BaseException | None = error
+    while after is not None and id(after) not in found:
+        found[id(after)] = after
+        after = after.__cause__ if after.__cause__ is not None else after.__context__
+    return list(found.values())
 
 
 def is_store_failure(error: BaseException) -> bool:

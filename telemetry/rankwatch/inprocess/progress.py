@@ -4,8 +4,7 @@ How this works
 --------------
 Its own word is :func:`rankwatch.inprocess.ping`, a completed ``rankwatch.step()`` or a ``rankwatch.heartbeat()``.
 Before the first of these in an iteration, while everything is imported, loaded and compiled, it is enough that the
-main thread executes Python: the interpreter is asked to call a function of ours there, and it does so between two
-bytecodes.
+main thread executes Python: the interpreter is asked to call a function there, and it does so between two bytecodes.
 """
 
 from __future__ import annotations
@@ -19,23 +18,32 @@ from rankwatch.slots import BEATS, FINISHED, ITERATION, PROGRESS
 
 
 class _SignOfLife:
-    """Asks the main thread to run a function; there is one, since a call that is on its way cannot be taken back."""
+    """Asks the main thread to run a function; there is one, since a call that is on its way cannot be taken back.
+
+    The function is libc's ``sem_post``. One in Python would be where an interruption that is on its way is raised, and
+    from a callback nothing can be raised.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
-        self._waiting = False
-        self._callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._lives)
+        libc = ctypes.CDLL(None)
+        self._semaphore = ctypes.create_string_buffer(64)  # sem_t has 32 bytes on 64-bit Linux
+        libc.sem_init(self._semaphore, 0, 0)
+        self._value = libc.sem_getvalue
+        self._post = ctypes.cast(libc.sem_post, ctypes.c_void_p)
         self._add = ctypes.pythonapi.Py_AddPendingCall
+        self._asked = 0
+
+    @property
+    def count(self) -> int:
+        """How often it has answered."""
+        value = ctypes.c_int()
+        self._value(self._semaphore, ctypes.byref(value))
+        return value.value
 
     def ask(self) -> None:
         """Ask, unless it was asked already and has not answered."""
-        if not self._waiting:
-            self._waiting = self._add(self._callback, None) == 0
-
-    def _lives(self, _: object) -> int:
-        self.count += 1
-        self._waiting = False
-        return 0
+        if self._asked == self.count and self._add(self._post, self._semaphore) == 0:
+            self._asked += 1
 
 
 _life = _SignOfLife()

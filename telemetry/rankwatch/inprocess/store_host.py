@@ -1,7 +1,8 @@
 """Holds the coordination store in a process of its own, so that the death of rank 0 does not take it away.
 
-It is given two arguments, PORT and KEPT. It ends when every rank has said goodbye or is lost, and rank 0 has ended or
-nobody has begun anything new for a while; or when none has beaten for KEPT seconds. It writes a line when it listens.
+It is given two arguments, PORT and KEPT, and writes a line when it listens. It stays as long as rank 0, which may call
+a wrapped function again however long it does other things before. When rank 0 has ended, it ends as soon as every other
+rank has said goodbye or is lost, or when none has beaten for KEPT seconds.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ RANKS: Final = "ranks"
 """How many there are."""
 LOOK_EVERY: Final = 0.2
 """Seconds between two looks whether all have said goodbye."""
-QUIET: Final = 30.0
-"""Seconds that it stays for a rank 0 which may call a wrapped function again."""
 
 
 def serve(port: int, kept: float) -> None:
@@ -49,8 +48,7 @@ def serve(port: int, kept: float) -> None:
         call = distributed.PrefixStore(current.decode() or "0", store)
         if (now := (current, int(call.add(BEATS, 0)))) != seen:
             seen, heard = now, time.monotonic()
-        quiet = time.monotonic() - heard
-        if quiet > kept or (_is_over(call) and (os.getppid() != parent or quiet > QUIET)):
+        if os.getppid() != parent and (time.monotonic() - heard > kept or _is_over(call)):
             return
         time.sleep(LOOK_EVERY)
 

@@ -8,7 +8,8 @@ phase      the rank                                          the thread
 RUNNING    runs the function                                 soft timeout; moves the watchdog's deadline with the
                                                              progress; interrupts when the iteration has ended so
 WAITING    has finished, or is a reserve                     no timeout; interrupts all the same
-BETWEEN    has left the function, agrees on the next one     keeps the watchdog at rest
+LEAVING    has left the function, takes down what it left    nothing: the watchdog's deadline is the barrier's
+BETWEEN    agrees with the others on the next iteration      keeps the watchdog at rest
 =========  ================================================  =====================================================
 
 In every phase it beats, and looks after others: all processes of its host by their pids, and by its heartbeat the
@@ -18,7 +19,6 @@ interrupts all.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -46,6 +46,7 @@ class Phase(Enum):
 
     RUNNING = auto()
     WAITING = auto()
+    LEAVING = auto()
     BETWEEN = auto()
 
 
@@ -63,8 +64,8 @@ class Watcher(threading.Thread):
     ) -> None:
         super().__init__(name="rankwatch-inprocess", daemon=True)
         self.progress = Progress()
-        self.aborted = threading.Event()
-        """Set once nothing waits for other ranks any more, after an interruption."""
+        self.aborting = False
+        """What the function raises from now on may be the abort's doing."""
         self.noticed = 0.0
         """When the interruption was noticed, on the monotonic clock."""
         self.failure: Exception | None = None
@@ -87,8 +88,7 @@ class Watcher(threading.Thread):
         """An iteration begins: from now on this thread may interrupt it."""
         with self._lock:
             self._plan, self._before = plan, connections.open_now()
-            self._said_hung = self._interrupted = False
-            self.aborted.clear()
+            self._said_hung = self._interrupted = self.aborting = False
             self.progress.begin()
             self._phase = Phase.RUNNING if self._own.rank in plan.places else Phase.WAITING
             self._guard.give(self._options.hard_timeout)
@@ -98,8 +98,14 @@ class Watcher(threading.Thread):
         with self._lock:
             self._phase = Phase.WAITING
 
+    def leave(self) -> None:
+        """The function was left; what it had opened is to be taken down before the others go on without this rank."""
+        with self._lock:
+            self._phase = Phase.LEAVING
+            self._guard.give(self._options.barrier_timeout)
+
     def rest(self) -> None:
-        """The function was left, and what it had opened is taken down."""
+        """What the function had opened is taken down."""
         with self._lock:
             self._phase = Phase.BETWEEN
             self._guard.give(self._options.hard_timeout)
@@ -169,7 +175,7 @@ class Watcher(threading.Thread):
 
     def _act(self, now: float) -> None:
         """Interrupt where the iteration was ended, or end it where it must be."""
-        if self._phase is Phase.BETWEEN:
+        if self._phase in (Phase.LEAVING, Phase.BETWEEN):
             return
         if self._interrupted:
             # Swallowed, by a bare ``except`` perhaps. Not at once: what unwinds may have to tidy up.
@@ -191,19 +197,21 @@ class Watcher(threading.Thread):
     def _interrupt(self) -> None:
         """Unwind the function, and unblock what waits for other ranks."""
         self._interrupted, self.noticed = True, time.monotonic()
-        self._guard.give(self._options.hard_timeout - self._options.soft_timeout)
+        if self._phase is not Phase.RUNNING:  # else it has what is left of the time since it last came further
+            self._guard.give(self._options.hard_timeout)
         self._over.wait(self._options.last_call_wait)
         with self._interruption.atomic:
-            self._struck = time.monotonic()
+            self.aborting, self._struck = True, time.monotonic()
             self._interruption.strike()
-            with contextlib.suppress(Exception):
+            try:
                 self.on_abort()
+            except Exception:  # noqa: BLE001 - a person's code; the rest must happen
+                _log.warning("abort raised", exc_info=True)
             abort.abort_collectives(self._before)
-        self.aborted.set()
 
     def _leave_alone(self) -> None:
         with self._lock:
-            self.aborted.set()
+            self.aborting = True
             self._interruption.strike()
             abort.abort_collectives(self._before)
 

@@ -14,6 +14,8 @@ from rankwatch.inprocess.call import Call, current
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_RUN_LATER = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+
 
 class CallWrapper:
     """One call of a wrapped function: a parameter annotated with this class is given it."""
@@ -35,7 +37,7 @@ class CallWrapper:
 class Wrapper:
     """Restarts a training function within its processes: after an exception on any rank, a hang, or the loss of a rank.
 
-    The parameters are those of :class:`rankwatch.inprocess.options.Options`; durations are seconds or ``timedelta``.
+    The parameters stand at ``__init__``, which are those of :class:`rankwatch.inprocess.options.Options`.
     The wrapped function returns what the function returns, on the ranks that trained; the others return None.
 
     Raises:
@@ -47,10 +49,13 @@ class Wrapper:
     def __init__(self, **parameters: Any) -> None:
         self.options = all_options.make(parameters)
 
+    __init__.__signature__ = all_options.signature()  # type: ignore[attr-defined]
+    __init__.__doc__ = f"Durations are seconds or ``timedelta``.\n\nArgs:\n{all_options.meanings()}\n"
+
     def __call__(self, function: Callable[P, T]) -> Callable[P, T | None]:
         """Decorate."""
-        if not self.options.enabled:
-            return function
+        if any(kind(function) for kind in _RUN_LATER):
+            raise TypeError("a coroutine or generator runs after its call returns; wrap what runs it to its end")
         wants = _wants_call(function)
 
         @functools.wraps(function)
@@ -60,7 +65,7 @@ class Wrapper:
                 bound = inspect.signature(function).bind_partial(*args, **kwargs)
                 bound.arguments.update(dict.fromkeys(wants, CallWrapper()))
                 run = functools.partial(function, *bound.args, **bound.kwargs)
-            result: T | None = Call(self.options).run(run)
+            result: T | None = Call(self.options).run(run) if self.options.enabled else run()
             return result
 
         wrapped.ping = ping  # type: ignore[attr-defined]
@@ -98,5 +103,10 @@ def _wants_call(function: Callable[..., Any]) -> tuple[str, ...]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return ()
-    marked = (CallWrapper, "CallWrapper", "inprocess.CallWrapper", CallWrapper | None, "CallWrapper | None")
-    return tuple(p.name for p in parameters if p.annotation in marked)
+    return tuple(p.name for p in parameters if _is_call(p.annotation))
+
+
+def _is_call(annotation: Any) -> bool:
+    if isinstance(annotation, str):  # with ``from __future__ import annotations``, under whatever name it was imported
+        return annotation.removesuffix(" | None").rpartition(".")[2] == "CallWrapper"
+    return annotation in (CallWrapper, CallWrapper | None)

@@ -139,28 +139,37 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        action = self._waiting.pop(fullname, None)
-        if action is None:
+        if fullname not in self._waiting:
             return None
-        if not self._waiting and self in sys.meta_path:
-            sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(fullname, path, target)) is not None:
-                self._follow(spec, action)
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            if not hasattr(finder, "find_spec"):
+                continue  # as Python does
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._follow(spec, fullname)
                 return spec
         return None
 
-    @staticmethod
-    def _follow(spec: importlib.machinery.ModuleSpec, action: Callable[[ModuleType], None]) -> None:
+    def _follow(self, spec: importlib.machinery.ModuleSpec, name: str) -> None:
+        # Whether there is a torch is often asked before it is imported (importlib.util.find_spec), and a spec that was
+        # found may never be loaded: only what has been loaded is waited for no more.
         loader: Any = spec.loader
         try:
             execute = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                del loader.exec_module  # what was put over the class's own, so that nobody finds it later
+                vars(loader).pop("exec_module", None)  # put over the class's own, which is to be found again
                 execute(module)
-                _call(action, module)
+                self._is_there(name, module)
 
             loader.exec_module = exec_module
         except AttributeError:
             failed()
+
+    def _is_there(self, name: str, module: ModuleType) -> None:
+        action = self._waiting.pop(name, None)
+        if action is None:
+            return
+        if not self._waiting and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        _call(action, module)

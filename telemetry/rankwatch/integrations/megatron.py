@@ -250,10 +250,11 @@ def _update_timeouts(client: RankMonitorClient, state: FaultToleranceState, *, a
         _say(client, "%s", reason)
     if not plan.sections and not plan.out_of_section:
         return
-    client.calculate_and_set_section_timeouts(plan.sections, plan.out_of_section)
+    told = client.calculate_and_set_section_timeouts(plan.sections, plan.out_of_section)
     if _is_rank_0(client) and state.ft_state_path is not None:
         _state_file(state.ft_state_path).write(client.state_dict(), seconds=FILE_SECONDS if at_end else 0.0)
-    _say(client, "timeouts were updated for %s: %s", ", ".join(plan.sections), client.section_timeouts)
+    if told:  # else the client has said of what it was not
+        _say(client, "timeouts were updated for %s: %s", ", ".join(plan.sections), client.section_timeouts)
 
 
 def _watch_stragglers(config: Any, policy: dict[str, Any]) -> None:

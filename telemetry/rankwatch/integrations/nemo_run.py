@@ -203,6 +203,26 @@ class PreemptionPlugin(run.Plugin):  # type: ignore[misc]
             _add_arguments(task, convert(given), type(self).__name__)
 
 
+def straggler_det_callback(
+    straggler_report_time_interval: float = 300.0,
+    stop_if_detected_straggler: bool = True,
+    gpu_relative_perf_threshold: float = 0.7,
+    gpu_individual_perf_threshold: float = 0.7,
+) -> run.Config:
+    """Return what to append to ``recipe.trainer.callbacks``: our StragglerDetectionCallback, set up as NeMo does it.
+
+    NeMo-Run writes a recipe down before it runs, so it takes configurations only; a Trainer that is there already takes
+    what the function of this name in :mod:`rankwatch.integrations.lightning` returns.
+    """
+    return run.Config(
+        _lightning("StragglerDetectionCallback"),
+        report_time_interval=straggler_report_time_interval,
+        gpu_relative_perf_threshold=gpu_relative_perf_threshold,
+        gpu_individual_perf_threshold=gpu_individual_perf_threshold,
+        stop_if_detected=stop_if_detected_straggler,
+    )
+
+
 # The executor --------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rankwatch import settings
+from rankwatch import session, settings
 from rankwatch.client import Client, MonitorError, path_of
 from rankwatch.wire.environment import MONITOR_URL
 
@@ -135,7 +135,7 @@ class ScoreReader:
 
 def _job(log: logging.Logger) -> WatchedJob | None:
     """Whom to ask; None, with a word in the log, where nobody can be. Rankwatch switched off asks nobody, silently."""
-    loaded, _ = settings.load()
+    loaded = session.told() or settings.load()[0]
     if loaded.disabled:
         return None
     if loaded.monitor is None or loaded.job_id is None:

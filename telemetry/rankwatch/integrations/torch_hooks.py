@@ -45,7 +45,7 @@ _hooks: _Hooks | None = None
 
 
 def install(torch: Any, loop: TrainingLoop) -> None:
-    """Listen to torch, which has been imported, from now on; for the thread that calls this."""
+    """Listen to torch, which has been imported, from now on."""
     global _hooks
     if _hooks is None:
         _hooks = hooks = _Hooks(torch, loop)
@@ -79,11 +79,15 @@ class _Hooks:
         self._key = 0
         """Where torch keeps its global hooks, and ours among them."""
         self._forward_handle: Any = None
+        self._outermost = 0
+        """The module that runs, by its id."""
+        self._scripted: Any = getattr(torch.jit, "ScriptModule", ())
         self._looked_back = False
         self._live: dict[int, weakref.ref[Any]] = {}
         """Optimizers by their ids."""
         self._saves: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._forward_hook = self._make_forward_hook()
+        self._forward_end_hook = self._make_forward_end_hook()
         warnings.filterwarnings("ignore", message=COMPILE_WARNING, category=UserWarning)
 
     # Forward ----------------------------------------------------------------------------------------------------------
@@ -103,10 +107,10 @@ class _Hooks:
         return self._armed.pop(self._key, None) is not None
 
     def _make_forward_hook(self) -> Callable[[Any, Any], None]:
-        is_compiling, thread = self._is_compiling, self._thread
+        is_compiling, thread, scripted = self._is_compiling, self._thread, self._scripted
 
         def rankwatch_forward(module: Any, inputs: Any) -> None:  # noqa: ARG001
-            if is_compiling() or _get_ident() != thread:
+            if is_compiling() or _get_ident() != thread or isinstance(module, scripted):
                 return
             self._forward_begins(module)
 
@@ -114,27 +118,36 @@ class _Hooks:
 
     def _forward_begins(self, module: Any) -> None:
         try:
-            key = id(module)
+            self._end_forward()  # one that a KeyboardInterrupt ended, say, of which torch tells nobody
             self.disarm()
-            training = self._gradients()
+            # A model in eval mode, or a loss by itself, may run with gradients though nobody trains now.
+            training = self._gradients() and module.training and bool(module._parameters or module._modules)
             if training:
                 self._find_first_step()
-            if self._forward_handle is not None:  # a KeyboardInterrupt, say, after which torch called nobody
-                self._forward_handle.remove()
-            self._forward_handle = module.register_forward_hook(self._forward_ended, always_call=True)
-            self._loop.forward_begins(key, training=training)
+            # No method: a module that is copied while it runs takes the hook with it, and must not take us.
+            self._forward_handle = module.register_forward_hook(self._forward_end_hook, always_call=True)
+            self._outermost = id(module)
+            self._loop.forward_begins(self._outermost, training=training)
         except Exception:  # noqa: BLE001 - the boundary to training code
             failed()
 
-    def _forward_ended(self, module: Any, inputs: Any, output: Any) -> None:  # noqa: ARG002
-        try:
-            handle, self._forward_handle = self._forward_handle, None
-            if handle is not None:
-                handle.remove()
-            self._loop.forward_ended(id(module))
+    def _make_forward_end_hook(self) -> Callable[[Any, Any, Any], None]:
+        def rankwatch_forward_end(module: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001
+            if id(module) != self._outermost:
+                return
+            try:
+                self._end_forward()
+            except Exception:  # noqa: BLE001 - the boundary to training code
+                failed()
+
+        return rankwatch_forward_end
+
+    def _end_forward(self) -> None:
+        handle, self._forward_handle = self._forward_handle, None
+        if handle is not None:
+            handle.remove()
+            self._loop.forward_ended(self._outermost)
             self.arm()
-        except Exception:  # noqa: BLE001 - the boundary to training code
-            failed()
 
     # Backward, batches, saves -----------------------------------------------------------------------------------------
 
@@ -195,6 +208,7 @@ class _Hooks:
         def save(*args: Any, **kwargs: Any) -> Any:
             if _get_ident() != thread:
                 return plain(*args, **kwargs)
+            self._tell(self._end_forward)  # a module is not to be saved with our hook
             self._tell(self._loop.save_begins)
             done = False
             try:
@@ -273,15 +287,17 @@ class _Hooks:
         self._looked_back = True
         try:
             steps = [_steps_of(found) for reference in self._live.values() if (found := reference()) is not None]
-            self._loop.first_step = max(steps, default=0) or None
+            # An iteration is complete when each has stepped, so the one that steps least often has counted them.
+            self._loop.first_step = min(filter(None, steps), default=None)
         except Exception:  # noqa: BLE001 - an optimizer may keep there what it likes
             failed()
 
 
 def _steps_of(optimizer: Any) -> int:
-    """How often it has stepped, as far as it knows without asking a device."""
+    """How often it has stepped, as far as it knows without asking a device; parameters may have sat out some steps."""
+    found = 0
     for state in optimizer.state.values():
         step = state.get("step") if isinstance(state, dict) else None
         if step is not None and getattr(getattr(step, "device", None), "type", "cpu") == "cpu":
-            return int(step)
-    return 0
+            found = max(found, int(step))
+    return found

@@ -7,12 +7,12 @@ section             from, to
 ==================  ================================================================================================
 ``data``            a batch is asked of a data loader, it is there
 ``forward``         an outermost module is called, it returns
-``evaluation``      the same without gradients, between two steps
+``evaluation``      the same without gradients or in eval mode, between two steps
 ``backward``        ``backward()`` is called, it returns
 ``optimizer``       ``optimizer.step()`` is called, it returns
 ``checkpointing``   something is saved, it has been
-``step``            the first forward with gradients, backward or optimizer after the last step, until every optimizer
-                    that takes part has stepped once (:class:`Optimizers`)
+``step``            the first forward to learn from, backward or optimizer after the last step, until every optimizer
+                    that takes part has stepped once (:class:`Optimizers`); none where there is no optimizer
 ==================  ================================================================================================
 
 Between two steps no section is open: whatever a script does there, and after its last step, nobody can name.
@@ -45,6 +45,10 @@ class Optimizers:
         self._members: set[int] = set()
         self._stepped: set[int] = set()
         self._repeats = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self._members)
 
     def built(self, key: int) -> None:
         """The script has made one: it is waited for."""
@@ -122,7 +126,7 @@ class TrainingLoop:
             self._enter_step()
 
     def forward_begins(self, module: Hashable, *, training: bool) -> None:
-        """An outermost module is called; ``training``: gradients are wanted."""
+        """An outermost module is called; ``training``: to learn from it."""
         if training:
             self._enter_step()
             self._forwards += 1
@@ -151,6 +155,7 @@ class TrainingLoop:
         if nested:
             self.optimizers.gone(key)
         else:
+            self.optimizers.built(key)
             self._enter_step()
         self._stepping += 1
         self._begin(owner, None if nested else OPTIMIZER)
@@ -194,7 +199,7 @@ class TrainingLoop:
                 section.__exit__(RuntimeError if failed else None, None, None)
 
     def _enter_step(self) -> None:
-        if self._counts and self._own_step is None:
+        if self._counts and self._own_step is None and self.optimizers:
             self._own_step = OwnStep(self.first_step)
             self.first_step = None
             self._own_step.__enter__()

@@ -75,7 +75,7 @@ class RankwatchCallback(TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Training is over: because all is trained, or because it was stopped."""
         self._leave_all()
-        if self._mark_complete and not self._stopping and state.max_steps and state.global_step >= state.max_steps:
+        if self._mark_complete and state.max_steps and state.global_step >= state.max_steps:
             rankwatch.mark_complete()
 
     # Steps ------------------------------------------------------------------------------------------------------------

@@ -156,6 +156,19 @@ TICK_ERRORS: Final = Family("rankwatch_tick_errors_total", "counter", (), "judge
 STORE_ERRORS: Final = Family(
     "rankwatch_store_errors", "gauge", (), "rows the database has refused since it last worked"
 )
+STORE_WAITING: Final = Family("rankwatch_store_rows_waiting", "gauge", (), "rows that are not written yet")
+STORE_LOST: Final = Family(
+    "rankwatch_store_rows_lost_total",
+    "counter",
+    (),
+    "rows that will never be written: the database stayed away until too many waited, is damaged, or a row is at fault",
+)
+STORE_FENCED: Final = Family(
+    "rankwatch_store_rows_fenced_total",
+    "counter",
+    (),
+    "rows that were not written, since their job had become another monitor's",
+)
 
 TICK_AGE: Final = Family(
     "rankwatch_tick_age_seconds", "gauge", (), "since the jobs were last judged; from 5 s the monitor is not ready"
@@ -225,6 +238,9 @@ FAMILIES: Final = (
     TICK_ERRORS,
     JOBS_NOT_JUDGED,
     STORE_ERRORS,
+    STORE_WAITING,
+    STORE_LOST,
+    STORE_FENCED,
     *FROM_PUBLISHERS,
     BUILD_INFO,
 )

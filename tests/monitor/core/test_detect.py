@@ -106,7 +106,7 @@ def test_a_rank_that_never_beats_while_others_do_is_found() -> None:
     assert scene.incident.kind is VerdictKind.HEARTBEAT_OVERRUN
     assert scene.incident.affected == (3,)
     assert "rank 3" in scene.incident.reason
-    assert "first heartbeat" in scene.incident.reason, "it has never given one, so no 'next' one is missing"
+    assert "initial heartbeat" in scene.incident.reason, "it has never given one, so no 'subsequent' one is missing"
 
 
 def test_a_rank_that_steps_need_not_beat_because_another_does() -> None:

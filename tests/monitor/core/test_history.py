@@ -150,6 +150,31 @@ def test_a_copy_stays_as_it_was() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("windows", [1, 5, BLOCK + 7, 3 * BLOCK])
+def test_one_that_rests_is_packed_and_tells_and_goes_on_the_same(windows: int) -> None:
+    awake, rested = filled(windows), filled(windows)
+    rested.rest()
+    rested.rest()
+    assert not rested._short.open
+    assert not rested._long.open
+    assert rested.window() == awake.window()
+    assert History.of_json(rested.to_json()).window() == awake.window()
+    for window in range(windows + 60, windows + 60 + 2 * BLOCK):
+        for history in (awake, rested):
+            history.add(plain(START + window * PERIOD))
+    assert rested.window() == awake.window()
+    again = History.of_json(rested.to_json())
+    assert again.window() == awake.window()
+
+
+def test_one_that_rests_takes_less_room() -> None:
+    history = filled(BLOCK - 1)
+    before = sum(map(len, (history._short.open, history._window, history._minute)))
+    history.rest()
+    assert before > 50
+    assert sum(len(block.data) for block in history._short.blocks) < 4_096
+
+
 def test_a_full_week_takes_a_few_megabytes() -> None:
     steps = Steps()
     samples = [steps.sample() for _ in range(60)]

@@ -74,3 +74,19 @@ def test_ranks_that_agree_on_the_stride_are_left_alone_and_others_are_told() -> 
     assert known.stride == 512
     known.settle_stride(100, fresh_R)  # a person has set it
     assert known.stride is None
+
+
+def test_one_that_rests_lets_kernels_go_and_takes_them_again_as_before() -> None:
+    performance = Performance()
+    for rank in range(3):
+        performance.take(RankReport(identity(rank), window=window(step=1.0), kernels=kernels(gemm=0.1, add=0.2)), 1.0)
+    history, sections = performance.history, performance.sections["median"].copy()
+    performance.rest()
+    assert performance.history is history
+    assert performance.kernels["median"].shape == (len(performance.steps_R), 0)
+    assert np.array_equal(performance.sections["median"], sections, equal_nan=True)
+    assert not performance.kernels_changed
+    performance.take(RankReport(identity(1), kernels=kernels(add=0.3)), 2.0)
+    assert performance.kernels.names == ["add"]
+    assert performance.kernels["median"][1].tolist() == pytest.approx([0.3])
+    assert np.isnan(performance.kernels["median"][0]).all()

@@ -373,6 +373,12 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(progress) == 2
 
 
+def test_long_names_of_metrics_are_not_kept() -> None:
+    before = lens._metric.cache_info().currsize
+    assert Sender().exports(counter("train." * 1000 + "tokens", 1, 0)).open_sections is None
+    assert lens._metric.cache_info().currsize == before
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 2.0**60])
 def test_a_number_that_is_no_step_is_none(value: float) -> None:
     assert Sender().exports(gauge("train.step", value, 0)).iteration is None

@@ -191,8 +191,14 @@ def test_restarts_left_are_never_negative() -> None:
 
 
 def test_the_monitor_tells_of_itself() -> None:
-    found = samples(own=Own(7, {"bad_body": 2}, 0.01, 1, 3, tick_age=0.2, not_judged=4, publish_errors={"wandb": 5}))
+    store = {"store_waiting": 40, "store_lost": 6, "store_fenced": 2}
+    own = Own(7, {"bad_body": 2}, 0.01, 1, 3, tick_age=0.2, not_judged=4, publish_errors={"wandb": 5}, **store)
+    found = samples(own=own)
     told = {name: figure for (name, _), figure in found.items()}
+    assert told["rankwatch_store_errors"] == 3
+    assert told["rankwatch_store_rows_waiting"] == 40
+    assert told["rankwatch_store_rows_lost_total"] == 6
+    assert told["rankwatch_store_rows_fenced_total"] == 2
     assert told["rankwatch_tick_age_seconds"] == 0.2
     assert told["rankwatch_jobs_not_judged"] == 4
     assert found["rankwatch_publish_errors_total", frozenset({("publisher", "wandb")})] == 5

@@ -217,3 +217,35 @@ def test_postgresql_that_is_not_there_at_the_start(tmp_path: Path) -> None:
             wait_for(lambda: ready(api), "it is ready", 30)
             with server.connect("test1") as connection:
                 assert connection.execute("select id from incidents").fetchall() == [(incident,)]
+
+
+@pytest.mark.long
+def test_postgresql_that_comes_later_than_the_monitor_gives_jobs_their_past(tmp_path: Path) -> None:
+    with running_postgres() as server:
+        url = server.new_database()
+        with monitor_on(tmp_path / "first", url) as monitor, Api(monitor.url) as api:
+            for job in ("early", "quiet"):
+                begins(api, job)
+            api.change_policy("early", max_restarts=7)
+            early = hangs_and_is_named(api, "early")
+            began = api.job("early")["started_at"]
+            monitor.process.terminate()
+            monitor.process.wait(20)
+        server.stop()
+        with monitor_on(tmp_path / "second", url) as monitor, Api(monitor.url) as api:
+            begins(api, "early")
+            again = hangs_and_is_named(api, "early")
+            assert "memory" in unready(api, "early")
+            assert {job["id"] for job in api.jobs()} == {"early"}
+            server.start()
+            wait_for(lambda: ready(api), "it is ready", 30)
+            assert {job["id"] for job in api.jobs()} == {"early", "quiet"}
+            assert {incident["id"] for incident in api.incidents("early")} == {early, again}
+            assert api.job("early")["started_at"] == began
+            assert api.read("/jobs/early/policy")["max_restarts"] == 7
+            figures = {name: value for (name, labels), value in api.metrics().items() if not labels}
+            assert figures["rankwatch_store_rows_lost_total"] == 0
+            monitor.kill()
+        with monitor_on(tmp_path / "third", url) as monitor, Api(monitor.url) as api:
+            assert {incident["id"] for incident in api.incidents("early")} == {early, again}
+            assert api.job("early")["started_at"] == began

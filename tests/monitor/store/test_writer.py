@@ -260,7 +260,7 @@ def test_the_end_does_not_hang_on_a_server_that_does_not_answer(opened: Open) ->
         wait_for(lambda: not store._writer._thread.is_alive(), "its thread ends, too")
 
 
-def test_a_server_that_comes_late_is_used_then_and_older_records_stay(
+def test_a_server_that_comes_late_is_written_to_once_what_it_holds_was_taken_up(
     postgres: PostgreSQL, postgres_place: Place, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(hosts=1).run(3)
@@ -273,16 +273,40 @@ def test_a_server_that_comes_late_is_used_then_and_older_records_stay(
         admin.execute(f"alter database {name} with allow_connections false")  # type: ignore[arg-type]
         store = opened(postgres_place)
         assert store.load(1.0) == []
+        assert store.late
         assert "not currently accepting connections" in store.trouble
         told: list[int] = []
         store.save(schema.transitions, turn(1, "new"), lambda: told.append(1))
         store.save(schema.jobs, {**job_row(scene.job), "created_at": 99.0})
         wait_for(lambda: told, "it goes on in memory")
+        assert store.came_late() is None
         admin.execute(f"alter database {name} with allow_connections true")  # type: ignore[arg-type]
-    wait_for(lambda: store.waiting == 0, "what waited was looked at")
+    (stored,) = wait_for(store.came_late, "what is stored was read")
+    assert (stored.id, stored.created_at) == (scene.job.id, scene.job.created_at)
+    store.flush()
+    assert store.waiting == 2
+    assert postgres_place.ask("select created_at from jobs") == [(scene.job.created_at,)], "it is not written over"
+    store.taken_up()
+    wait_for(lambda: store.waiting == 0, "what waited is written")
     assert postgres_place.ask("select job_id from transitions") == [("new",)]
-    assert postgres_place.ask("select created_at from jobs") == [(scene.job.created_at,)]
-    assert "older records of 1 jobs are kept" in store.trouble
+    assert postgres_place.ask("select created_at from jobs") == [(99.0,)]
+    wait_for(lambda: not store.trouble, "all is well")
+    assert not store.late
+
+
+def test_where_jobs_are_held_by_lease_nothing_has_to_be_taken_up_first(
+    postgres: PostgreSQL, postgres_place: Place, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankwatch_monitor.store.repository.START_PATIENCE", 0.0)
+    name = postgres_place.url.rsplit("/", 1)[1]
+    with postgres.connect("postgres") as admin:
+        admin.execute(f"alter database {name} with allow_connections false")  # type: ignore[arg-type]
+        store = opened(postgres_place, shared=True)
+        assert not store.late
+        admin.execute(f"alter database {name} with allow_connections true")  # type: ignore[arg-type]
+    store.save(schema.transitions, turn(1, "new"))
+    wait_for(lambda: store.waiting == 0, "it is written")
+    assert postgres_place.ask("select job_id from transitions") == [("new",)]
 
 
 # The backlog ----------------------------------------------------------------------------------------------------------

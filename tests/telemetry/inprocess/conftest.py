@@ -41,12 +41,13 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark = folder, uuid4().hex
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.port = free_port()
 
     def start(self, world: int, faults: list[Any] | None = None, nodes: list[str] | None = None, **given: Any) -> None:
         options = FAST | given.pop("options", {})
         text = json.dumps({"options": options, "faults": faults or [], **given})
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
         for rank in range(world):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1", MARK: self.mark}
             if nodes:

@@ -20,7 +20,8 @@ from rankwatch import inprocess
 
 FOLDER = Path(sys.argv[1])
 GIVEN: dict[str, Any] = json.loads(sys.argv[2])
-"""``options`` of the wrapper; ``faults``: lists of [initial rank, iteration, step, kind]; ``steps``; ``flags``."""
+"""``options`` of the wrapper; ``faults``: lists of [initial rank, iteration, step, kind]; ``steps``; ``flags``; lists
+of [initial rank, iteration]: ``unhealthy``, ``hangs_in_finalize``."""
 RANK = int(os.environ["RANK"])
 STEPS = GIVEN.get("steps", 6)
 FIRST_ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
@@ -64,6 +65,19 @@ def strike(kind: str) -> None:
     elif kind == "absent":
         # The others wait in a collective that this rank never enters, in one of its own.
         dist.recv(torch.ones(1), (dist.get_rank() + 1) % dist.get_world_size())
+    elif kind == "untidy":
+        # The others see that their collective broke off before this rank says what it had.
+        dist.destroy_process_group()
+        other = FOLDER / f"rank-{1 - RANK}.jsonl"
+        while '"left"' not in other.read_text():
+            time.sleep(0.02)
+        raise TestError("as told")
+    elif kind == "dawdle":
+        while not (FOLDER / "go").exists():
+            inprocess.ping()
+            time.sleep(0.02)
+    elif kind == "restart":
+        raise inprocess.RankShouldRestart
     elif kind == "gil":
         hold_the_gil()
     elif kind == "segfault":
@@ -82,6 +96,19 @@ def health(state: inprocess.State) -> None:
         raise RuntimeError("the device is sick")
 
 
+def finalize(state: inprocess.State) -> None:
+    if [state.initial_rank, state.iteration] in GIVEN.get("hangs_in_finalize", []):
+        say("hangs")
+        time.sleep(1000)
+
+
+def befall(iteration: int, step: int) -> None:
+    for who, when, where, kind in GIVEN.get("faults", []):
+        if [who, when, where] == [RANK, iteration, step] and FIRST_ATTEMPT:
+            say("fault", kind=kind)
+            strike(kind)
+
+
 def train(call: inprocess.CallWrapper) -> str:
     iteration = call.iteration
     dist.init_process_group("gloo")
@@ -91,16 +118,14 @@ def train(call: inprocess.CallWrapper) -> str:
     try:
         for step in range(STEPS):
             with rankwatch.step(step), rankwatch.section("work"):
-                for who, when, where, kind in GIVEN.get("faults", []):
-                    if [who, when, where] == [RANK, iteration, step] and FIRST_ATTEMPT:
-                        say("fault", kind=kind)
-                        strike(kind)
+                befall(iteration, step)
                 one.fill_(1)
                 dist.all_reduce(one)
                 assert one.item() == world, "a collective of another iteration"
             inprocess.ping()
             if step == 0:
                 say("stepped", iteration=iteration)
+        befall(iteration, STEPS)
     finally:
         say("left", iteration=iteration)
     dist.destroy_process_group()
@@ -111,7 +136,7 @@ def train(call: inprocess.CallWrapper) -> str:
 if __name__ == "__main__":
     if "init" in FLAGS:
         rankwatch.init()
-    options = {"health_check": health, **GIVEN["options"]}
+    options = {"health_check": health, "finalize": finalize, **GIVEN["options"]}
     if shape := options.pop("assignment", None):
         options["rank_assignment"] = getattr(inprocess, shape)()
     options["completion"] = lambda state: say("completion", mode=str(state.mode))

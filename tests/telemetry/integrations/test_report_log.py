@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import rankwatch
 from rankwatch.integrations.report_log import ReportLog
 from rankwatch.wire import environment
 from support.waiting import wait_for
@@ -21,7 +23,7 @@ OVERALL = {"gpu_relative": {"min": 0.5, "median": 0.75, "max": 1.0}, "gpu_indivi
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """What the monitor answers about the scores, and how often it was asked for them."""
-    answer = SimpleNamespace(at=None, stragglers=[], stopped_for=[], asked=0)
+    answer = SimpleNamespace(at=None, stragglers=[], stopped_for=[], asked=0, path="")
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -31,7 +33,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
                 body = json.dumps({"stragglers": answer.stopped_for})
             else:
                 body = json.dumps({"at": answer.at, "stragglers": answer.stragglers, "overall": OVERALL})
-                answer.asked += 1
+                answer.asked, answer.path = answer.asked + 1, self.path
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -104,3 +106,21 @@ def test_without_a_monitor_that_is_said(caplog: pytest.LogCaptureFixture) -> Non
     assert "no monitor is named" in caplog.text
     assert not reports.last(10.0)
     assert not [thread for thread in threading.enumerate() if thread.name == "rankwatch-scores"]
+
+
+def test_the_monitor_and_the_job_that_init_was_given_are_asked(
+    told: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = os.environ[environment.MONITOR_URL]
+    monkeypatch.delenv(environment.MONITOR_URL)
+    told.at = 1.0
+    rankwatch.init(monitor=url, job_id="given", export_interval=3600.0)
+    reports = ReportLog(3600.0, 5, logging.getLogger("here"), ("gpu_relative",))
+    reports.start()
+    try:
+        reports.last(10.0)
+        assert told.path.partition("?")[0].endswith("/jobs/given/scores")
+        assert reports.take() is not None
+    finally:
+        reports.stop()
+        rankwatch.shutdown()

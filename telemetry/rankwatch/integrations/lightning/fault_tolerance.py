@@ -103,8 +103,9 @@ class FaultToleranceCallback(WatchedCallback):
             self._log.error("no fault is simulated: %s", error)
 
     def _take_earlier_timeouts(self, trainer: Trainer) -> None:
-        self._file = StateFile(kept_timeouts.folder_of(trainer, self.exp_dir) / ft_state.FILE_NAME, self._log)
-        self._earlier = self._file.learned()
+        folder = kept_timeouts.folder_of(trainer, self.exp_dir)
+        self._file = StateFile(folder / ft_state.FILE_NAME, self._log)
+        self._earlier = kept_timeouts.earlier(folder, self._log)
         changes: dict[str, Any] = {"calculate_timeouts": True}
         if self._earlier is not None:
             changes |= as_policy(self._earlier)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from rankwatch.integrations.aside import aside
 from rankwatch.integrations.lightning.framework import Trainer
-from rankwatch.integrations.state_file import mean
+from rankwatch.integrations.state_file import FILE_SECONDS, StateFile, mean
+from rankwatch.wire import ft_state
 from rankwatch.wire.ft_state import LearnedTimeouts
 from rankwatch.wire.names import CHECKPOINTING_SECTION
 
 FOLDER: Final = "ft_state"
+NVRX_NAMES: Final = ("_ft_state.json", "_ft_state_.json")
+"""What nvidia-resiliency-ext's callbacks call the file: the one of heartbeats, the one of sections."""
 
 
 def folder_of(trainer: Trainer, given: str | os.PathLike[str] | None) -> Path:
@@ -25,6 +31,21 @@ def folder_of(trainer: Trainer, given: str | os.PathLike[str] | None) -> Path:
         return Path(_log_dir(trainer) or trainer.default_root_dir) / FOLDER
     except Exception:  # noqa: BLE001 - a logger is somebody else's code, and training goes on
         return Path(trainer.default_root_dir) / FOLDER
+
+
+def earlier(folder: Path, log: logging.Logger) -> LearnedTimeouts | None:
+    """What earlier jobs have calculated; while there is no file of ours, what NVRx's callbacks have left in its place.
+
+    Of the latter the limit for the first heartbeat is not taken: theirs comes before the first batch, ours after it.
+    """
+    names = (ft_state.FILE_NAME, *NVRX_NAMES)
+    try:
+        there = aside(lambda: [name for name in names if (folder / name).exists()], FILE_SECONDS, "looking for it")
+    except OSError:
+        there = []
+    name = (there or names)[0]
+    found = StateFile(folder / name, log).learned()
+    return found if found is None or name == ft_state.FILE_NAME else replace(found, initial_heartbeat=None)
 
 
 def merged(new: LearnedTimeouts, old: LearnedTimeouts | None, *, background: bool) -> LearnedTimeouts:

@@ -21,16 +21,14 @@ import signal
 import threading
 import time
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 from rankwatch import job_requests, sections, worker_signals
 from rankwatch.integrations.lightning.agreement import StoreAgreement, store_of_ranks
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
 from rankwatch.integrations.lightning.stopping import LOGGER
-from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback, watch_of
+from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback
 from rankwatch.slots import STOP_SIGNALLED
-
-STOP_LINE: Final = "Preemption detected, saving checkpoint and exiting"
 
 
 class _Caught:
@@ -88,7 +86,6 @@ class PreemptionCallback(WatchedCallback):
         super().setup(trainer, pl_module, stage)
         if stage != FIT:
             return
-        watch_of(trainer).stop_line = STOP_LINE
         if not worker_signals.shelters():  # else rankwatch.init() has seen to it
             self._shelters = True
             worker_signals.shelter_children(self.sig)
@@ -125,7 +122,7 @@ class PreemptionCallback(WatchedCallback):
             return
         agreed = self._agreement is not None and self._agreement.completed(signalled=noticed)
         if agreed or (self._alone and noticed):
-            watch.stop(trainer)
+            watch.stop(trainer, preempted=True)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave the signal to whoever had it."""

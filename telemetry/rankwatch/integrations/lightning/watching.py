@@ -24,15 +24,18 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import rankwatch
+from rankwatch import sections
 from rankwatch.integrations.lightning import stopping
 from rankwatch.integrations.lightning.framework import Callback, LightningModule, Trainer
 from rankwatch.integrations.own_session import OwnSession
 from rankwatch.sections import Section
+from rankwatch.slots import STOP_PREEMPTS
 from rankwatch.wire.names import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, SETUP_SECTION
 from rankwatch.wrapping import Wrapped
 
 FIT: Final = "fit"
 STOP_LINE: Final = "Asked to stop, saving checkpoint and exiting"
+PREEMPTION_LINE: Final = "Preemption detected, saving checkpoint and exiting"
 
 
 class Watch:
@@ -42,8 +45,6 @@ class Watch:
         self.running = False
         self.stopped = False
         """A stop was agreed on: training is not complete."""
-        self.stop_line = STOP_LINE
-        """What the log says then."""
         self.loaded = self.saved = False
         """A checkpoint was resumed from; one was saved."""
         self._users: set[int] = set()
@@ -67,7 +68,7 @@ class Watch:
         self._users.add(id(user))
         if self.running:
             return
-        self.running, self.stopped, self.stop_line = True, False, STOP_LINE
+        self.running, self.stopped = True, False
         self.loaded = self.saved = False
         self._number = 0
         self._session.begin(rank=trainer.global_rank, local_rank=trainer.local_rank, world_size=trainer.world_size)
@@ -146,10 +147,10 @@ class Watch:
             self._step.__exit__(InterruptedError, None, None)
             self._step = None
 
-    def stop(self, trainer: Trainer) -> None:
-        """Save and leave ``fit``; on every rank after the same step."""
+    def stop(self, trainer: Trainer, *, preempted: bool) -> None:
+        """Save and leave ``fit``; on every rank after the same step. ``preempted``: for a signal, not for an order."""
         self.stopped = True
-        stopping.save_and_leave(trainer, self.stop_line)
+        stopping.save_and_leave(trainer, PREEMPTION_LINE if preempted else STOP_LINE)
 
     def _wrap(self, trainer: Trainer) -> None:
         strategy = trainer.strategy
@@ -199,7 +200,8 @@ class WatchedCallback(Callback):
             return
         self.after_step(trainer, watch)
         if not watch.stopped and rankwatch.should_stop():
-            watch.stop(trainer)
+            recorder = sections.attached()
+            watch.stop(trainer, preempted=recorder is not None and recorder.words[STOP_PREEMPTS] != 0)
 
     def after_step(self, trainer: Trainer, watch: Watch) -> None:
         """What a callback does after each step, before anybody asks whether to stop."""

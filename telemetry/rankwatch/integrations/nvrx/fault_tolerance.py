@@ -176,7 +176,7 @@ class RankMonitorClient:
         learned = rankwatch.learned_timeouts() or LearnedTimeouts()
         wanted = set(learned.sections if selected_sections is None else selected_sections)
         missing = self._take(learned, wanted, outside=calc_out_of_section)
-        if missing:
+        if missing and self._is_rank_0():  # all ranks miss the same
             self.logger.info("the monitor has not told yet what it learned of: %s", ", ".join(sorted(missing)))
             self._watch_for(wanted & missing)
         return bool(learned) and not missing
@@ -237,7 +237,7 @@ class RankMonitorClient:
 
     def _put_in_force(self, changes: Mapping[str, Any]) -> None:
         # All ranks call this with the same values; one word to the monitor is enough.
-        if changes and self.rank_info is not None and self.rank_info.global_rank == 0:
+        if changes and self._is_rank_0():
             rankwatch.change_policy(changes)
 
     # Limits that come late --------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class RankMonitorClient:
     def _watch_for(self, names: set[str]) -> None:
         with self._lock:
             self._wanted |= names
-            if not self._wanted or self._watching is not None or self.rank_info is None or self.rank_info.global_rank:
+            if not self._wanted or self._watching is not None:
                 return
             self._watching = threading.Event()
         watch = threading.Thread(target=self._watch, args=(self._watching,), name="rankwatch-limits", daemon=True)
@@ -261,6 +261,9 @@ class RankMonitorClient:
                     self._watching = None
                     stopped.set()
             self._take(learned, told, outside=False)
+
+    def _is_rank_0(self) -> bool:
+        return self.rank_info is not None and self.rank_info.global_rank == 0
 
     def _ready(self, call: str) -> bool:
         if not self.is_initialized:

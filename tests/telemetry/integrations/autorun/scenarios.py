@@ -11,10 +11,12 @@ import sys
 
 AT_LINE_ONE = {"torch": "torch" in sys.modules, "path": list(sys.path), "sitecustomize": "sitecustomize" in sys.modules}
 
+import copy  # noqa: E402
 import io  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import pickle  # noqa: E402
+import warnings  # noqa: E402
 from collections import Counter  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
@@ -122,6 +124,55 @@ def evaluated() -> None:
             model(inputs)
 
 
+def evaluated_with_gradients() -> None:
+    """As by somebody who forgot ``no_grad``, and does other things afterwards."""
+    plain()
+    model = Net().eval()
+    nn.MSELoss()(model(batch()), torch.ones(2, 4))
+
+
+def of_no_optimizer() -> None:
+    model = Net()
+    for inputs in DataLoader(torch.randn(STEPS, 4)):
+        model(inputs).mean().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+
+
+class Interrupted(Net):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if inputs.shape[0] == 1:
+            raise KeyboardInterrupt
+        return super().forward(inputs)
+
+
+def interrupted() -> None:
+    """What is saved and copied then is the model alone; what comes next is seen as ever."""
+    model = Interrupted()
+    optimizer = adam(model)
+    try:
+        model(torch.randn(1, 4))
+    except KeyboardInterrupt:
+        copy.deepcopy(model)
+        held = io.BytesIO()
+        torch.save(model, held)
+        assert b"rankwatch" not in held.getvalue()
+    for _ in range(STEPS):
+        model(batch()).mean().backward()
+        optimizer.step()
+
+
+def scripted() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer torch would rather export it
+        model = torch.jit.script(Net())
+    optimizer = adam(model)
+    for _ in range(STEPS):
+        model(batch()).mean().backward()
+        optimizer.step()
+
+
 def compiled() -> None:
     model = Net()
     optimizer = adam(model)
@@ -175,6 +226,29 @@ def resumed() -> None:
     optimizer.load_state_dict(kept)
     model(batch()).mean().backward()
     optimizer.step()
+
+
+def resumed_adversarial() -> None:
+    """The critic has stepped five times as often as there were iterations."""
+    generator, critic = Net(), Net(1)
+    kept = []
+    for model, steps in ((generator, 100), (critic, 500)):
+        optimizer = adam(model)
+        model(batch()).mean().backward()
+        optimizer.step()
+        state = optimizer.state_dict()
+        for each in state["state"].values():
+            each["step"] = torch.tensor(float(steps))
+        kept.append(state)
+    start_anew()
+    of_generator, of_critic = adam(generator), adam(critic)
+    of_generator.load_state_dict(kept[0])
+    of_critic.load_state_dict(kept[1])
+    for _ in range(5):
+        critic(generator(batch()).detach()).mean().backward()
+        of_critic.step()
+    critic(generator(batch())).mean().backward()
+    of_generator.step()
 
 
 def its_own_steps() -> None:
@@ -240,6 +314,7 @@ def broken() -> None:
 
 SCENARIOS = (
     *(plain, in_workers, adversarial, accumulated, closure, raising, computed_again, evaluated, saved, resumed),
+    *(evaluated_with_gradients, of_no_optimizer, interrupted, scripted, resumed_adversarial),
     *(compiled, compiled_in_place, compiled_around, its_own_steps, broken),
 )
 

@@ -49,6 +49,17 @@ SEEN = {
     "raising": {"forward": 12, "backward": 6, "optimizer": 6, "step": 6},
     "computed_again": {"forward": 6, "backward": 6, "optimizer": 6, "step": 6},
     "evaluated": {"data": 11, "forward": 6, "backward": 6, "optimizer": 6, "step": 6, "evaluation": 3},
+    "evaluated_with_gradients": {
+        "data": 7,
+        "forward": 6,
+        "backward": 6,
+        "optimizer": 6,
+        "step": 6,
+        "evaluation": 2,
+    },
+    "of_no_optimizer": {"data": 7, "forward": 6, "backward": 6},
+    "interrupted": {"forward": 7, "backward": 6, "optimizer": 6, "step": 6, "checkpointing": 1},
+    "scripted": {"backward": 6, "optimizer": 6, "step": 6},
     "compiled": {"forward": 6, "backward": 6, "optimizer": 6, "step": 6},
     # What is compiled together with the hook's place has no forward that could be seen.
     "compiled_in_place": {"backward": 12, "optimizer": 12, "step": 12},
@@ -60,7 +71,7 @@ SEEN = {
 def test_what_is_seen_of(seen: dict[str, Any], name: str) -> None:
     told = seen["scenarios"][name]
     assert told["sections"] == SEEN[name]
-    assert told["iteration"] == SEEN[name]["step"]
+    assert told["iteration"] == SEEN[name].get("step", 0)
     assert (told["open"], told["failed"]) == ([], 0)
 
 
@@ -70,6 +81,7 @@ def test_a_checkpoint_is_bracketed_and_names_nobody(seen: dict[str, Any]) -> Non
 
 def test_the_steps_go_on_where_the_optimizer_has_been(seen: dict[str, Any]) -> None:
     assert seen["scenarios"]["resumed"]["iteration"] == 501
+    assert seen["scenarios"]["resumed_adversarial"]["iteration"] == 101
 
 
 def test_a_script_that_counts_its_own_steps_is_left_to_it(seen: dict[str, Any]) -> None:
@@ -88,6 +100,23 @@ def test_the_script_sees_nothing_of_how_it_came_about(seen: dict[str, Any]) -> N
     assert seen["began"]["path"][0] == str(HERE)
     assert str(HOOK) not in seen["began"]["path"]
     assert seen["environment"] == {}
+
+
+def test_whether_there_is_a_torch_may_be_asked_first() -> None:
+    """As transformers does when it is imported; whoever is in the way and finds nothing stays in the way."""
+    script = """
+import importlib.util, sys
+class Old:
+    def find_module(self, name, path=None):
+        return None
+sys.meta_path.insert(1, Old())
+for _ in range(2):
+    assert importlib.util.find_spec("torch") is not None
+import torch
+from rankwatch.integrations import autorun
+print(bool(torch.nn.modules.module._has_any_global_hook()), "exec_module" in vars(torch.__spec__.loader))
+"""
+    assert run("-c", script, warnings="default").split() == ["True", "False"]
 
 
 def test_who_is_started_by_somebody_else_is_not_the_rank() -> None:

@@ -117,6 +117,15 @@ def test_a_step_whose_forward_is_not_seen_begins_with_its_batch(loop: TrainingLo
     assert still_open(recorder) == set(), "nothing was ever learned from these batches"
 
 
+def test_where_nothing_steps_there_is_no_step(recorder: Recorder) -> None:
+    loop = TrainingLoop()
+    forward(loop)
+    backward(loop)
+    assert still_open(recorder) == set(), "it would be open for ever"
+    step(loop)
+    assert recorder.words[slots.ITERATION] == 1, "one that nobody was seen to make"
+
+
 # What goes wrong ----------------------------------------------------------------------------------------------------
 
 

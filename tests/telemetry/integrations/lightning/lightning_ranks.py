@@ -68,13 +68,18 @@ def train(options: argparse.Namespace) -> None:
     data = TensorDataset(torch.randn(400, 8))
     callbacks = [getattr(ours, name)(**given) for name, given in json.loads(options.callbacks).items()]
     keeper = ModelCheckpoint(options.folder / "checkpoints", every_n_train_steps=options.save_every, save_last=True)
+    loggers: list[Any] = [CSVLogger(options.folder, name="csv", version=0)]
+    if options.wandb:
+        from lightning.pytorch.loggers import WandbLogger
+
+        loggers.append(WandbLogger(save_dir=str(options.folder), offline=True))
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=int(os.environ.get("LOCAL_WORLD_SIZE", options.devices)),
         strategy="ddp" if int(os.environ.get("WORLD_SIZE", options.devices)) > 1 else "auto",
         max_steps=options.steps,
         max_epochs=-1,
-        logger=CSVLogger(options.folder, name="csv", version=0),
+        logger=loggers,
         log_every_n_steps=5,
         val_check_interval=options.validate_every,
         check_val_every_n_epoch=None,
@@ -87,6 +92,8 @@ def train(options: argparse.Namespace) -> None:
     loader, evaluation = (DataLoader(data, batch_size=2, num_workers=options.workers) for _ in range(2))
     trainer.fit(Model(options), loader, evaluation, ckpt_path="last")
     say(f"ends with step {trainer.global_step}, should_stop={trainer.should_stop}")
+    if options.wandb and trainer.global_rank == 0:
+        loggers[-1].experiment.finish()
 
 
 if __name__ == "__main__":
@@ -99,6 +106,7 @@ if __name__ == "__main__":
     parser.add_argument("--validate-every", type=int, default=40)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--slow-rank", type=int, default=-1)
+    parser.add_argument("--wandb", action="store_true", help="W&B is one of the loggers, offline")
     parser.add_argument("--background", action="store_true", help="checkpoints are written in the background")
     warnings.simplefilter("ignore")
     # Without an interpreter that shuts down: gloo's threads sometimes abort it there.

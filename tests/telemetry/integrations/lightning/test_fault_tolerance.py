@@ -99,13 +99,14 @@ def test_a_chain_of_jobs(watched: Fit) -> None:
     assert "Updated timeouts: " in second.said()
 
     file.write_text(json.dumps(ft_state.write(ft_state.LearnedTimeouts({"step": 77.0}), {}, None)))
-    third = watched.launch({NAME: parameters}, flags=(*flags, "--section-timeout", "step=5"))
+    third = watched.launch({NAME: parameters, "PreemptionCallback": {}}, flags=(*flags, "--section-timeout", "step=5"))
     watched.until("they are in force again", lambda: configured(watched, "step") == 77.0)
     assert "Learned timeouts of earlier jobs are in force: step 77.0 s" in third.said()
     watched.until_running(2)
     watched.order("save_and_stop", "a person wants it")
     assert third.wait() == 0, third.said()
     assert "Asked to stop, saving checkpoint and exiting" in third.said()
+    assert DETECTED not in third.said(), "no signal has come"
     stopped_together(watched)
     assert not flag.exists(), "none of them is complete"
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 
 from rankwatch.integrations.lightning import kept_timeouts
+from rankwatch.wire import ft_state
 from rankwatch.wire.ft_state import LearnedTimeouts
 
 
@@ -47,3 +50,16 @@ def test_what_was_calculated_before_counts_half() -> None:
     assert kept.sections == {"step": 15.0, "setup": 100.0, "checkpointing": 50.0, "evaluation": 5.0}
     assert (kept.out_of_section, kept.heartbeat) == (30.0, 8.0)
     assert kept_timeouts.merged(new, None, background=True).sections == {"step": 20.0, "evaluation": 5.0}
+
+
+@pytest.mark.parametrize("name", kept_timeouts.NVRX_NAMES)
+def test_what_nvrx_has_left_counts_until_there_is_a_file_of_ours(tmp_path: Path, name: str) -> None:
+    log = logging.getLogger("test_kept_timeouts")
+    assert kept_timeouts.earlier(tmp_path, log) is None
+    # As RankMonitorClient.state_dict() of nvidia-resiliency-ext 0.4.1 gives it to the callback.
+    beats = {"initial": 95.5, "subsequent": 40.25, "were_calculated": True}
+    (tmp_path / name).write_text(json.dumps({"current_timeouts": {"heartbeat": beats}}))
+    assert kept_timeouts.earlier(tmp_path, log) == LearnedTimeouts(heartbeat=40.25)
+    ours = LearnedTimeouts({"step": 20.0}, initial_heartbeat=100.0, heartbeat=30.0)
+    (tmp_path / ft_state.FILE_NAME).write_text(json.dumps(ft_state.write(ours, {}, None)))
+    assert kept_timeouts.earlier(tmp_path, log) == ours

@@ -29,7 +29,10 @@ def logged(fit: Fit) -> dict[str, list[float]]:
 
 @pytest.mark.long
 def test_a_slow_rank_is_reported_logged_and_ends_the_run_with_a_checkpoint(watched: Fit) -> None:
-    launcher = watched.launch({NAME: {**QUICK, "stop_if_detected": True}}, *SLOW)
+    pytest.importorskip("wandb", reason="W&B is not installed: pip install wandb")
+    from support.wandb_files import written_runs
+
+    launcher = watched.launch({NAME: {**QUICK, "stop_if_detected": True}}, *SLOW, "--wandb")
     assert launcher.wait() == 0, launcher.said()
     said = launcher.said()
     assert f"STRAGGLER DETECTION WARNING: Rank 1 on {HOST}" in said
@@ -46,6 +49,9 @@ def test_a_slow_rank_is_reported_logged_and_ends_the_run_with_a_checkpoint(watch
     low, high = columns["gpu_relative_perf/min"], columns["gpu_relative_perf/max"]
     assert all(0 < a <= b <= 1 for a, b in zip(low, high, strict=True))
     assert min(low) < 0.7
+    (run,) = written_runs(watched.folder)
+    plotted = [row for row in run.rows if set(FIGURES) <= row.keys()]
+    assert min(row["gpu_relative_perf/min"] for row in plotted) == pytest.approx(min(low))
 
 
 @pytest.mark.parametrize(
@@ -67,3 +73,17 @@ def test_a_senseless_configuration_is_refused(given: dict[str, Any], words: str)
 
     with pytest.raises(ValueError, match=words):
         StragglerDetectionCallback(**given)
+
+
+def test_nemos_recipe_in_one_word() -> None:
+    from rankwatch.integrations.lightning import straggler_det_callback
+
+    made = straggler_det_callback()
+    wanted = {"report_interval": 300.0, "on_straggler": "save_and_stop", "straggler_reference": "fastest"}
+    wanted |= {"relative_threshold": 0.7, "individual_threshold": 0.7, "num_gpu_perf_scores_to_print": 5}
+    wanted |= {"calc_relative": True, "calc_individual": True}
+    assert {name: made.policy[name] for name in wanted} == wanted
+    assert made.enable_ptl_logging
+    other = straggler_det_callback(60, stop_if_detected_straggler=False, gpu_relative_perf_threshold=0.5)
+    assert (other.policy["report_interval"], other.policy["on_straggler"]) == (60.0, "log")
+    assert other.policy["relative_threshold"] == 0.5

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -198,6 +199,29 @@ def test_timeouts_are_updated_and_kept(tmp_path: Path, monkeypatch: pytest.Monke
     expected = SectionTimeouts(learned.sections, 20.0, set(learned.sections), is_out_of_section_calculated=True)
     assert state.rank_monitor_client.section_timeouts == expected
     megatron.shutdown(state)
+
+
+def test_timeouts_are_called_updated_only_when_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    slots_dir = tmp_path / "slots"
+    slots_dir.mkdir()
+    monkeypatch.setenv(environment.SLOTS_DIR, str(slots_dir))
+
+    def save() -> list[str]:
+        caplog.clear()
+        megatron.on_checkpointing_start()
+        megatron.on_checkpointing_end(False)
+        return [line for line in caplog.messages if line.startswith(("timeouts were updated", "the monitor has not"))]
+
+    megatron.setup(checkpoint_dir=tmp_path / "save", calc_ft_timeouts=True)
+    assert save() == ["the monitor has not told yet what it learned of: checkpointing"]
+    learned = ft_state.write(LearnedTimeouts({"checkpointing": 40.0}), {}, None)
+    (slots_dir / environment.LEARNED_FILE).write_text(json.dumps(learned))
+    (told,) = save()
+    assert told.startswith("timeouts were updated for checkpointing: ")
+    megatron.shutdown()
 
 
 def test_nothing_is_calculated_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

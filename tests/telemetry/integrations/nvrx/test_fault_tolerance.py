@@ -122,16 +122,21 @@ def test_calculated_limits_are_put_in_force_and_kept(client: RankMonitorClient, 
     assert requests(folder)[-1]["policy"]["out_of_section_timeout"] == 20.0
 
 
-def test_only_rank_0_has_them_put_in_force(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_rank_0_has_them_put_in_force_and_speaks_of_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "RankMonitorClient")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("LOCAL_RANK", "1")
     client = RankMonitorClient()
     client.init_workload_monitoring()
+    assert not client.calculate_and_set_section_timeouts(["step"], calc_out_of_section=False)
     teach(folder, {"step": 10.0})
     assert client.calculate_and_set_section_timeouts(["step"], calc_out_of_section=False)
     assert client.section_timeouts is not None
     assert client.section_timeouts.section == {"step": 10.0}
     assert requests(folder, 1) == []
+    assert caplog.messages == [], "a line of each of a thousand ranks would be a thousand lines"
     client.shutdown_workload_monitoring()
 
 

@@ -102,6 +102,12 @@ def test_an_agreed_stop_saves_once_and_does_not_evaluate(recorder: Recorder, tmp
     assert recorder.words[slots.COMPLETE] == 0, "it is to be resumed"
 
 
+def test_a_stop_after_the_very_last_step_leaves_nothing_to_train(recorder: Recorder, tmp_path: Path) -> None:
+    train(recorder, tmp_path, after=4, steps=4, save_strategy="epoch")
+    assert [each.name for each in tmp_path.glob("checkpoint-*")] == ["checkpoint-4"]
+    assert recorder.words[slots.COMPLETE] == 1
+
+
 def test_predicting_without_training_leaves_nothing_open(recorder: Recorder, tmp_path: Path) -> None:
     trainer, notes = train(recorder, tmp_path, steps=1)
     notes.seen.clear()
