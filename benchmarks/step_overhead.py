@@ -3,12 +3,13 @@
     python benchmarks/step_overhead.py [--pairs N] [--block N] [--json FILE]
 
 One process trains the small GPT of the examples on the CPU (one thread), in blocks of steps with Rankwatch on and off
-in turn, the order of each pair swapped; a real monitor takes the export. Each step has six sections, a heartbeat and
-``should_stop()``. The figure is the ratio on/off of a pair's median step times, and of its CPU time per step: the
-latter also counts the exporter's thread, and neighbours on the machine disturb it less. They disturb a third figure
-least: ``own threads`` is 1 and the part that Rankwatch's threads have in the process's CPU time while it is on, as the
-kernel counts it. It leaves out waits for the GIL, and what the training thread itself does for a section, which
-rank_hot_path.py measures: six sections, a step and a heartbeat are less than 10 us of each step.
+in turn, the order of each pair swapped, each after a rest of the same length; a real monitor takes the export. Each
+step has six sections, a heartbeat and ``should_stop()``. The figure is the ratio on/off of a pair's median step times,
+and of its CPU time per step: the latter also counts the exporter's thread, and neighbours on the machine disturb it
+less. They disturb a third figure least: ``own threads`` is 1 and the part that Rankwatch's threads have in the
+process's CPU time while it is on, as the kernel counts it. It leaves out waits for the GIL, and what the training
+thread itself does for a section, which rank_hot_path.py measures: six sections, a step and a heartbeat are less than
+10 us of each step.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ import _service
 import _table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+
+WARM = 5
+"""Steps before a block, not counted."""
 
 
 def main() -> None:
@@ -59,6 +63,8 @@ def main() -> None:
         rankwatch.should_stop()
 
     def block() -> tuple[float, float]:
+        for _ in range(WARM):
+            step()
         times, cpu = [], time.process_time()
         for _ in range(asked.block):
             began = time.perf_counter()
@@ -67,16 +73,25 @@ def main() -> None:
         return statistics.median(times), (time.process_time() - cpu) / asked.block
 
     own: list[float] = []
+    paused = [1.0]
+
+    def off() -> tuple[float, float]:
+        # A processor that has rested is slower for a while: both sides rest for as long.
+        time.sleep(paused[-1])
+        return block()
+
     with tempfile.TemporaryDirectory() as name, _service.monitor(Path(name)) as url:
         os.environ.update(RANKWATCH_JOB_ID="overhead")
 
         def on() -> tuple[float, float]:
+            began = time.monotonic()
             rankwatch.init(monitor=url)
             # The exporter's imports happen once in a job's life; they are no part of a step.
             try:
                 _service.wait_for("the first report", lambda: reporting(f"{url}/api/v1/jobs/overhead"))
             except TimeoutError as error:
                 sys.exit(f"{error}; the monitor's last words:\n{(Path(name) / 'monitor.log').read_text()[-2000:]}")
+            paused.append(time.monotonic() - began)
             before, all_before = own_cpu(), time.process_time()
             measured = block()
             own.append(1 + (own_cpu() - before) / (time.process_time() - all_before))
@@ -87,9 +102,9 @@ def main() -> None:
         walls, cpus, base = [], [], []
         for pair in range(asked.pairs):
             if pair % 2:
-                with_it, without = on(), block()
+                with_it, without = on(), off()
             else:
-                without, with_it = block(), on()
+                without, with_it = off(), on()
             walls.append(with_it[0] / without[0])
             cpus.append(with_it[1] / without[1])
             base.append(without[0])
