@@ -28,6 +28,7 @@ def run_both(watched: Training, fault: str, *script: str) -> list[Launcher]:
     return launchers
 
 
+@pytest.mark.long
 def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> None:
     launchers = run_both(watched, f"rank=3,step={FAULT},kind=hang")
     incident = watched.incident()

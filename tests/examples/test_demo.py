@@ -142,6 +142,7 @@ def module() -> ModuleType:
     return loaded
 
 
+@pytest.mark.long
 def test_a_job_that_fails_is_told_with_the_end_of_its_log(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -172,6 +172,7 @@ def test_a_data_loaders_workers_bring_the_same_batches(here: Here, tmp_path: Pat
     assert losses(tmp_path) == alone
 
 
+@pytest.mark.long
 def test_ranks_train_together_under_plain_torchrun(start: Start, tmp_path: Path) -> None:
     code, output = finish(start("--steps", 20, "--log-every", 5, "--checkpoint-dir", tmp_path / "kept", ranks=2))
     assert code == 0, output

@@ -235,6 +235,7 @@ finish()
 WAIT = "say('up')\nsignal.pause()\n"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_real_job_succeeds_on_its_retry(start: Start, script: Script, monitor: FakeMonitor) -> None:
     launcher = start("--monitor", monitor.url, "--job-retries", "1", "--max-restarts", "0", script(FAIL_ONCE))

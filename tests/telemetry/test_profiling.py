@@ -264,6 +264,7 @@ def test_the_trace_of_a_suspect_is_written_once(
     assert len([record for record in caplog.records if str(folder) in record.message]) == 1
 
 
+@pytest.mark.long
 def test_a_child_that_is_forked_in_a_sampled_step_is_not_profiled(
     rank: Callable[..., Slots], receiver: Receiver
 ) -> None:

@@ -21,8 +21,8 @@ from rankwatch_monitor.core.timeouts import Limits
 
 SILENT_GAPS = 3.0
 """A rank is silent only after it missed this many of its own export intervals: others may export once a minute."""
-FIRST_GAP = 60.0
-"""Seconds between the exports of a rank that was heard only once: what OpenTelemetry's SDKs do unless they are told."""
+FOREIGN_GAP = 60.0
+"""Seconds between another emitter's exports until two were seen: what OpenTelemetry's SDKs do unless they are told."""
 
 
 class Verdict(NamedTuple):
@@ -183,21 +183,16 @@ def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -
     return verdicts
 
 
-def known_gaps(columns: RankColumns) -> Floats:
-    """Seconds between the exports of each rank; :data:`FIRST_GAP` where that is not known yet. Shape (R,)."""
-    return np.nan_to_num(columns.gap_R, nan=FIRST_GAP)
-
-
 def _silent(
     columns: RankColumns, limits: Limits, speaking_R: Bools, now: float, watching_since: float
 ) -> list[Verdict]:
     if limits.silence is None:
         return []
     elapsed_R = now - np.maximum(columns.heard_R, watching_since)
-    limit_R = np.fmax(limits.silence, SILENT_GAPS * known_gaps(columns))
+    limit_R = np.fmax(limits.silence, SILENT_GAPS * columns.gap_R)
     # When nobody speaks at all, the path to the monitor is the likelier cause: the job is lost from sight, not hung.
     # The last reports before a cut lie up to an export interval apart: "speaks" must mean well within the limit.
-    fresh_R = elapsed_R <= np.fmax(limits.silence / 2, SILENT_GAPS * known_gaps(columns))
+    fresh_R = elapsed_R <= np.fmax(limits.silence / 2, SILENT_GAPS * columns.gap_R)
     somebody_speaks = bool(np.any(speaking_R & fresh_R))
     return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if somebody_speaks else []
 

@@ -156,6 +156,8 @@ class RankReport(NamedTuple):
     device: DeviceReading | None = None
     ended: bool = False
     """The process shut its telemetry down by itself: silence from now on is no alarm."""
+    foreign: bool = False
+    """Another emitter's, which may export once a minute; ours do so every few seconds."""
 
 
 class Acknowledged(NamedTuple):

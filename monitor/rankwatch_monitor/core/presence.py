@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core.detect import SILENT_GAPS, known_gaps
+from rankwatch_monitor.core.detect import SILENT_GAPS
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.state import Job
@@ -35,4 +35,5 @@ def lost(job: Job, now: float) -> bool:
     limit, silence = job.policy.silence_timeout, now - max(job.last_heard, job.watching_since)
     if limit is None or silence <= limit or said_goodbye(job):
         return False
-    return not job.instrumented or silence > SILENT_GAPS * float(np.median(known_gaps(job.columns)[job.columns.seen_R]))
+    gaps = job.columns.gap_R[job.columns.seen_R]
+    return not len(gaps) or silence > SILENT_GAPS * float(np.median(np.nan_to_num(gaps)))

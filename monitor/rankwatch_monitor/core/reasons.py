@@ -54,8 +54,10 @@ def _what(verdict: Verdict, who: str, beaten: bool) -> str:
             return f"{_capital(who)} has been in section '{verdict.section}' for {waited}, {limit}"
         case VerdictKind.OUT_OF_SECTION_OVERRUN:
             return f"{_capital(who)} has been outside all sections for {waited}, {limit}"
+        case VerdictKind.HEARTBEAT_OVERRUN if beaten:
+            return f"Did not get subsequent heartbeat of {who}: waited {waited}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:
-            return f"Did not get {'subsequent' if beaten else 'initial'} heartbeat of {who}: waited {waited}, {limit}"
+            return f"Did not get initial heartbeat of {who}: waited {waited}, {limit}"
         case VerdictKind.SILENT | VerdictKind.NODE_LOST:
             return f"{_capital(who)} has been silent for {waited}, {limit}"
         case VerdictKind.NEVER_STARTED:

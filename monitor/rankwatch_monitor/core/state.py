@@ -14,7 +14,7 @@ from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessState, VerdictKind
 from rankwatch_monitor.core import nodes, notices, processes
 from rankwatch_monitor.core.columns import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE, RankColumns
-from rankwatch_monitor.core.detect import SILENT_GAPS
+from rankwatch_monitor.core.detect import FOREIGN_GAP, SILENT_GAPS
 from rankwatch_monitor.core.events import (
     Acknowledged,
     JobEvent,
@@ -130,6 +130,7 @@ class Job:
         if not columns.seen_R.item(rank):
             columns.seen_R[rank] = True
             columns.first_spoke_R[rank] = now
+            columns.gap_R[rank] = FOREIGN_GAP if report.foreign else nan
         elif now > (before := columns.self_spoke_R.item(rank)):
             columns.gap_R[rank] = now - before
         columns.spoke_R[rank] = columns.heard_R[rank] = columns.self_spoke_R[rank] = now

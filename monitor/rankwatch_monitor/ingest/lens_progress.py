@@ -280,7 +280,7 @@ class Progress:
                 self._processes.popitem(last=False)
         else:
             self._processes.move_to_end(identity)
-        return known.take(source, told, self._clock())
+        return {**known.take(source, told, self._clock()), "foreign": True}
 
     def speaks(self, identity: RankIdentity) -> bool:
         """Whether a process is heard of as long as it trains; one that only tells of rare things is not."""

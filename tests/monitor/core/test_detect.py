@@ -188,6 +188,26 @@ def test_a_silent_rank_is_found_while_others_speak() -> None:
         assert word in scene.incident.reason
 
 
+@pytest.mark.parametrize("foreign", [True, False])
+def test_another_emitter_may_export_once_a_minute_from_its_first_export_on(foreign: bool) -> None:
+    other = Scene(launchers=False).run(10)
+    reports = [report for rank in other.ranks if (report := other.report(rank)) is not None]
+    scene, states = Scene(launchers=False, section_timeouts={"step": None}), set()
+    for second in range(300):
+        scene.now += 1
+        for rank, report in enumerate(reports):
+            if second % 70 == 14 * rank:  # a minute, and a little late
+                scene.job.apply(report._replace(foreign=foreign), scene.now)
+        scene.judge()
+        states.add(str(scene.state))
+    assert scene.quiet() is foreign, scene.said
+    if foreign:
+        scene.now += 200
+        assert scene.state == "running"
+        scene.now += 20
+        assert (scene.state, states) == ("lost", {"running"})
+
+
 def test_when_nobody_speaks_the_job_is_lost_and_nobody_is_blamed() -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2, 3).run(200)
     assert scene.quiet()

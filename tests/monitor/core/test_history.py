@@ -175,6 +175,7 @@ def test_one_that_rests_takes_less_room() -> None:
     assert sum(len(block.data) for block in history._short.blocks) < 4_096
 
 
+@pytest.mark.long
 def test_a_full_week_takes_a_few_megabytes() -> None:
     steps = Steps()
     samples = [steps.sample() for _ in range(60)]

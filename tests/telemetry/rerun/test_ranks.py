@@ -112,6 +112,7 @@ def test_a_reproducible_result_is_looked_at_on_another_device(
     assert job.told(1, "start")[-1]["step"] == 4
 
 
+@pytest.mark.long
 def test_ranks_with_different_errors_in_one_step(job: Job) -> None:
     """One rank's was settled in place; that another one asks for a resume is no reason to judge it once more."""
     errors = ["--inject", "transient_error,rank=0,step=4", "--inject", "correct_result,rank=1,step=4"]

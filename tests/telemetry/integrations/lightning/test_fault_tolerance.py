@@ -24,6 +24,7 @@ def sections_of(watched: Fit) -> set[str]:
     return {row["section"] for row in watched.summary()["timeouts"] if row["section"]}
 
 
+@pytest.mark.long
 def test_sections_progress_and_the_finished_flag(watched: Fit) -> None:
     flag = watched.folder / "flags" / "finished"
     launcher = watched.launch({NAME: PLAIN}, "--steps", "90", flags=("--finished-flag", str(flag)))

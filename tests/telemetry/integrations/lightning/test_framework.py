@@ -50,6 +50,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_pytorch_lightning_alone_is_enough(tmp_path: Path) -> None:
     pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
     done = run(HIDE.format(names=("lightning",)) + PREEMPTED, tmp_path)
