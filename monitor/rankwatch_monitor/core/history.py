@@ -3,9 +3,10 @@
 How this works
 --------------
 Windows that end in the same 10 s are merged into one sample, and the samples of a minute into one of the longer row.
-Samples are never merged across another attempt, number of ranks or set of hosts. Every :data:`BLOCK` samples of a row
-are packed into one immutable block of compressed JSON, in which names cost little. A full week with 6 sections, 8
-kernels and 2 process groups takes 4 MB of memory and 2.4 MB in the store; with every table at its limit, 6.5 MB each.
+Samples are never merged across another attempt, number of ranks or set of hosts. The samples of a row are packed, every
+:data:`OPEN` of them, into blocks of :data:`BLOCK`: compressed JSON, in which names cost little. A full week with 6
+sections, 8 kernels and 2 process groups takes 4 MB of memory and 2.4 MB in the store; with every table at its limit,
+6.5 MB each.
 A block is unpacked only when somebody asks for its time: an hour in 0.01 s, the week in 0.5 s.
 
 Sets of hosts stand in a table of their own, as most samples have the same one.
@@ -42,6 +43,8 @@ KEPT_SHORT: Final = 360
 KEPT_LONG: Final = 10_080
 """Samples that are kept at least, at most a block more: an hour and seven days."""
 BLOCK: Final = 60
+OPEN: Final = 20
+"""Samples of a row that wait to be packed: 3 KB each, a tenth of that in a block."""
 PENDING: Final = 32
 """Windows of one sample that are kept apart until it is full; with more of them, they are merged on the way."""
 HOST_SETS: Final = 64
@@ -124,9 +127,9 @@ class History:
     @property
     def first_at(self) -> float | None:
         """Unix seconds at which the oldest sample begins; None: there is none."""
-        begins = [row.blocks[0].first for row in (self._long, self._short) if row.blocks]
-        begins += [some[0].at - some[0].seconds for some in (self._long.open, self._short.open, self._window) if some]
-        return min(begins, default=None)
+        firsts = [next(iter(self._unpack(row.blocks[0]))) for row in (self._long, self._short) if row.blocks]
+        firsts += [some[0] for some in (self._long.open, self._short.open, self._window) if some]
+        return min((sample.at - sample.seconds for sample in firsts), default=None)
 
     def rest(self) -> None:
         """Pack all of it, as nothing will come for long; what comes all the same goes on where this ended."""
@@ -136,9 +139,7 @@ class History:
             self._append(self._long, merged(self._minute))
             self._minute = []
         for row in (self._short, self._long):
-            if row.open:
-                row.blocks.append(self._pack(row.open))
-                row.open = []
+            self._pack_open(row)
 
     def copy(self) -> History:
         """The same, for somebody who reads it while this one goes on: shares all that is packed."""
@@ -193,13 +194,17 @@ class History:
         self._minute.append(sample)
 
     def _append(self, row: Row, sample: Sample) -> None:
-        if row.blocks and row.blocks[-1].size < BLOCK:  # it was packed to rest
-            row.open = [*self._unpack(row.blocks.pop()), *row.open]
         row.open.append(sample)
-        if len(row.open) >= BLOCK:
-            row.blocks.append(self._pack(row.open))
-            row.open = []
+        if len(row.open) >= OPEN:
+            self._pack_open(row)
         row.forget()
+
+    def _pack_open(self, row: Row) -> None:
+        """Pack what waits; a last block that is not full takes it in."""
+        if row.open:
+            begun = self._unpack(row.blocks.pop()) if row.blocks and row.blocks[-1].size < BLOCK else ()
+            row.blocks.append(self._pack([*begun, *row.open]))
+            row.open = []
 
     def _begins(self) -> float | None:
         """When the first of the shorter samples ended."""

@@ -275,7 +275,8 @@ class Leases:
         seen: dict[str, tuple[str, str, int, str | None]] = {}
         with self._engine.begin() as connection:
             for some in _slices(sorted(mine)):
-                ours = (_leases.owner == self.name, _leases.job_id.in_(some))
+                # One that let_go() has just ended on another thread stays ended.
+                ours = (_leases.owner == self.name, _leases.job_id.in_(some), _leases.ends_at > 0.0)
                 renewed = update(schema.leases).where(*ours)
                 connection.execute(renewed.values(ends_at=database_now(connection) + self.duration, url=self.url))
                 for row in connection.execute(select(schema.leases).where(_leases.job_id.in_(some))).mappings():

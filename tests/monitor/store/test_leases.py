@@ -215,9 +215,21 @@ def test_who_lets_a_job_go_leaves_it_to_the_next(store: Repository, start: Start
     assert owned(store, b, "j"), "what is not one's own is not given away"
 
 
+def test_what_is_let_go_while_it_is_being_renewed_stays_let_go(store: Repository, start: Start) -> None:
+    a, b = start("a"), start("b")
+    a.takes("j")
+    wait_for(lambda: a.rounds, "it was renewed, and is not again for long")
+    held = dict(a.leases._held)
+    a.leases.let_go("j")
+    a.leases._held.update(held)  # as a renewal sees it that began before
+    a.leases._renew()
+    b.takes("j")
+
+
 def test_a_clock_of_the_database_that_was_set_back_blocks_nobody(store: Repository, start: Start) -> None:
     a = start("a")
     a.takes("j")
+    wait_for(lambda: a.rounds, "it was renewed, and is not again for long")
     a.leases._closing = True
     with store.engine.begin() as connection:
         connection.execute(update(schema.leases).values(ends_at=schema.leases.c.ends_at + 3600.0))
