@@ -201,9 +201,9 @@ def test_what_a_killed_monitor_could_not_deliver_comes_from_the_next(pair: Pair,
     taken(second, "j")
     wait_for(lambda: receiver.taken, "it is delivered")
     wait_for(lambda: pair.count("messages") == 0, "nothing waits any more")
-    assert [each.json["event"] for each in receiver.taken if each.json["event"] != "incident_closed"] == [
-        "incident_opened"
-    ]
+    first_told, *later = (each.json["event"] for each in receiver.taken)
+    assert first_told == "incident_opened"
+    assert later in ([], ["incident_closed"]), "once; on a slow machine the next holder may have closed it already"
 
 
 def test_a_monitor_that_shares_nothing_is_not_let_in(pair: Pair) -> None:
