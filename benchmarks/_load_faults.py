@@ -16,8 +16,8 @@ replaced   another process reports for the rank; without   the fault itself, the
 dies       nothing comes of the job any more               its last report is as old as the limit, the job is lost
 =========  ==============================================  ============================================================
 
-The ranks of a hung job know its limits where a launcher has handed them down: with ``wake=1`` all of them report at
-once when the limit is passed, spread over the 0.2 s for which a Collector gathers.
+The ranks of a hung job know its limits where a launcher has handed them down: with ``wake=1`` all of them report
+when the limit is passed, spread as large jobs spread their news and by the 0.2 s for which a Collector gathers.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from _load_fleet import Fleet
 from _load_measure import Api
 
 from rankwatch.wire.names import STEP_SECTION
+from rankwatch.wire.pace import news_spread
 
 KINDS: Final = ("hang", "silent", "slow", "replaced", "dies")
 GATHERED: Final = 0.2
@@ -108,6 +109,7 @@ class Schedule:
     def __post_init__(self) -> None:
         self._pending = sorted(self.faults, key=lambda fault: fault.at)
         jobs, ranks = self.fleet.shape.jobs, self.fleet.shape.ranks_a_job
+        self._spread = GATHERED + news_spread(ranks)
         for fault in self.faults:
             if not 0 <= fault.job < jobs or (fault.rank is not None and not 0 <= fault.rank < ranks):
                 there = f"there are jobs 0 to {jobs - 1} with ranks 0 to {ranks - 1}"
@@ -121,7 +123,7 @@ class Schedule:
         for due in [each for each in self._woken if each[0] <= now]:
             self._woken.remove(due)
             mine = np.flatnonzero(self.fleet.job_S == due[1])
-            self.fleet.due_S[mine] = now + np.random.default_rng().random(len(mine)) * GATHERED
+            self.fleet.due_S[mine] = now + np.random.default_rng().random(len(mine)) * self._spread
 
     def apply(self, fault: Fault) -> Detection:
         """Let a fault happen now."""

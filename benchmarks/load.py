@@ -31,6 +31,7 @@ import _table
 from _load_client import Client
 from _load_faults import Fault, Schedule, parse
 from _load_fleet import Fleet, Shape
+from _load_launchers import Launchers
 from _load_measure import Api, Scraper, Usage, usage
 from _load_run import Generator
 
@@ -67,6 +68,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=10.0, help="seconds after which an answer is given up")
     parser.add_argument("--gzip", action="store_true", help="compress the requests (costs the generator most)")
     parser.add_argument("--kernels", action="store_true", help="64 kernels of each rank every 300 s, the first at once")
+    parser.add_argument("--launchers", action="store_true", help="emulate the launcher of each node, too")
     parser.add_argument("--fault", action="append", default=[], metavar="SPEC", help="rank=17,at=30,kind=hang")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds: limit of the step in jobs that are to hang")
     parser.add_argument("--url", help="a monitor that runs already, instead of one that is started here")
@@ -134,7 +136,10 @@ async def load(
 
     generator = Generator([fleet], make_client)
     schedule = Schedule(fleet, faults, make_api, asked.limit)
+    launchers = Launchers(fleet, url, asked.limit, asked.token) if asked.launchers else None
     fleet.begin()
+    if launchers is not None:
+        launchers.start()
     await generator.run(asked.warm_up)
     patience = time.monotonic() + 8 * asked.warm_up
     while int(fleet.reports_S.min()) < 1 and time.monotonic() < patience:
@@ -145,6 +150,8 @@ async def load(
             await generator.run(0.2)
         preparing.result()
     generator.forget()
+    if launchers is not None:
+        launchers.forget()
     scraper = Scraper(make_api())
     if asked.profile is not None and pid is not None:
         spy = [str(Path(sys.executable).with_name("py-spy")), "record", "--nonblocking", "-f", "raw", "-r", "100"]
@@ -166,7 +173,10 @@ async def load(
     await generator.drain()
     await asyncio.to_thread(scraper.stop)
     await generator.client.close()
-    return figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
+    if launchers is not None:
+        await launchers.close()
+    told = launchers.figures() if launchers is not None else {}
+    return told | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
 
 
 def whole(rounds: int) -> bool:

@@ -1,16 +1,19 @@
 """The launcher's line to the monitor: register, take directives, send events. On threads of its own; it fails open.
 
 Nothing here blocks the agent's loop and nothing it raises reaches it. What cannot be sent waits in a bounded queue
-and goes out in order when the monitor is back; one line says when the monitor is lost and one when it has returned.
+and goes out in order when the monitor is back, events that follow each other in one request; one line says when the
+monitor is lost and one when it has returned.
 """
 
 from __future__ import annotations
 
 import collections
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice, takewhile
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -18,13 +21,16 @@ import requests
 
 from rankwatch.wire.control import Directive, DirectiveAck, NodeRegistration, read
 from rankwatch.wire.names import API_PREFIX, JOB_HEADER
+from rankwatch.wire.pace import ASK_SECONDS
 from rankwatch.wire.vocabulary import AckState, DirectiveKind
 from rankwatch_launcher.log import logger
 
-WAIT_SECONDS: Final = 20.0
-"""How long the monitor may hold a long poll open; below the 30 s after which common proxies give up."""
 QUEUE_LIMIT: Final = 1000
 """Posts kept while the monitor is away: hours of events, minutes of evidence."""
+EVENTS: Final = "process-events"
+"""The path of posts of which several make one request: their lists are joined."""
+TOGETHER: Final = 100
+"""Such posts in one request at most."""
 
 _CONNECT_SECONDS: Final = 3.05
 _READ_SECONDS: Final = 10.0
@@ -54,6 +60,8 @@ class Control:
         self._registration = registration
         self._token = ""
         self._queue: collections.deque[tuple[str, Body]] = collections.deque(maxlen=QUEUE_LIMIT)
+        self._put_off: list[tuple[float, str, Body]] = []
+        """Posts that join the queue at their moment."""
         self._changed = threading.Condition()
         self._registered = threading.Event()
         self._closing = threading.Event()
@@ -82,12 +90,13 @@ class Control:
             thread.start()
             self._threads.append(thread)
 
-    def post(self, path: str, body: Body) -> None:
-        """Send ``body`` to a path below the job, now or when the monitor is back. Never blocks."""
+    def post(self, path: str, body: Body, *, delay: float = 0.0) -> None:
+        """Send ``body`` to a path below the job, in ``delay`` seconds or when the monitor is back. Never blocks."""
         if self._closing.is_set():
             return
         with self._changed:
-            self._queue.append((path, body))
+            self._put_off.append((time.monotonic() + delay, path, body))
+            self._ripen()
             self._changed.notify()
 
     def ack(self, node: str, directive: Directive, state: AckState, detail: str, max_iteration: int | None) -> None:
@@ -121,6 +130,8 @@ class Control:
         """Send what is queued, for at most ``timeout`` seconds and if the monitor is there; then end the threads."""
         until = time.monotonic() + timeout
         with self._changed:
+            self._ripen(math.inf)
+            self._changed.notify_all()
             while self.url and self._queue and not self._away and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
             self._closing.set()
@@ -161,9 +172,9 @@ class Control:
     def _poll(self, session: requests.Session) -> None:
         registration = self._registration()
         # After a silence the first answer must come at once: until then nobody knows that the monitor is back.
-        wait = 0.0 if self._away else WAIT_SECONDS
+        wait = 0.0 if self._away else ASK_SECONDS
         query = {"after": str(self._after), "node": registration.node, "wait": f"{wait:g}"}
-        answer = self._call(session, "GET", "directives", params=query, read_timeout=WAIT_SECONDS + _READ_SECONDS)
+        answer = self._call(session, "GET", "directives", params=query, read_timeout=ASK_SECONDS + _READ_SECONDS)
         self._fine()
         for item in answer.get("directives", ()):
             self._after = max(self._after, int(item["id"]))
@@ -177,17 +188,19 @@ class Control:
     # The sending thread ----------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        session, delay = self.session(), _BACKOFF[0]
+        session, delay, alone = self.session(), _BACKOFF[0], 0
         while True:
             with self._changed:
-                while not (self._queue and self._registered.is_set()) and not self._closing.is_set():
-                    self._changed.wait(1.0)
+                while not (self._ripen() and self._registered.is_set()) and not self._closing.is_set():
+                    next_at = min((at for at, _, _ in self._put_off), default=math.inf)
+                    self._changed.wait(min(1.0, max(0.0, next_at - time.monotonic())))
                 if self._closing.is_set():
                     return
-                item = self._queue[0]
-            path, body = item
+                items = _together(self._queue, 1 if alone else TOGETHER)
+            path = items[0][0]
+            alone = max(0, alone - 1)
             try:
-                self._call(session, "POST", path, json=body())
+                self._call(session, "POST", path, json=_joined(items))
                 delay = _BACKOFF[0]
             except UnknownJobError:
                 self._registered.clear()
@@ -198,12 +211,27 @@ class Control:
                 delay = min(delay * 2, _BACKOFF[1])
                 continue
             except (RefusedError, ValueError) as error:
+                if len(items) > 1:
+                    alone = len(items)  # one of them is to blame: only that one is lost
+                    continue
                 self._complain(f"{path} was not taken: {error}")
             with self._changed:
-                # A full queue may have dropped it in the meantime.
-                if self._queue and self._queue[0] is item:
-                    self._queue.popleft()
+                for item in items:
+                    # A full queue may have dropped it in the meantime.
+                    if self._queue and self._queue[0] is item:
+                        self._queue.popleft()
+                drained = not self._queue
                 self._changed.notify_all()
+            if drained:
+                session.close()  # it is seldom needed, and the monitor has one of every launcher open already
+
+    def _ripen(self, now: float | None = None) -> bool:
+        """Queue what was put off until now; say whether anything is queued. Whoever calls holds the lock."""
+        now = time.monotonic() if now is None else now
+        for item in sorted((item for item in self._put_off if item[0] <= now), key=lambda item: item[0]):
+            self._put_off.remove(item)
+            self._queue.append(item[1:])
+        return bool(self._queue)
 
     # Both ------------------------------------------------------------------------------------------------------------
 
@@ -258,6 +286,18 @@ class Control:
         if words not in self._complaints and len(self._complaints) < 20:
             self._complaints.add(words)
             logger.warning("%s", words)
+
+
+def _together(queue: Iterable[tuple[str, Body]], most: int) -> list[tuple[str, Body]]:
+    """The first post of a queue, and those right behind it that go in the same request."""
+    first = next(iter(queue))
+    most = most if first[0] == EVENTS else 1
+    return list(islice(takewhile(lambda item: item[0] == first[0], queue), most))
+
+
+def _joined(items: Sequence[tuple[str, Body]]) -> Mapping[str, Any]:
+    bodies = [body() for _, body in items]
+    return bodies[0] if len(bodies) == 1 else {"events": [event for body in bodies for event in body["events"]]}
 
 
 def read_directive(item: Mapping[str, Any]) -> Directive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import socket
 import threading
@@ -23,11 +24,12 @@ from rankwatch.wire.control import (
     RankRequest,
 )
 from rankwatch.wire.limits import RankLimits
+from rankwatch.wire.pace import LOOK_SECONDS, evidence_spread, spares_words
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, NodeRole, NoticeKind, ProcessEventKind, RankAsks
 from rankwatch_launcher import kubernetes, observe, proc, slurm
 from rankwatch_launcher.agreements import Budget, Reached
-from rankwatch_launcher.control import Control
+from rankwatch_launcher.control import EVENTS, Control
 from rankwatch_launcher.evidence import StackReader, Target
 from rankwatch_launcher.ft_state import AT_END, NOW, FtState
 from rankwatch_launcher.log import logger
@@ -37,16 +39,8 @@ from rankwatch_launcher.node_slots import NodeSlots, SlotsFolder
 from rankwatch_launcher.orders import Orders
 from rankwatch_launcher.processes import RankProcess
 
-LOOK_SECONDS: Final = 0.5
-"""How often slots and /proc are read; a rank that cannot speak is reported at this pace, and when a limit is passed."""
 MARGIN_SECONDS: Final = 0.01
 """How long after a limit the next look comes, so that it surely sees it passed."""
-BEAT_SECONDS: Final = 5.0
-"""How often the launcher shows that it lives while all its ranks speak for themselves."""
-BEATS_A_SECOND: Final = 500
-"""What one monitor is to take of the launchers of one job; those of a larger one show themselves less often."""
-LONGEST_BEAT_SECONDS: Final = 20.0
-"""The monitor takes a launcher for gone after a minute."""
 LAUNCHER: Final = "launcher"
 """Of the settings that the monitor hands down: what is for the launcher itself."""
 
@@ -62,11 +56,6 @@ class Attempt:
     world_size: int = 0
     captured: set[str | None] = field(default_factory=set)
     """Incidents for which stacks were taken; None stands for a crash."""
-
-
-def beat_seconds(nodes: int) -> float:
-    """How often each of so many launchers shows that it lives."""
-    return min(LONGEST_BEAT_SECONDS, max(BEAT_SECONDS, nodes / BEATS_A_SECOND))
 
 
 class Node:
@@ -167,8 +156,7 @@ class Node:
             (self._event(ProcessEventKind.STARTED, rank=r.rank, local_rank=r.local_rank, pid=r.pid), time.monotonic())
             for r in ranks
         ]
-        for event, at in self._started:
-            self._post_event(event, at)
+        self._post_events(self._started)
         self._ft_state.lead(any(rank.rank == 0 for rank in ranks))
 
     def finished(self) -> None:
@@ -177,7 +165,7 @@ class Node:
 
     def report(self, kind: ProcessEventKind, reason: str = "", **details: Any) -> None:
         """Tell the monitor what happened to a rank or to all of them."""
-        self._post_event(self._event(kind, reason=reason, **details), time.monotonic())
+        self._post_events([(self._event(kind, reason=reason, **details), time.monotonic())])
 
     def readings(self) -> dict[int, Reading]:
         """What the slots say now, by local rank."""
@@ -302,12 +290,18 @@ class Node:
         evidence = Evidence(
             self.name, current.number, incident, stacks, directive, seconds=round(time.monotonic() - began, 3)
         )
-        taken = time.monotonic()
-        self.control.post("evidence", lambda: asdict(replace(evidence, age=round(time.monotonic() - taken, 3))))
+        taken, spread = time.monotonic(), evidence_spread(self._launchers(current))
+        self.control.post(
+            "evidence",
+            lambda: asdict(replace(evidence, age=round(time.monotonic() - taken, 3))),
+            delay=random.random() * spread,
+        )
         return sum(1 for stack in stacks if stack.method)
 
     def _tell_how_far(self, current: Attempt) -> None:
-        """Post how far every rank has come: the attempt may end before their own next word."""
+        """Post how far the ranks have come: the attempt may end before their own next word. In large jobs rank 0's."""
+        if spares_words(self._launchers(current)) and all(rank.rank != 0 for rank in current.ranks):
+            return
         try:
             seen, _ = self._look(current)
         except Exception:  # noqa: BLE001  # a rank can write anything into its slots; _observe() has said so
@@ -332,9 +326,7 @@ class Node:
     def _observe(self) -> None:
         assert self.control is not None
         session = self.control.session()
-        spoken_for: set[int] = set()
-        told = (NodeRole.ACTIVE, "")
-        last = 0.0
+        speech = observe.Speech(time.monotonic())
         ahead = LOOK_SECONDS
         while not self._end.wait(min(LOOK_SECONDS, ahead + MARGIN_SECONDS)):
             ahead = LOOK_SECONDS
@@ -346,24 +338,26 @@ class Node:
                     logger.warning("the ranks cannot be observed: %r; what they send themselves still counts", error)
                 self._blind += 1
                 seen = []
-            now = time.monotonic()
+            now, role, launchers = time.monotonic(), self._role, self._launchers(current)
+            voices = {o.rank: voice for o, voice in seen if voice is not None}
+            if not speech.due(now, launchers, voices, role):
+                continue
             # Whom we spoke for once more is told of when it has recovered, too: nobody else might say so.
-            ranks = tuple(o for o, reason in seen if reason or o.rank in spoken_for)
-            role = self._role
-            if ranks or role != told or now - last >= beat_seconds(self._nodes(current)):
-                last = now
-                number = current.number if current is not None else 0
-                observation = NodeObservation(self.name, number, ranks, role=role[0], role_reason=role[1])
-                if self.control.try_post(session, "observations", asdict(observation)):
-                    spoken_for, told = {o.rank for o, reason in seen if reason}, role
+            ranks = tuple(o for o, _ in seen if o.rank in voices or o.rank in speech.spoken_for)
+            number = current.number if current is not None else 0
+            observation = NodeObservation(self.name, number, ranks, role=role[0], role_reason=role[1])
+            if self.control.try_post(session, "observations", asdict(observation)):
+                speech.taken(voices, role)
+            else:
+                speech.lost(time.monotonic(), launchers)
 
-    def _nodes(self, current: Attempt | None) -> int:
+    def _launchers(self, current: Attempt | None) -> int:
         """About how many launchers the job has."""
         return current.world_size // max(1, self._local_world_size) if current is not None else 1
 
-    def _look(self, current: Attempt) -> tuple[list[tuple[RankObservation, str | None]], float]:
+    def _look(self, current: Attempt) -> tuple[list[tuple[RankObservation, observe.Voice | None]], float]:
         """What is seen of each rank, why it must be spoken for, and the seconds until one of them passes a limit."""
-        limits = RankLimits.of_settings(self._settings)
+        limits, launchers = RankLimits.of_settings(self._settings), self._launchers(current)
         readings = current.slots.read()
         seen, ahead = [], LOOK_SECONDS
         for rank in current.ranks:
@@ -373,7 +367,7 @@ class Node:
             if reading is not None:
                 ahead = min(ahead, limits.standing(reading.doing())[1])
             observation = observe.observation(rank.rank, rank.pid, state, reading)
-            seen.append((observation, observe.needs_a_voice(state, reading, limits)))
+            seen.append((observation, observe.needs_a_voice(state, reading, limits, launchers)))
         return seen, ahead
 
     def _registered(self, settings: Mapping[str, Any], again: bool) -> None:
@@ -381,11 +375,11 @@ class Node:
             self.apply_settings(settings)
         if again:
             # The monitor has forgotten the job: tell it anew which ranks run.
-            for event, at in self._started:
-                self._post_event(event, at)
+            self._post_events(self._started)
 
     def _ack(self, directive: Directive, state: AckState, detail: str, max_iteration: int | None) -> None:
-        if self.control is not None:
+        seen = state is AckState.DONE and spares_words(self._launchers(self._attempt))
+        if self.control is not None and not seen:
             self.control.ack(self.name, directive, state, detail, max_iteration)
 
     def _event(self, kind: ProcessEventKind, **details: Any) -> ProcessEvent:
@@ -393,8 +387,12 @@ class Node:
         details.setdefault("attempt", self.attempt)
         return ProcessEvent(node=self.name, kind=kind, world_size=world_size or None, **details)
 
-    def _post_event(self, event: ProcessEvent, at: float) -> None:
-        if self.control is not None:
-            self.control.post(
-                "process-events", lambda: {"events": [asdict(replace(event, age=round(time.monotonic() - at, 3)))]}
-            )
+    def _post_events(self, happened: Sequence[tuple[ProcessEvent, float]]) -> None:
+        if self.control is None or not happened:
+            return
+
+        def body() -> dict[str, Any]:
+            now = time.monotonic()
+            return {"events": [asdict(replace(event, age=round(now - at, 3))) for event, at in happened]}
+
+        self.control.post(EVENTS, body)

@@ -2,17 +2,23 @@
 
 A rank speaks through its own exporter thread. That thread is silent when the process is stopped, when its GIL is held
 by an extension, when it never called ``rankwatch.init()``, and when its way to the monitor is cut. The launcher reads
-the slots and /proc and reports in its name.
+the slots and /proc and reports in its name. How often it does so when there are many launchers is
+:mod:`rankwatch.wire.pace`'s.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import math
+import random
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from rankwatch.slots import PHASE_RUNNING, Reading
 from rankwatch.wire.control import RankObservation
 from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.vocabulary import ProcessState
+from rankwatch.wire.pace import LOOK_SECONDS, beat_seconds, spares_words, word_seconds
+from rankwatch.wire.vocabulary import NodeRole, ProcessState
 
 PULSE_LIMIT: Final = 2.0
 """Seconds: twice the default export interval; a pulse thread that has not run for so long lacks the GIL."""
@@ -43,15 +49,91 @@ def observation(rank: int, pid: int, state: ProcessState, reading: Reading | Non
     )
 
 
-def needs_a_voice(state: ProcessState, reading: Reading | None, limits: RankLimits) -> str | None:
-    """Say why the launcher must speak for a rank, or None when it speaks for itself."""
+class Need(StrEnum):
+    """Why a launcher speaks for a rank."""
+
+    MUTE = "mute"
+    """Its process is stopped, or stuck in the kernel."""
+    NO_PULSE = "no pulse"
+    """Its pulse thread does not get the GIL."""
+    LIMIT = "limit"
+    """It is past a limit; it says so, too."""
+    UNHEARD = "unheard"
+    """Its reports do not arrive."""
+
+
+class Voice(NamedTuple):
+    """A rank needs the launcher's voice, and why in words."""
+
+    need: Need
+    words: str
+
+
+def needs_a_voice(state: ProcessState, reading: Reading | None, limits: RankLimits, launchers: int = 1) -> Voice | None:
+    """Say why the launcher must speak for a rank, or None when it speaks for itself.
+
+    Args:
+        state: of the rank's process.
+        reading: what its slots say.
+        limits: those that the monitor has handed down.
+        launchers: of the job.
+    """
     if state in _MUTE:
-        return f"its process is {state}"
+        return Voice(Need.MUTE, f"its process is {state}")
     if reading is None or reading.phase != PHASE_RUNNING:
         return None
     if reading.pulse_age > PULSE_LIMIT:
-        return f"its pulse thread has not run for {reading.pulse_age:.1f} s"
-    passed, _ = limits.standing(reading.doing())
-    if passed:
-        return f"it is past its limit: {passed[0]}"
-    return None if reading.overdue is None else f"its reports have not arrived for {reading.overdue:.1f} s too long"
+        return Voice(Need.NO_PULSE, f"its pulse thread has not run for {reading.pulse_age:.1f} s")
+    if not spares_words(launchers) and (passed := limits.standing(reading.doing())[0]):
+        return Voice(Need.LIMIT, f"it is past its limit: {passed[0]}")
+    if reading.overdue is not None:
+        return Voice(Need.UNHEARD, f"its reports have not arrived for {reading.overdue:.1f} s too long")
+    return None
+
+
+class Speech:
+    """When a launcher says something of its own accord: at once what is new, again and again what lasts.
+
+    Reports may stop arriving from all ranks of a job at once, for what is new in that lies beyond them: of that the
+    launchers of a large job speak one after the other. So they do after their word was not taken.
+    """
+
+    def __init__(self, now: float, chance: Callable[[], float] = random.random) -> None:
+        """Begin; ``chance`` gives a number from 0 to 1, by which launchers differ."""
+        self.spoken_for: frozenset[int] = frozenset()
+        """Ranks that the last word was about: of those that have recovered it is said once."""
+        self._chance = chance
+        self._told: set[tuple[int, Need]] = set()
+        self._role = (NodeRole.ACTIVE, "")
+        self._last = now - math.inf
+        self._again = math.inf
+        self._not_before = now
+
+    def due(self, now: float, launchers: int, voices: Mapping[int, Voice], role: tuple[NodeRole, str]) -> bool:
+        """Whether to speak now of the ranks that need it, and of the launcher's role."""
+        pace, news = word_seconds(launchers), _news(voices) != self._told
+        trouble = bool(voices or self.spoken_for)
+        if not trouble:
+            self._again = math.inf
+        elif self._again == math.inf:
+            self._again = now + (self._chance() * pace if pace > LOOK_SECONDS else 0.0)
+        said = now >= self._again or news or role != self._role or now - self._last >= beat_seconds(launchers)
+        if not said or now < self._not_before:
+            return False
+        self._last = now
+        if trouble and pace > LOOK_SECONDS:
+            self._again = now + pace
+        return True
+
+    def taken(self, voices: Mapping[int, Voice], role: tuple[NodeRole, str]) -> None:
+        """The monitor has taken it."""
+        self.spoken_for, self._told, self._role = frozenset(voices), _news(voices), role
+
+    def lost(self, now: float, launchers: int) -> None:
+        """It has not."""
+        pace = word_seconds(launchers)
+        self._not_before = now + (self._chance() * pace if pace > LOOK_SECONDS else 0.0)
+
+
+def _news(voices: Mapping[int, Voice]) -> set[tuple[int, Need]]:
+    return {(rank, voice.need) for rank, voice in voices.items() if voice.need is not Need.UNHEARD}

@@ -17,10 +17,12 @@ from rankwatch_monitor.api import problems
 from rankwatch_monitor.api.auth import Scope, Tokens, admit_senders, require
 from rankwatch_monitor.api.body_limit import BodyLimit
 from rankwatch_monitor.api.directives import launcher_routes
-from rankwatch_monitor.api.express import LANE
+from rankwatch_monitor.api.express import LANES
 from rankwatch_monitor.api.grid import grid_routes
 from rankwatch_monitor.api.held import elsewhere, held
 from rankwatch_monitor.api.jobs import job_routes
+from rankwatch_monitor.api.launcher_lane import LauncherLane
+from rankwatch_monitor.api.launcher_words import LauncherWords
 from rankwatch_monitor.api.policy import control_routes, policy_routes
 from rankwatch_monitor.api.policy_schema import policy_schema_routes
 from rankwatch_monitor.api.stream import stream_routes
@@ -42,8 +44,9 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     async def watch(running: FastAPI) -> AsyncIterator[dict[str, object]]:
         monitor.begin()
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
+        launchers = LauncherLane(LauncherWords(monitor), tokens)
         # What is passed on to others waits for their spool, which the short way does not.
-        yield {} if hasattr(running.state, "tee") else {LANE: otlp.lane}
+        yield {LANES: (launchers,) if hasattr(running.state, "tee") else (otlp.lane, launchers)}
         loop.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loop

@@ -32,8 +32,8 @@ TIDY_INTERVAL: Final = 3600.0
 """Seconds between two looks for what is too old to keep."""
 
 
-DEAR: Final = 0.005
-"""Seconds that the row of a very large job takes to make; such a row is not made at every event."""
+DEAR: Final = 0.0005
+"""Seconds that the row of a job of some dozen nodes takes to make; such a row is not made at every event."""
 SHARE: Final = 0.02
 """Part of the loop's time that may go into such rows."""
 

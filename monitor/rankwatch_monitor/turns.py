@@ -23,8 +23,8 @@ REST: Final = 2.0
 """A tick that took long is followed by so many times its length for everything else."""
 IDLE: Final = 1.0
 """Seconds between two looks at a job that is over."""
-SMALL: Final = 4_096
-"""Ranks of a job that is judged at once whenever a launcher says something: it takes half a millisecond."""
+SMALL: Final = 256
+"""Ranks of a job that is judged at once whenever a launcher says something: half a millisecond while all hang."""
 SHARE: Final = 0.1
 """Part of the loop's time that larger ones may take besides the ticks."""
 

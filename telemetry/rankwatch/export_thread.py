@@ -37,10 +37,11 @@ class Reports(Protocol):
 class Exporter:
     """The thread. ``make`` builds what it drives; it runs on the thread, since it imports OpenTelemetry."""
 
-    def __init__(self, make: Callable[[], Reports], recorder: Recorder, interval: float) -> None:
+    def __init__(self, make: Callable[[], Reports], recorder: Recorder, interval: float, spread: float = 0.0) -> None:
+        """Prepare; news is told within ``spread`` seconds, since many ranks may have the same."""
         self._make = make
         self._recorder = recorder
-        self._interval = interval
+        self._interval, self._spread = interval, spread
         self._wake = threading.Event()
         self._stopping = False
         self._made = threading.Event()
@@ -51,7 +52,7 @@ class Exporter:
         self._thread.start()
 
     def wake(self) -> None:
-        """Report now, not at the next interval."""
+        """There is news: report now, not at the next interval."""
         self._wake.set()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -86,14 +87,22 @@ class Exporter:
         due = time.monotonic()
         self._recorder.words[REPORT_DUE] = int((due + LATE_INTERVALS * self._interval + LATE_SECONDS) * 1e9)
         while True:
-            self._wake.wait(max(0.0, due - time.monotonic()))
-            self._wake.clear()
+            self._await(due)
             stopping = self._stopping
             due = time.monotonic() + self._interval * random.uniform(1 - JITTER, 1 + JITTER)
             self._guarded(lambda: self._report(reports))
             if stopping:
                 self._guarded(reports.close)
                 return
+
+    def _await(self, due: float) -> None:
+        """Wait until a report is due, or until there was news and it is this rank's turn to tell it."""
+        woken = False
+        while not self._stopping and (left := due - time.monotonic()) > 0:
+            if self._wake.wait(left) and not woken:
+                woken, due = True, min(due, time.monotonic() + random.random() * self._spread)
+            self._wake.clear()
+        self._wake.clear()
 
     def _report(self, reports: Reports) -> None:
         if reports.report():

@@ -31,6 +31,7 @@ from rankwatch.recorder import Recorder
 from rankwatch.settings import Settings
 from rankwatch.slots import FORMAT, MAGIC, PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, PID, Slots
 from rankwatch.wire import environment
+from rankwatch.wire.pace import news_spread
 
 if TYPE_CHECKING:
     from rankwatch.preemption import StopSignal
@@ -141,7 +142,8 @@ class _Session:
                 self.profiling.configure(self._handed)
                 return Export(loaded, identity(loaded, attributes), self.recorder, self.profiling)
 
-            self.exporter = Exporter(make, self.recorder, loaded.export_interval)
+            spread = news_spread(loaded.world_size)
+            self.exporter = Exporter(make, self.recorder, loaded.export_interval, spread)
             # Kineto of some builds writes two lines at each profiled step, unless this is set before the first. Here
             # and not where Kineto is started: another thread may read the environment while one of ours changes it.
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")

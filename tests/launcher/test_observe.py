@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,8 @@ import pytest
 from rankwatch import slots as layout
 from rankwatch.slots import PHASE_SHUT_DOWN, Reading, Slots
 from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.vocabulary import ProcessState
-from rankwatch_launcher.node import beat_seconds
-from rankwatch_launcher.observe import needs_a_voice, observation
+from rankwatch.wire.vocabulary import NodeRole, ProcessState
+from rankwatch_launcher.observe import Need, Speech, Voice, needs_a_voice, observation
 from rankwatch_launcher.proc import caught_in, state_of
 
 
@@ -29,8 +29,9 @@ HEALTHY = healthy()
 LIMITS = RankLimits(heartbeat=5.0, out_of_section=6.0, sections={"step": 10.0})
 
 
-def voice(reading: Reading | None, state: ProcessState = ProcessState.ALIVE) -> str | None:
-    return needs_a_voice(state, reading, LIMITS)
+def voice(reading: Reading | None, state: ProcessState = ProcessState.ALIVE, launchers: int = 1) -> str | None:
+    found = needs_a_voice(state, reading, LIMITS, launchers)
+    return found.words if found is not None else None
 
 
 def test_a_healthy_rank_speaks_for_itself() -> None:
@@ -84,7 +85,8 @@ def test_learned_limits_are_judged_as_the_rank_itself_does() -> None:
     limits = RankLimits(learned={"step": 5.0}, first_time=60.0)
 
     def words(**change: Any) -> str | None:
-        return needs_a_voice(ProcessState.ALIVE, replace(HEALTHY, open_sections={"step": 9.0}, **change), limits)
+        found = needs_a_voice(ProcessState.ALIVE, replace(HEALTHY, open_sections={"step": 9.0}, **change), limits)
+        return found.words if found is not None else None
 
     assert words(quiet=4.0) is None
     assert "past its limit: section step" in str(words(quiet=6.0))
@@ -107,5 +109,77 @@ def test_caught_signals() -> None:
     assert not caught_in("", 2)
 
 
-def test_launchers_of_a_large_job_show_themselves_less_often() -> None:
-    assert [beat_seconds(nodes) for nodes in (0, 1, 2_500, 5_000, 12_500)] == [5.0, 5.0, 5.0, 10.0, 20.0]
+# When to speak --------------------------------------------------------------------------------------------------------
+
+ACTIVE = (NodeRole.ACTIVE, "")
+LARGE = 12_500
+
+
+def speech(chance: float = 0.5) -> Speech:
+    """One that has said that it lives, at second 0."""
+    made = Speech(0.0, lambda: chance)
+    assert made.due(0.0, 1, {}, ACTIVE)
+    made.taken({}, ACTIVE)
+    return made
+
+
+def voices(need: Need, *ranks: int) -> dict[int, Voice]:
+    return {rank: Voice(need, "") for rank in ranks}
+
+
+def moments(made: Speech, launchers: int, said: Mapping[int, Voice], until: float) -> list[float]:
+    """When it speaks, looked at every half second, where every word is taken."""
+    found = []
+    for half in range(1, int(2 * until) + 1):
+        if made.due(half / 2, launchers, said, ACTIVE):
+            found.append(half / 2)
+            made.taken(said, ACTIVE)
+    return found
+
+
+def test_a_launcher_with_nothing_to_say_beats_where_they_are_few() -> None:
+    assert moments(speech(), 512, {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
+    assert moments(speech(), 513, {}, 20.0) == []
+
+
+def test_few_launchers_speak_at_every_look() -> None:
+    assert moments(speech(), 64, voices(Need.MUTE, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
+    assert moments(speech(), 64, voices(Need.UNHEARD, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
+
+
+def test_of_many_launchers_each_says_at_once_what_is_new_and_seldom_what_lasts() -> None:
+    made = speech()
+    assert moments(made, LARGE, voices(Need.MUTE, 1), 30.0) == [0.5, 20.5]
+    assert made.due(31.0, LARGE, voices(Need.MUTE, 1, 2), ACTIVE), "another one is new"
+    assert made.due(31.5, LARGE, voices(Need.NO_PULSE, 1), ACTIVE), "so is another reason"
+    made.taken(voices(Need.MUTE, 1), ACTIVE)
+    assert made.due(32.0, LARGE, {}, ACTIVE), "so is that it has recovered"
+    made.taken({}, ACTIVE)
+    assert not made.due(60.0, LARGE, {}, ACTIVE)
+
+
+def test_what_all_launchers_see_at_once_they_say_one_after_the_other() -> None:
+    assert moments(speech(0.0), LARGE, voices(Need.UNHEARD, 1), 30.0) == [0.5, 20.5]
+    assert moments(speech(0.5), LARGE, voices(Need.UNHEARD, 1), 30.0) == [10.5]
+    assert moments(speech(0.5), 1_000, voices(Need.UNHEARD, 1), 6.0) == [1.5, 3.5, 5.5]
+
+
+def test_a_word_that_was_not_taken_is_said_again_later_where_they_are_many() -> None:
+    few, many = speech(), speech()
+    for made, launchers, later in ((few, 64, 1.0), (many, LARGE, 10.5)):
+        assert made.due(0.5, launchers, voices(Need.MUTE, 1), ACTIVE)
+        made.lost(0.5, launchers)
+        assert made.due(1.0, launchers, voices(Need.MUTE, 1), ACTIVE) is (launchers == 64)
+        assert made.due(later, launchers, voices(Need.MUTE, 1), ACTIVE)
+
+
+def test_another_role_is_told_at_once() -> None:
+    assert speech().due(0.5, LARGE, {}, (NodeRole.SPARE, "a spare"))
+
+
+def test_ranks_past_a_limit_speak_for_themselves_where_launchers_are_many() -> None:
+    late = replace(HEALTHY, open_sections={"step": 10.1})
+    assert "past its limit" in str(voice(late, launchers=64))
+    assert voice(late, launchers=65) is None
+    assert "pulse thread" in str(voice(replace(late, pulse_age=2.5), launchers=65))
+    assert "have not arrived" in str(voice(replace(late, overdue=1.0), launchers=65))

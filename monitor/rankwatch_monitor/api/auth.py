@@ -15,7 +15,7 @@ one listens on loopback only.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote
@@ -82,10 +82,10 @@ def refusal(tokens: Tokens, scope: Scope, request: Request | Sender) -> tuple[in
     return 401, "the token is wrong"
 
 
-def require(tokens: Tokens, scope: Scope, counters: Counters) -> Callable[[Request], None]:
+def require(tokens: Tokens, scope: Scope, counters: Counters) -> Callable[[Request], Awaitable[None]]:
     """A FastAPI dependency that lets a request pass only with a token for ``scope``."""
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:  # a plain function would be handed to a thread, and back
         if (refused := refusal(tokens, scope, request)) is not None:
             counters.reject("unauthorized")
             raise HTTPException(*refused, {"WWW-Authenticate": "Bearer"})

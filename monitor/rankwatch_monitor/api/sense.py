@@ -15,6 +15,8 @@ SIGNED: Final = ("exit_code",)
 LONG_TEXTS: Final = ("reason", "message", "detail", "error", "file", "function")
 """Fields that hold sentences and paths: they may be this many times longer than a name."""
 LONGER: Final = 64
+_FIELDS: Final[dict[type, tuple[str, ...]]] = {}
+"""Of the shapes seen so far."""
 
 
 def check(said: Any, where: str, longest: int) -> None:
@@ -23,9 +25,14 @@ def check(said: Any, where: str, longest: int) -> None:
     Raises:
         HTTPException: 422, about the first value that cannot be.
     """
-    if is_dataclass(said):
-        for each in fields(said):
-            check(getattr(said, each.name), each.name, longest)
+    kind = type(said)
+    if kind is str and len(said) <= longest and said.isascii() and where != "node":
+        return  # most of what is said, thousands of times a second
+    if (named := _FIELDS.get(kind)) is None and is_dataclass(said):
+        named = _FIELDS[kind] = tuple(each.name for each in fields(said))
+    if named is not None:
+        for name in named:
+            check(getattr(said, name), name, longest)
     elif isinstance(said, Mapping):
         for name, value in said.items():
             check(name, f"a name in {where}", longest)

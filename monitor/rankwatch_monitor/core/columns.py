@@ -103,6 +103,8 @@ class RankColumns:
         self.first_RS: Bools = np.zeros((size, 0), dtype=np.bool_)
         self.sections: list[str] = []
         self.hosts: list[str] = [""] * size
+        self.launchers: list[str] = [""] * size
+        """Who runs each rank, as far as a launcher has told."""
         self.instances: list[str] = [""] * size
         self.retired: list[str] = [""] * size
         self.exit_messages: dict[int, str] = {}
@@ -131,7 +133,7 @@ class RankColumns:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
         self.open_since_RS = np.concatenate([self.open_since_RS, fresh.open_since_RS])
         self.first_RS = np.concatenate([self.first_RS, fresh.first_RS])
-        for mine in (self.hosts, self.instances, self.retired):
+        for mine in (self.hosts, self.launchers, self.instances, self.retired):
             mine.extend([""] * extra)
 
     def clear(self, rank: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rankwatch.wire.pace import news_spread
 from rankwatch.wire.vocabulary import Action, CulpritClass, VerdictKind
 from rankwatch_monitor.core import (
     exclusion,
@@ -31,8 +32,9 @@ from rankwatch_monitor.core.incident import RESTARTS, Incident, Phase, Timeline
 from rankwatch_monitor.core.state import KEPT_INCIDENTS, Job
 
 SETTLE = 0.2
-"""Seconds to hear of the other ranks before an incident is opened. Each rank speaks when it passes its own limit, so
-after this the progress of all of them is known as it is, not as it was an export interval ago."""
+"""Seconds to hear of the other ranks before an incident is opened, and in large jobs the time over which they spread
+their news. Each rank speaks when it passes its own limit, so after this the progress of all of them is known as it is,
+not as it was an export interval ago."""
 TOGETHER = (VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN)
 
 
@@ -78,7 +80,7 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
         return False
     if job.trouble_since is None:
         job.trouble_since = now
-    if any(v.kind not in TOGETHER for v in verdicts) or now - job.trouble_since >= SETTLE:
+    if any(v.kind not in TOGETHER for v in verdicts) or now - job.trouble_since >= SETTLE + news_spread(job.world_size):
         return True
     columns = job.columns
     live = int(np.sum(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED)))
@@ -235,7 +237,7 @@ def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effe
     # It is about the attempt that runs now, whichever one the incident began in.
     incident.attempt, incident.phase_since = job.attempt, now
     incident.timeline.decided, incident.timeline.captured = None if only_looks else now, None
-    incident.heard_nodes = ()
+    incident.heard_nodes = set()
     phases.capture(job, incident, effects)
     effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}."))
     return incident

@@ -93,7 +93,7 @@ class Incident:
     """The ranks were started anew, with those nodes, before the order was carried out; it was then given again."""
     refusals: tuple[str, ...] = ()
     """Launchers that could not carry out its newest directive."""
-    heard_nodes: tuple[str, ...] = ()
+    heard_nodes: set[str] = field(default_factory=set)
     """Launchers whose stacks have arrived."""
     stacks: Stacks = field(default_factory=Stacks)
 

@@ -186,7 +186,7 @@ def _went_on(job: Job, incident: Incident, now: float, effects: list[Effect]) ->
 def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     lost = {v.rank for v in verdicts if v.kind is VerdictKind.NODE_LOST}
     asked = {name for name, node in job.acting_nodes().items() if not node.ranks or not node.ranks <= lost}
-    complete = asked <= set(incident.heard_nodes)
+    complete = asked <= incident.heard_nodes
     if not complete and now - incident.phase_since < job.policy.capture_deadline:
         return
     if not verdicts and not incident.decided:
@@ -221,7 +221,7 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         _went_on(job, incident, now, effects)
     elif proven(job, incident, verdicts, now):
         confirm(job, incident, verdicts, now, effects)
-        incident.phase_since, incident.heard_nodes = now, ()
+        incident.phase_since, incident.heard_nodes = now, set()
         capture(job, incident, effects)
 
 

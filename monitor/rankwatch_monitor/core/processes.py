@@ -53,7 +53,9 @@ def _is_of_another_launch(job: Job, event: ProcessEvent, node: Node) -> bool:
     """Whether a launcher that has started nothing so far starts what others run already: they are gone, unsaid."""
     if event.attempt != job.attempt:
         return event.attempt < job.attempt
-    return any(event.rank in other.ranks for other in job.nodes.values() if other is not node)
+    columns, rank = job.columns, event.rank
+    other = job.nodes.get(columns.launchers[rank]) if rank is not None and rank < len(columns) else None
+    return other is not None and other is not node and rank in other.ranks
 
 
 def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> None:
@@ -64,8 +66,9 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
     columns.pid_R[rank] = event.pid or -1
     columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
     if node is not None:
-        for other in job.nodes.values():
-            other.ranks.discard(rank)  # whoever ran it before was replaced
+        if (before := job.nodes.get(columns.launchers[rank])) is not None:
+            before.ranks.discard(rank)  # whoever ran it before was replaced
+        columns.launchers[rank] = event.node
         node.attempt, node.ended, node.lost = event.attempt, None, None
         node.ranks.add(rank)
         columns.hosts[rank] = node.registration.host

@@ -230,8 +230,7 @@ class Job:
         if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
             # Of a crash: the launcher took them by itself, before it ended the ranks. Ages are rounded on their way.
             incident.timeline.captured = max(now - evidence.age, incident.timeline.decided or 0.0)
-        if evidence.node not in incident.heard_nodes:
-            incident.heard_nodes = (*incident.heard_nodes, evidence.node)
+        incident.heard_nodes.add(evidence.node)
 
     # Facts ------------------------------------------------------------------------------------------------------------
 

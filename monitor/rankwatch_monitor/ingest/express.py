@@ -31,10 +31,26 @@ LARGEST: Final = 512 * 1024
 LOOPBACK: Final = ("127.0.0.1", "::1")
 _END: Final = b"\r\n\r\n"
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t]*[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?[ \t]*\r\n"
-_HEAD: Final = re.compile(re.escape(BEGINS) + rb"(?:" + _FIELD + rb")+")
+_FIELDS: Final = re.compile(rb"(?:" + _FIELD + rb")+")
 _UNUSUAL: Final = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te"})
 _OK: Final = b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
 _NOTHING_TO_SAY: Final = _OK % 0
+
+
+class RefusedError(Exception):
+    """A request is refused while it still comes in; the connection ends with this answer."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class OrdinaryWayError(Exception):
+    """A request is not one for the short way after all; ``whole`` is every byte of it."""
+
+    def __init__(self, whole: bytes) -> None:
+        super().__init__()
+        self.whole = whole
 
 
 class Sender(NamedTuple):
@@ -107,7 +123,7 @@ class Lane:
         None when it is to go the ordinary way, where it is also refused if need be: nothing was done with it.
         """
         end = data.find(_END, 0, LONGEST_HEAD)
-        if end < 0 or (headers := read_head(data[: end + 2])) is None:
+        if not data.startswith(BEGINS) or end < 0 or (headers := read_head(data[: end + 2])) is None:
             return None
         length = int(headers["content-length"])
         if length > min(LARGEST, self._limits.body_bytes):
@@ -122,8 +138,20 @@ class Lane:
         held = self._admission.body(headers.get("x-forwarded-for", sender) if sender in LOOPBACK else sender)
         return Gathering(headers, length, held, held.__enter__()), data[end + 4 :]
 
-    def answer(self, request: Gathering) -> bytes:
-        """Take a request that is whole; return the answer as it goes over the connection."""
+    def add(self, request: Gathering, part: bytes) -> bytes:
+        """Take what belongs to a request's body; return what came behind it.
+
+        Raises:
+            RefusedError: there is too much in flight.
+        """
+        try:
+            return request.add(part)
+        except Refusal as refusal:
+            raise RefusedError(self.refuse(refusal)) from None
+
+    def answer(self, request: Gathering, later: object = None) -> bytes:
+        """Take a request that is whole; return the answer as it goes over the connection. None comes later."""
+        del later
         self._counters.requests += 1
         try:
             # Many that were let in one by one may be whole in the same turn, and it is decoding them that takes long.
@@ -147,25 +175,33 @@ class Lane:
         return b"\r\n".join([*lines, b"", bytes(response.body)])
 
 
-def read_head(head: bytes) -> dict[str, str] | None:
+def read_head(
+    head: bytes, begins: bytes = BEGINS, content_type: str = "application/x-protobuf"
+) -> dict[str, str] | None:
     """The headers of a request that may go the short way, by lower-case name; None for any other.
 
-    ``head`` ends with the line end of its last line.
+    ``head`` ends with the line end of its last line; ``begins`` is the request line it must have.
     """
-    if _HEAD.fullmatch(head) is None:
+    headers = read_fields(head, begins)
+    if headers is None:
+        return None
+    length = headers.get("content-length", "")
+    usual = headers.get("content-type") == content_type and length.isdigit() and len(length) < 10
+    return headers if usual else None
+
+
+def read_fields(head: bytes, begins: bytes) -> dict[str, str] | None:
+    """The same, of a request with or without a body."""
+    if not head.startswith(begins) or _FIELDS.fullmatch(head, len(begins)) is None:
         return None
     headers: dict[str, str] = {}
-    lines = head[len(BEGINS) : -2].decode("ascii").split("\r\n")
+    lines = head[len(begins) : -2].decode("ascii").split("\r\n")
     for line in lines:
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip(" \t")
-    length = headers.get("content-length", "")
     usual = (
         len(headers) == len(lines)  # none is repeated
         and "host" in headers
-        and headers.get("content-type") == "application/x-protobuf"
-        and length.isdigit()
-        and len(length) < 10
         and headers.get("connection", "keep-alive").lower() == "keep-alive"
         and not _UNUSUAL & headers.keys()
     )

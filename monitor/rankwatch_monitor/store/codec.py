@@ -102,6 +102,9 @@ def job_of(row: Mapping[str, Any], now: float) -> Job:
         if lost := stored.get("lost"):
             node.lost = Lost(**{**lost, "ranks": tuple(lost["ranks"])})
         job.nodes[registration.node] = node
+        for rank in node.ranks:
+            if rank < job.world_size:
+                job.columns.launchers[rank] = registration.node
     return job
 
 
@@ -110,7 +113,7 @@ def incident_row(incident: Incident) -> dict[str, Any]:
     body = {each.name: getattr(incident, each.name) for each in fields(incident)}
     body["timeline"] = asdict(incident.timeline)
     body["culprits"] = [c._asdict() for c in incident.culprits]
-    body["stacks"] = incident.stacks.to_json()
+    body["stacks"], body["heard_nodes"] = incident.stacks.to_json(), sorted(incident.heard_nodes)
     return {
         "id": incident.id,
         "job_id": incident.job_id,
@@ -126,8 +129,9 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
     body["phase"], body["timeline"] = Phase(body["phase"]), Timeline(**body["timeline"])
     body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
-    for name in ("affected", "heard_nodes", "refusals", "exclude"):
+    for name in ("affected", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
+    body["heard_nodes"] = set(body.get("heard_nodes", ()))
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
     return Incident(**body)

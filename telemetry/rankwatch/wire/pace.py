@@ -1,11 +1,12 @@
-"""How often the ranks of a job send what, by the number of them: one monitor takes in what all of them send."""
+"""How often the ranks and launchers of a job send what, by the number of them: one monitor takes in all of it."""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 EXPORT_SECONDS: Final = 1.0
-"""Seconds between two reports of a rank; a limit that is passed is reported at once, whatever the interval."""
+"""Seconds between two reports of a rank; a limit that is passed is not put off until the next."""
 MOST_REQUESTS: Final = 4_096
 """Requests a second that all ranks of a job make of one monitor together."""
 MOST_REPORTS: Final = 20_000
@@ -19,6 +20,11 @@ MOST_WINDOWS: Final = 1_600
 def export_seconds(world_size: int, *, collected: bool) -> float:
     """Seconds between two reports of a rank, where nobody has set them; ``collected``: a Collector stands between."""
     return max(EXPORT_SECONDS, world_size / (MOST_REPORTS if collected else MOST_REQUESTS))
+
+
+def news_spread(world_size: int) -> float:
+    """Seconds over which the ranks of a large job spread what they all have to tell at once: a limit is passed."""
+    return 0.0 if world_size <= MOST_REQUESTS else world_size / MOST_REPORTS
 
 
 def histogram_seconds(world_size: int) -> float:
@@ -37,3 +43,47 @@ def window_seconds(world_size: int) -> float:
 def window_spread(world_size: int) -> float:
     """Seconds over which the ranks of a very large job spread what they tell of a window that all close at once."""
     return window_seconds(world_size) - WINDOW_SECONDS
+
+
+# Launchers ------------------------------------------------------------------------------------------------------------
+
+ASK_SECONDS: Final = 20.0
+"""How long a launcher's question for directives may stay open, after which it asks again: common proxies give up after
+30 s."""
+BEAT_SECONDS: Final = 5.0
+"""Seconds between two beats of a launcher that has nothing else to say."""
+MOST_BEATING: Final = 512
+"""Launchers of a job that beat. Those of a larger one show themselves by asking for directives."""
+LOOK_SECONDS: Final = 0.5
+"""Seconds between two looks of a launcher at its ranks, and between its words for those that cannot speak."""
+MOST_WORDS: Final = 500
+"""Such words a second, of all launchers of a job together."""
+FEW_LAUNCHERS: Final = 64
+"""Launchers of a job that say all they can, also what the monitor learns in another way. A whole job that hangs is past
+its limit in one moment, and it is in this moment that its monitor is needed most."""
+MOST_EVIDENCE: Final = 2_000
+"""Nodes a second whose stacks reach the monitor."""
+
+
+def beat_seconds(launchers: int) -> float:
+    """Seconds after which a launcher shows that it lives while it has nothing else to say; infinite: it need not."""
+    return BEAT_SECONDS if launchers <= MOST_BEATING else math.inf
+
+
+def word_seconds(launchers: int) -> float:
+    """Seconds between two words of a launcher for the same ranks; its first word for them comes at once."""
+    return min(ASK_SECONDS, max(LOOK_SECONDS, launchers / MOST_WORDS))
+
+
+def evidence_spread(launchers: int) -> float:
+    """Seconds over which the launchers of a large job spread the stacks they were all asked for at once."""
+    return 0.0 if launchers <= FEW_LAUNCHERS else launchers / MOST_EVIDENCE
+
+
+def spares_words(launchers: int) -> bool:
+    """Whether launchers leave out what the monitor learns in another way.
+
+    That is: a rank is past its limit (it says so itself), a directive was done (what it asked for is seen), how far
+    each rank has come when stacks are taken (one launcher says so for all).
+    """
+    return launchers > FEW_LAUNCHERS

@@ -106,7 +106,7 @@ def test_evidence_of_both_nodes_is_awaited() -> None:
     scene.mute_nodes.add("node-1")
     scene.ignored.add(RESTART)
     scene.run(10).hang(2).until_found().run(2)
-    assert scene.incident.heard_nodes == ("node-0",)
+    assert scene.incident.heard_nodes == {"node-0"}
     assert scene.directives(RESTART) == []
     scene.send_evidence("node-1")
     assert len(scene.directives(RESTART)) == 1
@@ -145,7 +145,7 @@ def test_the_same_evidence_twice_changes_nothing() -> None:
     scene.run(10).hang(2).until_found()
     scene.send_evidence("node-0")
     scene.send_evidence("node-0")
-    assert scene.incident.heard_nodes == ("node-0",)
+    assert scene.incident.heard_nodes == {"node-0"}
     assert scene.directives(RESTART) == []
 
 

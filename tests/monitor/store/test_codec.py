@@ -81,7 +81,7 @@ incidents = st.builds(
     furthest_iteration=st.none() | whole,
     stop_step=st.none() | whole,
     directive=whole,
-    heard_nodes=st.lists(names, max_size=3).map(tuple),
+    heard_nodes=st.sets(names, max_size=3),
     exclude=st.lists(names, max_size=3).map(tuple),
     launch=whole,
     stacks=st.lists(stacks, max_size=3).map(Stacks.of),
