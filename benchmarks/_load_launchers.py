@@ -38,6 +38,8 @@ JOIN_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 10.0
 """After which the launcher gives up an answer."""
 BACKOFF: Final = 0.2
+SENDING: Final = 4_000
+"""Launchers that deliver something at the same time: all of them are one process here, with one limit of files."""
 _PID: Final = 70_000
 
 
@@ -143,6 +145,7 @@ class Launchers:
         count = len(self.nodes) // len(fleet.jobs)
         self._beat, self._word = beat_seconds(count), word_seconds(count)
         self._spares, self._spread = spares_words(count), evidence_spread(count)
+        self._room = asyncio.Semaphore(SENDING)
         self._tasks: set[asyncio.Task[None]] = set()
         self._look_at = 0.0
 
@@ -304,7 +307,7 @@ class Launchers:
 
     async def _deliver(self, node: Node, path: str, body: dict[str, Any]) -> None:
         """Send until it is taken, as the launcher's queue does."""
-        async with node.sending:
+        async with node.sending, self._room:
             while (await self._post(node, node.send, path, body)).status in (0, 408, 429, 500, 502, 503, 504):
                 await asyncio.sleep(BACKOFF)
             node.send.close()  # as the launcher does, once nothing is left to be sent

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,10 +31,10 @@ TIDY_INTERVAL: Final = 3600.0
 """Seconds between two looks for what is too old to keep."""
 
 
-DEAR: Final = 0.0005
-"""Seconds that the row of a job of some dozen nodes takes to make; such a row is not made at every event."""
-SHARE: Final = 0.02
-"""Part of the loop's time that may go into such rows."""
+FEW_NODES: Final = 64
+"""Launchers whose every word is followed by a save. Thousands of them may speak within a second."""
+CROWD_INTERVAL: Final = 1.0
+"""Seconds between two saves of a job that has more."""
 
 
 @dataclass(slots=True)
@@ -43,10 +42,11 @@ class _Kept:
     """What was last stored of a job."""
 
     saved_at: float = 0.0
-    cost: float = 0.0
-    """Seconds that the job's row took to make."""
     due: bool = False
-    """The job is to be saved as soon as it is not too dear."""
+    """Something was said since then."""
+    nodes: int = 0
+    """The version of its launchers."""
+    nodes_saved_at: float = 0.0
     judged: float | None = None
     """When the last window was judged that was stored."""
     performance_saved_at: float = 0.0
@@ -113,27 +113,33 @@ class Keeping:
             self._save_performance(job, now)
 
     def save(self, job: Job, now: float) -> None:
-        """Store the job as it is now, or a little later where it is so large that this would keep the loop busy."""
-        kept = self._of(job)
-        kept.due = kept.cost > DEAR and now - kept.saved_at < kept.cost / SHARE
-        if not kept.due:
-            self._save(job, now)
+        """Store the job as it is now, or within a second where it has many launchers; those a little later still."""
+        kept, few = self._of(job), len(job.nodes) <= FEW_NODES
+        kept.due = not few and now - kept.saved_at < CROWD_INTERVAL
+        if kept.due:
+            return
+        if few or now - kept.nodes_saved_at > SAVE_INTERVAL:
+            self._save_nodes(job, now)
+        self._save(job, now)
 
     def _save(self, job: Job, now: float, then: Callable[[], None] | None = None) -> None:
         kept = self._of(job)
         kept.saved_at, kept.due = now, False
         if self.repository is not None:
-            started = time.perf_counter()
-            row = codec.job_row(job)
-            took = time.perf_counter() - started
-            kept.cost = min(took, 2 * kept.cost) if kept.cost else took  # what one time takes may be another process's
-            self.repository.save(schema.jobs, row, then=then)
+            self.repository.save(schema.jobs, codec.job_row(job, nodes=False), then=then)
+
+    def _save_nodes(self, job: Job, now: float) -> None:
+        kept = self._of(job)
+        if kept.nodes != job.nodes_version and self.repository is not None:
+            kept.nodes, kept.nodes_saved_at, body = job.nodes_version, now, codec.nodes_of(job)
+            self.repository.save(schema.nodes, {"job_id": job.id}, late=lambda: {"body": body()})
 
     def save_all(self, job: Job, now: float, then: Callable[[], None] | None = None) -> None:
         """Store the job with its performance; ``then`` is called, on any thread, once both were stored."""
         judged = job.performance.judged_at
         if judged is not None and judged != self._of(job).judged:
             self._save_performance(job, now)
+        self._save_nodes(job, now)
         self._save(job, now, then)
 
     async def stored(self, job: Job, now: float, longest: float = 5.0) -> None:

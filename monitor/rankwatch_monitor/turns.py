@@ -19,7 +19,7 @@ TICK: Final = 0.1
 """Seconds between two ticks. A verdict may come 0.5 s after its deadline; most of that is left to others."""
 BUSY: Final = 0.05
 """Seconds after which a tick leaves the other jobs to the next one."""
-REST: Final = 2.0
+REST: Final = 4.0
 """A tick that took long is followed by so many times its length for everything else."""
 IDLE: Final = 1.0
 """Seconds between two looks at a job that is over."""

@@ -62,7 +62,10 @@ def heard(job: Job, observation: NodeObservation, now: float) -> None:
     """Take in that a launcher lives, and its role."""
     if (node := job.nodes.get(observation.node)) is not None:
         node.seen = now
-        node.role, node.role_reason = NodeRole(observation.role), observation.role_reason
+        role = NodeRole(observation.role), observation.role_reason
+        if role != (node.role, node.role_reason):
+            node.role, node.role_reason = role
+            job.nodes_version += 1
 
 
 def turn(job: Job) -> None:

@@ -55,6 +55,8 @@ class Job:
         self.watching_since = now
         self.columns = RankColumns()
         self.nodes: dict[str, Node] = {}
+        self.nodes_version = 0
+        """Counts what has changed of them."""
         self.ended: Ending | None = None
         self.stopping: Stop | None = None
         self.restarts = 0
@@ -96,8 +98,10 @@ class Job:
                 self._observation(event, now)
             case ProcessEvent():
                 processes.take(self, event, now)
+                self.nodes_version += 1
             case NodeRegistration():
                 nodes.register(self, event, now)
+                self.nodes_version += 1
             case Acknowledged():
                 self._acknowledged(event, now)
             case Evidence():
@@ -296,6 +300,7 @@ class Job:
         self.performance.begin_attempt()
         self.ended = self.stopping = None
         nodes.turn(self)
+        self.nodes_version += 1
 
     def begin_run(self, now: float) -> None:
         """The same job is launched again after it ended: its attempts count from the beginning, its history stays."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
@@ -29,9 +29,9 @@ from rankwatch_monitor.core.state import Job
 _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 
 
-def job_row(job: Job) -> dict[str, Any]:
-    """A job as a row of the table ``jobs``."""
-    return {
+def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
+    """A job as a row of the table ``jobs``; without its ``nodes`` where those have a row of their own."""
+    row: dict[str, Any] = {
         "id": job.id,
         "created_at": job.created_at,
         "last_heard": job.last_heard,
@@ -51,20 +51,41 @@ def job_row(job: Job) -> dict[str, Any]:
             "ended": asdict(job.ended) if job.ended else None,
             "stopping": asdict(job.stopping) if job.stopping else None,
             "ledger": job.ledger.to_json(),
-            "nodes": [
-                {
-                    "registration": _shallow(node.registration),
-                    "attempt": node.attempt,
-                    "ranks": sorted(node.ranks),
-                    "ended": asdict(node.ended) if node.ended else None,
-                    "role": str(node.role),
-                    "role_reason": node.role_reason,
-                    "lost": asdict(node.lost) if node.lost else None,
-                    "former": sorted(node.former),
-                }
-                for node in job.nodes.values()
-            ],
         },
+    }
+    if nodes:
+        row["body"]["nodes"] = nodes_of(job)()
+    return row
+
+
+def nodes_of(job: Job) -> Callable[[], list[dict[str, Any]]]:
+    """Makes the body of a row of the table ``nodes``, on any thread, as the launchers are now."""
+    told = [
+        (n.registration, n.attempt, tuple(n.ranks), n.ended, n.role, n.role_reason, n.lost, tuple(n.former))
+        for n in job.nodes.values()
+    ]
+    return lambda: [_node(*each) for each in told]
+
+
+def _node(
+    registration: NodeRegistration,
+    attempt: int,
+    ranks: Sequence[int],
+    ended: ProcessEvent | None,
+    role: NodeRole,
+    role_reason: str,
+    lost: Lost | None,
+    former: Sequence[int],
+) -> dict[str, Any]:
+    return {
+        "registration": _shallow(registration),
+        "attempt": attempt,
+        "ranks": sorted(ranks),
+        "ended": asdict(ended) if ended else None,
+        "role": str(role),
+        "role_reason": role_reason,
+        "lost": asdict(lost) if lost else None,
+        "former": sorted(former),
     }
 
 
@@ -73,8 +94,11 @@ def _shallow(registration: NodeRegistration) -> dict[str, Any]:
     return {name: getattr(registration, name) for name in _REGISTRATION}
 
 
-def job_of(row: Mapping[str, Any], now: float) -> Job:
-    """The job of a row, as a monitor that starts at ``now`` takes it up: deaf until then, so silence counts anew."""
+def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]] | None = None) -> Job:
+    """The job of a row, as a monitor that starts at ``now`` takes it up: deaf until then, so silence counts anew.
+
+    ``nodes`` is the body of its row of the table ``nodes``; None when there is none, as before version 0003.
+    """
     body = row["body"]
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
     job.last_heard = row["last_heard"]
@@ -92,7 +116,10 @@ def job_of(row: Mapping[str, Any], now: float) -> Job:
         job.ended = Ending(JobState(body["ended"]["state"]), body["ended"]["reason"], body["ended"]["at"])
     if body.get("stopping"):
         job.stopping = Stop(**body["stopping"])
-    for stored in body["nodes"]:
+    if nodes is None:
+        nodes = body.get("nodes", ())
+        job.nodes_version = len(nodes)  # they have no row of their own yet
+    for stored in nodes:
         registration = read(NodeRegistration, stored["registration"])
         node = Node(registration, now, stored["attempt"], set(stored["ranks"]))
         if stored["ended"]:

@@ -106,7 +106,8 @@ def database_now(connection: Connection) -> ColumnElement[float]:
 
 
 def _job(connection: Connection, row: RowMapping, now: float) -> Job:
-    job = codec.job_of(dict(row), now)
+    query = select(schema.nodes.c.body).where(schema.nodes.c.job_id == row["id"])
+    job = codec.job_of(dict(row), now, connection.execute(query).scalar())
     job.incidents = [codec.incident_of(r) for r in _newest(connection, schema.incidents, job.id)]
     job.directives = [codec.directive_of(r) for r in _newest(connection, schema.directives, job.id)]
     # The job's own row may be older than its newest directive; a number must never be given twice.

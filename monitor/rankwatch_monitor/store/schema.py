@@ -57,6 +57,14 @@ performances: Final = Table(
 )
 """Stragglers, the devices' own best and the history of steps: apart from the job's row, since it is larger."""
 
+nodes: Final = Table(
+    "nodes",
+    metadata,
+    Column("job_id", String, primary_key=True),
+    Column("body", JSON, nullable=False),
+)
+"""The launchers of a job, all in one: apart from the job's row, since they seldom change and there may be 12,500."""
+
 messages: Final = Table(
     "messages",
     metadata,

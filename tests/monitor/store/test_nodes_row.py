@@ -1,0 +1,85 @@
+"""Launchers are stored in a row of their own, when they change."""
+
+from __future__ import annotations
+
+from monitor.core.scene import Scene
+from monitor.store.conftest import Place
+from rankwatch.wire.control import NodeObservation, NodeRegistration
+from rankwatch.wire.vocabulary import NodeRole
+from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.keeping import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Keeping
+from rankwatch_monitor.store import schema
+from rankwatch_monitor.store.codec import job_row
+from rankwatch_monitor.store.repository import Repository
+
+
+def numbered(count: int) -> Job:
+    """A job with so many launchers."""
+    job = Job("many", 1.0)
+    for number in range(count):
+        job.apply(NodeRegistration(f"n{number}", f"h{number}", 7, 8), 1.0)
+    return job
+
+
+def stored(store: Repository, place: Place) -> tuple[int, int]:
+    """How many rows of launchers there are, and how many launchers a monitor would take up from them."""
+    assert store.flush()
+    job = store.load_job("many", 2.0)
+    return place.count("nodes"), len(job.nodes) if job is not None else -1
+
+
+def test_launchers_come_back_from_their_own_row(store: Repository, place: Place) -> None:
+    scene = Scene(job_id="one", hosts=2).run(10)
+    Keeping(store).save(scene.job, scene.now)
+    assert store.flush()
+    assert "registration" not in str(place.ask("select body from jobs")[0][0])
+    job = store.load_job("one", scene.now)
+    assert job is not None
+    assert job_row(job)["body"]["nodes"] == job_row(scene.job)["body"]["nodes"] != []
+    assert job.columns.launchers == scene.job.columns.launchers
+
+
+def test_those_that_have_not_changed_are_not_written_again(store: Repository, place: Place) -> None:
+    keeping, job = Keeping(store), numbered(2)
+    keeping.save(job, 10.0)
+    assert stored(store, place) == (1, 2)
+    place.ask("delete from nodes")
+    keeping.save(job, 20.0)
+    assert stored(store, place) == (0, 0)
+    job.apply(NodeObservation("n0", 0, role=NodeRole.SPARE, role_reason="one too many"), 21.0)
+    keeping.save(job, 21.0)
+    assert stored(store, place) == (1, 2)
+
+
+def test_launchers_in_the_row_of_an_earlier_version_move_out_of_it(store: Repository, place: Place) -> None:
+    store.save(schema.jobs, job_row(numbered(2)))
+    assert stored(store, place) == (0, 2)
+    job = store.load_job("many", 2.0)
+    assert job is not None
+    Keeping(store).save(job, 3.0)
+    assert stored(store, place) == (1, 2)
+
+
+def test_a_crowd_is_stored_within_a_second_and_its_launchers_within_five(store: Repository, place: Place) -> None:
+    keeping, job = Keeping(store), numbered(FEW_NODES + 1)
+    keeping.save(job, 10.0)
+    assert stored(store, place) == (1, FEW_NODES + 1)
+    job.apply(NodeRegistration("late", "h", 7, 8), 10.1)
+    job.launches = 1
+    keeping.save(job, 10.1)
+    keeping.look(job, 10.2)
+    assert store.flush()
+    assert store.load_job("many", 11.0).launches == 0  # type: ignore[union-attr]
+    keeping.look(job, 10.0 + CROWD_INTERVAL)
+    assert stored(store, place) == (1, FEW_NODES + 1)
+    assert store.load_job("many", 11.0).launches == 1  # type: ignore[union-attr]
+    keeping.save(job, 10.1 + SAVE_INTERVAL)
+    assert stored(store, place) == (1, FEW_NODES + 2)
+
+
+def test_what_must_be_stored_is_stored_whole(store: Repository, place: Place) -> None:
+    keeping, job = Keeping(store), numbered(FEW_NODES + 1)
+    keeping.save(job, 10.0)
+    job.apply(NodeRegistration("late", "h", 7, 8), 10.1)
+    keeping.save_all(job, 10.1)
+    assert stored(store, place) == (1, FEW_NODES + 2)
