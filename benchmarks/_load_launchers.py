@@ -41,6 +41,9 @@ BACKOFF: Final = 0.2
 SENDING: Final = 4_000
 """Launchers that deliver something at the same time: all of them are one process here, with one limit of files."""
 _PID: Final = 70_000
+_NAME: Final = "THE-NAME"
+_RANK: Final = 777_777_776
+"""A number that nothing else has, and the first rank of a node."""
 
 
 class Reply(NamedTuple):
@@ -127,6 +130,22 @@ class Node:
         """What is to be delivered goes out one after the other."""
 
 
+def _written(behind: frozenset[int], ranks: int, directive: int, attempt: int, incident: str | None) -> str:
+    """The evidence of a node, with :data:`_NAME` for its own and the ranks from :data:`_RANK` on."""
+    stacks = tuple(
+        RankStack(
+            _RANK + local,
+            _PID + local,
+            "py-spy",
+            STUCK if local in behind else WAITING,
+            process_state=ProcessState.ALIVE,
+            collectives=tuple(collectives(_RANK + local, behind=local in behind)),
+        )
+        for local in range(ranks)
+    )
+    return json.dumps(asdict(Evidence(_NAME, attempt, incident, stacks, directive, seconds=CAPTURE_SECONDS)))
+
+
 class Launchers:
     """The launchers of all jobs of a fleet."""
 
@@ -145,6 +164,8 @@ class Launchers:
         count = len(self.nodes) // len(fleet.jobs)
         self._beat, self._word = beat_seconds(count), word_seconds(count)
         self._spares, self._spread = spares_words(count), evidence_spread(count)
+        self._written: dict[tuple[frozenset[int], int, int, int], str] = {}
+        """Evidence as it is sent, but for names and ranks."""
         self._room = asyncio.Semaphore(SENDING)
         self._tasks: set[asyncio.Task[None]] = set()
         self._look_at = 0.0
@@ -287,34 +308,28 @@ class Launchers:
         )
         return asdict(NodeObservation(node.name, node.attempt, ranks))
 
-    def _evidence(self, node: Node, directive: dict[str, Any]) -> dict[str, Any]:
-        culprits = self._fleet.jobs[node.job].hung_ranks
-        stacks = tuple(
-            RankStack(
-                rank,
-                _PID + local,
-                "py-spy",
-                STUCK if rank in culprits else WAITING,
-                process_state=ProcessState.ALIVE,
-                collectives=tuple(collectives(rank, behind=rank in culprits)),
-            )
-            for local, rank in enumerate(node.ranks)
-        )
-        incident = directive["incident_id"]
-        return asdict(Evidence(node.name, node.attempt, incident, stacks, directive["id"], seconds=CAPTURE_SECONDS))
+    def _evidence(self, node: Node, directive: dict[str, Any]) -> bytes:
+        behind = self._fleet.jobs[node.job].hung_ranks & set(node.ranks)
+        what = (frozenset(rank - node.ranks.start for rank in behind), len(node.ranks), directive["id"], node.attempt)
+        if what not in self._written:
+            self._written[what] = _written(*what, directive["incident_id"])
+        text = self._written[what].replace(_NAME, node.name)
+        for local in range(len(node.ranks)):
+            text = text.replace(str(_RANK + local), str(node.ranks.start + local))
+        return text.encode()
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    async def _deliver(self, node: Node, path: str, body: dict[str, Any]) -> None:
+    async def _deliver(self, node: Node, path: str, body: dict[str, Any] | bytes) -> None:
         """Send until it is taken, as the launcher's queue does."""
         async with node.sending, self._room:
             while (await self._post(node, node.send, path, body)).status in (0, 408, 429, 500, 502, 503, 504):
                 await asyncio.sleep(BACKOFF)
             node.send.close()  # as the launcher does, once nothing is left to be sent
 
-    async def _post(self, node: Node, line: Line, path: str, body: dict[str, Any]) -> Reply:
-        began = time.monotonic()
-        reply = await line.ask(self._request("POST", node, path, json.dumps(body).encode()), ANSWER_SECONDS)
+    async def _post(self, node: Node, line: Line, path: str, body: dict[str, Any] | bytes) -> Reply:
+        began, written = time.monotonic(), body if isinstance(body, bytes) else json.dumps(body).encode()
+        reply = await line.ask(self._request("POST", node, path, written), ANSWER_SECONDS)
         what = "acks" if path.endswith("acks") else path
         self.tally.statuses[f"{what} {reply.status}"] += 1
         self.tally.seconds.setdefault(what, []).append(time.monotonic() - began)

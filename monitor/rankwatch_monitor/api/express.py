@@ -70,8 +70,11 @@ class ExpressProtocol(BoundedProtocol):
                     return
                 self._unset_keepalive_if_required()
                 self._gathering, data = opened
-                self._await(h11.SEND_BODY, BODY)
-            data = self._gather(self._gathering, data)
+                data = self._gather(self._gathering, data)
+                if self._gathering is not None and not self._waits:
+                    self._await(h11.SEND_BODY, BODY)
+            else:
+                data = self._gather(self._gathering, data)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
         self._done()

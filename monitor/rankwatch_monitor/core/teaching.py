@@ -76,17 +76,21 @@ def hand_down(job: Job, reason: str, now: float) -> Directive:
 def teach(job: Job, now: float) -> Directive | None:
     """Hand down what the job has taught of itself or asks of its ranks, if it matters and not too often; else None."""
     told = job.told
-    if not job.acting_nodes():
-        return None
     if told is None:  # launchers hear them in the answer to their registration
-        job.told = Told(now, job.limits.rank, settings_of(job))
+        job.told = Told(now, job.limits.rank, settings_of(job)) if job.acting_nodes() else None
         return None
+    reason = _lesson(job, told, now)
+    return hand_down(job, reason, now) if reason and job.acting_nodes() else None
+
+
+def _lesson(job: Job, told: Told, now: float) -> str:
+    """Why to tell the launchers anew; empty: there is nothing to tell, or it is too soon."""
     waited = now - told.at
     if waited >= TEACH_INTERVAL and _profiling(job) != told.settings.get("profiling"):
-        return hand_down(job, "what the ranks are to measure was changed", now)
+        return "what the ranks are to measure was changed"
     changed = waited >= TEACH_INTERVAL and worth_telling(told.limits, job.limits.rank)
     if not changed:
         # All of it, for the file: now and then, and before the launchers end with the ranks.
         to_keep = waited >= KEEP_INTERVAL or presence.said_goodbye(job)
         changed = to_keep and settings_of(job) != told.settings
-    return hand_down(job, "limits were learned", now) if changed else None
+    return "limits were learned" if changed else ""
