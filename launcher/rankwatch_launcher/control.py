@@ -8,6 +8,7 @@ monitor is lost and one when it has returned.
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 import threading
 import time
@@ -91,7 +92,7 @@ class Control:
             self._threads.append(thread)
 
     def post(self, path: str, body: Body, *, delay: float = 0.0) -> None:
-        """Send ``body`` to a path below the job, in ``delay`` seconds or when the monitor is back. Never blocks."""
+        """Send ``body`` to a path below the job after ``delay`` seconds, once the monitor is there. Never blocks."""
         if self._closing.is_set():
             return
         with self._changed:
@@ -130,9 +131,11 @@ class Control:
         """Send what is queued, for at most ``timeout`` seconds and if the monitor is there; then end the threads."""
         until = time.monotonic() + timeout
         with self._changed:
-            self._ripen(math.inf)
+            # What was put off is older than how the job ended, and belongs before it.
+            latest, self._put_off = sorted(self._put_off, key=lambda item: item[0], reverse=True), []
+            self._queue.extendleft(item[1:] for item in latest[: max(0, QUEUE_LIMIT - len(self._queue))])
             self._changed.notify_all()
-            while self.url and self._queue and not self._away and (left := until - time.monotonic()) > 0:
+            while self.url and self._ripen(math.inf) and not self._away and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
             self._closing.set()
             self._changed.notify_all()
@@ -198,7 +201,6 @@ class Control:
                     return
                 items = _together(self._queue, 1 if alone else TOGETHER)
             path = items[0][0]
-            alone = max(0, alone - 1)
             try:
                 self._call(session, "POST", path, json=_joined(items))
                 delay = _BACKOFF[0]
@@ -215,11 +217,12 @@ class Control:
                     alone = len(items)  # one of them is to blame: only that one is lost
                     continue
                 self._complain(f"{path} was not taken: {error}")
+            alone = max(0, alone - 1)
             with self._changed:
                 for item in items:
-                    # A full queue may have dropped it in the meantime.
-                    if self._queue and self._queue[0] is item:
-                        self._queue.popleft()
+                    # A full queue may have dropped it in the meantime, and the end of it all put others before it.
+                    with contextlib.suppress(ValueError):
+                        self._queue.remove(item)
                 drained = not self._queue
                 self._changed.notify_all()
             if drained:

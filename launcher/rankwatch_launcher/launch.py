@@ -77,6 +77,7 @@ class Launch:
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # ours gives the ranks a new store for each attempt
         metrics.initialize_metrics(MetricsConfig(self._config.metrics_cfg))
         node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._ft_state)
+        node.launchers = self._config.min_nodes
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
         node.facts = versions | slurm.facts(os.environ) | kubernetes.facts(os.environ)
         try:

@@ -17,17 +17,14 @@ from rankwatch.slots import PHASE_SHUT_DOWN, Reading
 from rankwatch.wire.control import (
     Directive,
     Evidence,
-    NodeObservation,
     NodeRegistration,
     ProcessEvent,
-    RankObservation,
     RankRequest,
 )
-from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.pace import LOOK_SECONDS, evidence_spread, spares_words
+from rankwatch.wire.pace import evidence_spread, spares_words
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import AckState, NodeRole, NoticeKind, ProcessEventKind, RankAsks
-from rankwatch_launcher import kubernetes, observe, proc, slurm
+from rankwatch_launcher import kubernetes, slurm
 from rankwatch_launcher.agreements import Budget, Reached
 from rankwatch_launcher.control import EVENTS, Control
 from rankwatch_launcher.evidence import StackReader, Target
@@ -38,9 +35,8 @@ from rankwatch_launcher.members import Standing
 from rankwatch_launcher.node_slots import NodeSlots, SlotsFolder
 from rankwatch_launcher.orders import Orders
 from rankwatch_launcher.processes import RankProcess
+from rankwatch_launcher.spokesman import Spokesman
 
-MARGIN_SECONDS: Final = 0.01
-"""How long after a limit the next look comes, so that it surely sees it passed."""
 LAUNCHER: Final = "launcher"
 """Of the settings that the monitor hands down: what is for the launcher itself."""
 
@@ -80,10 +76,10 @@ class Node:
         self._settings: dict[str, Any] = {}
         self._started: list[tuple[ProcessEvent, float]] = []
         self._capturing = threading.Lock()
-        self._blind = 0
-        """Looks at the ranks that failed."""
-        self._end = threading.Event()
-        self._role = (NodeRole.ACTIVE, "")
+        self.role = (NodeRole.ACTIVE, "")
+        self.launchers = 1
+        """About how many the job has, this one included."""
+        self._spokesman: Spokesman | None = None
         self._given: dict[str, Any] = {}
         self._unanswered: list[RankRequest] = []
         """What ranks ask of the whole job, and nobody has taken yet."""
@@ -105,7 +101,8 @@ class Node:
         control.on_directive = self.orders.receive
         control.on_registered = self._registered
         control.connect(url, token, ready=ready, patience=patience)
-        threading.Thread(target=self._observe, name="rankwatch-observe", daemon=True).start()
+        self._spokesman = Spokesman(self, control)
+        self._spokesman.start()
 
     def registration(self) -> NodeRegistration:
         """What the monitor is told of this launcher."""
@@ -120,6 +117,22 @@ class Node:
             facts=self.facts,
             ft_state=self._ft_state.loaded,
         )
+
+    @property
+    def current(self) -> Attempt | None:
+        """The attempt that runs or begins here."""
+        return self._attempt
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the monitor has handed down for the ranks."""
+        return self._settings
+
+    @property
+    def silence(self) -> float | None:
+        """Seconds after which the monitor takes a launcher for gone; None: it never does, or has not said."""
+        given = self._given.get("silence_timeout")
+        return float(given) if isinstance(given, int | float) else None
 
     # Attempts ---------------------------------------------------------------------------------------------------------
 
@@ -137,13 +150,13 @@ class Node:
         slots = NodeSlots(folder, self._local_world_size)
         slots.hand_down(self._settings)
         self._attempt = Attempt(attempt, slots, Mailbox(folder))
-        self._role, self._unanswered = (NodeRole.ACTIVE, ""), []
+        self.role, self._unanswered = (NodeRole.ACTIVE, ""), []
         self._ft_state.share(folder)
         return folder
 
     def stand_by(self, role: NodeRole, reason: str) -> None:
         """This node runs no ranks: it is a spare, or parked."""
-        self._role = role, reason
+        self.role = role, reason
         if (current := self._attempt) is not None:
             self._attempt = None
             current.slots.close()
@@ -152,6 +165,7 @@ class Node:
         """The ranks of the attempt run now."""
         assert self._attempt is not None
         self._attempt = replace(self._attempt, ranks=tuple(ranks), world_size=world_size)
+        self.launchers = max(1, world_size // max(1, self._local_world_size))
         self._started = [
             (self._event(ProcessEventKind.STARTED, rank=r.rank, local_rank=r.local_rank, pid=r.pid), time.monotonic())
             for r in ranks
@@ -250,7 +264,8 @@ class Node:
 
     def close(self) -> None:
         """Send what is left and remove the slots."""
-        self._end.set()
+        if self._spokesman is not None:
+            self._spokesman.stop()
         self._ft_state.close()
         if self.control is not None:
             self.control.close(timeout=3.0)
@@ -277,7 +292,8 @@ class Node:
             if current is None or (directive is None and incident is not None and incident in current.captured):
                 return 0
             began = time.monotonic()
-            self._tell_how_far(current)
+            if self._spokesman is not None:
+                self._spokesman.tell_how_far(current)
             targets = [
                 Target(r.rank, r.local_rank, r.pid, current.slots.stack_file(r.local_rank))
                 for r in current.ranks
@@ -290,27 +306,13 @@ class Node:
         evidence = Evidence(
             self.name, current.number, incident, stacks, directive, seconds=round(time.monotonic() - began, 3)
         )
-        taken, spread = time.monotonic(), evidence_spread(self._launchers(current))
+        taken, spread = time.monotonic(), 0.0 if last else evidence_spread(self.launchers)
         self.control.post(
             "evidence",
             lambda: asdict(replace(evidence, age=round(time.monotonic() - taken, 3))),
             delay=random.random() * spread,
         )
         return sum(1 for stack in stacks if stack.method)
-
-    def _tell_how_far(self, current: Attempt) -> None:
-        """Post how far the ranks have come: the attempt may end before their own next word. In large jobs rank 0's."""
-        if spares_words(self._launchers(current)) and all(rank.rank != 0 for rank in current.ranks):
-            return
-        try:
-            seen, _ = self._look(current)
-        except Exception:  # noqa: BLE001  # a rank can write anything into its slots; _observe() has said so
-            self._blind += 1
-            return
-        observation = NodeObservation(self.name, current.number, tuple(o for o, _ in seen))
-        assert self.control is not None
-        looked = time.monotonic()
-        self.control.post("observations", lambda: asdict(replace(observation, age=time.monotonic() - looked)))
 
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
         """Hand settings down to all ranks, now and in later attempts; what ``ft_state.json`` is to hold stays here."""
@@ -323,53 +325,6 @@ class Node:
 
     # On the threads ---------------------------------------------------------------------------------------------------
 
-    def _observe(self) -> None:
-        assert self.control is not None
-        session = self.control.session()
-        speech = observe.Speech(time.monotonic())
-        ahead = LOOK_SECONDS
-        while not self._end.wait(min(LOOK_SECONDS, ahead + MARGIN_SECONDS)):
-            ahead = LOOK_SECONDS
-            current = self._attempt
-            try:
-                seen, ahead = self._look(current) if current is not None else ([], LOOK_SECONDS)
-            except Exception as error:  # noqa: BLE001  # a rank can write anything into its slots
-                if not self._blind:
-                    logger.warning("the ranks cannot be observed: %r; what they send themselves still counts", error)
-                self._blind += 1
-                seen = []
-            now, role, launchers = time.monotonic(), self._role, self._launchers(current)
-            voices = {o.rank: voice for o, voice in seen if voice is not None}
-            if not speech.due(now, launchers, voices, role):
-                continue
-            # Whom we spoke for once more is told of when it has recovered, too: nobody else might say so.
-            ranks = tuple(o for o, _ in seen if o.rank in voices or o.rank in speech.spoken_for)
-            number = current.number if current is not None else 0
-            observation = NodeObservation(self.name, number, ranks, role=role[0], role_reason=role[1])
-            if self.control.try_post(session, "observations", asdict(observation)):
-                speech.taken(voices, role)
-            else:
-                speech.lost(time.monotonic(), launchers)
-
-    def _launchers(self, current: Attempt | None) -> int:
-        """About how many launchers the job has."""
-        return current.world_size // max(1, self._local_world_size) if current is not None else 1
-
-    def _look(self, current: Attempt) -> tuple[list[tuple[RankObservation, observe.Voice | None]], float]:
-        """What is seen of each rank, why it must be spoken for, and the seconds until one of them passes a limit."""
-        limits, launchers = RankLimits.of_settings(self._settings), self._launchers(current)
-        readings = current.slots.read()
-        seen, ahead = [], LOOK_SECONDS
-        for rank in current.ranks:
-            if rank.code is not None:
-                continue
-            state, reading = proc.process_state(rank.pid), readings.get(rank.local_rank)
-            if reading is not None:
-                ahead = min(ahead, limits.standing(reading.doing())[1])
-            observation = observe.observation(rank.rank, rank.pid, state, reading)
-            seen.append((observation, observe.needs_a_voice(state, reading, limits, launchers)))
-        return seen, ahead
-
     def _registered(self, settings: Mapping[str, Any], again: bool) -> None:
         if settings:
             self.apply_settings(settings)
@@ -378,8 +333,8 @@ class Node:
             self._post_events(self._started)
 
     def _ack(self, directive: Directive, state: AckState, detail: str, max_iteration: int | None) -> None:
-        seen = state is AckState.DONE and spares_words(self._launchers(self._attempt))
-        if self.control is not None and not seen:
+        unneeded = state in (AckState.DONE, AckState.SUPERSEDED) and spares_words(self.launchers)
+        if self.control is not None and not unneeded:
             self.control.ack(self.name, directive, state, detail, max_iteration)
 
     def _event(self, kind: ProcessEventKind, **details: Any) -> ProcessEvent:

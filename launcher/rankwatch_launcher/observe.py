@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from rankwatch.slots import PHASE_RUNNING, Reading
 from rankwatch.wire.control import RankObservation
 from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.pace import LOOK_SECONDS, beat_seconds, spares_words, word_seconds
+from rankwatch.wire.pace import BEAT_SECONDS, LOOK_SECONDS, beat_seconds, spares_words, word_seconds
 from rankwatch.wire.vocabulary import NodeRole, ProcessState
 
 PULSE_LIMIT: Final = 2.0
@@ -67,6 +67,28 @@ class Voice(NamedTuple):
 
     need: Need
     words: str
+    passed: tuple[str, ...] = ()
+    """Limits that it is past: the monitor judges by what was last said."""
+
+
+class Crowd(NamedTuple):
+    """What a launcher knows of the others, and with that how often it may speak."""
+
+    launchers: int = 1
+    silence: float | None = None
+    """Seconds after which the monitor takes one of them for gone."""
+    leads: bool = False
+    """It has rank 0. In jobs of any size it beats, so that the job is heard of."""
+
+    @property
+    def beat(self) -> float:
+        """Seconds between two beats."""
+        return BEAT_SECONDS if self.leads else beat_seconds(self.launchers, self.silence)
+
+    @property
+    def pace(self) -> float:
+        """Seconds between two words for the same ranks."""
+        return word_seconds(self.launchers, self.silence)
 
 
 def needs_a_voice(state: ProcessState, reading: Reading | None, limits: RankLimits, launchers: int = 1) -> Voice | None:
@@ -78,14 +100,16 @@ def needs_a_voice(state: ProcessState, reading: Reading | None, limits: RankLimi
         limits: those that the monitor has handed down.
         launchers: of the job.
     """
+    running = reading is not None and reading.phase == PHASE_RUNNING
+    passed = tuple(limits.standing(reading.doing())[0]) if reading is not None and running else ()
     if state in _MUTE:
-        return Voice(Need.MUTE, f"its process is {state}")
-    if reading is None or reading.phase != PHASE_RUNNING:
+        return Voice(Need.MUTE, f"its process is {state}", passed)
+    if reading is None or not running:
         return None
     if reading.pulse_age > PULSE_LIMIT:
-        return Voice(Need.NO_PULSE, f"its pulse thread has not run for {reading.pulse_age:.1f} s")
-    if not spares_words(launchers) and (passed := limits.standing(reading.doing())[0]):
-        return Voice(Need.LIMIT, f"it is past its limit: {passed[0]}")
+        return Voice(Need.NO_PULSE, f"its pulse thread has not run for {reading.pulse_age:.1f} s", passed)
+    if passed and not (reading.reports and spares_words(launchers)):
+        return Voice(Need.LIMIT, f"it is past its limit: {passed[0]}", passed)
     if reading.overdue is not None:
         return Voice(Need.UNHEARD, f"its reports have not arrived for {reading.overdue:.1f} s too long")
     return None
@@ -103,21 +127,24 @@ class Speech:
         self.spoken_for: frozenset[int] = frozenset()
         """Ranks that the last word was about: of those that have recovered it is said once."""
         self._chance = chance
-        self._told: set[tuple[int, Need]] = set()
+        self._told: set[tuple[int, Need, tuple[str, ...]]] = set()
+        """What the monitor knows."""
         self._role = (NodeRole.ACTIVE, "")
         self._last = now - math.inf
         self._again = math.inf
+        """When to say once more what lasts."""
         self._not_before = now
+        """A word was lost: when to try again."""
 
-    def due(self, now: float, launchers: int, voices: Mapping[int, Voice], role: tuple[NodeRole, str]) -> bool:
-        """Whether to speak now of the ranks that need it, and of the launcher's role."""
-        pace, news = word_seconds(launchers), _news(voices) != self._told
+    def turn(self, now: float, crowd: Crowd, voices: Mapping[int, Voice], role: tuple[NodeRole, str]) -> bool:
+        """Whether it is time to speak of the ranks that need it, and of the launcher's role; if so, it is done now."""
+        pace, news = crowd.pace, _news(voices) != self._told
         trouble = bool(voices or self.spoken_for)
         if not trouble:
             self._again = math.inf
         elif self._again == math.inf:
             self._again = now + (self._chance() * pace if pace > LOOK_SECONDS else 0.0)
-        said = now >= self._again or news or role != self._role or now - self._last >= beat_seconds(launchers)
+        said = now >= self._again or news or role != self._role or now - self._last >= crowd.beat
         if not said or now < self._not_before:
             return False
         self._last = now
@@ -129,11 +156,11 @@ class Speech:
         """The monitor has taken it."""
         self.spoken_for, self._told, self._role = frozenset(voices), _news(voices), role
 
-    def lost(self, now: float, launchers: int) -> None:
+    def lost(self, now: float, crowd: Crowd) -> None:
         """It has not."""
-        pace = word_seconds(launchers)
-        self._not_before = now + (self._chance() * pace if pace > LOOK_SECONDS else 0.0)
+        self._not_before = now + (self._chance() * crowd.pace if crowd.pace > LOOK_SECONDS else 0.0)
 
 
-def _news(voices: Mapping[int, Voice]) -> set[tuple[int, Need]]:
-    return {(rank, voice.need) for rank, voice in voices.items() if voice.need is not Need.UNHEARD}
+def _news(voices: Mapping[int, Voice]) -> set[tuple[int, Need, tuple[str, ...]]]:
+    said = ((rank, voice.need, voice.passed) for rank, voice in voices.items())
+    return {each for each in said if each[1] is not Need.UNHEARD}

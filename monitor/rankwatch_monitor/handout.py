@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from rankwatch.wire.control import Directive
 from rankwatch_monitor.core.state import Job
+
+log = logging.getLogger("rankwatch")
 
 A_TURN: Final = 500
 """Launchers that are answered in one turn of the loop: what else has come in is heard in between."""
@@ -89,16 +92,19 @@ class Handout:
 
     def _answer_some(self, waiting: list[Question], gone: bool) -> None:
         most = len(waiting) if self.ending else A_TURN
+        if rest := waiting[most:]:
+            asyncio.get_running_loop().call_soon(self._answer_some, rest, gone)
         for question in waiting[:most]:
             ready = self.ready(question.job, question.after)
             if gone or ready or self.ending:
                 self._answer(question, None if gone else ready)
-        if rest := waiting[most:]:
-            asyncio.get_running_loop().call_soon(self._answer_some, rest, gone)
 
     def _answer(self, question: Question, ready: list[Directive] | None) -> None:
         if self._withdraw(question):
-            question.answer(ready)
+            try:
+                question.answer(ready)
+            except Exception:
+                log.exception("a launcher of job %s could not be answered", question.job.id)
 
     def _withdraw(self, question: Question) -> bool:
         asked = self._asked.get(question.job.id, {})

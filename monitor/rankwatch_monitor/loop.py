@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from rankwatch.wire.control import Directive
+from rankwatch.wire.control import Directive, Evidence
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import JobState
 from rankwatch_monitor.bounds import ranks_told, too_many_ranks, without_new_sections
@@ -116,7 +116,7 @@ class Monitor:
         for position, report in enumerate(reports):
             who = report.identity
             try:
-                self._make_room(who.job_id, ranks_told(report))
+                self.make_room(who.job_id, ranks_told(report))
                 job = self.register(who.job_id, who.job_name)
             except (TooManyError, HeldElsewhereError) as error:
                 refused.append(RefusedReport(position, error.counted_as, str(error)))
@@ -142,9 +142,11 @@ class Monitor:
         job = self.job(job_id)
         if self.sharing is not None:
             self.sharing.check(job_id)
-        self._make_room(job_id, ranks_told(event))
+        self.make_room(job_id, ranks_told(event))
         now = self.clock.now()
         self._apply(job, event, now)
+        if isinstance(event, Evidence) and (over := job.closed_incident(event)) is not None:
+            self.keeping.incident(over)  # what is open is stored as it moves along
         if isinstance(event, Order | PolicyChanged) or self._turns.at_once(job, now):
             self._judge(job, now)
         self.keeping.save(job, now)
@@ -191,7 +193,13 @@ class Monitor:
         log.info("job %s appeared", job_id)
         return job
 
-    def _make_room(self, job_id: str, ranks: int) -> None:
+    def make_room(self, job_id: str, ranks: int) -> None:
+        """Let jobs go that have ended, as far as so many ranks of this one need their place.
+
+        Raises:
+            TooManyRanksError: that is not far enough.
+            HeldElsewhereError: another monitor watches the job.
+        """
         if (job := self.jobs.get(job_id)) is not None and ranks <= len(job.columns):
             return
         if self.sharing is not None:

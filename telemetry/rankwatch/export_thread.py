@@ -52,7 +52,7 @@ class Exporter:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is news: report now, not at the next interval."""
+        """There is news: report within the spread, not at the next interval."""
         self._wake.set()
 
     def configure(self, settings: Mapping[str, Any]) -> None:

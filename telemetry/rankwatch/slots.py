@@ -235,6 +235,8 @@ class Reading:
     first_iteration_age: float | None
     overdue: float | None = None
     """Seconds since a report should have been delivered; None while none is late."""
+    reports: bool = False
+    """It sends reports by itself."""
     open_sections: Mapping[str, float] = field(default_factory=dict)
     quiet: float | None = None
     """Since the last sign of progress: a section entered or left, a step completed, progress(); None before any."""
@@ -302,6 +304,7 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         first_iteration=words[FIRST_ITERATION] - 1 if words[FIRST_ITERATION] else None,
         first_iteration_age=_age(now, words[FIRST_STEP_AT]) if words[FIRST_ITERATION] else None,
         overdue=_age(now, words[REPORT_DUE]) if 0 < words[REPORT_DUE] < now else None,
+        reports=words[REPORT_DUE] != 0,
         open_sections=open_sections,
         quiet=_age(now, last_sign) if last_sign else None,
         first_time=frozenset(first_time),

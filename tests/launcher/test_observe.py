@@ -12,7 +12,7 @@ from rankwatch import slots as layout
 from rankwatch.slots import PHASE_SHUT_DOWN, Reading, Slots
 from rankwatch.wire.limits import RankLimits
 from rankwatch.wire.vocabulary import NodeRole, ProcessState
-from rankwatch_launcher.observe import Need, Speech, Voice, needs_a_voice, observation
+from rankwatch_launcher.observe import Crowd, Need, Speech, Voice, needs_a_voice, observation
 from rankwatch_launcher.proc import caught_in, state_of
 
 
@@ -112,13 +112,13 @@ def test_caught_signals() -> None:
 # When to speak --------------------------------------------------------------------------------------------------------
 
 ACTIVE = (NodeRole.ACTIVE, "")
-LARGE = 12_500
+LARGE = Crowd(12_500)
 
 
 def speech(chance: float = 0.5) -> Speech:
     """One that has said that it lives, at second 0."""
     made = Speech(0.0, lambda: chance)
-    assert made.due(0.0, 1, {}, ACTIVE)
+    assert made.turn(0.0, Crowd(), {}, ACTIVE)
     made.taken({}, ACTIVE)
     return made
 
@@ -127,59 +127,78 @@ def voices(need: Need, *ranks: int) -> dict[int, Voice]:
     return {rank: Voice(need, "") for rank in ranks}
 
 
-def moments(made: Speech, launchers: int, said: Mapping[int, Voice], until: float) -> list[float]:
+def moments(made: Speech, crowd: Crowd, said: Mapping[int, Voice], until: float) -> list[float]:
     """When it speaks, looked at every half second, where every word is taken."""
     found = []
     for half in range(1, int(2 * until) + 1):
-        if made.due(half / 2, launchers, said, ACTIVE):
+        if made.turn(half / 2, crowd, said, ACTIVE):
             found.append(half / 2)
             made.taken(said, ACTIVE)
     return found
 
 
 def test_a_launcher_with_nothing_to_say_beats_where_they_are_few() -> None:
-    assert moments(speech(), 512, {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
-    assert moments(speech(), 513, {}, 20.0) == []
+    assert moments(speech(), Crowd(512), {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
+    assert moments(speech(), Crowd(513), {}, 20.0) == []
+    assert moments(speech(), Crowd(513, silence=60.0), {}, 20.0) == []
+    assert moments(speech(), Crowd(513, silence=30.0), {}, 20.0) == [10.0, 20.0]
+    assert moments(speech(), Crowd(12_500, leads=True), {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
 
 
 def test_few_launchers_speak_at_every_look() -> None:
-    assert moments(speech(), 64, voices(Need.MUTE, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
-    assert moments(speech(), 64, voices(Need.UNHEARD, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
+    assert moments(speech(), Crowd(64), voices(Need.MUTE, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
+    assert moments(speech(), Crowd(64), voices(Need.UNHEARD, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
 
 
 def test_of_many_launchers_each_says_at_once_what_is_new_and_seldom_what_lasts() -> None:
     made = speech()
     assert moments(made, LARGE, voices(Need.MUTE, 1), 30.0) == [0.5, 20.5]
-    assert made.due(31.0, LARGE, voices(Need.MUTE, 1, 2), ACTIVE), "another one is new"
-    assert made.due(31.5, LARGE, voices(Need.NO_PULSE, 1), ACTIVE), "so is another reason"
+    assert made.turn(31.0, LARGE, voices(Need.MUTE, 1, 2), ACTIVE), "another one is new"
+    assert made.turn(31.5, LARGE, voices(Need.NO_PULSE, 1), ACTIVE), "so is another reason"
     made.taken(voices(Need.MUTE, 1), ACTIVE)
-    assert made.due(32.0, LARGE, {}, ACTIVE), "so is that it has recovered"
+    assert made.turn(32.0, LARGE, {}, ACTIVE), "so is that it has recovered"
     made.taken({}, ACTIVE)
-    assert not made.due(60.0, LARGE, {}, ACTIVE)
+    assert not made.turn(60.0, LARGE, {}, ACTIVE)
 
 
 def test_what_all_launchers_see_at_once_they_say_one_after_the_other() -> None:
     assert moments(speech(0.0), LARGE, voices(Need.UNHEARD, 1), 30.0) == [0.5, 20.5]
     assert moments(speech(0.5), LARGE, voices(Need.UNHEARD, 1), 30.0) == [10.5]
-    assert moments(speech(0.5), 1_000, voices(Need.UNHEARD, 1), 6.0) == [1.5, 3.5, 5.5]
+    assert moments(speech(0.5), Crowd(1_000), voices(Need.UNHEARD, 1), 6.0) == [1.5, 3.5, 5.5]
 
 
 def test_a_word_that_was_not_taken_is_said_again_later_where_they_are_many() -> None:
     few, many = speech(), speech()
-    for made, launchers, later in ((few, 64, 1.0), (many, LARGE, 10.5)):
-        assert made.due(0.5, launchers, voices(Need.MUTE, 1), ACTIVE)
-        made.lost(0.5, launchers)
-        assert made.due(1.0, launchers, voices(Need.MUTE, 1), ACTIVE) is (launchers == 64)
-        assert made.due(later, launchers, voices(Need.MUTE, 1), ACTIVE)
+    for made, crowd, later in ((few, Crowd(64), 1.0), (many, LARGE, 10.5)):
+        assert made.turn(0.5, crowd, voices(Need.MUTE, 1), ACTIVE)
+        made.lost(0.5, crowd)
+        assert made.turn(1.0, crowd, voices(Need.MUTE, 1), ACTIVE) is (crowd is not LARGE)
+        assert made.turn(later, crowd, voices(Need.MUTE, 1), ACTIVE)
+
+
+def test_that_a_mute_rank_passes_its_limit_is_new() -> None:
+    stopped = needs_a_voice(ProcessState.STOPPED, HEALTHY, LIMITS, 12_500)
+    late = needs_a_voice(ProcessState.STOPPED, replace(HEALTHY, open_sections={"step": 10.1}), LIMITS, 12_500)
+    assert stopped is not None
+    assert late is not None
+    made = speech()
+    assert moments(made, LARGE, {1: stopped}, 5.0) == [0.5]
+    assert made.turn(5.5, LARGE, {1: late}, ACTIVE)
+
+
+def test_words_fit_into_the_limit_for_silence_six_times() -> None:
+    crowd = Crowd(12_500, silence=60.0)
+    assert moments(speech(), crowd, voices(Need.MUTE, 1), 30.0) == [0.5, 10.5, 20.5]
 
 
 def test_another_role_is_told_at_once() -> None:
-    assert speech().due(0.5, LARGE, {}, (NodeRole.SPARE, "a spare"))
+    assert speech().turn(0.5, LARGE, {}, (NodeRole.SPARE, "a spare"))
 
 
 def test_ranks_past_a_limit_speak_for_themselves_where_launchers_are_many() -> None:
-    late = replace(HEALTHY, open_sections={"step": 10.1})
+    late = replace(HEALTHY, open_sections={"step": 10.1}, reports=True)
     assert "past its limit" in str(voice(late, launchers=64))
     assert voice(late, launchers=65) is None
+    assert "past its limit" in str(voice(replace(late, reports=False), launchers=65)), "who does not report cannot say"
     assert "pulse thread" in str(voice(replace(late, pulse_age=2.5), launchers=65))
     assert "have not arrived" in str(voice(replace(late, overdue=1.0), launchers=65))

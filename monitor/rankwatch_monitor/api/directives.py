@@ -52,7 +52,8 @@ def launcher_routes(monitor: Monitor) -> APIRouter:
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = LONGEST_WAIT,
     ) -> dict[str, Any]:
         if node:
-            known_node(monitor.job(job_id), node).seen = monitor.clock.now()
+            job = monitor.job(job_id)
+            job.asked(known_node(job, node), monitor.clock.now())
         ready = await monitor.directives_after(job_id, after, wait)
         return {"directives": [asdict(directive) for directive in ready]}
 

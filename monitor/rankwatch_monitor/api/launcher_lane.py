@@ -21,7 +21,7 @@ from rankwatch.wire.control import Directive, Evidence, NodeObservation
 from rankwatch_monitor.api.auth import Scope, Tokens, refusal
 from rankwatch_monitor.api.directives import LONGEST_WAIT
 from rankwatch_monitor.api.launcher_words import LauncherWords, ProcessEvents, known_node
-from rankwatch_monitor.errors import UnknownJobError
+from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.ingest.express import LARGEST, LONGEST_HEAD, OrdinaryWayError, Sender, read_fields, read_head
 
 _JOB: Final = names.API_PREFIX.encode() + rb"/jobs/([0-9A-Za-z._~-]+)"
@@ -61,7 +61,7 @@ class Letter:
 
 
 @dataclass(slots=True)
-class Question:
+class Inquiry:
     """A launcher asks for directives, and waits."""
 
     job_id: str
@@ -93,10 +93,11 @@ class LauncherLane:
         self._take["observations"] = lambda job, body: words.observation(job, observations.validate_json(body))
         self._take["evidence"] = lambda job, body: words.evidence(job, evidence.validate_json(body))
         self._take["process-events"] = lambda job, body: words.events(job, ProcessEvents.model_validate_json(body))
+        self._largest = min(LARGEST, words.monitor.limits.decompressed_bytes)
         self._written: tuple[list[Directive], bytes] = ([], written([]))
         """What was told last: many are told the same."""
 
-    def open(self, data: bytes, sender: str) -> tuple[Letter | Question, bytes] | None:
+    def open(self, data: bytes, sender: str) -> tuple[Letter | Inquiry, bytes] | None:
         """Begin with the first bytes of a request; return it and what came behind its head.
 
         None when it is to go the ordinary way: nothing was done with it.
@@ -105,10 +106,10 @@ class LauncherLane:
         end = data.find(b"\r\n\r\n", 0, LONGEST_HEAD)
         if end < 0:
             return None
-        opened: Letter | Question
+        opened: Letter | Inquiry
         if (line := _POST.match(data)) is not None:
             headers = read_head(data[: end + 2], line[0], "application/json")
-            if headers is None or "content-encoding" in headers or int(headers["content-length"]) > LARGEST:
+            if headers is None or "content-encoding" in headers or int(headers["content-length"]) > self._largest:
                 return None
             length = int(headers["content-length"])
             opened = Letter(line[1].decode(), line[2].decode(), data[: end + 4], length, headers)
@@ -117,48 +118,48 @@ class LauncherLane:
             if headers is None or "content-length" in headers or int(line[4]) > LONGEST_WAIT:
                 return None
             after, wait = int(line[2]), float(line[4])
-            opened = Question(line[1].decode(), after, line[3].decode(), wait, data[: end + 4], headers)
+            opened = Inquiry(line[1].decode(), after, line[3].decode(), wait, data[: end + 4], headers)
         else:
             return None
         sharing = self._monitor.sharing
         return (opened, data[end + 4 :]) if sharing is None or sharing.ours(opened.job_id) else None
 
-    def add(self, request: Letter | Question, part: bytes) -> bytes:
+    def add(self, request: Letter | Inquiry, part: bytes) -> bytes:
         """Take what belongs to a request's body; return what came behind it."""
         return request.add(part) if isinstance(request, Letter) else part
 
-    def answer(self, request: Letter | Question, later: Callable[[bytes | OrdinaryWayError], None]) -> bytes | None:
+    def answer(self, request: Letter | Inquiry, later: Callable[[bytes | OrdinaryWayError], None]) -> bytes | None:
         """Take a request that is whole; None when its answer comes by ``later``.
 
         Raises:
             OrdinaryWayError: it cannot simply be taken; the ordinary way meets the same trouble and says so.
         """
-        if isinstance(request, Question):
+        if isinstance(request, Inquiry):
             return self._ask(request, later)
         body = b"".join(request.parts)
         self._admit(request.headers, request.head + body)
         try:
             self._take[request.what](request.job_id, body)
-        except Exception:  # noqa: BLE001 - whatever it is: nothing was done yet
+        except Exception:  # noqa: BLE001 - whatever it is: nothing was taken yet
             raise OrdinaryWayError(request.head + body) from None
         return _TAKEN
 
-    def _ask(self, question: Question, later: Callable[[bytes | OrdinaryWayError], None]) -> bytes | None:
-        self._admit(question.headers, question.head)
+    def _ask(self, inquiry: Inquiry, later: Callable[[bytes | OrdinaryWayError], None]) -> bytes | None:
+        self._admit(inquiry.headers, inquiry.head)
         try:
-            job = self._monitor.job(question.job_id)
-            known_node(job, question.node).seen = self._monitor.clock.now()
-        except (HTTPException, UnknownJobError):
-            raise OrdinaryWayError(question.head) from None
+            job = self._monitor.job(inquiry.job_id)
+            job.asked(known_node(job, inquiry.node), self._monitor.clock.now())
+        except (HTTPException, UnknownJobError, HeldElsewhereError):
+            raise OrdinaryWayError(inquiry.head) from None
         handout = self._monitor.handout
-        ready = handout.ready(job, question.after)
-        if ready or not question.wait or handout.ending:
+        ready = handout.ready(job, inquiry.after)
+        if ready or not inquiry.wait or handout.ending:
             return self._told(ready)
 
         def answer(ready: list[Directive] | None) -> None:
-            later(OrdinaryWayError(question.head) if ready is None else self._told(ready))
+            later(OrdinaryWayError(inquiry.head) if ready is None else self._told(ready))
 
-        question.withdraw = handout.ask(job, question.after, question.wait, answer)
+        inquiry.withdraw = handout.ask(job, inquiry.after, inquiry.wait, answer)
         return None
 
     def _admit(self, headers: dict[str, str], whole: bytes) -> None:

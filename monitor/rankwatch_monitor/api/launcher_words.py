@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from rankwatch.wire import names
 from rankwatch.wire.control import Evidence, NodeObservation, ProcessEvent
 from rankwatch_monitor.api.sense import check
+from rankwatch_monitor.bounds import ranks_told
 from rankwatch_monitor.core.facts import Node
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.loop import Monitor
@@ -47,6 +48,7 @@ class LauncherWords:
             known_node(job, event.node)
             check(event, "the event", self._longest)
             _check_world(event, self._top_rank)
+        self.monitor.make_room(job_id, max(map(ranks_told, batch.events), default=0))
         for event in batch.events:
             self.monitor.submit(job_id, event)
 

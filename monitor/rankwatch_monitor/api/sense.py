@@ -15,7 +15,7 @@ SIGNED: Final = ("exit_code",)
 LONG_TEXTS: Final = ("reason", "message", "detail", "error", "file", "function")
 """Fields that hold sentences and paths: they may be this many times longer than a name."""
 LONGER: Final = 64
-_FIELDS: Final[dict[type, tuple[str, ...]]] = {}
+_names_of: Final[dict[type, tuple[str, ...]]] = {}
 """Of the shapes seen so far."""
 
 
@@ -28,8 +28,8 @@ def check(said: Any, where: str, longest: int) -> None:
     kind = type(said)
     if kind is str and len(said) <= longest and said.isascii() and where != "node":
         return  # most of what is said, thousands of times a second
-    if (named := _FIELDS.get(kind)) is None and is_dataclass(said):
-        named = _FIELDS[kind] = tuple(each.name for each in fields(said))
+    if (named := _names_of.get(kind)) is None and is_dataclass(said):
+        named = _names_of[kind] = tuple(each.name for each in fields(said))
     if named is not None:
         for name in named:
             check(getattr(said, name), name, longest)

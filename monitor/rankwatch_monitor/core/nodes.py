@@ -2,8 +2,8 @@
 
 How this works
 --------------
-A launcher registers once and says every few seconds what its role is. Only those that take part are asked for stacks,
-given orders and waited for when the job ends:
+A launcher registers once and says what its role is whenever that changes. Only those that take part are asked for
+stacks, given orders and waited for when the job ends:
 
 =============================================  ========================================================================
 a launcher that                                takes part
@@ -97,7 +97,7 @@ def taking_part(job: Job) -> list[Node]:
 
 
 def _silent(job: Job, node: Node) -> bool:
-    """Others were heard, and it was not, for longer than the limit. Its beat comes every few seconds."""
+    """Others were heard, and it was not, for longer than the limit. It asks what to do every few seconds."""
     silence = job.policy.silence_timeout
     return silence is not None and node.ended is None and job.last_heard - node.seen > silence
 

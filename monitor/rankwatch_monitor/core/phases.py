@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rankwatch.wire.pace import evidence_spread
 from rankwatch.wire.vocabulary import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
 from rankwatch_monitor.core import culprit, exclusion, reasons
 from rankwatch_monitor.core.confirmation import proven
@@ -20,7 +21,7 @@ STOP_MARGIN_SECONDS = 3.0
 """An agreed stop step lies this far ahead of the furthest rank: every slot holds it before any rank gets there."""
 STOP_MARGIN_STEPS = 2
 REPEAT_AFTER = 60.0
-"""Seconds without an answer after which a directive is issued again; one that was obeyed is answered ``superseded``."""
+"""Seconds without an answer after which a directive is issued again; one that was obeyed is ``superseded``."""
 
 STEPLESS_AFTER = 60.0
 """Seconds in a new attempt without a step after which ranks that work are taken for ones that count no steps."""
@@ -187,7 +188,7 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
     lost = {v.rank for v in verdicts if v.kind is VerdictKind.NODE_LOST}
     asked = {name for name, node in job.acting_nodes().items() if not node.ranks or not node.ranks <= lost}
     complete = asked <= incident.heard_nodes
-    if not complete and now - incident.phase_since < job.policy.capture_deadline:
+    if not complete and now - incident.phase_since < job.policy.capture_deadline + evidence_spread(len(asked)):
         return
     if not verdicts and not incident.decided:
         if _went_on(job, incident, now, effects):

@@ -113,6 +113,11 @@ class Job:
             case _:
                 assert_never(event)
 
+    def asked(self, node: Node, now: float) -> None:
+        """A launcher asks what to do: a sign of life of its and of the job."""
+        node.seen = now
+        self._heard(now)
+
     def _heard(self, now: float) -> None:
         pause, self.last_heard = now - self.last_heard, max(self.last_heard, now)
         silence = self.policy.silence_timeout
@@ -219,14 +224,7 @@ class Job:
     def _evidence(self, evidence: Evidence, now: float) -> None:
         if (node := self.nodes.get(evidence.node)) is not None:
             node.seen = now
-        incident = next(
-            (
-                i
-                for i in reversed(self.incidents)
-                if i.id == evidence.incident_id or (evidence.incident_id is None and i.attempt == evidence.attempt)
-            ),
-            None,
-        )
+        incident = self._incident_of(evidence)
         if incident is None:
             return
         for stack in evidence.stacks:
@@ -235,6 +233,21 @@ class Job:
             # Of a crash: the launcher took them by itself, before it ended the ranks. Ages are rounded on their way.
             incident.timeline.captured = max(now - evidence.age, incident.timeline.decided or 0.0)
         incident.heard_nodes.add(evidence.node)
+
+    def _incident_of(self, evidence: Evidence) -> Incident | None:
+        return next(
+            (
+                i
+                for i in reversed(self.incidents)
+                if i.id == evidence.incident_id or (evidence.incident_id is None and i.attempt == evidence.attempt)
+            ),
+            None,
+        )
+
+    def closed_incident(self, evidence: Evidence) -> Incident | None:
+        """The incident that evidence is about, where it is over already."""
+        incident = self._incident_of(evidence)
+        return incident if incident is not None and not incident.open else None
 
     # Facts ------------------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,13 @@ def _profiling(job: Job) -> dict[str, Any]:
 
 
 def _of_launcher(job: Job) -> dict[str, Any]:
-    """What the launchers hold to by themselves: their budgets are those of the policy, also when it was changed."""
-    return {"max_restarts": job.policy.max_restarts, "max_no_progress": job.policy.max_no_progress}
+    """What the launchers hold to by themselves: their budgets, and how soon they would be missed."""
+    policy = job.policy
+    return {
+        "max_restarts": policy.max_restarts,
+        "max_no_progress": policy.max_no_progress,
+        "silence_timeout": policy.silence_timeout,
+    }
 
 
 def hand_down(job: Job, reason: str, now: float) -> Directive:

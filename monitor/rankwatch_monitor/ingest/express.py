@@ -150,7 +150,7 @@ class Lane:
             raise RefusedError(self.refuse(refusal)) from None
 
     def answer(self, request: Gathering, later: object = None) -> bytes:
-        """Take a request that is whole; return the answer as it goes over the connection. None comes later."""
+        """Take a request that is whole; return the answer as it goes over the connection, at once."""
         del later
         self._counters.requests += 1
         try:
@@ -191,7 +191,7 @@ def read_head(
 
 
 def read_fields(head: bytes, begins: bytes) -> dict[str, str] | None:
-    """The same, of a request with or without a body."""
+    """The headers of a request that is not unusual, with or without a body; None for any other. See above."""
     if not head.startswith(begins) or _FIELDS.fullmatch(head, len(begins)) is None:
         return None
     headers: dict[str, str] = {}

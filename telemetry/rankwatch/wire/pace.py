@@ -53,26 +53,37 @@ ASK_SECONDS: Final = 20.0
 BEAT_SECONDS: Final = 5.0
 """Seconds between two beats of a launcher that has nothing else to say."""
 MOST_BEATING: Final = 512
-"""Launchers of a job that beat. Those of a larger one show themselves by asking for directives."""
+"""Launchers of a job that all beat: 100 times a second. Those of a larger one show themselves by asking for directives,
+and only the one with rank 0 beats."""
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks of a launcher at its ranks, and between its words for those that cannot speak."""
 MOST_WORDS: Final = 500
 """Such words a second, of all launchers of a job together."""
 FEW_LAUNCHERS: Final = 64
-"""Launchers of a job that say all they can, also what the monitor learns in another way. A whole job that hangs is past
-its limit in one moment, and it is in this moment that its monitor is needed most."""
-MOST_EVIDENCE: Final = 2_000
-"""Nodes a second whose stacks reach the monitor."""
+"""Launchers of a job that say all they can, also what the monitor learns in another way: twice a second all of them
+then take it a tenth of its time. A whole job hangs in one moment, and in this moment its monitor is needed most."""
+MOST_EVIDENCE: Final = 2_500
+"""Nodes a second whose stacks reach the monitor, each of which takes it 0.4 ms (``benchmarks/load.py --launchers``):
+those of 100,000 ranks are there within 10 s, of which 5 are for taking them."""
 
 
-def beat_seconds(launchers: int) -> float:
-    """Seconds after which a launcher shows that it lives while it has nothing else to say; infinite: it need not."""
-    return BEAT_SECONDS if launchers <= MOST_BEATING else math.inf
+def beat_seconds(launchers: int, silence: float | None = None) -> float:
+    """Seconds after which a launcher shows that it lives while it has nothing else to say; infinite: it need not.
+
+    ``silence`` is the limit in seconds beyond which the monitor takes it for gone; None: it never does.
+    """
+    if launchers <= MOST_BEATING:
+        return BEAT_SECONDS
+    return math.inf if silence is None or silence >= 3 * ASK_SECONDS else max(BEAT_SECONDS, silence / 3)
 
 
-def word_seconds(launchers: int) -> float:
-    """Seconds between two words of a launcher for the same ranks; its first word for them comes at once."""
-    return min(ASK_SECONDS, max(LOOK_SECONDS, launchers / MOST_WORDS))
+def word_seconds(launchers: int, silence: float | None = None) -> float:
+    """Seconds between two words of a launcher for the same ranks; its first word for them comes at once.
+
+    Ranks are silent for nobody though a word is lost now and then: six of them fit into the limit for ``silence``.
+    """
+    most = ASK_SECONDS if silence is None else max(LOOK_SECONDS, silence / 6)
+    return min(ASK_SECONDS, most, max(LOOK_SECONDS, launchers / MOST_WORDS))
 
 
 def evidence_spread(launchers: int) -> float:

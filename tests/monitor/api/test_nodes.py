@@ -109,7 +109,7 @@ def test_launchers_are_told_the_budgets_and_when_a_person_changes_them(
     api: Api, job: str, nodes: tuple[PlayedLauncher, ...]
 ) -> None:
     told = PlayedLauncher(api, job, "node-d").register()
-    assert told["settings"]["launcher"] == {"max_restarts": 3, "max_no_progress": 3}
+    assert told["settings"]["launcher"] == {"max_restarts": 3, "max_no_progress": 3, "silence_timeout": 60.0}
     api.change_policy(job, max_restarts=7, max_no_progress=0)
     settings = nodes[0].next_directive("settings")["settings"]
-    assert settings["launcher"] == {"max_restarts": 7, "max_no_progress": 0}
+    assert settings["launcher"] == {"max_restarts": 7, "max_no_progress": 0, "silence_timeout": 60.0}
