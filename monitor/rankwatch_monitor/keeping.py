@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rankwatch.wire.control import Directive
+from rankwatch.wire.control import Directive, Evidence
 from rankwatch.wire.policy import Policy
 from rankwatch.wire.vocabulary import JobState
 from rankwatch_monitor.core import joining
-from rankwatch_monitor.core.incident import Incident
+from rankwatch_monitor.core.incident import Incident, about
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.store import codec, performances, schema
 from rankwatch_monitor.store.repository import Repository
@@ -170,6 +170,11 @@ class Keeping:
         """Store an incident as it is now."""
         if self.repository is not None:
             self.repository.save(schema.incidents, codec.incident_row(incident))
+
+    def evidence(self, job: Job, evidence: Evidence) -> None:
+        """Store the incident that evidence came late for: what is open is stored as it moves along."""
+        if (incident := about(job.incidents, evidence)) is not None and not incident.open:
+            self.incident(incident)
 
     def directive(self, job: Job, directive: Directive, now: float, then: Callable[[], None]) -> None:
         """Store a directive; ``then`` is called, on any thread, once that was done."""

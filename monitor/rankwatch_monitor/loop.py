@@ -145,8 +145,8 @@ class Monitor:
         self.make_room(job_id, ranks_told(event))
         now = self.clock.now()
         self._apply(job, event, now)
-        if isinstance(event, Evidence) and (over := job.closed_incident(event)) is not None:
-            self.keeping.incident(over)  # what is open is stored as it moves along
+        if isinstance(event, Evidence):
+            self.keeping.evidence(job, event)
         if isinstance(event, Order | PolicyChanged) or self._turns.at_once(job, now):
             self._judge(job, now)
         self.keeping.save(job, now)
@@ -194,12 +194,7 @@ class Monitor:
         return job
 
     def make_room(self, job_id: str, ranks: int) -> None:
-        """Let jobs go that have ended, as far as so many ranks of this one need their place.
-
-        Raises:
-            TooManyRanksError: that is not far enough.
-            HeldElsewhereError: another monitor watches the job.
-        """
+        """Let ended jobs go for so many ranks of this one; raises TooManyRanksError when that is not room enough."""
         if (job := self.jobs.get(job_id)) is not None and ranks <= len(job.columns):
             return
         if self.sharing is not None:
@@ -262,10 +257,7 @@ class Monitor:
     # Out --------------------------------------------------------------------------------------------------------------
 
     async def directives_after(self, job_id: str, after: int, wait: float) -> list[Directive]:
-        """Directives that were issued after number ``after``; waits up to ``wait`` seconds for one.
-
-        Raises UnknownJobError when there is no such job.
-        """
+        """Directives issued after number ``after``; waits up to ``wait`` seconds for one, and raises as :meth:`job`."""
         return await self.handout.after(lambda: self.job(job_id), after, wait)
 
     @property

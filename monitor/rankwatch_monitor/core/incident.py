@@ -17,10 +17,12 @@ closed        -
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from rankwatch.wire.control import Evidence
 from rankwatch.wire.vocabulary import Action, VerdictKind
 from rankwatch_monitor.core.culprit import Culprit
 from rankwatch_monitor.core.stacks import Stacks
@@ -143,3 +145,16 @@ class Incident:
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,
         }
+
+
+def about(incidents: Sequence[Incident], evidence: Evidence) -> Incident | None:
+    """The incident that evidence belongs to: the one it names, else the newest of its attempt; None: there is none."""
+    return next(
+        (
+            incident
+            for incident in reversed(incidents)
+            if incident.id == evidence.incident_id
+            or (evidence.incident_id is None and incident.attempt == evidence.attempt)
+        ),
+        None,
+    )

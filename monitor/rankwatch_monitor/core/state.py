@@ -24,7 +24,7 @@ from rankwatch_monitor.core.events import (
     RankReport,
 )
 from rankwatch_monitor.core.facts import Ending, Node, Pace, Stop, Told
-from rankwatch_monitor.core.incident import Incident, Phase
+from rankwatch_monitor.core.incident import Incident, Phase, about
 from rankwatch_monitor.core.ledger import Ledger
 from rankwatch_monitor.core.lessons import Lessons
 from rankwatch_monitor.core.performance import Performance
@@ -224,7 +224,7 @@ class Job:
     def _evidence(self, evidence: Evidence, now: float) -> None:
         if (node := self.nodes.get(evidence.node)) is not None:
             node.seen = now
-        incident = self._incident_of(evidence)
+        incident = about(self.incidents, evidence)
         if incident is None:
             return
         for stack in evidence.stacks:
@@ -233,21 +233,6 @@ class Job:
             # Of a crash: the launcher took them by itself, before it ended the ranks. Ages are rounded on their way.
             incident.timeline.captured = max(now - evidence.age, incident.timeline.decided or 0.0)
         incident.heard_nodes.add(evidence.node)
-
-    def _incident_of(self, evidence: Evidence) -> Incident | None:
-        return next(
-            (
-                i
-                for i in reversed(self.incidents)
-                if i.id == evidence.incident_id or (evidence.incident_id is None and i.attempt == evidence.attempt)
-            ),
-            None,
-        )
-
-    def closed_incident(self, evidence: Evidence) -> Incident | None:
-        """The incident that evidence is about, where it is over already."""
-        incident = self._incident_of(evidence)
-        return incident if incident is not None and not incident.open else None
 
     # Facts ------------------------------------------------------------------------------------------------------------
 

@@ -139,3 +139,16 @@ def test_nodes_are_called_by_their_host_unless_it_has_several() -> None:
     scene.submit(NodeRegistration("node-1b", "host-1", 12, 2, "gpt"))
     assert nodes.title(scene.job, "node-1") == "node-1"
     assert nodes.titles(scene.job, ["node-0", "node-1", "node-1b"]) == "host-0, node-1 and node-1b"
+
+
+def test_a_job_whose_launchers_only_ask_is_not_lost() -> None:
+    scene = Scene(4, 2).run(10)
+    scene.paused = True  # nothing else is said by anybody
+    for _ in range(6):
+        scene.run(20)
+        for node in scene.job.nodes.values():
+            scene.job.asked(node, scene.now)
+    assert scene.now - scene.job.last_heard < 1.0
+    assert picture.job_state(scene.job, scene.now)[0] != "lost"
+    scene.run(100)
+    assert picture.job_state(scene.job, scene.now)[0] == "lost"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.core.scene import Scene
 from monitor.store.conftest import Place
-from rankwatch.wire.control import NodeObservation, NodeRegistration
+from rankwatch.wire.control import Evidence, Frame, NodeObservation, NodeRegistration, RankStack
 from rankwatch.wire.vocabulary import NodeRole
 from rankwatch_monitor.core.state import Job
 from rankwatch_monitor.keeping import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Keeping
@@ -83,3 +83,19 @@ def test_what_must_be_stored_is_stored_whole(store: Repository, place: Place) ->
     job.apply(NodeRegistration("late", "h", 7, 8), 10.1)
     keeping.save_all(job, 10.1)
     assert stored(store, place) == (1, FEW_NODES + 2)
+
+
+def test_evidence_that_comes_after_the_end_of_an_incident_is_stored(store: Repository) -> None:
+    scene = Scene(job_id="one", hosts=2).run(10).hang(2).until_found().run(20)
+    keeping, (incident,) = Keeping(store), scene.job.incidents
+    keeping.incident(incident)
+    keeping.save(scene.job, scene.now)
+    late = RankStack(3, 9, "py-spy", (Frame("late", "train.py", 7),))
+    evidence = Evidence("node-1", incident.attempt, incident.id, (late,))
+    assert not incident.open
+    scene.job.apply(evidence, scene.now)
+    keeping.evidence(scene.job, evidence)
+    assert store.flush()
+    job = store.load_job("one", scene.now)
+    assert job is not None
+    assert "late" in [group.frames[0].function for group in job.incidents[0].stacks.groups()]
