@@ -26,7 +26,7 @@ from _load_stacks import STUCK, WAITING, collectives
 
 from rankwatch.wire.control import Evidence, NodeObservation, NodeRegistration, ProcessEvent, RankObservation, RankStack
 from rankwatch.wire.names import API_PREFIX, JOB_HEADER
-from rankwatch.wire.pace import ASK_SECONDS, beat_seconds, evidence_spread, spares_words, word_seconds
+from rankwatch.wire.pace import ASK_SECONDS, BEAT_SECONDS, beat_seconds, evidence_spread, spares_words, word_seconds
 from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind, ProcessState
 
 CAPTURE_SECONDS: Final = 0.5
@@ -122,7 +122,7 @@ class Node:
     def __init__(self, name: str, job: int, ranks: range, lines: Iterator[Line]) -> None:
         self.name, self.job, self.ranks = name, job, ranks
         self.listen, self.observe, self.send = lines
-        self.beat_at = 0.0
+        self.beat = self.beat_at = 0.0
         self.speaking: asyncio.Task[None] | None = None
         """A word for its ranks that is under way."""
         self.attempt = 1
@@ -175,7 +175,8 @@ class Launchers:
         now = time.monotonic()
         for node in self.nodes:
             after = random.uniform(0, JOIN_SECONDS)
-            node.beat_at = now + after + random.random() * self._beat
+            node.beat = BEAT_SECONDS if 0 in node.ranks else self._beat
+            node.beat_at = now + after + random.random() * node.beat
             self._task(self._live(node, after))
         self._task(self._show())
 
@@ -272,7 +273,7 @@ class Launchers:
             for node in self.nodes:
                 late = looks and not self._spares and self._past_limit(node.job, now)
                 if (late or now >= node.beat_at) and (node.speaking is None or node.speaking.done()):
-                    node.beat_at = now + self._beat
+                    node.beat_at = now + node.beat
                     said = self._seen(node) if late else asdict(NodeObservation(node.name, node.attempt))
                     node.speaking = self._task(self._speak(node, said))
             await asyncio.sleep(0.05)

@@ -161,14 +161,14 @@ class StackReader:
         error = ""
         while (left := until - time.monotonic()) > 0:
             try:
-                stacks = stack_formats.from_py_spy(_run_py_spy(tool, target.pid, left), target.pid)
+                frames = stack_formats.from_py_spy(_run_py_spy(tool, target.pid, left), target.pid)
             except (ValueError, OSError) as failure:
                 # It reads without stopping the process, so a frame may change under it: a second look mostly succeeds.
                 if error:
                     return None, str(failure)
                 error = str(failure)
                 continue
-            return RankStack(target.rank, target.pid, "py-spy", stacks.main, stacks.others), ""
+            return RankStack(target.rank, target.pid, "py-spy", frames), ""
         return None, error or "py-spy took too long"
 
 
@@ -246,10 +246,10 @@ def _by_control_plane(target: Target, until: float) -> tuple[RankStack | None, s
     if path is None:
         return None, "the control plane is gone"
     try:
-        stacks = stack_formats.from_faulthandler(collectives.ask(path, collectives.TRACEBACK, until).decode())
+        frames = stack_formats.from_faulthandler(collectives.ask(path, collectives.TRACEBACK, until).decode())
     except (OSError, ValueError) as error:
         return None, f"control plane: {error}"
-    return RankStack(target.rank, target.pid, "control-plane", stacks.main, stacks.others), ""
+    return RankStack(target.rank, target.pid, "control-plane", frames), ""
 
 
 def _by_faulthandler(
@@ -277,10 +277,10 @@ def _by_faulthandler(
     try:
         with path.open("rb") as file:
             file.seek(before)
-            stacks = stack_formats.from_faulthandler(file.read(_MAX_DUMP).decode(errors="replace"))
+            frames = stack_formats.from_faulthandler(file.read(_MAX_DUMP).decode(errors="replace"))
     except (OSError, ValueError) as error:
         return None, f"faulthandler: {error}"
-    return RankStack(target.rank, target.pid, "faulthandler", stacks.main, stacks.others), ""
+    return RankStack(target.rank, target.pid, "faulthandler", frames), ""
 
 
 def _size(path: Path) -> int:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from rankwatch.wire.control import Frame, RankStack
 
 MAX_FRAMES: Final = 64
 """Frames kept of one stack: the inner ones, which say what it waits for."""
-MAX_THREADS: Final = 32
 MAX_TEXT: Final = 300
 NODE_BYTES: Final = 2 * 2**20
 """JSON of one node's evidence, by estimate: half of what a monitor takes in one request; more is refused whole."""
@@ -21,62 +20,46 @@ _THREAD: Final = re.compile(r"^(Current thread|Thread) (0x[0-9a-fA-F]+)(?: \[(.*
 _FRAME: Final = re.compile(r'^ {2}File "(.*)", line (\d+|\?\?\?) in (.*)$')
 
 
-@dataclass(frozen=True, slots=True)
-class Stacks:
-    """The stacks of one process: the main thread's, and the others by name."""
-
-    main: tuple[Frame, ...]
-    others: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
-
-
-def from_py_spy(text: str, pid: int) -> Stacks:
-    """Read ``py-spy dump --json``.
+def from_py_spy(text: str, pid: int) -> tuple[Frame, ...]:
+    """The main thread's stack from ``py-spy dump --json``.
 
     Raises:
         ValueError: it is not what py-spy prints.
     """
     try:
         threads = json.loads(text)
-        read = [(_is_main(t, pid), str(t.get("thread_name") or t["thread_id"]), _py_spy_frames(t)) for t in threads]
+        found = [_py_spy_frames(thread) for thread in threads if _is_main(thread, pid)]
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"unexpected output of py-spy: {error!r}") from None
-    return _sorted_out(read)
+    return _the_main(found)
 
 
-def from_faulthandler(text: str) -> Stacks:
-    """Read the last dump in a file that ``faulthandler.register`` writes, or what the control plane answers.
+def from_faulthandler(text: str) -> tuple[Frame, ...]:
+    """The main thread's stack from the last dump in a file of ``faulthandler.register``, or the control plane's answer.
 
     faulthandler prints the newest thread first, so the main thread is the last one of a dump.
 
     Raises:
         ValueError: there is no stack in it, or not the main thread's.
     """
-    threads: list[tuple[str, list[Frame]]] = []
+    threads: list[list[Frame]] = []
     for line in text.splitlines():
-        if head := _THREAD.match(line):
-            threads.append((head[3] or head[2], []))
+        if _THREAD.match(line):
+            threads.append([])
         elif (frame := _FRAME.match(line)) and threads:
             number = int(frame[2]) if frame[2].isdigit() else 0
-            threads[-1][1].append(_frame(frame[3], frame[1], number))
+            threads[-1].append(_frame(frame[3], frame[1], number))
         elif line == "...":
             raise ValueError("faulthandler shows 100 threads at most, and the main thread is not among them")
     if not threads:
         raise ValueError("no stack was written")
-    last = len(threads) - 1
-    return _sorted_out([(i == last, name, tuple(frames[:MAX_FRAMES])) for i, (name, frames) in enumerate(threads)])
+    return _the_main([tuple(threads[-1][:MAX_FRAMES])])
 
 
-def _sorted_out(threads: list[tuple[bool, str, tuple[Frame, ...]]]) -> Stacks:
-    main: tuple[Frame, ...] = ()
-    others: dict[str, tuple[Frame, ...]] = {}
-    for is_main, name, frames in threads:
-        if is_main:
-            main = frames
-        elif len(others) < MAX_THREADS:
-            others[name if name not in others else f"{name} ({len(others) + 1})"] = frames
-    if not main:
+def _the_main(found: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
+    if not found or not found[-1]:
         raise ValueError("the main thread's stack was not found")
-    return Stacks(main, others)
+    return found[-1]
 
 
 def _is_main(thread: Any, pid: int) -> bool:
@@ -107,28 +90,18 @@ def bounded(stacks: Sequence[RankStack], limit: int = NODE_BYTES) -> tuple[RankS
     return tuple(replace(s, error=f"{s.error}; {cut}" if s.error else cut) for s in kept)
 
 
-def _inner(frames: int, others: int | None) -> Callable[[RankStack], RankStack]:
-    def shrink(stack: RankStack) -> RankStack:
-        threads = {} if others is None else {name: of[:others] for name, of in stack.other_threads.items()}
-        return replace(stack, frames=stack.frames[:frames], other_threads=threads)
-
-    return shrink
+def _inner(frames: int) -> Callable[[RankStack], RankStack]:
+    return lambda stack: replace(stack, frames=stack.frames[:frames])
 
 
 _SHRINKING: Final = (
-    ("for its size cut to the inner 8 frames of other threads", _inner(MAX_FRAMES, 8)),
-    ("for its size cut to the main thread", _inner(MAX_FRAMES, None)),
-    ("for its size cut to the inner 16 frames of the main thread", _inner(16, None)),
-    ("for its size cut to the inner 4 frames of the main thread", _inner(4, None)),
+    ("for its size cut to the inner 16 frames", _inner(16)),
+    ("for its size cut to the inner 4 frames", _inner(4)),
 )
-"""What is given up, the least needed first."""
 
 
 def _size(stack: RankStack) -> int:
-    threads: Iterable[tuple[str, tuple[Frame, ...]]] = [("", stack.frames), *stack.other_threads.items()]
-    frames = sum(
-        _text_size(name) + sum(50 + _text_size(f.function) + _text_size(f.file) for f in of) for name, of in threads
-    )
+    frames = sum(50 + _text_size(f.function) + _text_size(f.file) for f in stack.frames)
     positions = sum(120 + _text_size(c.group) + _text_size(c.operation) + 8 * len(c.ranks) for c in stack.collectives)
     return 200 + _text_size(stack.error) + frames + positions
 

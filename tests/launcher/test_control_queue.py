@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,6 +32,20 @@ class Strict(FakeMonitor):
         return super()._take(path, body)
 
 
+class Slow(FakeMonitor):
+    """Takes its time over the first events, until the test says."""
+
+    def __init__(self) -> None:
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+        super().__init__()
+
+    def _take(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
+        if path == EVENTS:
+            self.asked.set()
+            assert self.goes_on.wait(8.0)
+        return super()._take(path, body)
+
+
 @pytest.fixture
 def control() -> Iterator[Control]:
     made = Control("a/job", lambda: NodeRegistration("n", "h", 1, 2))
@@ -46,6 +61,14 @@ def control() -> Iterator[Control]:
 def strict() -> Iterator[Strict]:
     made = Strict()
     yield made
+    made.close()
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    made = Slow()
+    yield made
+    made.goes_on.set()
     made.close()
 
 
@@ -130,6 +153,19 @@ def test_a_full_queue_drops_the_oldest_and_sends_each_of_the_others_once(
     assert numbers(monitor) == list(range(7, QUEUE_LIMIT + 7))
 
 
+def test_a_queue_that_runs_full_behind_a_request_under_way_loses_nothing_but_its_oldest(
+    control: Control, slow: Slow
+) -> None:
+    control.connect(slow.url)
+    control.post(EVENTS, event(0))
+    assert slow.asked.wait(20.0)
+    for number in range(1, QUEUE_LIMIT + 3):
+        control.post(EVENTS, event(number))
+    slow.goes_on.set()
+    slow.until(lambda: len(slow.events()) >= QUEUE_LIMIT + 1)
+    assert numbers(slow) == [0, *range(3, QUEUE_LIMIT + 3)]
+
+
 # Refused --------------------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +220,23 @@ def test_closing_sends_what_was_put_off_at_once(control: Control, monitor: FakeM
     assert monitor.of("evidence") == []
     control.close(10.0)
     assert [body["n"] for body in monitor.of("evidence")] == [0]
+
+
+def test_at_the_end_what_was_put_off_comes_before_how_it_ended(control: Control, slow: Slow) -> None:
+    control.connect(slow.url)
+    control.post(EVENTS, event(0))
+    assert slow.asked.wait(20.0)
+    for number, delay in enumerate((NEVER + 1.0, NEVER)):
+        control.post(f"evidence/{number}", dict, delay=delay)
+    control.post(EVENTS, lambda: {"events": [{"kind": "finished", "n": 1}]})
+    closing = threading.Thread(target=control.close, args=(60.0,))
+    closing.start()
+    wait_for(lambda: not control._put_off)
+    slow.goes_on.set()
+    closing.join()
+    sent = [path for path, _ in slow.posts if path != "nodes"]
+    assert sent == [EVENTS, "evidence/1", "evidence/0", EVENTS]
+    assert numbers(slow) == [0, 1]
 
 
 def test_what_was_put_off_is_sent_in_the_order_of_its_moments(control: Control, monitor: FakeMonitor) -> None:

@@ -190,6 +190,23 @@ def test_a_job_that_is_forgotten_answers_none_and_a_question_of_another_job_stay
     on_a_loop(scene)
 
 
+def test_one_who_cannot_be_answered_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(told: Told) -> None:
+        raise RuntimeError("this connection is broken")
+
+    async def scene(stage: Stage) -> None:
+        stage.ask(0)
+        stage.handout.ask(stage.job, 0, FOR_EVER, fails)
+        for who in range(1, MANY):
+            stage.ask(who)
+        stage.handout.show("job", stage.order().id)
+        await stage.until(MANY)
+        assert stage.nobody_waits
+
+    on_a_loop(scene)
+    assert caplog.text.count("this connection is broken") == 1
+
+
 def test_after_tells_of_a_job_that_is_gone_what_finding_it_raises() -> None:
     async def scene(stage: Stage) -> None:
         gone = False

@@ -12,6 +12,7 @@ from rankwatch import export_thread
 from rankwatch.export_thread import Exporter
 from rankwatch.recorder import Recorder
 from rankwatch.wire import pace
+from support.waiting import wait_for
 
 NEVER = 3600.0
 """Seconds that no test waits: the interval has not brought the report that comes."""
@@ -99,6 +100,7 @@ def test_news_is_not_told_before_this_ranks_turn(start: Start, chance: Chance) -
     assert chance.asked.wait(20)
     exporter.wake()
     exporter.configure({"export_interval": NEVER})
+    wait_for(lambda: not exporter._wake.is_set(), "it sleeps until its turn")
     assert not reports.another
     exporter.stop(20)
     assert chance.draws == 1, "more news waits for the same turn"
@@ -182,11 +184,11 @@ def test_news_of_the_time_of_a_report_is_told_by_the_next(recorder: Recorder, ch
     [
         (1, 5.0, 0.5, 0.0, False),
         (64, 5.0, 0.5, 0.0, False),
-        (65, 5.0, 0.5, 0.0325, True),
-        (512, 5.0, 1.024, 0.256, True),
-        (513, math.inf, 1.026, 0.2565, True),
-        (2_048, math.inf, 4.096, 1.024, True),
-        (12_500, math.inf, 20.0, 6.25, True),
+        (65, 5.0, 0.5, 0.026, True),
+        (512, 5.0, 1.024, 0.2048, True),
+        (513, math.inf, 1.026, 0.2052, True),
+        (2_048, math.inf, 4.096, 0.8192, True),
+        (12_500, math.inf, 20.0, 5.0, True),
     ],
 )
 def test_launchers_say_less_the_more_they_are(
@@ -196,6 +198,26 @@ def test_launchers_say_less_the_more_they_are(
     assert pace.word_seconds(launchers) == pytest.approx(word)
     assert pace.evidence_spread(launchers) == pytest.approx(evidence)
     assert pace.spares_words(launchers) is spares
+
+
+@pytest.mark.parametrize(
+    ("launchers", "silence", "beat", "word"),
+    [
+        (512, 9.0, 5.0, 1.024),
+        (513, 60.0, math.inf, 1.026),
+        (513, 59.0, 59 / 3, 1.026),
+        (2_048, 30.0, 10.0, 4.096),
+        (2_048, 12.0, 5.0, 2.0),
+        (12_500, 90.0, math.inf, 15.0),
+        (12_500, 600.0, math.inf, 20.0),
+        (12_500, 1.0, 5.0, 0.5),
+    ],
+)
+def test_launchers_speak_in_time_for_the_limit_of_their_silence(
+    launchers: int, silence: float, beat: float, word: float
+) -> None:
+    assert pace.beat_seconds(launchers, silence) == pytest.approx(beat)
+    assert pace.word_seconds(launchers, silence) == pytest.approx(word)
 
 
 @pytest.mark.parametrize("launchers", [1, 64, 65, 512, 513, 2_048, 12_500])

@@ -171,11 +171,10 @@ def stack_of(data: Mapping[str, Any]) -> RankStack:
         ValueError: a field is missing or has a value outside the vocabulary.
     """
     frames = tuple(read(Frame, f) for f in data.get("frames", ()))
-    others = {name: tuple(read(Frame, f) for f in stack) for name, stack in data.get("other_threads", {}).items()}
     state = ProcessState(data.get("process_state", ProcessState.UNKNOWN))
     told = data.get("collectives", ())
     collectives = tuple(read(Collective, {**each, "ranks": tuple(each.get("ranks", ()))}) for each in told)
-    read_back = {"frames": frames, "other_threads": others, "process_state": state, "collectives": collectives}
+    read_back = {"frames": frames, "process_state": state, "collectives": collectives}
     return read(RankStack, {**data, **read_back})
 
 

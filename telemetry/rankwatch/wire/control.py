@@ -176,14 +176,13 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class RankStack:
-    """The Python stack of one rank's main thread (other threads by name), or why it could not be had."""
+    """The Python stack of one rank's main thread, or why it could not be had."""
 
     rank: int
     pid: int
     method: str
     """``py-spy``, ``faulthandler`` or ``control-plane``; empty when none worked."""
     frames: tuple[Frame, ...] = ()
-    other_threads: Mapping[str, tuple[Frame, ...]] = field(default_factory=dict)
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""
     collectives: tuple[Collective, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.api.raw_launcher import EMPTY_HEADER, ORDINARY, SHORT, Line, Raw, Said, Served, Way
-from rankwatch.wire.control import NodeRegistration
+from rankwatch.wire.control import NodeRegistration, ProcessEvent
+from rankwatch.wire.vocabulary import ProcessEventKind
 from rankwatch_launcher.control import Control
 from rankwatch_monitor.api.auth import Tokens
 from rankwatch_monitor.api.launcher_lane import LauncherLane, Letter
 from rankwatch_monitor.api.launcher_words import LauncherWords
 from rankwatch_monitor.ingest.express import LARGEST, LONGEST_HEAD, OrdinaryWayError
+from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.loop import Monitor
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
@@ -77,13 +80,12 @@ def story(served: Served, api: Api, job: str, way: Way) -> tuple[list[Said], obj
     stack = {"rank": 1, "pid": 2001, "method": "py-spy", "frames": [{"function": "f", "file": "t.py", "line": 3}]}
     captured = {"attempt": 1, "incident_id": directive["incident_id"], "directive": directive["id"], "stacks": [stack]}
     said.append(raw.say(raw.post("evidence", {"node": raw.node, **captured})))
-    (incident,) = api.incidents(job)
-    assert directive.pop("incident_id") == incident["id"]
+    groups = api.read(f"/jobs/{job}/incidents/{directive.pop('incident_id')}")["stack_groups"]
+    assert "t.py" in str(groups), "the evidence was taken in"
     nodes = [(n["node"], n["ranks"], n["attempt"], n["role_reason"]) for n in api.job(job)["nodes"]]
     of = ("rank", "pid", "local_rank", "iteration", "state")
     ranks = [([rank[name] for name in of], list(rank["open_sections"])) for rank in api.ranks(job)]
-    assert incident["stack_groups"][0]["frames"], "the evidence was taken in"
-    return said, (directive, nodes, ranks, incident["stack_groups"])
+    return said, (directive, nodes, ranks, groups)
 
 
 @pytest.mark.parametrize("way", ORDINARY.values(), ids=ORDINARY)
@@ -161,7 +163,7 @@ def refusals(raw: Raw) -> dict[str, bytes]:
         "404 launcher of directives": stranger.ask(wait=5),
         "422 no JSON": raw.post("observations", b"{"),
         "422 nothing": raw.post("observations", b""),
-        "422 no text": raw.post("observations", b'{"node": "\xff"}'),
+        "400 no text": raw.post("observations", b'{"node": "\xff"}'),
         "422 a field is missing": raw.post("evidence", {"node": raw.node}),
         "422 another kind": raw.post("process-events", {"events": [{**start, "kind": "dance"}]}),
         "422 rank outside its world": raw.post("process-events", {"events": [start, {**start, "rank": 2}]}),
@@ -211,7 +213,36 @@ def test_tokens_are_asked_for_in_the_same_words(raw: Raw, api: Api, token: str |
     assert api.job(raw.job)["nodes"][0]["role_reason"] == ("let in" if status is None else "")
 
 
+def test_of_events_for_which_there_is_no_room_none_is_taken_in() -> None:
+    """They are sent again, on the ordinary way and by the launcher: what was taken in would be told twice."""
+    monitor = Monitor(limits=Limits(ranks=8, ranks_per_job=8))
+    for job in ("here", "there"):
+        monitor.register(job, "")
+        monitor.submit(job, NodeRegistration("n", "h", 1, 2))
+        monitor.submit(job, ProcessEvent("n", ProcessEventKind.STARTED, 1, rank=0, pid=1, world_size=4))
+    of = {"node": "n", "attempt": 1}
+    told = {**of, "kind": "notice", "rank": 0, "notice": "wrong_result", "reason": "it is wrong"}
+    batch = {"events": [told, {**of, "kind": "started", "rank": 5, "world_size": 6}]}
+    assert isinstance(put_in(Raw(Served(""), "here").post("process-events", batch), of_monitor(monitor)), Exception)
+    job = monitor.jobs["here"]
+    assert (list(job.notices), job.incidents, job.world_size) == ([], [], 4)
+
+
+def test_a_shared_job_that_nobody_has_registered_is_refused_alike(tmp_path: Path) -> None:
+    with running_monitor(tmp_path, "--shared-as", "a", "--lease", "3") as monitor:
+        served = Served(monitor.url)
+        for _ in range(3):  # the first of them has the job taken up
+            short, ordinary = (Raw(served, "fresh", way) for way in (SHORT, EMPTY_HEADER))
+            heard, heard_ordinarily = short.say(short.ask()), ordinary.say(ordinary.ask())
+            assert (heard.status, heard.content) == (heard_ordinarily.status, heard_ordinarily.content)
+            assert heard.status == 503
+
+
 # What is opened -------------------------------------------------------------------------------------------------------
+
+
+def of_monitor(monitor: Monitor) -> LauncherLane:
+    return LauncherLane(LauncherWords(monitor), Tokens())
 
 
 def lane() -> LauncherLane:
@@ -219,27 +250,28 @@ def lane() -> LauncherLane:
     monitor = Monitor()
     monitor.register("j", "")
     monitor.submit("j", NodeRegistration("n", "h", 1, 2))
-    return LauncherLane(LauncherWords(monitor), Tokens())
+    return of_monitor(monitor)
 
 
 LANE, HERE = lane(), Raw(Served(""), "j", node="n")
 USUAL = HERE.observe("usual"), HERE.ask(7), HERE.post("process-events", {"events": []})
 
 
-def put_in(request: bytes) -> object:
+def put_in(request: bytes, lane: LauncherLane = LANE) -> object:
     """Do with the bytes of a request what a connection does; None when they go the ordinary way."""
-    if (opened := LANE.open(request, "127.0.0.1")) is None:
+    if (opened := lane.open(request, "127.0.0.1")) is None:
         return None
     letter, behind = opened
-    rest = LANE.add(letter, behind)
+    rest = lane.add(letter, behind)
     assert request.endswith(rest)
     if not letter.whole:
         return letter
     try:
-        return LANE.answer(letter, lambda _: None)
-    except OrdinaryWayError as ordinary:
-        assert ordinary.whole + rest == request, "every byte goes the other way"
-        return ordinary
+        return lane.answer(letter, lambda _: None)
+    except OrdinaryWayError as error:
+        ordinary = error
+    assert ordinary.whole + rest == request, "every byte goes the other way"
+    return ordinary
 
 
 @pytest.mark.parametrize("request_", USUAL, ids=["observation", "question", "events"])

@@ -77,6 +77,14 @@ def test_a_launcher_that_registers_again_keeps_its_ranks_until_another_starts_th
     assert consistent(scene)
 
 
+def test_a_launcher_that_registers_again_and_starts_its_rank_anew_is_of_the_same_launch() -> None:
+    scene = Scene(4, 2).run(3)
+    joins(scene, "node-0")
+    starts(scene, "node-0", 0)
+    assert scene.job.launches == 0
+    assert runners(scene) == {"node-0": [0, 1], "node-1": [2, 3]}
+
+
 def test_a_launcher_that_has_lost_all_its_ranks_is_not_asked_for_stacks() -> None:
     scene = Scene(4, 2).run(3)
     starts(scene, "node-0", 2, 3)

@@ -53,7 +53,6 @@ stacks = st.builds(
     pid=whole,
     method=words,
     frames=frames,
-    other_threads=st.dictionaries(words, frames, max_size=2),
     process_state=st.sampled_from(ProcessState),
     error=words,
 )
