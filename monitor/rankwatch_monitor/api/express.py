@@ -88,7 +88,8 @@ class ExpressProtocol(BoundedProtocol):
     def _open(self, data: bytes) -> tuple[Parcel, bytes] | None:
         if not data.startswith((b"POST ", b"GET ")) or not self.idle or self.transport.is_closing():
             return None
-        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+        # Who does not read its answers goes the ordinary way, which stops reading until it does.
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0] or self.flow.write_paused:
             return None
         for lane in self._lanes:
             if (opened := lane.open(data, self.client[0] if self.client else "")) is not None:

@@ -173,6 +173,7 @@ class Inside(NamedTuple):
 
     monitor: Monitor
     raw: Raw
+    server: uvicorn.Server
 
     def waiting(self) -> int:
         return sum(len(asked) for asked in self.monitor.handout._asked.values())
@@ -201,7 +202,7 @@ def inside() -> Iterator[Inside]:
         url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         with Api(url) as api:
             PlayedLauncher(api, "inside").register()
-        yield Inside(monitor, Raw(Served(url), "inside"))
+        yield Inside(monitor, Raw(Served(url), "inside"), server)
     finally:
         server.should_exit = True
         thread.join()
@@ -272,3 +273,16 @@ def test_a_few_bytes_behind_a_question_do_not(raw: Raw, api: Api) -> None:
         assert [each["id"] for each in line.hear().directives] == [1]
         assert [line.hear().status for _ in words] == [204] * 100
     assert reason(api, raw) == "word 99"
+
+
+def test_answers_that_nobody_reads_do_not_pile_up(inside: Inside) -> None:
+    raw = inside.raw
+    with Api(raw.served.url) as api, Line(raw.served) as line:
+        for limit in range(1, 21):
+            api.change_policy("inside", section_timeouts={f"section {n}": limit for n in range(50)})
+        for _ in range(60):  # 23 MB of answers, of which the kernel holds the first 6
+            line.send(raw.ask() * 20)
+            assert api.get("/livez").status_code == 200, "what was sent before has been read"
+        assert (
+            max(each.transport.get_write_buffer_size() for each in inside.server.server_state.connections) < 1_000_000
+        )
