@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -35,10 +34,6 @@ from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
 
-COLLECT_AFTER = (50_000, 20, 20)
-"""How seldom Python looks for cycles (:func:`gc.set_threshold`). What is made for 100,000 ranks at once would have it
-look through all that is held, 0.2 s each time."""
-
 
 def serve(argv: Sequence[str]) -> int:
     """Serve the monitor: telemetry in; page, API and orders to launchers out.
@@ -54,7 +49,6 @@ def serve(argv: Sequence[str]) -> int:
     except ValueError as error:
         _complain(str(error))
         return 2
-    gc.set_threshold(*COLLECT_AFTER)
     code = _serve(argv, settings, repository)
     if code and repository is not None:
         repository.close()
