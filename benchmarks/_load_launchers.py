@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 
 import _table
 from _load_fleet import Fleet
-from _load_stacks import STUCK, WAITING, collectives
+from _load_stacks import STUCK, TENSOR_PARALLEL, WAITING, collectives
 
 from rankwatch.wire.control import Evidence, NodeObservation, NodeRegistration, ProcessEvent, RankObservation, RankStack
 from rankwatch.wire.names import API_PREFIX, JOB_HEADER
@@ -43,7 +43,7 @@ SENDING: Final = 4_000
 _PID: Final = 70_000
 _NAME: Final = "THE-NAME"
 _RANK: Final = 777_777_776
-"""A number that nothing else has, and the first rank of a node."""
+"""A number that nothing else has, and the first rank of a tensor-parallel group."""
 
 
 class Reply(NamedTuple):
@@ -130,18 +130,18 @@ class Node:
         """What is to be delivered goes out one after the other."""
 
 
-def _written(behind: frozenset[int], ranks: int, directive: int, attempt: int, incident: str | None) -> str:
-    """The evidence of a node, with :data:`_NAME` for its own and the ranks from :data:`_RANK` on."""
+def _written(ranks: tuple[int, ...], behind: frozenset[int], directive: int, attempt: int, incident: str | None) -> str:
+    """The evidence of a node, with :data:`_NAME` for its own and ranks that count from :data:`_RANK`."""
     stacks = tuple(
         RankStack(
-            _RANK + local,
+            _RANK + rank,
             _PID + local,
             "py-spy",
-            STUCK if local in behind else WAITING,
+            STUCK if rank in behind else WAITING,
             process_state=ProcessState.ALIVE,
-            collectives=tuple(collectives(_RANK + local, behind=local in behind)),
+            collectives=tuple(collectives(_RANK + rank, behind=rank in behind)),
         )
-        for local in range(ranks)
+        for local, rank in enumerate(ranks)
     )
     return json.dumps(asdict(Evidence(_NAME, attempt, incident, stacks, directive, seconds=CAPTURE_SECONDS)))
 
@@ -164,7 +164,7 @@ class Launchers:
         count = len(self.nodes) // len(fleet.jobs)
         self._beat, self._word = beat_seconds(count), word_seconds(count)
         self._spares, self._spread = spares_words(count), evidence_spread(count)
-        self._written: dict[tuple[frozenset[int], int, int, int], str] = {}
+        self._written: dict[tuple[tuple[int, ...], frozenset[int], int, int], str] = {}
         """Evidence as it is sent, but for names and ranks."""
         self._room = asyncio.Semaphore(SENDING)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -310,13 +310,15 @@ class Launchers:
         return asdict(NodeObservation(node.name, node.attempt, ranks))
 
     def _evidence(self, node: Node, directive: dict[str, Any]) -> bytes:
-        behind = self._fleet.jobs[node.job].hung_ranks & set(node.ranks)
-        what = (frozenset(rank - node.ranks.start for rank in behind), len(node.ranks), directive["id"], node.attempt)
+        first = node.ranks.start // TENSOR_PARALLEL * TENSOR_PARALLEL
+        ranks = tuple(rank - first for rank in node.ranks)
+        behind = frozenset(rank - first for rank in self._fleet.jobs[node.job].hung_ranks)
+        what = (ranks, behind.intersection(ranks), directive["id"], node.attempt)
         if what not in self._written:
             self._written[what] = _written(*what, directive["incident_id"])
         text = self._written[what].replace(_NAME, node.name)
-        for local in range(len(node.ranks)):
-            text = text.replace(str(_RANK + local), str(node.ranks.start + local))
+        for number in range(ranks[-1] // TENSOR_PARALLEL * TENSOR_PARALLEL + TENSOR_PARALLEL):
+            text = text.replace(str(_RANK + number), str(first + number))
         return text.encode()
 
     # Requests ---------------------------------------------------------------------------------------------------------
