@@ -41,8 +41,7 @@ STACK = RankStack(
     3,
     103,
     "py-spy",
-    (FRAME,),
-    {"loader": (FRAME, FRAME)},
+    (FRAME, FRAME),
     ProcessState.STOPPED,
     collectives=(Collective("dp", "all_reduce", 5, 4, (0, 1)),),
 )
