@@ -104,8 +104,14 @@ def served(monitor: RunningMonitor, polls: bool = True) -> Iterator[PlayedLaunch
 
 
 def send(api: Api, job: str, overdue: float = 0.0) -> None:
-    answer = api.post("/v1/metrics", content=body(*reports_of_all(job, WORLD, overdue=overdue)), headers=PROTOBUF)
-    assert answer.status_code == 200, answer.text
+    """Report of all ranks; as they do, once more where the monitor is busy with the crowd and says so."""
+
+    def taken() -> bool:
+        answer = api.post("/v1/metrics", content=body(*reports_of_all(job, WORLD, overdue=overdue)), headers=PROTOBUF)
+        assert answer.status_code == 200 or (answer.status_code == 503 and "retry-after" in answer.headers), answer.text
+        return answer.status_code == 200
+
+    wait_for(taken, "the reports are taken", 30)
 
 
 def given_back(monitor: RunningMonitor, before: int) -> None:

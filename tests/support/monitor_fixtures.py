@@ -19,6 +19,8 @@ _numbers = count(1)
 def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor]:
     with running_monitor(tmp_path_factory.mktemp("monitor")) as running:
         yield running
+        code = running.process.poll()
+        assert code is None, f"the monitor that these tests share has ended meanwhile with code {code}"
 
 
 @pytest.fixture

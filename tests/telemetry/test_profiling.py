@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from rankwatch.wire import environment, names
 from support.waiting import wait_for
 from telemetry.receiver import Receiver, Report
 
+PATIENCE = 60.0
+STEP = 0.001
+"""Seconds: of steps that are much faster, on a busy machine, one in thousands is sampled."""
 ALIVE = {names.KERNEL_SOURCE.name, names.STEP_PART.name}
 
 
@@ -52,9 +56,11 @@ def recorder_only() -> Recorder:
 def train_until(receiver: Receiver, condition: Callable[[Report], Any], seen: int = 0) -> Report:
     """Make steps until a report after the first ``seen`` ones fulfils ``condition``; return it."""
     model = torch.nn.Linear(32, 32)
-    for _ in range(100_000):
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         with rankwatch.step(), rankwatch.section("forward"):
             model(torch.ones(8, 32)).sum().backward()
+            time.sleep(STEP)
         for report in receiver.reports[seen:]:
             if condition(report):
                 return report
@@ -273,6 +279,7 @@ def test_a_child_that_is_forked_in_a_sampled_step_is_not_profiled(
     for _ in range(100_000):
         with rankwatch.step():
             profiled = torch._C._autograd._profiler_enabled()
+            time.sleep(STEP)
             if profiled:
                 child = os.fork()
                 if child == 0:
