@@ -111,9 +111,11 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
     server = _Server(config, monitor)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
-        signal.signal(number, lambda *_: setattr(server, "should_exit", True))
+        signal.signal(number, server.asked_to_end)
     # asyncio's own loop: with uvloop a report costs the same (8,100 and 8,200 a second), and accept() fails in silence.
     asyncio.run(_run(server, listener, settings))
+    if server.asked_by is not None:
+        log.info("the monitor has ended, as it was asked to (%s)", server.asked_by.name)
     return 0
 
 
@@ -123,6 +125,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, monitor: Monitor) -> None:
         super().__init__(config)
         self._monitor = monitor
+        self.asked_by: signal.Signals | None = None
+
+    def asked_to_end(self, number: int, frame: object) -> None:
+        """End in order; what is said of it waits, for a handler may not write to a log."""
+        del frame
+        self.should_exit, self.asked_by = True, signal.Signals(number)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._monitor.end_waits()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rankwatch.wire.control import NodeRegistration, ProcessEvent
 from rankwatch.wire.limits import RankLimits
 from rankwatch.wire.vocabulary import JobState, NodeRole, ProcessEventKind
+from rankwatch_monitor.core.events import RankIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,28 @@ class Told(NamedTuple):
     at: float
     limits: RankLimits
     settings: Mapping[str, Any]
+
+
+DROP_REASONS = 64
+"""Reasons for which telemetry was dropped that are kept of one job; there are about ten."""
+
+
+@dataclass(slots=True)
+class Drops:
+    """What the telemetry of a job's ranks lost, by reason."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    _by_rank: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
+    """By reason and rank: the process that counts it, and how many so far."""
+
+    def add(self, reason: str, who: RankIdentity, count: int) -> None:
+        """Add what is new to the job's sum: a process that takes a rank over counts from 0 again, the job does not."""
+        if reason not in self.counts and len(self.counts) >= DROP_REASONS:
+            return
+        process, before = self._by_rank.get((reason, who.rank), ("", 0))
+        before = before if process == who.instance else 0
+        self.counts[reason] = self.counts.get(reason, 0) + max(0, count - before)
+        self._by_rank[reason, who.rank] = (who.instance, max(count, before))
 
 
 PACE_WINDOW = 30.0

@@ -24,7 +24,7 @@ REPEAT_AFTER = 60.0
 """Seconds without an answer after which a directive is issued again; one that was obeyed is ``superseded``."""
 
 STEPLESS_AFTER = 60.0
-"""Seconds in a new attempt without a step after which ranks that work are taken for ones that count no steps."""
+"""Seconds in a new attempt after which ranks that work are taken for ones that count no steps, if none ever has."""
 
 UNINSTRUMENTED_AFTER = 10.0
 """The same for a job none of whose ranks speaks."""
@@ -299,8 +299,8 @@ def _recovering(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         close(incident, now, f"attempt {job.attempt} goes on at step {resumed}{lost}", effects)
     elif verdicts:
         close(incident, now, f"attempt {job.attempt} ran into trouble before its first step", effects)
-    elif now - incident.phase_since > _stepless_after(job) and len(columns) and _all_up(job):
-        # A job that counts no steps has no first step to wait for.
+    elif not job.counts_steps and now - incident.phase_since > _stepless_after(job) and len(columns) and _all_up(job):
+        # It has no first step to wait for; others may load and compile for many minutes before theirs.
         close(incident, now, f"attempt {job.attempt} runs; this job counts no steps", effects)
 
 
@@ -310,7 +310,7 @@ def _stepped(job: Job, incident: Incident) -> bool:
 
 
 def _stepless_after(job: Job) -> float:
-    return STEPLESS_AFTER if job.instrumented else UNINSTRUMENTED_AFTER
+    return STEPLESS_AFTER if job.speaks else UNINSTRUMENTED_AFTER
 
 
 def _all_up(job: Job) -> bool:

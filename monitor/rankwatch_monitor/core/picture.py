@@ -46,8 +46,9 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
         return JobState.RUNNING, job.performance.told.finding.reason  # well; if anything, slower than it could be
-    if bool(np.any(columns.process_R == ALIVE)) and now - job.attempt_since > UNINSTRUMENTED_AFTER:
-        return JobState.RUNNING, "no rank has called rankwatch.init(): only exits and stacks are watched"
+    alive = bool(np.any(columns.process_R == ALIVE))
+    if alive and not job.speaks and now - job.attempt_since > UNINSTRUMENTED_AFTER:
+        return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"
     return JobState.STARTING, "no rank has reported yet"
 
 

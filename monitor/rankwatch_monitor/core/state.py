@@ -23,7 +23,7 @@ from rankwatch_monitor.core.events import (
     RankIdentity,
     RankReport,
 )
-from rankwatch_monitor.core.facts import Ending, Node, Pace, Stop, Told
+from rankwatch_monitor.core.facts import Drops, Ending, Node, Pace, Stop, Told
 from rankwatch_monitor.core.incident import Incident, Phase, about
 from rankwatch_monitor.core.ledger import Ledger
 from rankwatch_monitor.core.lessons import Lessons
@@ -36,8 +36,6 @@ KEPT_INCIDENTS = 200
 """Incidents kept in memory for each job; older ones are in the store."""
 OWNER_SILENCE = 30.0
 """Seconds without a report (one comes every 1 to 15 s) after which a process no longer keeps others out of its rank."""
-DROP_REASONS = 64
-"""Reasons for which telemetry was dropped that are kept of one job; there are about ten."""
 KEPT_DIRECTIVES = 100
 
 
@@ -63,6 +61,8 @@ class Job:
         self.launches = 0
         """How often the job was launched again after it had ended, or was gone."""
         self.restarting_attempt = 0
+        self.spoke = self.stepped = False
+        """A rank of an earlier attempt of this run has spoken, has completed a step."""
         self.incidents: list[Incident] = []
         self.directives: list[Directive] = []
         self.last_directive = 0
@@ -76,9 +76,7 @@ class Job:
         self.performance = Performance()
         self._limits: tuple[Policy, int, Limits] | None = None
         self.told: Told | None = None
-        self._dropped: dict[str, int] = {}
-        self._dropped_by: dict[tuple[str, int], tuple[str, int]] = {}
-        """By reason and rank: the process that counts it, and how many so far."""
+        self.drops = Drops()
         self.stale_reports = 0
         self.pace = Pace()
         self.last_heard = now
@@ -161,16 +159,7 @@ class Job:
         self.lessons.resumed |= bool(report.first_iteration)
         self.performance.take(report, now)
         for reason, count in report.dropped.items():
-            self._count_dropped(reason, who, count)
-
-    def _count_dropped(self, reason: str, who: RankIdentity, count: int) -> None:
-        """Add what is new to the job's sum: a process that takes a rank over counts from 0 again, the job does not."""
-        if reason not in self._dropped and len(self._dropped) >= DROP_REASONS:
-            return
-        process, before = self._dropped_by.get((reason, who.rank), ("", 0))
-        before = before if process == who.instance else 0
-        self._dropped[reason] = self._dropped.get(reason, 0) + max(0, count - before)
-        self._dropped_by[reason, who.rank] = (who.instance, max(count, before))
+            self.drops.add(reason, who, count)
 
     def _observation(self, observation: NodeObservation, now: float) -> None:
         nodes.heard(self, observation, now)
@@ -290,6 +279,7 @@ class Job:
 
     def begin_attempt(self, attempt: int, at: float, world_size: int | None = None) -> None:
         """A new attempt runs since ``at``: what was known of the ranks was about others."""
+        self.spoke, self.stepped = self.speaks, self.counts_steps
         self.attempt, self.attempt_since, self.watching_since = attempt, at, at
         self.world_size = world_size or self.world_size  # an elastic job may come back smaller
         self.lessons.begun(world_size)
@@ -306,6 +296,7 @@ class Job:
         self.launches += 1
         self.restarts = self.restarting_attempt = 0
         self.begin_attempt(0, now)
+        self.spoke = self.stepped = False
 
     def launched_anew(self, now: float) -> None:
         """A new rendezvous counts attempts from 1: the launchers before it are gone, whether they said so or not."""
@@ -342,6 +333,16 @@ class Job:
         return bool(self.columns.seen_R.any())
 
     @property
+    def speaks(self) -> bool:
+        """Whether its ranks call ``rankwatch.init()``: one has spoken in this run."""
+        return self.spoke or self.instrumented
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether any rank has completed a step in this run."""
+        return self.stepped or self.furthest_iteration is not None
+
+    @property
     def furthest_iteration(self) -> int | None:
         """The last step that any rank of this attempt completed."""
         iteration_R = self.columns.iteration_R
@@ -355,7 +356,7 @@ class Job:
     @property
     def dropped(self) -> dict[str, int]:
         """What the ranks' telemetry lost, by reason, over all ranks."""
-        return dict(self._dropped)
+        return dict(self.drops.counts)
 
     def acting_nodes(self) -> dict[str, Node]:
         """Launchers that take part in the current attempt (see ``nodes``) and have not ended, by name."""

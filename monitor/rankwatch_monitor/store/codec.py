@@ -45,6 +45,8 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
             "restarts": job.restarts,
             "launches": job.launches,
             "restarting_attempt": job.restarting_attempt,
+            "spoke": job.speaks,
+            "stepped": job.counts_steps,
             "last_directive": job.last_directive,
             "last_incident": job.last_incident,
             "incident_counts": dict(job.incident_counts),
@@ -107,6 +109,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job.columns.grow(job.world_size)
     job.launches = body.get("launches", 0)
     job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
+    job.spoke, job.stepped = body.get("spoke", False), body.get("stepped", False)
     job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
     job.lessons = Lessons.of_json(row["learned"])

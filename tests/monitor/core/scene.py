@@ -116,6 +116,8 @@ class Scene:
         """Ranks tell how long their sections take and since when nothing has moved, as those of our own SDK do."""
         self.busy = False
         """Everybody is in a section that takes its time."""
+        self.startup = 2
+        """Seconds from the start of processes to their first words, after a restart."""
         self.attempt = 1 if launchers else 0
         self.issued: list[Directive] = []
         self.said: list[str] = []
@@ -506,7 +508,7 @@ class Scene:
         self.cut_nodes.clear()
         for node in self.nodes:
             self.event(ProcessEventKind.RESTARTING, node, reason=reason)
-        self.launch(attempt=self.attempt + 1)
+        self.launch(attempt=self.attempt + 1, startup=self.startup)
 
     def finish(self, kind: ProcessEventKind = ProcessEventKind.FINISHED, reason: str = "") -> None:
         """All launchers end."""

@@ -369,6 +369,44 @@ def test_a_job_that_counts_no_steps_recovers_with_its_heartbeats() -> None:
     assert scene.incident.steps_lost is None
 
 
+def test_a_job_that_counted_steps_has_recovered_when_it_counts_again_however_long_it_takes() -> None:
+    """Ranks of real jobs import, load and compile for minutes before they say a word, or before their first step."""
+    scene = Scene().run(10).hang(2)
+    scene.startup = 300
+    scene.until(lambda: scene.job.attempt == 2).run(290)
+    assert (scene.state, scene.job.instrumented) == ("recovering", False)
+    scene.busy = True
+    scene.run(200)
+    assert (scene.state, scene.job.instrumented) == ("recovering", True), scene.incident.outcome
+    scene.busy = False
+    scene.run(3)
+    assert scene.state == "running"
+    assert "attempt 2 goes on at step" in scene.incident.outcome
+    assert scene.incident.timeline.first_step is not None
+
+
+def test_that_a_job_counts_steps_outlives_an_attempt_that_comes_to_none_and_the_monitor() -> None:
+    scene = Scene().run(10).hang(2)
+    scene.startup = 100
+    scene.until(lambda: scene.job.attempt == 2).run(5)
+    scene.die(1, signal="SIGKILL").run(1)
+    scene.restart("a rank crashed")
+    scene.reload().run(80)
+    assert (scene.job.attempt, scene.state) == (3, "recovering"), scene.job.incidents[-1].outcome
+    scene.run(40)
+    assert (scene.state, scene.job.counts_steps) == ("running", True)
+    assert "attempt 3 goes on at step" in scene.job.incidents[-1].outcome
+
+
+def test_another_run_may_count_no_steps() -> None:
+    scene = Scene().run(10)
+    scene.finish()
+    scene.run(1)
+    scene.job.begin_run(scene.now)
+    assert not scene.job.speaks
+    assert not scene.job.counts_steps
+
+
 # What launchers answer ------------------------------------------------------------------------------------------------
 
 
