@@ -143,22 +143,22 @@ def module() -> ModuleType:
 
 
 @pytest.mark.long
-def test_a_job_that_fails_is_told_with_the_end_of_its_log(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    broken = tmp_path / "train_gpt.py"
+def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    """In a process of its own: the demo ends every child of its process, so also the monitors that other tests share."""
+    broken, story = tmp_path / "train_gpt.py", tmp_path / "story.json"
     broken.write_text("raise SystemExit('this is no training script')\n")
-    monkeypatch.setattr(module, "TRAIN", broken)
-    monkeypatch.setattr(sys, "argv", ["demo.py", "--runs", str(tmp_path), "--story", str(tmp_path / "story.json")])
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        assert module.main() == 1
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-    said = capfd.readouterr().err
-    assert "The demo failed: rankwatch run ended with code 1" in said
-    assert "this is no training script" in said
-    assert not (tmp_path / "story.json").exists()
+    changed = f"import pathlib, sys, demo; demo.TRAIN = pathlib.Path({str(broken)!r}); sys.exit(demo.main())"
+    ended = subprocess.run(
+        [sys.executable, "-c", changed, "--runs", str(tmp_path), "--story", str(story)],
+        env=os.environ | {"PYTHONPATH": str(DEMO.parent)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "The demo failed: rankwatch run ended with code 1" in ended.stderr
+    assert "this is no training script" in ended.stderr
+    assert not story.exists()
 
 
 def test_frames_that_tell_nothing_are_left_out(module: ModuleType) -> None:
