@@ -144,7 +144,7 @@ def module() -> ModuleType:
 
 @pytest.mark.long
 def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
-    """In a process of its own: the demo ends all children of its process, such as the monitors that other tests share."""
+    """In a process of its own: the demo ends all children of its process, and tests share monitors that are theirs."""
     broken, story = tmp_path / "train_gpt.py", tmp_path / "story.json"
     broken.write_text("raise SystemExit('this is no training script')\n")
     changed = f"import pathlib, sys, demo; demo.TRAIN = pathlib.Path({str(broken)!r}); sys.exit(demo.main())"
