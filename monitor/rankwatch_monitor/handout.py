@@ -115,4 +115,5 @@ class Handout:
             del self._asked[question.job.id]
         if question.timer is not None:
             question.timer.cancel()
+            question.timer = None
         return True

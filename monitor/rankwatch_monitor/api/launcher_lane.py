@@ -156,8 +156,10 @@ class LauncherLane:
         if ready or not inquiry.wait or handout.ending:
             return self._told(ready)
 
+        head = inquiry.head  # not the inquiry, which holds the way to withdraw this: a ring would outlive the answer
+
         def answer(ready: list[Directive] | None) -> None:
-            later(OrdinaryWayError(inquiry.head) if ready is None else self._told(ready))
+            later(OrdinaryWayError(head) if ready is None else self._told(ready))
 
         inquiry.withdraw = handout.ask(job, inquiry.after, inquiry.wait, answer)
         return None

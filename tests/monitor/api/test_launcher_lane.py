@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 from collections.abc import Iterator
 from itertools import pairwise
@@ -236,6 +238,30 @@ def test_a_shared_job_that_nobody_has_registered_is_refused_alike(tmp_path: Path
             heard, heard_ordinarily = short.say(short.ask()), ordinary.say(ordinary.ask())
             assert (heard.status, heard.content) == (heard_ordinarily.status, heard_ordinarily.content)
             assert heard.status == 503
+
+
+def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles() -> None:
+    """When it looks at a job of 100,000 ranks, the monitor stands still for most of a second."""
+    asked, monitor, heard = 50, Monitor(), []
+    monitor.register("j", "")
+    monitor.submit("j", NodeRegistration("n", "h", 1, 2))
+    lane = of_monitor(monitor)
+
+    async def ask_and_hear() -> None:
+        for _ in range(asked):
+            opened = lane.open(HERE.ask(wait=20), "127.0.0.1")
+            assert opened is not None
+            assert lane.answer(opened[0], heard.append) is None, "it waits"
+        monitor.end_waits()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(ask_and_hear())
+        assert len(heard) == asked
+        assert gc.collect() < asked
+    finally:
+        gc.enable()
 
 
 # What is opened -------------------------------------------------------------------------------------------------------
