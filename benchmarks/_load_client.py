@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from _load_fleet import Due
 
-from rankwatch.transport import Answer, Fate, judge
-from rankwatch.wire import names
+from rankwatch.contract import semconv
+from rankwatch.export.transport import Answer, Fate, judge
 
 _GZIP_WINDOW: Final = 31
 _FASTEST: Final = 1
@@ -74,7 +74,7 @@ class Client:
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"{url!r} is not the address of a monitor: write it as http://HOST:PORT")
         self._host, self._port = parts.hostname, parts.port or 80
-        lines = [f"POST {parts.path.rstrip('/')}{names.OTLP_METRICS_PATH} HTTP/1.1", f"host: {parts.netloc}"]
+        lines = [f"POST {parts.path.rstrip('/')}{semconv.OTLP_METRICS_PATH} HTTP/1.1", f"host: {parts.netloc}"]
         lines += ["content-type: application/x-protobuf", "user-agent: rankwatch"]
         lines += ["content-encoding: gzip"] if gzip else []
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]

@@ -34,8 +34,8 @@ import numpy as np
 from _load_fleet import Fleet
 from _load_measure import Api
 
-from rankwatch.wire.names import STEP_SECTION
-from rankwatch.wire.pace import news_spread
+from rankwatch.contract.intervals import news_spread
+from rankwatch.contract.semconv import STEP_SECTION
 
 KINDS: Final = ("hang", "silent", "slow", "replaced", "dies")
 GATHERED: Final = 0.2

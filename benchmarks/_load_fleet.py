@@ -19,11 +19,11 @@ import numpy.typing as npt
 from _load_report import Kind, Pace
 from _load_rows import AGES, COUNTS, Row, identity_bytes, signature
 
-from rankwatch.export_thread import JITTER
-from rankwatch.observed import REPEAT_SECONDS
-from rankwatch.resource import AttributeValue
-from rankwatch.wire import names
-from rankwatch.wire.pace import histogram_seconds, window_seconds, window_spread
+from rankwatch.contract import semconv
+from rankwatch.contract.intervals import histogram_seconds, window_seconds, window_spread
+from rankwatch.export.observed import REPEAT_SECONDS
+from rankwatch.export.resource import AttributeValue
+from rankwatch.export.thread import JITTER
 
 RANKS_A_NODE: Final = 8
 KERNEL_REPORTS: Final = 300.0
@@ -130,7 +130,7 @@ class Fleet:
         self.due_S = np.full(count, np.inf)
 
     def attributes(self, job: int, rank: int) -> dict[str, AttributeValue]:
-        """The resource of a rank as :mod:`rankwatch.resource` makes it on a node with GPUs."""
+        """The resource of a rank as :mod:`rankwatch.export.resource` makes it on a node with GPUs."""
         node = job * math.ceil(self.shape.ranks_a_job / RANKS_A_NODE) + rank // RANKS_A_NODE
         host, local = f"node-{node:05d}.cluster.internal", rank % RANKS_A_NODE
         started = self._restarted.get((job, rank), self.started[job])
@@ -140,20 +140,20 @@ class Fleet:
             "telemetry.sdk.name": "opentelemetry",
             "telemetry.sdk.language": "python",
             "telemetry.sdk.version": "1.45.0",
-            names.HW_ID: f"GPU-8b1c2d3e-4f50-6172-{job:04d}-{rank:012d}",
-            names.HW_NAME: "NVIDIA H100 80GB HBM3",
+            semconv.HW_ID: f"GPU-8b1c2d3e-4f50-6172-{job:04d}-{rank:012d}",
+            semconv.HW_NAME: "NVIDIA H100 80GB HBM3",
             "dl.data_parallel.rank": rank // RANKS_A_NODE,
             "dl.tensor_parallel.rank": local,
-            names.SERVICE_NAME: self.shape.name,
-            names.SERVICE_INSTANCE_ID: f"{host}-{pid}-{started:.2f}",
-            names.HOST_NAME: host,
-            names.PROCESS_PID: pid,
-            names.PROCESS_START_TIME: datetime.fromtimestamp(started, UTC).isoformat(timespec="microseconds"),
-            names.JOB_ID: self.jobs[job].id,
-            names.ATTEMPT: self.jobs[job].attempt,
-            names.RANK: rank,
-            names.LOCAL_RANK: local,
-            names.WORLD_SIZE: self.shape.ranks_a_job,
+            semconv.SERVICE_NAME: self.shape.name,
+            semconv.SERVICE_INSTANCE_ID: f"{host}-{pid}-{started:.2f}",
+            semconv.HOST_NAME: host,
+            semconv.PROCESS_PID: pid,
+            semconv.PROCESS_START_TIME: datetime.fromtimestamp(started, UTC).isoformat(timespec="microseconds"),
+            semconv.JOB_ID: self.jobs[job].id,
+            semconv.ATTEMPT: self.jobs[job].attempt,
+            semconv.RANK: rank,
+            semconv.LOCAL_RANK: local,
+            semconv.WORLD_SIZE: self.shape.ranks_a_job,
         }
 
     def warm_up(self) -> None:

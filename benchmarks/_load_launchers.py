@@ -4,8 +4,9 @@ How this works
 --------------
 What is sent, when and on how many connections is what ``rankwatch_launcher`` does: it registers, tells of started
 ranks, holds a long poll open, shows itself at times, speaks for ranks past their limit, takes stacks when it is asked
-to, and starts its ranks anew. Bodies are made by the shapes of ``rankwatch.wire.control``, paces by
-``rankwatch.wire.pace``. Nothing runs on a node: stacks are always the same, and a capture or a restart is a pause.
+to, and starts its ranks anew. Bodies are made by the shapes of ``rankwatch.contract.messages``, paces by
+``rankwatch.contract.intervals``. Nothing runs on a node: stacks are always the same, and a capture or a restart is a
+pause.
 """
 
 from __future__ import annotations
@@ -24,10 +25,24 @@ import _table
 from _load_fleet import Fleet
 from _load_stacks import STUCK, TENSOR_PARALLEL, WAITING, collectives
 
-from rankwatch.wire.control import Evidence, NodeObservation, NodeRegistration, ProcessEvent, RankObservation, RankStack
-from rankwatch.wire.names import API_PREFIX, JOB_HEADER
-from rankwatch.wire.pace import ASK_SECONDS, BEAT_SECONDS, beat_seconds, evidence_spread, spares_words, word_seconds
-from rankwatch.wire.vocabulary import AckState, DirectiveKind, ProcessEventKind, ProcessState
+from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind, ProcessState
+from rankwatch.contract.intervals import (
+    ASK_SECONDS,
+    BEAT_SECONDS,
+    beat_seconds,
+    evidence_spread,
+    spares_words,
+    word_seconds,
+)
+from rankwatch.contract.messages import (
+    Evidence,
+    NodeObservation,
+    NodeRegistration,
+    ProcessEvent,
+    RankObservation,
+    RankStack,
+)
+from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 
 CAPTURE_SECONDS: Final = 0.5
 """What eight runs of py-spy at once take."""

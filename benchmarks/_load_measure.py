@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import requests
 
-from rankwatch.wire.names import API_PREFIX
-from rankwatch.wire.prometheus import INGEST_REPORTS, TICK_ERRORS, TICK_SECONDS
+from rankwatch.contract.semconv import API_PREFIX
+from rankwatch_monitor.publish.prometheus.names import INGEST_REPORTS, TICK_ERRORS, TICK_SECONDS
 
 SCRAPE_SECONDS: Final = 15.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")

@@ -2,11 +2,12 @@
 
 How this works
 --------------
-A real :class:`~rankwatch.recorder.Recorder` is told of the steps of one export interval, real
-:class:`~rankwatch.instruments.Instruments` observe it, and the real :class:`~rankwatch.export.Reader` encodes that into
-an outbox, from which the bytes are taken. So a change of what ranks send changes what is emulated. What cannot be had
+A real :class:`~rankwatch.recording.recorder.Recorder` is told of the steps of one export interval, real
+:class:`~rankwatch.export.instruments.Instruments` observe it, and the real :class:`~rankwatch.export.pipeline.Reader`
+encodes that into an outbox, from which the bytes are taken. So a change of what ranks send changes what is emulated.
+What cannot be had
 without a GPU (parts of a step, collectives, kernels, devices) is handed to the same instruments as a finished
-:class:`~rankwatch.profiling.Speed`.
+:class:`~rankwatch.profiling.profiler.Speed`.
 
 =========  ======  =======================================================================================
 kind       flag    what is in it beside ages, iteration and open sections
@@ -29,23 +30,23 @@ from typing import Final, NamedTuple, cast
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.resources import Resource
 
-from rankwatch import slots as layout
-from rankwatch.export import SCOPE, Reader
-from rankwatch.instruments import Instruments
-from rankwatch.kernels.source import CUPTI
-from rankwatch.kernels.statistics import KERNELS_TOLD, CollectiveStatistics, KernelStatistics
-from rankwatch.outbox import Outbox
-from rankwatch.profiling import Points, Profiling, Speed
-from rankwatch.recorder import Recorder
-from rankwatch.resource import AttributeValue
-from rankwatch.section_runs import Runs
-from rankwatch.slots import Slots
-from rankwatch.windows import Window
-from rankwatch.wire import names
-from rankwatch.wire.names import Metric
-from rankwatch.wire.vocabulary import Part
+from rankwatch.contract import semconv
+from rankwatch.contract.enums import Part
+from rankwatch.contract.semconv import Metric
+from rankwatch.export.instruments import Instruments
+from rankwatch.export.outbox import Outbox
+from rankwatch.export.pipeline import SCOPE, Reader
+from rankwatch.export.resource import AttributeValue
+from rankwatch.export.section_runs import Runs
+from rankwatch.export.windows import Window
+from rankwatch.profiling.profiler import Points, Profiling, Speed
+from rankwatch.profiling.source import CUPTI
+from rankwatch.profiling.statistics import KERNELS_TOLD, CollectiveStatistics, KernelStatistics
+from rankwatch.recording import shared_slots as layout
+from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.shared_slots import Slots
 
-SECTIONS: Final = {"data": 0.04, "forward": 0.28, "backward": 0.52, "optimizer": 0.12, names.STEP_SECTION: 1.0}
+SECTIONS: Final = {"data": 0.04, "forward": 0.28, "backward": 0.52, "optimizer": 0.12, semconv.STEP_SECTION: 1.0}
 """Sections of a step, in the order in which they end, and their part of it."""
 OPEN_SECTION: Final = "backward"
 """What is open inside ``step`` whenever an emulated rank reports."""
@@ -144,7 +145,7 @@ def _train(recorder: Recorder, pace: Pace, seconds: float, noise: float, *, step
     words[layout.PROGRESS] = 2
     words[layout.BEATS] += steps
     words[layout.LAST_BEAT] = words[layout.LAST_PROGRESS] = words[layout.LAST_CLOSED] = entered
-    for place, name in enumerate((names.STEP_SECTION, OPEN_SECTION)):
+    for place, name in enumerate((semconv.STEP_SECTION, OPEN_SECTION)):
         words[layout.OPEN + 2 * place + 1] = entered + place
         words[layout.OPEN + 2 * place] = recorder.ids[name] & ~layout.FIRST_TIME
 
@@ -169,13 +170,15 @@ def _speed(pace: Pace, kind: Kind, chance: random.Random) -> Speed:
 
 def _devices() -> Mapping[Metric, Points]:
     return {
-        names.GPU_UTILIZATION: [(0.97, {})],
-        names.GPU_MEMORY_USAGE: [(6.8e10, {})],
-        names.GPU_MEMORY_LIMIT: [(8.5e10, {})],
-        names.GPU_TEMPERATURE: [(61.0, {})],
-        names.GPU_POWER: [(640.0, {})],
-        names.GPU_POWER_LIMIT: [(700.0, {})],
-        names.GPU_CLOCK: [(1.7e9, {})],
-        names.GPU_CLOCK_LIMIT: [(1.98e9, {})],
-        names.GPU_ERRORS: [(0, {names.ATTR_REASON: reason}) for reason in ("ecc_uncorrected", "ecc_corrected", "xid")],
+        semconv.GPU_UTILIZATION: [(0.97, {})],
+        semconv.GPU_MEMORY_USAGE: [(6.8e10, {})],
+        semconv.GPU_MEMORY_LIMIT: [(8.5e10, {})],
+        semconv.GPU_TEMPERATURE: [(61.0, {})],
+        semconv.GPU_POWER: [(640.0, {})],
+        semconv.GPU_POWER_LIMIT: [(700.0, {})],
+        semconv.GPU_CLOCK: [(1.7e9, {})],
+        semconv.GPU_CLOCK_LIMIT: [(1.98e9, {})],
+        semconv.GPU_ERRORS: [
+            (0, {semconv.ATTR_REASON: reason}) for reason in ("ecc_uncorrected", "ecc_corrected", "xid")
+        ],
     }

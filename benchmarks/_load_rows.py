@@ -22,25 +22,25 @@ import numpy as np
 import numpy.typing as npt
 from _load_report import Kind, Pace
 
-from rankwatch.resource import AttributeValue
-from rankwatch.wire import names
-from rankwatch.wire.vocabulary import Part
+from rankwatch.contract import semconv
+from rankwatch.contract.enums import Part
+from rankwatch.export.resource import AttributeValue
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
 TEXTS: Final = (
-    names.HOST_NAME,
-    names.SERVICE_INSTANCE_ID,
-    names.HW_ID,
-    names.JOB_ID,
-    names.PROCESS_START_TIME,
+    semconv.HOST_NAME,
+    semconv.SERVICE_INSTANCE_ID,
+    semconv.HW_ID,
+    semconv.JOB_ID,
+    semconv.PROCESS_START_TIME,
 )
 NUMBERS: Final = (
-    names.PROCESS_PID,
-    names.ATTEMPT,
-    names.RANK,
-    names.LOCAL_RANK,
+    semconv.PROCESS_PID,
+    semconv.ATTEMPT,
+    semconv.RANK,
+    semconv.LOCAL_RANK,
     "dl.data_parallel.rank",
     "dl.tensor_parallel.rank",
 )
@@ -48,18 +48,18 @@ IDENTITY: Final = (*TEXTS, *NUMBERS)
 """Attributes in which ranks differ; all others stand in the row as they are."""
 
 AGES: Final = (
-    (names.HEARTBEAT_AGE.name, ()),
-    (names.PROGRESS_AGE.name, ()),
-    (names.SECTION_OPEN_DURATION.name, (names.STEP_SECTION,)),
-    (names.SECTION_OPEN_DURATION.name, (_load_report.OPEN_SECTION,)),
-    (names.FIRST_ITERATION_AGE.name, ()),
+    (semconv.HEARTBEAT_AGE.name, ()),
+    (semconv.PROGRESS_AGE.name, ()),
+    (semconv.SECTION_OPEN_DURATION.name, (semconv.STEP_SECTION,)),
+    (semconv.SECTION_OPEN_DURATION.name, (_load_report.OPEN_SECTION,)),
+    (semconv.FIRST_ITERATION_AGE.name, ()),
 )
 COUNTS: Final = (
-    names.ITERATION.name,
-    names.PROGRESS.name,
-    names.HEARTBEATS.name,
-    names.FIRST_ITERATION.name,
-    names.WINDOW_ITERATION.name,
+    semconv.ITERATION.name,
+    semconv.PROGRESS.name,
+    semconv.HEARTBEATS.name,
+    semconv.FIRST_ITERATION.name,
+    semconv.WINDOW_ITERATION.name,
 )
 FOLLOWS: Final = {"forward": "forward", "backward": "forward", str(Part.COMPUTE): str(Part.COMPUTE)} | {
     str(Part.COMMUNICATION): str(Part.COMPUTE)
@@ -180,9 +180,9 @@ class Row:
             for value in found.values:
                 here = usual[value.metric, value.labels]
                 name = next((label for label in value.labels if label in FOLLOWS), "")
-                if value.metric == names.KERNEL_DURATION.name:
+                if value.metric == semconv.KERNEL_DURATION.name:
                     told.append((start + value.at, rank, here, here))
-                elif name and value.metric in (names.WINDOW_SECTION_DURATION.name, names.STEP_PART.name):
+                elif name and value.metric in (semconv.WINDOW_SECTION_DURATION.name, semconv.STEP_PART.name):
                     labels = tuple(FOLLOWS.get(label, label) for label in value.labels)
                     moved = usual[value.metric, labels]
                     told.append((start + value.at, rank, here, -moved if name in SHORTENED else moved))

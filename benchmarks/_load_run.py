@@ -16,8 +16,8 @@ from typing import Final
 from _load_client import Client, Counts
 from _load_fleet import Due, Fleet
 
-from rankwatch.outbox import BATCHES_PER_REQUEST, KEPT_BATCHES
-from rankwatch.transport import Answer, Fate
+from rankwatch.export.outbox import BATCHES_PER_REQUEST, KEPT_BATCHES
+from rankwatch.export.transport import Answer, Fate
 
 TURN: Final = 0.005
 """Seconds between two looks at what is due."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rankwatch.wire.control import Collective, Frame
+from rankwatch.contract.messages import Collective, Frame
 
 _SITE: Final = "/opt/venv/lib/python3.11/site-packages"
 

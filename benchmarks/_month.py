@@ -2,7 +2,7 @@
 
 How this works
 --------------
-Two models of the same job run side by side. :class:`rankwatch_monitor.scenes.scene.Scene` makes the events by which
+Two models of the same job run side by side. :class:`rankwatch_monitor.simulator.scene.Scene` makes the events by which
 hangs are judged: exports, observations, launches, checkpoints, evaluations. The model of stragglers' scenes makes what
 the ranks' windows tell: who computes how long, who waits for whom, kernel timings. Each report of the first carries the
 newest window that its rank has closed by then, of the second, and one job of the core judges both.
@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from rankwatch_monitor.core.events import JobEvent, RankReport
-from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.scenes import scene, straggler_steps, stragglers
-from rankwatch_monitor.scenes.cast import Rank
-from rankwatch_monitor.scenes.outcome import Outcome, Performance
-from rankwatch_monitor.scenes.plan import Fault, FaultKind, Plan
-from rankwatch_monitor.scenes.stage import START, Arrival
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.simulator import scene, straggler_steps, stragglers
+from rankwatch_monitor.simulator.actors import Rank
+from rankwatch_monitor.simulator.engine import START, Arrival
+from rankwatch_monitor.simulator.outcome import Outcome, Performance
+from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
 
 DAY = 86_400.0
 STEP, WINDOW = 1.25, 8

@@ -29,9 +29,9 @@ from typing import Any
 import _month
 import _table
 
-from rankwatch_monitor.scenes.outcome import Outcome, evaluate
-from rankwatch_monitor.scenes.plan import Fault, FaultKind, Plan
-from rankwatch_monitor.scenes.scene import Scene
+from rankwatch_monitor.simulator.outcome import Outcome, evaluate
+from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
+from rankwatch_monitor.simulator.scene import Scene
 
 KNOWN = 40
 """Steps before a fault strikes at the earliest: the job is known by then."""

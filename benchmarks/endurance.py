@@ -39,7 +39,7 @@ from _load_measure import Api, rows, usage
 from _load_run import Generator
 from requests import RequestException
 
-from rankwatch.wire.prometheus import TICK_SECONDS
+from rankwatch_monitor.publish.prometheus.names import TICK_SECONDS
 
 JOBS = 4
 VISITOR_RANKS = 64

@@ -29,7 +29,7 @@ from typing import Any
 
 import _table
 
-from rankwatch.kernels.source import MAX_EVENTS, Source, SourceUnavailable, Trace
+from rankwatch.profiling.source import MAX_EVENTS, Source, SourceUnavailable, Trace
 
 PERIOD = 10.0
 """Seconds between two sampled steps, by default."""
@@ -55,8 +55,8 @@ def training(torch: Any) -> Step:
 
 def sources(torch: Any) -> dict[str, Source | None]:
     """Every source that can be had here, under its name."""
-    from rankwatch.kernels.cupti import CuptiSource
-    from rankwatch.kernels.kineto import KinetoSource
+    from rankwatch.profiling.cupti import CuptiSource
+    from rankwatch.profiling.kineto import KinetoSource
 
     made: dict[str, Source | None] = {"none": None}
     for name, make in (

@@ -23,12 +23,12 @@ from typing import Final, Literal
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, ResourceMetrics
 
-from rankwatch.wire import names
-from rankwatch.wire.vocabulary import Part
+from rankwatch.contract import semconv
+from rankwatch.contract.enums import Part
 from rankwatch_monitor.ingest.body import Format
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import decode, encode
-from rankwatch_monitor.ingest.otlp import MetricsDecoder
+from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
 
 Content = Literal["plain", "window", "kernels"]
 Way = Literal["read", "full"]
@@ -43,20 +43,20 @@ ROUNDS = 7
 def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Content) -> None:
     """Write what one rank of Rankwatch's own telemetry sends in one export: 10 metrics, 13 points, and the content."""
     attributes: dict[str, str | int] = {
-        names.SERVICE_NAME: "gpt-pretraining",
-        names.SERVICE_INSTANCE_ID: f"5d6c1f6e-0c5b-4a3b-9f0e-{rank:012d}",
-        names.HOST_NAME: f"node-{rank // 8:04d}.cluster.internal",
-        names.PROCESS_PID: 4000 + rank % 8,
-        names.PROCESS_START_TIME: "2025-06-01T12:00:00.123456+00:00",
-        names.JOB_ID: "slurm-481516",
-        names.ATTEMPT: 1,
-        names.RANK: rank,
-        names.LOCAL_RANK: rank % 8,
-        names.WORLD_SIZE: RANKS,
-        names.HW_ID: f"GPU-8b1c2d3e-4f50-6172-8394-{rank:012d}",
+        semconv.SERVICE_NAME: "gpt-pretraining",
+        semconv.SERVICE_INSTANCE_ID: f"5d6c1f6e-0c5b-4a3b-9f0e-{rank:012d}",
+        semconv.HOST_NAME: f"node-{rank // 8:04d}.cluster.internal",
+        semconv.PROCESS_PID: 4000 + rank % 8,
+        semconv.PROCESS_START_TIME: "2025-06-01T12:00:00.123456+00:00",
+        semconv.JOB_ID: "slurm-481516",
+        semconv.ATTEMPT: 1,
+        semconv.RANK: rank,
+        semconv.LOCAL_RANK: rank % 8,
+        semconv.WORLD_SIZE: RANKS,
+        semconv.HW_ID: f"GPU-8b1c2d3e-4f50-6172-8394-{rank:012d}",
     }
     if content != "plain":
-        attributes |= {f"dl.{dimension}.rank": rank % 8 for dimension in names.PARALLEL_DIMENSIONS}
+        attributes |= {f"dl.{dimension}.rank": rank % 8 for dimension in semconv.PARALLEL_DIMENSIONS}
     for key, value in attributes.items():
         attribute = resource_metrics.resource.attributes.add(key=key)
         if isinstance(value, int):
@@ -70,21 +70,21 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Co
         metric = next((m for m in scope.metrics if m.name == name), None) or scope.metrics.add(name=name)
         point = metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
         if section:
-            point.attributes.add(key=names.ATTR_SECTION).value.string_value = section
+            point.attributes.add(key=semconv.ATTR_SECTION).value.string_value = section
 
-    gauge(names.HEARTBEAT_AGE.name, 0.31)
-    gauge(names.ITERATION.name, 1200 + time_ns % 1000)
-    gauge(names.PROGRESS.name, 3)
-    gauge(names.FIRST_ITERATION.name, 1000)
-    gauge(names.FIRST_ITERATION_AGE.name, 81.5)
-    gauge(names.SECTION_OPEN_DURATION.name, 0.4, "step")
-    gauge(names.SECTION_OPEN_DURATION.name, 0.1, "backward")
-    beats = scope.metrics.add(name=names.HEARTBEATS.name, unit="{heartbeat}")
+    gauge(semconv.HEARTBEAT_AGE.name, 0.31)
+    gauge(semconv.ITERATION.name, 1200 + time_ns % 1000)
+    gauge(semconv.PROGRESS.name, 3)
+    gauge(semconv.FIRST_ITERATION.name, 1000)
+    gauge(semconv.FIRST_ITERATION_AGE.name, 81.5)
+    gauge(semconv.SECTION_OPEN_DURATION.name, 0.4, "step")
+    gauge(semconv.SECTION_OPEN_DURATION.name, 0.1, "backward")
+    beats = scope.metrics.add(name=semconv.HEARTBEATS.name, unit="{heartbeat}")
     beats.sum.data_points.add(time_unix_nano=time_ns, as_int=900)
-    dropped = scope.metrics.add(name=names.TELEMETRY_DROPPED.name)
+    dropped = scope.metrics.add(name=semconv.TELEMETRY_DROPPED.name)
     point = dropped.sum.data_points.add(time_unix_nano=time_ns, as_int=0)
-    point.attributes.add(key=names.ATTR_REASON).value.string_value = "ring_full"
-    durations = scope.metrics.add(name=names.SECTION_DURATION.name, unit="s")
+    point.attributes.add(key=semconv.ATTR_REASON).value.string_value = "ring_full"
+    durations = scope.metrics.add(name=semconv.SECTION_DURATION.name, unit="s")
     durations.exponential_histogram.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
     for section in ("step", "forward", "backward"):
         histogram = durations.exponential_histogram.data_points.add(
@@ -92,7 +92,7 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Co
         )
         histogram.positive.offset = -40
         histogram.positive.bucket_counts.extend([1, 3, 1])
-        histogram.attributes.add(key=names.ATTR_SECTION).value.string_value = section
+        histogram.attributes.add(key=semconv.ATTR_SECTION).value.string_value = section
     added: dict[Content, Iterator[Told]] = {"plain": iter(()), "window": window(time_ns), "kernels": kernels()}
     for name, points in itertools.groupby(added[content], key=lambda told: told[0].name):
         metric = scope.metrics.add(name=name)
@@ -102,31 +102,31 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Co
                 told.attributes.add(key=key).value.string_value = text
 
 
-Told = tuple[names.Metric, float, dict[str, str]]
+Told = tuple[semconv.Metric, float, dict[str, str]]
 """A metric, the value of one of its points, and the point's attributes."""
 
 
 def window(time_ns: int) -> Iterator[Told]:
     """A window of six sections and three process groups, and a reading of the device: 62 points."""
-    yield names.WINDOW_ITERATION, time_ns // 10**9, {}
-    yield names.WINDOW_STEPS, 8.0, {}
+    yield semconv.WINDOW_ITERATION, time_ns // 10**9, {}
+    yield semconv.WINDOW_STEPS, 8.0, {}
     for word, section in itertools.product(("median", "tail", "max", "mean"), SECTIONS):
-        yield names.WINDOW_SECTION_DURATION, 0.2, {names.ATTR_SECTION: section, names.ATTR_STATISTIC: word}
+        yield semconv.WINDOW_SECTION_DURATION, 0.2, {semconv.ATTR_SECTION: section, semconv.ATTR_STATISTIC: word}
     for section in SECTIONS:
-        yield names.WINDOW_SECTION_CALLS, 8.0, {names.ATTR_SECTION: section}
+        yield semconv.WINDOW_SECTION_CALLS, 8.0, {semconv.ATTR_SECTION: section}
     for part in Part:
-        yield names.STEP_PART, 0.05, {names.ATTR_PART: str(part)}
+        yield semconv.STEP_PART, 0.05, {semconv.ATTR_PART: str(part)}
     for word, group in itertools.product(("busy", "exposed", "shortest"), GROUPS):
-        yield names.COLLECTIVE_DURATION, 0.01, {names.ATTR_GROUP: group, names.ATTR_STATISTIC: word}
+        yield semconv.COLLECTIVE_DURATION, 0.01, {semconv.ATTR_GROUP: group, semconv.ATTR_STATISTIC: word}
     for group in GROUPS:
-        yield names.COLLECTIVE_CALLS, 12.0, {names.ATTR_GROUP: group}
+        yield semconv.COLLECTIVE_CALLS, 12.0, {semconv.ATTR_GROUP: group}
     for word in ("used", "waited"):
-        yield names.CPU_TIME, 0.1, {names.ATTR_STATISTIC: word}
-    for metric in names.DEVICE_METRICS[:-2]:
+        yield semconv.CPU_TIME, 0.1, {semconv.ATTR_STATISTIC: word}
+    for metric in semconv.DEVICE_METRICS[:-2]:
         yield metric, 0.5, {}
-    yield names.GPU_THROTTLED, 1.0, {names.ATTR_REASON: "sw_power_cap"}
+    yield semconv.GPU_THROTTLED, 1.0, {semconv.ATTR_REASON: "sw_power_cap"}
     for reason in ("ecc_uncorrected", "ecc_corrected", "xid"):
-        yield names.GPU_ERRORS, 0.0, {names.ATTR_REASON: reason}
+        yield semconv.GPU_ERRORS, 0.0, {semconv.ATTR_REASON: reason}
 
 
 def kernels() -> Iterator[Told]:
@@ -134,10 +134,10 @@ def kernels() -> Iterator[Told]:
     words = ("min", "median", "tail", "max", "mean", "stddev")
     called = [f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_{i}(132, 1, 1)" for i in range(KERNELS)]
     for kernel, word in itertools.product(called, words):
-        yield names.KERNEL_DURATION, 0.001, {names.ATTR_KERNEL: kernel, names.ATTR_STATISTIC: word}
+        yield semconv.KERNEL_DURATION, 0.001, {semconv.ATTR_KERNEL: kernel, semconv.ATTR_STATISTIC: word}
     for kernel in called:
-        yield names.KERNEL_CALLS, 64.0, {names.ATTR_KERNEL: kernel}
-    yield names.KERNEL_SOURCE, 1.0, {names.ATTR_SOURCE: "cupti"}
+        yield semconv.KERNEL_CALLS, 64.0, {semconv.ATTR_KERNEL: kernel}
+    yield semconv.KERNEL_SOURCE, 1.0, {semconv.ATTR_SOURCE: "cupti"}
 
 
 def bodies(ranks_per_request: int, encoded: Format, time_ns: int, ranks: int, content: Content) -> list[bytes]:

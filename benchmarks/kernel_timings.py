@@ -39,11 +39,11 @@ def main() -> None:
     import train_gpt
 
     import rankwatch
-    from rankwatch import sections
-    from rankwatch.kernels import sampling
-    from rankwatch.recorder import NEVER
-    from rankwatch.slots import Slots
-    from rankwatch.wire import environment
+    from rankwatch.contract import env
+    from rankwatch.profiling import sampling
+    from rankwatch.recording import sections
+    from rankwatch.recording.recorder import NEVER
+    from rankwatch.recording.shared_slots import Slots
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -64,11 +64,11 @@ def main() -> None:
                 optimizer.zero_grad()
 
     with tempfile.TemporaryDirectory() as name, _service.monitor(Path(name)) as url:
-        os.environ.update({"RANKWATCH_JOB_ID": "timings", environment.SLOTS_DIR: str(Path(name) / "slots")})
+        os.environ.update({"RANKWATCH_JOB_ID": "timings", env.SLOTS_DIR: str(Path(name) / "slots")})
         rankwatch.init(monitor=url, export_interval=EXPORT)
         recorder = sections._recorder
         assert recorder is not None
-        slots = Slots.open(Path(name) / "slots" / environment.slots_file(0))
+        slots = Slots.open(Path(name) / "slots" / env.slots_file(0))
 
         def train_until(condition: Callable[[], object]) -> None:
             while not condition():

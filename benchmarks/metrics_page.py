@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 from _table import arguments, report, spread
 
-from rankwatch.wire.vocabulary import Cause, ScoreReference, StragglerVerdict
-from rankwatch_monitor.core.decide import advance
+from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
-from rankwatch_monitor.core.lateness import PARTS
-from rankwatch_monitor.core.scores import Finding, Scores, Straggler
-from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.publish.prometheus import Own, exposition
+from rankwatch_monitor.core.incident.lifecycle import advance
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.lateness import PARTS
+from rankwatch_monitor.core.straggler.scores import Finding, Scores, Straggler
+from rankwatch_monitor.publish.prometheus.exposition import Own, exposition
 
 BEGAN: Final = 1_000_000.0
 ROUNDS: Final = 20

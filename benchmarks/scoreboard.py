@@ -2,8 +2,9 @@
 
     python benchmarks/scoreboard.py [--seeds N] [--worlds 8,64,512] [--days D] [--large 4096] [--json FILE]
 
-Scenes of ``rankwatch_monitor.scenes.stragglers`` are played through the monitor's core: each kind of fault, at doses of
-5, 10, 20 and 50 % of a step, in worlds of several sizes, with random layouts, and each with its silent twin. Columns:
+Scenes of ``rankwatch_monitor.simulator.stragglers`` are played through the monitor's core: each kind of fault, at
+doses of 5, 10, 20 and 50 % of a step, in worlds of several sizes, with random layouts, and each with its silent twin.
+Columns:
 
 precision  of all ranks that were called stragglers, those that are
 recall     of all ranks that are, those that were called so within 20 windows
@@ -28,16 +29,16 @@ from typing import Any, Final
 import _table
 import numpy as np
 
-from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import ScoreReference
-from rankwatch_monitor.core import scoring
-from rankwatch_monitor.core.decide import advance
+from rankwatch.contract.enums import ScoreReference
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import KernelStatistics
-from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.scenes.straggler_outcome import Outcome, judged
-from rankwatch_monitor.scenes.straggler_steps import START, Scene
-from rankwatch_monitor.scenes.stragglers import NOBODY, Fault, Layout, Plan, Slow, drawn
-from rankwatch_monitor.window_play import UNWATCHED
+from rankwatch_monitor.core.incident.lifecycle import advance
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler import scoring
+from rankwatch_monitor.replay.window_player import UNWATCHED
+from rankwatch_monitor.simulator.straggler_outcome import Outcome, judged
+from rankwatch_monitor.simulator.straggler_steps import START, Scene
+from rankwatch_monitor.simulator.stragglers import NOBODY, Fault, Layout, Plan, Slow, drawn
 
 DOSES: Final = (0.05, 0.1, 0.2, 0.5)
 WITHIN: Final = 20

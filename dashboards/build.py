@@ -4,7 +4,7 @@ Run: python dashboards/build.py           write dashboards/grafana/dashboards/*.
      python dashboards/build.py --check   say which of them are not what would be written; exit code 1 if any
 
 The panels stand in ``grafana/fleet.py``, ``grafana/job.py`` and ``grafana/ranks.py``; every metric, label and word in
-them comes from ``rankwatch.wire`` and is checked while the dashboard is made (``grafana/queries.py``).
+them comes from ``rankwatch.contract`` and is checked while the dashboard is made (``grafana/queries.py``).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import rankwatch
-from rankwatch import faults
+from rankwatch.faults import inject as faults
 
 
 @dataclass(frozen=True)

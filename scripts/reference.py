@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from rankwatch import settings as rank_settings
-from rankwatch.wire import names, prometheus, vocabulary
-from rankwatch.wire.policy import Policy
-from rankwatch_launcher.options import Options
+from rankwatch.contract import enums, semconv
+from rankwatch.contract.policy import Policy
+from rankwatch_launcher.cli.options import Options
 from rankwatch_monitor import settings as monitor_settings
 from rankwatch_monitor.ingest import limits
-from rankwatch_monitor.publish import wandb_rows
+from rankwatch_monitor.publish.prometheus import names as prometheus
+from rankwatch_monitor.publish.wandb import rows as wandb_rows
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -94,7 +95,7 @@ def page() -> str:
         "## OpenTelemetry metrics of a rank\n",
         _table(
             ("metric", "kind", "unit", "meaning"),
-            ((f"`{m.name}`", m.kind, f"`{m.unit}`", m.meaning) for m in names.METRICS),
+            ((f"`{m.name}`", m.kind, f"`{m.unit}`", m.meaning) for m in semconv.METRICS),
         ),
         "## Prometheus metrics of the monitor\n",
         _table(
@@ -114,11 +115,11 @@ def page() -> str:
         *(
             f"* {what}: " + ", ".join(f"`{word}`" for word in words)
             for what, words in (
-                ("states of a job", vocabulary.JobState),
-                ("states of a rank", vocabulary.RankState),
-                ("kinds of verdicts", vocabulary.VerdictKind),
-                ("classes of culprits", vocabulary.CulpritClass),
-                ("actions", vocabulary.Action),
+                ("states of a job", enums.JobState),
+                ("states of a rank", enums.RankState),
+                ("kinds of verdicts", enums.VerdictKind),
+                ("classes of culprits", enums.CulpritClass),
+                ("actions", enums.Action),
             )
         ),
     ]

@@ -22,7 +22,7 @@ def test_the_reference_is_made_from_the_code_as_it_is() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_flag_of_ours_in_a_document_exists(document: Path) -> None:
-    from rankwatch_launcher.cli import build_parser
+    from rankwatch_launcher.cli.main import build_parser
     from rankwatch_monitor.settings import parser
 
     known = {

@@ -28,10 +28,12 @@ from typing import Any, Final
 
 import pytest
 
-from rankwatch import fault_spec, inprocess
+from rankwatch import inprocess
+from rankwatch.faults import spec
 from rankwatch.inprocess.options import Options
 from rankwatch.integrations.nvrx import stand_in
-from rankwatch_launcher import cli, ft_file, ft_flags
+from rankwatch_launcher.cli import ft_file, main
+from rankwatch_launcher.cli import nvrx as ft_flags
 from support.migration import Definition, Row, definitions, named, parameters_of, place, row_of, rows
 from support.wheels import unpacked
 
@@ -95,7 +97,7 @@ def is_there(path: str, parameters: dict[str, str | None]) -> bool:
 def takes(path: str, parameters: dict[str, str | None]) -> None:
     """The object of that name takes these parameters, with these defaults."""
     if path.startswith("rankwatch.integrations.nemo_run."):
-        known = parameters_of(definitions(ROOT / "telemetry/rankwatch/integrations")["nemo_run"], path.split(".")[3:])
+        known = parameters_of(definitions(ROOT / "telemetry/rankwatch/integrations/nemo_run")["plugins"], path.split(".")[3:])
     else:
         known = signature(found(path))
     for name, default in parameters.items():
@@ -158,7 +160,7 @@ def _value(text: str) -> Any:
 @pytest.mark.parametrize("row", KINDS, ids=str)
 def test_every_kind_of_fault_has_its_name(row: Row) -> None:
     if not row.new.startswith("none: "):
-        assert fault_spec.of({"rank": 0, "step": 0, "kind": row.new.strip("`")}).kind
+        assert spec.of({"rank": 0, "step": 0, "kind": row.new.strip("`")}).kind
 
 
 @pytest.mark.parametrize("row", row_of(VARIABLES, FILES), ids=str)
@@ -201,11 +203,11 @@ def test_the_paths_of_the_second_step_can_be_imported() -> None:
 
 def settings(words: str) -> tuple[Any, ...]:
     """What the launcher makes of a command line with these words."""
-    parser = cli.build_parser()
-    args = parser.parse_args(cli.split([*shlex.split(words), "train.py"], parser))
+    parser = main.build_parser()
+    args = parser.parse_args(main.split([*shlex.split(words), "train.py"], parser))
     assert args.training_script == "train.py", f"{words} takes the script for a value"
     foreign = ft_flags.from_flags(args, {}), Namespace(policy={}, options={}, notes=[], shutdown_timeout=None)
-    options, restarts = cli.read_options(args, {}, "none", foreign=foreign)  # type: ignore[arg-type]
+    options, restarts = main.read_options(args, {}, "none", foreign=foreign)  # type: ignore[arg-type]
     shutdown = foreign[0].shutdown_timeout if args.shutdown_timeout is None else args.shutdown_timeout
     return options, restarts, shutdown, foreign[0]
 
@@ -326,7 +328,7 @@ def test_no_setting_is_left_out(old: dict[str, dict[str, list[Definition]]], hea
 
 @pytest.mark.long
 def test_no_flag_is_left_out(nvrx: Path) -> None:
-    known = {option for action in cli.build_parser()._actions for option in action.option_strings}
+    known = {option for action in main.build_parser()._actions for option in action.option_strings}
     listed = {row.old.strip("`").partition(" ")[0] for row in row_of(FLAGS)}
     source = ast.parse((nvrx / "fault_tolerance" / "launcher.py").read_text())
     flags = [

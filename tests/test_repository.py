@@ -20,8 +20,8 @@ ROOT = Path(__file__).parent.parent
 LINE_LIMIT = 400
 LONG_FILES: dict[str, str] = {
     "tests/monitor/core/scene.py": "one stage for all scenes: ranks, launchers and clock belong together",
-    "tests/monitor/core/test_decide.py": "one scenario after the other, each a few lines",
-    "tests/monitor/ingest/test_otlp.py": "one case after the other, each a few lines",
+    "tests/monitor/core/incident/test_lifecycle.py": "one scenario after the other, each a few lines",
+    "tests/monitor/ingest/otlp/test_decoder.py": "one case after the other, each a few lines",
 }
 """Python files that may be longer than LINE_LIMIT: path, and a reason that a reader would agree with."""
 

@@ -20,13 +20,13 @@ from typing import Any
 
 from _recovery_run import FOREIGN
 
-from rankwatch.wire.policy import Policy
-from rankwatch_monitor.core import scoring
-from rankwatch_monitor.core.decide import advance
-from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.scenes.straggler_steps import START, Scene
-from rankwatch_monitor.scenes.stragglers import Plan
-from rankwatch_monitor.window_play import UNWATCHED
+from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.incident.lifecycle import advance
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler import scoring
+from rankwatch_monitor.replay.window_player import UNWATCHED
+from rankwatch_monitor.simulator.straggler_steps import START, Scene
+from rankwatch_monitor.simulator.stragglers import Plan
 
 SCRIPT = Path(__file__).with_name("reporting_ranks.py")
 KERNELS, SECTIONS = 100, 5

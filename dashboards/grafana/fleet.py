@@ -21,7 +21,7 @@ from grafana.panels import (
 )
 from grafana.queries import of_fleet, of_monitor
 from grafana.shared import LAST_HOUR, LOST_TO_STRAGGLERS, ranks_by_state, state_band, straggler_cost
-from rankwatch.wire import prometheus as names
+from rankwatch_monitor.publish.prometheus import names as names
 
 LIVE: Final = ("starting", "running", "hung", "recovering")
 BAD: Final = ("hung", "lost", "failed")

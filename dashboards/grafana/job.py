@@ -31,7 +31,7 @@ from grafana.shared import (
     straggler_cost,
     stragglers,
 )
-from rankwatch.wire import prometheus as names
+from rankwatch_monitor.publish.prometheus import names as names
 
 VERDICTS: Final = {"healthy": "green", "worker": "red", "stage": "yellow", "workload": "yellow", "link": "orange"}
 SCORES: Final = ("relative", "individual", "robust")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from grafana.panels import DATASOURCE, Json
 from grafana.queries import checked, labels_of, of_job
-from rankwatch.wire import prometheus as names
+from rankwatch_monitor.publish.prometheus import names as names
 
 COLUMNS: Final = 24
 PAGE: Final = "http://127.0.0.1:9560"

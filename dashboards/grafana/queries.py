@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rankwatch.wire import prometheus as names
-from rankwatch.wire.prometheus import Family
-from rankwatch.wire.vocabulary import Action, Cause, JobState, NodeRole, Part, RankState, StragglerVerdict, VerdictKind
+from rankwatch.contract.enums import Action, Cause, JobState, NodeRole, Part, RankState, StragglerVerdict, VerdictKind
+from rankwatch_monitor.publish.prometheus import names as names
+from rankwatch_monitor.publish.prometheus.names import Family
 
 OF_THE_SCRAPE: Final = frozenset({"instance", "job"})
 """Labels that Prometheus adds; ``job`` is ours where a family has it."""
@@ -92,7 +92,9 @@ def checked(expression: str) -> str:
     for metric, matchers in _METRIC.findall(expression):
         family = FAMILIES.get(metric)
         if family is None and metric not in RECORDED:
-            raise ValueError(f"there is no metric {metric}; see rankwatch.wire.prometheus and prometheus/rules")
+            raise ValueError(
+                f"there is no metric {metric}; see rankwatch_monitor.publish.prometheus.names and prometheus/rules"
+            )
         for label, words in _MATCHER.findall(matchers):
             if family is not None and label not in OF_THE_SCRAPE | set(family.labels):
                 raise ValueError(f"{metric} has no label {label}; it has {', '.join(family.labels) or 'none'}")

@@ -6,8 +6,8 @@ from grafana.layout import Row, chosen, dashboard
 from grafana.panels import Json, bars, lines, override, query, table, thresholds
 from grafana.queries import of_job
 from grafana.shared import TO_RANK, blamed, nodes_by_role, stragglers
-from rankwatch.wire import prometheus as names
-from rankwatch.wire.prometheus import Family
+from rankwatch_monitor.publish.prometheus import names as names
+from rankwatch_monitor.publish.prometheus.names import Family
 
 
 def _here(family: Family, **labels: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from grafana.panels import RANK_STATES, SENTENCE, STATES, Json, lines, link, override, query, states, table
-from rankwatch.wire import prometheus as names
+from rankwatch_monitor.publish.prometheus import names as names
 
 Selector = Callable[..., str]
 

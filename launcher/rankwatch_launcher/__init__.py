@@ -1,5 +1,5 @@
 """The launcher: ``rankwatch run`` starts a node's ranks as torchrun does and restarts them when they crash or hang.
 
-Read :mod:`~rankwatch_launcher.launch` first (how one launcher is wired), then :mod:`~rankwatch_launcher.agent` (how an
-attempt runs and ends).
+Read :mod:`~rankwatch_launcher.job.launcher` first (how one launcher is wired), then
+:mod:`~rankwatch_launcher.agent.agent` (how an attempt runs and ends).
 """

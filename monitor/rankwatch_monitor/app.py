@@ -11,26 +11,26 @@ from fastapi.params import Depends as DependsOn
 from fastapi.responses import JSONResponse, Response
 
 import rankwatch
-from rankwatch.wire import names
+from rankwatch.contract import semconv
 from rankwatch_monitor import web
-from rankwatch_monitor.api import problems
-from rankwatch_monitor.api.auth import Scope, Tokens, admit_senders, require
-from rankwatch_monitor.api.body_limit import BodyLimit
-from rankwatch_monitor.api.directives import launcher_routes
-from rankwatch_monitor.api.express import LANES
-from rankwatch_monitor.api.grid import grid_routes
-from rankwatch_monitor.api.held import elsewhere, held
-from rankwatch_monitor.api.jobs import job_routes
-from rankwatch_monitor.api.launcher_lane import LauncherLane
-from rankwatch_monitor.api.launcher_words import LauncherWords
-from rankwatch_monitor.api.policy import control_routes, policy_routes
-from rankwatch_monitor.api.policy_schema import policy_schema_routes
-from rankwatch_monitor.api.stream import stream_routes
-from rankwatch_monitor.api.timeline import timeline_routes
-from rankwatch_monitor.api.why import why_routes
+from rankwatch_monitor.http import problems
+from rankwatch_monitor.http.auth import Scope, Tokens, admit_senders, require
+from rankwatch_monitor.http.body_limit import BodyLimit
+from rankwatch_monitor.http.fastlane import LANES
+from rankwatch_monitor.http.grid import grid_routes
+from rankwatch_monitor.http.jobs import job_routes
+from rankwatch_monitor.http.launcher_fastlane import LauncherLane
+from rankwatch_monitor.http.launcher_messages import LauncherWords
+from rankwatch_monitor.http.launchers import launcher_routes
+from rankwatch_monitor.http.ownership import elsewhere, held
+from rankwatch_monitor.http.policy import control_routes, policy_routes
+from rankwatch_monitor.http.policy_schema import policy_schema_routes
+from rankwatch_monitor.http.stream import stream_routes
+from rankwatch_monitor.http.timeline import timeline_routes
+from rankwatch_monitor.http.why import why_routes
 from rankwatch_monitor.ingest.routes import Straight, otlp_routes
-from rankwatch_monitor.loop import Monitor
-from rankwatch_monitor.publish.prometheus import CONTENT_TYPE, Own, exposition
+from rankwatch_monitor.publish.prometheus.exposition import CONTENT_TYPE, Own, exposition
+from rankwatch_monitor.service.monitor import Monitor
 
 STALLED = 5.0
 """Seconds without a tick after which the monitor is not ready."""
@@ -63,13 +63,13 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         BodyLimit,
         limit=monitor.limits.decompressed_bytes,
         counters=monitor.counters,
-        exempt=(names.OTLP_METRICS_PATH, names.OTLP_TRACES_PATH),
+        exempt=(semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH),
     )
 
     def behind(scope: Scope, *, contact: bool = False) -> list[DependsOn]:
         return [Depends(require(tokens, scope, monitor.counters)), Depends(held(monitor, contact=contact))]
 
-    api = names.API_PREFIX
+    api = semconv.API_PREFIX
     otlp = otlp_routes(
         monitor.take,
         spans=monitor.take_spans,

@@ -16,20 +16,22 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from rankwatch_monitor.api import connections
-from rankwatch_monitor.api.auth import Tokens
-from rankwatch_monitor.api.express import ExpressProtocol
 from rankwatch_monitor.app import create_app
-from rankwatch_monitor.loop import Monitor
-from rankwatch_monitor.publish import forward, wandb, webhook
+from rankwatch_monitor.http import deadlines
+from rankwatch_monitor.http.auth import Tokens
+from rankwatch_monitor.http.fastlane import ExpressProtocol
+from rankwatch_monitor.publish.forward import forwarder
+from rankwatch_monitor.publish.forward.spool import MIB
 from rankwatch_monitor.publish.publisher import Publisher, Publishing
-from rankwatch_monitor.publish.spool import MIB
-from rankwatch_monitor.publish.wandb_run import Where
-from rankwatch_monitor.publish.webhook_bodies import secret_key
-from rankwatch_monitor.recording import Recorder
+from rankwatch_monitor.publish.wandb import publisher as wandb
+from rankwatch_monitor.publish.wandb.run import Where
+from rankwatch_monitor.publish.webhook import publisher as webhook
+from rankwatch_monitor.publish.webhook.bodies import secret_key
+from rankwatch_monitor.replay.recording import Recorder
+from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.settings import Settings, read
 from rankwatch_monitor.store.leases import Leases
-from rankwatch_monitor.store.messages import Messages
+from rankwatch_monitor.store.outbox import Messages
 from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
@@ -89,7 +91,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         access_log=False,
         loop="asyncio",
         http=ExpressProtocol,
-        timeout_keep_alive=connections.KEEP_ALIVE,
+        timeout_keep_alive=deadlines.KEEP_ALIVE,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
         # Live streams and long polls are ended by :class:`_Server`; a request that still lasts is not waited for.
@@ -107,7 +109,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         _complain(str(error))
         listener.close()
         return 2
-    log.info("there is room for %d connections", connections.make_room())
+    log.info("there is room for %d connections", deadlines.make_room())
     server = _Server(config, monitor)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
@@ -160,8 +162,8 @@ def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishin
     if (to_wandb := _wandb(settings)) is not None:
         publishers.append(to_wandb)
     if (folder := settings.spool_folder) is not None and settings.forward:
-        to = forward.backends(settings.forward, settings.forward_header)
-        forwarding = forward.Forwarding(to, folder, settings.forward_limit * MIB)
+        to = forwarder.backends(settings.forward, settings.forward_header)
+        forwarding = forwarder.Forwarding(to, folder, settings.forward_limit * MIB)
         log.info("OTLP is forwarded to %s", ", ".join(sender.name for sender in forwarding.senders))
         app.state.tee = forwarding.take
         publishers.append(forwarding)
@@ -201,7 +203,7 @@ def _complain(words: str) -> None:
 
 async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
     url = address(settings, listener)
-    asyncio.get_running_loop().set_exception_handler(connections.out_of_descriptors)
+    asyncio.get_running_loop().set_exception_handler(deadlines.out_of_descriptors)
     watcher = asyncio.create_task(_end_with(settings.parent_pid, server))
     announcer = asyncio.create_task(_announce(url, server, settings))
     try:

@@ -10,7 +10,10 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from rankwatch_monitor.publish import forward, post, wandb, webhook, webhook_bodies
+from rankwatch_monitor.publish.forward import forwarder
+from rankwatch_monitor.publish.wandb import publisher as wandb
+from rankwatch_monitor.publish.webhook import bodies, post
+from rankwatch_monitor.publish.webhook import publisher as webhook
 
 
 def _setting(default: Any, metavar: str, meaning: str, **more: str | None) -> Any:
@@ -146,7 +149,7 @@ class Settings:
         webhook.receivers(self.webhook, self.webhook_format)
         webhook.events(self.webhook_events)
         if self.webhook_secret is not None:
-            webhook_bodies.secret_key(self.webhook_secret)
+            bodies.secret_key(self.webhook_secret)
         if self.external_url is not None:
             post.checked(self.external_url, "--external-url")
         for setting in fields(self):
@@ -159,7 +162,7 @@ class Settings:
     def _check_forwarding(self) -> None:
         if self.forward_header and not self.forward:
             raise ValueError("--forward-header is for requests that are forwarded: name a backend with --forward URL")
-        forward.backends(self.forward, self.forward_header)
+        forwarder.backends(self.forward, self.forward_header)
         if self.forward_limit < 1:
             raise ValueError(f"--forward-limit must be at least 1 (MiB), not {self.forward_limit}")
         if self.forward and self.spool_folder is None:

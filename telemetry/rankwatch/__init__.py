@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rankwatch.job_requests import change_policy, exclude_node, learned_timeouts, stop_job, tell
-from rankwatch.sections import heartbeat, mark_complete, progress, section, should_stop, step
+from rankwatch.launcher_requests import change_policy, exclude_node, learned_timeouts, stop_job, tell
+from rankwatch.recording.sections import heartbeat, mark_complete, progress, section, should_stop, step
 from rankwatch.session import init, is_initialized, shutdown
 
 if TYPE_CHECKING:
-    from rankwatch.wrapping import Wrapped
+    from rankwatch.recording.wrapping import Wrapped
 
 __all__ = [
     "__version__",
@@ -45,8 +45,8 @@ __version__: str
 
 
 def wrap(target: Any, name: str, section_name: str | None = None) -> Wrapped | None:
-    """Open a section around each call of ``target.name``: see :func:`rankwatch.wrapping.wrap`."""
-    from rankwatch.wrapping import wrap as wrap_it  # imports inspect, which not every rank needs
+    """Open a section around each call of ``target.name``: see :func:`rankwatch.recording.wrapping.wrap`."""
+    from rankwatch.recording.wrapping import wrap as wrap_it  # imports inspect, which not every rank needs
 
     return wrap_it(target, name, section_name)
 

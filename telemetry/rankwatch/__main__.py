@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from rankwatch.command import main
+from rankwatch.cli.main import main
 
 sys.exit(main())

@@ -23,19 +23,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rankwatch import evidence, job_requests, sections, settings
-from rankwatch.control_plane import ControlPlane, socket_file
-from rankwatch.export_thread import Exporter, Reports
-from rankwatch.pulse import Pulse
-from rankwatch.recorder import Recorder
+from rankwatch import launcher_requests, settings
+from rankwatch.contract import env
+from rankwatch.contract.intervals import news_spread
+from rankwatch.export.thread import Exporter, Reports
+from rankwatch.liveness import stack_dump
+from rankwatch.liveness.thread import Pulse
+from rankwatch.liveness.torch_control_plane import ControlPlane, socket_file
+from rankwatch.recording import sections
+from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.shared_slots import FORMAT, MAGIC, PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, PID, Slots
 from rankwatch.settings import Settings
-from rankwatch.slots import FORMAT, MAGIC, PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, PID, Slots
-from rankwatch.wire import environment
-from rankwatch.wire.pace import news_spread
 
 if TYPE_CHECKING:
-    from rankwatch.preemption import StopSignal
-    from rankwatch.profiling import Profiling
+    from rankwatch.liveness.stop_signal import StopSignal
+    from rankwatch.profiling.profiler import Profiling
 
 LAST_REPORT: Final = 2.0
 """Seconds that shutdown() gives the last report."""
@@ -124,7 +126,7 @@ class _Session:
         self._stacks = _offer_stacks(loaded) if shared else None
         self._control_plane: ControlPlane | None = None
         if shared:
-            evidence.allow_tracing()
+            stack_dump.allow_tracing()
             if loaded.control_plane and loaded.slots_dir:
                 path = Path(loaded.slots_dir) / socket_file(loaded.local_rank)
                 self._control_plane = ControlPlane(path, self.recorder.drop)
@@ -134,9 +136,9 @@ class _Session:
         if any(loaded.endpoints) and not loaded.otel_disabled:
 
             def make() -> Reports:
-                from rankwatch.export import Export
-                from rankwatch.profiling import Profiling
-                from rankwatch.resource import attributes as identity
+                from rankwatch.export.pipeline import Export
+                from rankwatch.export.resource import attributes as identity
+                from rankwatch.profiling.profiler import Profiling
 
                 self.profiling = Profiling(self.recorder, loaded)
                 self.profiling.configure(self._handed)
@@ -148,7 +150,7 @@ class _Session:
             # and not where Kineto is started: another thread may read the environment while one of ours changes it.
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         else:
-            _log.info("neither %s nor an OTLP endpoint is set: nothing is exported", environment.MONITOR_URL)
+            _log.info("neither %s nor an OTLP endpoint is set: nothing is exported", env.MONITOR_URL)
         self._pulse = Pulse(
             self.recorder,
             on_news=self.exporter.wake if self.exporter else _nothing,
@@ -157,7 +159,9 @@ class _Session:
         sections.attach(self.recorder)
         if shared and loaded.slots_dir:
             folder = Path(loaded.slots_dir)
-            job_requests.attach(job_requests.Mailbox(folder, loaded.rank, loaded.local_rank, self._slots.words))
+            launcher_requests.attach(
+                launcher_requests.Mailbox(folder, loaded.rank, loaded.local_rank, self._slots.words)
+            )
         self._pulse.start()
         if self._control_plane is not None:
             self._control_plane.start()
@@ -165,7 +169,7 @@ class _Session:
             self.exporter.start()
         self.stop_signal = _take_stop_signal(loaded, self._slots, shared)
         if loaded.inject:
-            from rankwatch import faults
+            from rankwatch.faults import inject as faults
 
             faults.arm(loaded, self.recorder)
 
@@ -178,7 +182,7 @@ class _Session:
 
     def close(self) -> None:
         sections.attach(None)
-        job_requests.attach(None)
+        launcher_requests.attach(None)
         if self.stop_signal is not None:
             self.stop_signal.release()
         self._pulse.stop()
@@ -200,7 +204,7 @@ def _claim_slots(loaded: Settings) -> tuple[Slots, bool]:
     """The slots to record into, and whether they are the file that this node's launcher reads."""
     slots, shared = Slots.private(), False
     if loaded.slots_dir:
-        path = Path(loaded.slots_dir) / environment.slots_file(loaded.local_rank)
+        path = Path(loaded.slots_dir) / env.slots_file(loaded.local_rank)
         try:
             slots = _open_or_create(path)
             shared = True
@@ -243,9 +247,9 @@ def _alive(pid: int) -> bool:
 def _offer_stacks(loaded: Settings) -> IO[bytes] | None:
     if loaded.stack_signal is None or not loaded.slots_dir:
         return None
-    path = Path(loaded.slots_dir) / environment.stack_file(loaded.local_rank)
+    path = Path(loaded.slots_dir) / env.stack_file(loaded.local_rank)
     try:
-        return evidence.write_stacks_on(loaded.stack_signal, path)
+        return stack_dump.write_stacks_on(loaded.stack_signal, path)
     except (OSError, RuntimeError, ValueError) as error:
         _log.warning("signal %d cannot write stacks into %s: %s", loaded.stack_signal, path, error)
         return None
@@ -257,7 +261,7 @@ def _take_stop_signal(loaded: Settings, slots: Slots, shared: bool) -> StopSigna
     if not shared:
         _log.info("no launcher reads this rank: signal %d keeps its meaning", loaded.stop_signal)
         return None
-    from rankwatch import preemption
+    from rankwatch.liveness import stop_signal as preemption
 
     return preemption.take(loaded.stop_signal, slots.words)
 
@@ -283,7 +287,7 @@ def _after_fork_in_child() -> None:
     global _session, _lock
     session, _session, _lock = _session, None, threading.RLock()
     sections.attach(None)
-    job_requests.attach(None)
+    launcher_requests.attach(None)
     if session is not None:
         session.recorder.disconnect()
         if session.stop_signal is not None:

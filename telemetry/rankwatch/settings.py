@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from rankwatch.wire import environment, names, pace
-from rankwatch.wire.policy import parse_ranks
-from rankwatch.wire.vocabulary import KernelSource
+from rankwatch.contract import env as environment
+from rankwatch.contract import intervals, semconv
+from rankwatch.contract.enums import KernelSource
+from rankwatch.contract.policy import parse_ranks
 
 MAX_RANKS: Final = 2**31
 MAX_PROFILING_INTERVAL: Final = 1_000_000
@@ -148,7 +149,7 @@ class Settings:
         read=_integer(1, MAX_RANKS),
     )
     export_interval: float = _setting(
-        pace.EXPORT_SECONDS,
+        intervals.EXPORT_SECONDS,
         "s",
         "time between two exports; unless it is given, longer in a job of more than 4,096 ranks",
         "RANKWATCH_EXPORT_INTERVAL",
@@ -272,8 +273,8 @@ class Settings:
     def endpoints(self) -> tuple[str | None, str | None]:
         """Where metrics and where spans go; None: nowhere."""
         base = self.monitor or self.otlp_endpoint
-        metrics = base + names.OTLP_METRICS_PATH if base else None
-        traces = base + names.OTLP_TRACES_PATH if base else None
+        metrics = base + semconv.OTLP_METRICS_PATH if base else None
+        traces = base + semconv.OTLP_TRACES_PATH if base else None
         if self.monitor:
             return metrics, traces
         return self.otlp_metrics_endpoint or metrics, self.otlp_traces_endpoint or traces
@@ -286,7 +287,7 @@ class Settings:
         if self.monitor and self.token:
             headers["authorization"] = f"Bearer {self.token}"
         if self.job_id:
-            headers[names.JOB_HEADER] = quote(self.job_id, safe="")
+            headers[semconv.JOB_HEADER] = quote(self.job_id, safe="")
         return headers
 
 
@@ -314,10 +315,10 @@ def load(
     if values.get("job_id") == "none" and not env.get(environment.JOB_ID):
         del values["job_id"]  # torchrun's word for "no rendezvous id was given"
     values.setdefault("job_id", _shared_by_all_ranks(env))
-    values.setdefault("job_name", (values.get("resource_attributes") or {}).get(names.SERVICE_NAME, values["job_id"]))
+    values.setdefault("job_name", (values.get("resource_attributes") or {}).get(semconv.SERVICE_NAME, values["job_id"]))
     settings = Settings(**values)
     if "export_interval" not in values:
-        seconds = pace.export_seconds(settings.world_size, collected=not settings.monitor)
+        seconds = intervals.export_seconds(settings.world_size, collected=not settings.monitor)
         settings = replace(settings, export_interval=seconds)
     if settings.rank >= settings.world_size:
         problems.append(f"rank {settings.rank} does not fit into a world of {settings.world_size} ranks")

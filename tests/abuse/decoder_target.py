@@ -20,18 +20,19 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rankwatch_monitor.core import picture, rankings, timeouts
-from rankwatch_monitor.core.columns import _COUNTS, _FLOATS
-from rankwatch_monitor.core.decide import verdicts_of
+from rankwatch_monitor.core.hang import limits as timeouts
+from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.ranks import _COUNTS, _FLOATS
+from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.ingest.body import Format, inflate
 from rankwatch_monitor.ingest.limits import REASONS, Counters, Limits
 from rankwatch_monitor.ingest.message import decode, encode
-from rankwatch_monitor.ingest.otlp import MetricsDecoder
-from rankwatch_monitor.ingest.refusal import Refusal
-from rankwatch_monitor.ingest.traces import TracesDecoder
-from rankwatch_monitor.loop import Monitor
-from rankwatch_monitor.publish import report, scores_report
-from rankwatch_monitor.publish.prometheus import Own, exposition
+from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
+from rankwatch_monitor.ingest.otlp.traces import TracesDecoder
+from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.publish.prometheus.exposition import Own, exposition
+from rankwatch_monitor.publish.text import report, scores_report
+from rankwatch_monitor.service.monitor import Monitor
 
 START: Final = 1_750_000_000.0
 LIMITS: Final = Limits(
@@ -102,9 +103,9 @@ class Edge:
             for name in _COUNTS:
                 assert np.all(getattr(job.columns, name) >= -1), name
             shown = [
-                picture.summary(job, now),
-                picture.ranks(job, now),
-                picture.accounts(job),
+                job_view.summary(job, now),
+                job_view.ranks(job, now),
+                job_view.accounts(job),
                 timeouts.table(job),
                 rankings.score_table(job, 3),
                 [incident.to_json() for incident in job.incidents],
@@ -112,7 +113,7 @@ class Edge:
             ]
             json.dumps(shown, allow_nan=False, ensure_ascii=False).encode()
             assert all(math.isfinite(number) for number in _numbers(shown))
-            picture.rank_states(job, verdicts_of(job, now))
+            job_view.rank_states(job, verdicts_of(job, now))
             report.text(job, now).encode()
             scores_report.scores_text(job, now, None).encode()
         exposition(monitor.jobs.values(), Own(0, self.counters.rejected, 0.0, 0, 0), now)

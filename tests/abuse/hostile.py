@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from abuse.decoder_target import JSON, TRACES
-from rankwatch.wire import names
-from rankwatch_monitor.ingest.otlp import READERS
+from rankwatch.contract import semconv
+from rankwatch_monitor.ingest.otlp.decoder import READERS
 from support.otlp import add_kernels, add_window, gauge, rank_report
 
 IDENTITY: Final = {
@@ -61,15 +61,15 @@ def metrics_by_the_sdk() -> ExportMetricsServiceRequest:
     )
     provider = MeterProvider([reader], Resource(IDENTITY), shutdown_on_exit=False)
     meter = provider.get_meter("rankwatch")
-    section = {names.ATTR_SECTION: "step"}
-    histogram = meter.create_histogram(names.SECTION_DURATION.name, "s")
+    section = {semconv.ATTR_SECTION: "step"}
+    histogram = meter.create_histogram(semconv.SECTION_DURATION.name, "s")
     for seconds in (0.5, 0.25, 0.75):
         histogram.record(seconds, section)
-    meter.create_counter(names.HEARTBEATS.name).add(7)
-    meter.create_counter(names.TELEMETRY_DROPPED.name).add(2, {"rankwatch.reason": "backlog"})
-    for name, value in ((names.ITERATION.name, 7), (names.PROGRESS.name, 1), (names.HEARTBEAT_AGE.name, 0.5)):
+    meter.create_counter(semconv.HEARTBEATS.name).add(7)
+    meter.create_counter(semconv.TELEMETRY_DROPPED.name).add(2, {"rankwatch.reason": "backlog"})
+    for name, value in ((semconv.ITERATION.name, 7), (semconv.PROGRESS.name, 1), (semconv.HEARTBEAT_AGE.name, 0.5)):
         meter.create_gauge(name).set(value)
-    meter.create_gauge(names.SECTION_OPEN_DURATION.name, "s").set(1.5, section)
+    meter.create_gauge(semconv.SECTION_OPEN_DURATION.name, "s").set(1.5, section)
     data = reader.get_metrics_data()
     assert data is not None
     encoded = ExportMetricsServiceRequest.FromString(encode_metrics(data).SerializeToString())
@@ -83,7 +83,7 @@ def spans_by_the_sdk() -> ExportTraceServiceRequest:
     provider = TracerProvider(resource=Resource(IDENTITY), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("rankwatch")
-    attributes = {names.ATTR_SECTION: "step", names.ITERATION.name: 7}
+    attributes = {semconv.ATTR_SECTION: "step", semconv.ITERATION.name: 7}
     with tracer.start_as_current_span("step", attributes=attributes), tracer.start_as_current_span("forward"):
         pass
     spans = ExportTraceServiceRequest.FromString(encode_spans(exporter.get_finished_spans()).SerializeToString())

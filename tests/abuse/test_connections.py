@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rankwatch_monitor.api import connections
+from rankwatch_monitor.http import deadlines
 from support.launcher import PlayedLauncher, polling
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import PROTOBUF, body, rank_report, reports_of_all
@@ -133,7 +133,7 @@ def test_who_never_sends_a_request_or_sends_it_by_the_byte_is_let_go(monitor: Ru
                         member.sendall(b"a")
                 return crowd.alive() == 0
 
-            wait_for(a_byte_more, "all of them are let go, though they go on", connections.HEAD + 15)
+            wait_for(a_byte_more, "all of them are let go, though they go on", deadlines.HEAD + 15)
             said = crowd.members[-1].recv(1000)
             assert said == b"" or said.startswith(b"HTTP/1.1 408 "), said
     given_back(monitor, before)
@@ -153,7 +153,7 @@ def test_who_sends_a_body_by_the_byte_is_let_go(monitor: RunningMonitor) -> None
                     member.sendall(b"a")
             return crowd.alive() == 0
 
-        wait_for(a_byte_more, "all of them are let go, though they go on", connections.BODY + 20)
+        wait_for(a_byte_more, "all of them are let go, though they go on", deadlines.BODY + 20)
     given_back(monitor, before)
 
 
@@ -172,7 +172,7 @@ def test_who_never_reads_is_let_go(monitor: RunningMonitor) -> None:
             member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             member.connect(crowd.address)
             member.sendall(b"GET /api/v1/jobs/large/ranks HTTP/1.1\r\nHost: m\r\n\r\n" * 12)
-        given_back_within = connections.UNREAD + 30
+        given_back_within = deadlines.UNREAD + 30
         wait_for(lambda: descriptors(monitor) <= before + 8, "they are let go unread", given_back_within)
 
 
@@ -211,7 +211,7 @@ def test_ten_thousand_idle_connections(monitor: RunningMonitor) -> None:
                 crowd.join()
             wait_for(lambda: descriptors(monitor) >= before + wanted // 2, "they are all in", 30)
             assert resident(monitor) - memory < 20 * 1024 * wanted, "20 KiB for each"
-            wait_for(lambda: crowd.alive() == 0, "all of them are let go", connections.HEAD + 60)
+            wait_for(lambda: crowd.alive() == 0, "all of them are let go", deadlines.HEAD + 60)
         given_back(monitor, before)
         with Crowd(monitor) as crowd:
             for _ in range(wanted):
@@ -267,7 +267,7 @@ def test_garbage_is_answered_or_cut_and_fills_no_log(monitor: RunningMonitor) ->
 
 def test_when_descriptors_run_out_it_says_so_and_serves_those_at_work(tmp_path: Path) -> None:
     """As many strangers as files allow, and more: the longest idle ones make room, and nothing spins."""
-    limit = connections.RESERVED + 128
+    limit = deadlines.RESERVED + 128
     with held_to(limit, tmp_path / "held") as monitor, Crowd(monitor) as crowd:
         assert "room for 128 connections" in monitor.said()
         with served(monitor):

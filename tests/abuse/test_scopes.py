@@ -14,10 +14,10 @@ from urllib.parse import quote, urlsplit
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from rankwatch_monitor.api import auth
-from rankwatch_monitor.api.auth import Scope, Tokens
 from rankwatch_monitor.app import create_app
-from rankwatch_monitor.loop import Monitor
+from rankwatch_monitor.http import auth
+from rankwatch_monitor.http.auth import Scope, Tokens
+from rankwatch_monitor.service.monitor import Monitor
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import body, rank_report
 

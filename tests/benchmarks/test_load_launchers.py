@@ -14,7 +14,7 @@ from _load_launchers import Launchers
 from _load_measure import Api
 from _load_run import Generator
 
-from rankwatch.wire.pace import FEW_LAUNCHERS
+from rankwatch.contract.intervals import FEW_LAUNCHERS
 from support.monitor_process import RunningMonitor, running_monitor
 
 SECONDS = 40.0

@@ -7,13 +7,13 @@ import pytest
 from _load_report import GROUPS, SECTIONS, Kind, Pace, encoded
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from rankwatch.wire import names
+from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.otlp import MetricsDecoder
+from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
 
 PACE = Pace(2.0, 3, 4)
-WHO: dict[str, str | int | float | bool] = {names.JOB_ID: "j", names.RANK: 300, names.WORLD_SIZE: 512}
+WHO: dict[str, str | int | float | bool] = {semconv.JOB_ID: "j", semconv.RANK: 300, semconv.WORLD_SIZE: 512}
 
 
 def decoded(body: bytes) -> RankReport:
@@ -71,11 +71,11 @@ def test_the_layout_finds_every_time_and_value_that_protobuf_finds() -> None:
     assert sorted(read) == sorted(point.time_unix_nano for _, point in points)
     assert len(found.starts) == len(SECTIONS), "of the histograms, which are deltas"
     assert sorted(value.metric for value in found.values) == sorted(
-        name for name, _ in points if name != names.SECTION_DURATION.name
+        name for name, _ in points if name != semconv.SECTION_DURATION.name
     )
-    span = found.identity[names.RANK]
+    span = found.identity[semconv.RANK]
     assert body[span.at : span.at + span.length] == _load_layout.varint(300)
-    assert body[slice(found.identity[names.JOB_ID].at, sum(found.identity[names.JOB_ID]))] == b"j"
+    assert body[slice(found.identity[semconv.JOB_ID].at, sum(found.identity[semconv.JOB_ID]))] == b"j"
 
 
 def test_a_request_of_two_resources_is_no_report() -> None:

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from dashboards.scene import ROOT, tool
-from rankwatch.wire import names
+from rankwatch.contract import semconv
 from rankwatch_monitor import settings
 from support.monitor_process import Api, environment, running_monitor
 from support.processes import MARK, end_marked
@@ -173,8 +173,8 @@ def test_the_collector_of_a_node_keeps_jobs_apart_and_says_which_it_sends() -> N
         for kind, members in pipeline.items():
             assert set(members) <= set(config[kind])
     passed_on = [each for each in config["extensions"]["headers_setter"]["headers"] if "from_context" in each]
-    assert [(each["key"], each["from_context"]) for each in passed_on] == [(names.JOB_HEADER, names.JOB_HEADER)]
-    assert config["processors"]["batch"]["metadata_keys"] == [names.JOB_HEADER]
+    assert [(each["key"], each["from_context"]) for each in passed_on] == [(semconv.JOB_HEADER, semconv.JOB_HEADER)]
+    assert config["processors"]["batch"]["metadata_keys"] == [semconv.JOB_HEADER]
     receiver = config["receivers"]["otlp"]["protocols"]["http"]
     assert receiver["include_metadata"] is True
     assert receiver["endpoint"].startswith("127.0.0.1:"), "it asks for no token"

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from dashboards.scene import JOB, PROMETHEUS, asked, prometheus, tool, trouble
-from rankwatch.wire import prometheus as names
+from rankwatch_monitor.publish.prometheus import names as names
 from support.monitor_process import Api, running_monitor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,8 +167,8 @@ def test_what_there_is_not_cannot_be_built(make: Any, complaint: str) -> None:
 
 
 def test_colours_know_every_word() -> None:
-    from rankwatch.wire.vocabulary import JobState, Part, RankState
-    from rankwatch_monitor.core.spans import Bucket
+    from rankwatch.contract.enums import JobState, Part, RankState
+    from rankwatch_monitor.core.goodput.intervals import Bucket
 
     assert set(panels.STATES) == set(JobState)
     assert set(panels.RANK_STATES) == set(RankState)

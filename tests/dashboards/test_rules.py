@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rankwatch.wire import prometheus as names
-from rankwatch.wire.vocabulary import JobState, StragglerVerdict, VerdictKind
-from rankwatch_monitor.core.spans import Bucket
+from rankwatch.contract.enums import JobState, StragglerVerdict, VerdictKind
+from rankwatch_monitor.core.goodput.intervals import Bucket
+from rankwatch_monitor.publish.prometheus import names as names
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "dashboards" / "prometheus"

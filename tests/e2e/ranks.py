@@ -31,7 +31,7 @@ import torch.distributed as dist
 from torch import nn
 
 import rankwatch
-from rankwatch import fault_actions, faults
+from rankwatch.faults import actions, inject
 
 RANK = int(os.environ["RANK"])
 ATTEMPT = int(os.environ.get("RANKWATCH_ATTEMPT", "1"))
@@ -67,9 +67,9 @@ class Shared:
         file = self.folder / "fault"
         if not self.struck and file.exists():
             self.struck = True
-            fault = dataclasses.replace(faults.parse(file.read_text()), step=step)
+            fault = dataclasses.replace(inject.parse(file.read_text()), step=step)
             if fault.strikes(rank=RANK, step=step, attempt=ATTEMPT):
-                fault_actions.carry_out(fault)
+                actions.carry_out(fault)
 
     def wants_an_end(self) -> bool:
         return (self.folder / "finish").exists()
@@ -167,7 +167,7 @@ def average_gradients(model: nn.Module, wants_an_end: bool, *, patient: bool) ->
     try:
         dist.all_reduce(flat)
     except RuntimeError as error:  # gloo's word for a peer that has gone
-        while patient and not isinstance(error, fault_actions.InjectedFaultError):
+        while patient and not isinstance(error, actions.InjectedFaultError):
             signal.pause()
         raise
     mine = flat[1:].split([weight.numel() for weight in weights])

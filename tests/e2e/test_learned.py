@@ -9,7 +9,7 @@ import pytest
 
 from e2e.story import WHOLE, assert_blamed, assert_in_order
 from e2e.training import FAULT, RESUMED, STEPS, Training
-from rankwatch.wire import ft_state
+from rankwatch.contract import ft_state
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from e2e.training import Training
-from rankwatch.slots import Slots
-from rankwatch.wire.environment import slots_file
+from rankwatch.contract.env import slots_file
+from rankwatch.recording.shared_slots import Slots
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch_launcher.slurm_steps import is_launcher
+from rankwatch_launcher.schedulers.slurm_steps import is_launcher
 from support.slurm import Cluster, Job, slurm_cluster
 from support.waiting import wait_for
 

@@ -11,8 +11,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rankwatch.wire import environment
-from rankwatch_launcher import cli, kubernetes, outcome
+from rankwatch.contract import env
+from rankwatch_launcher.cli import main
+from rankwatch_launcher.job import outcome
+from rankwatch_launcher.schedulers import kubernetes
 from rankwatch_monitor import settings
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "kubernetes"
@@ -66,7 +68,7 @@ def test_flags_are_those_of_the_programs(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert LAUNCHER["command"][:2] == ["rankwatch", "run"]
     assert MONITOR["command"][:2] == ["rankwatch", "monitor"]
-    args = understood(cli.build_parser(), LAUNCHER["command"][2:])
+    args = understood(main.build_parser(), LAUNCHER["command"][2:])
     understood(settings.parser(), MONITOR["command"][2:])
     assert (int(args.nnodes), args.rdzv_endpoint) == (JOB["completions"], "gpt-0.gpt:29400")
     assert JOB["parallelism"] == JOB["completions"], "launchers wait for each other"
@@ -129,7 +131,7 @@ def test_no_variable_of_ours_is_overwritten_by_a_service() -> None:
 
 def test_secrets_are_named_and_never_written_down() -> None:
     for container in (LAUNCHER, MONITOR):
-        token = next(variable for variable in container["env"] if variable["name"] == environment.TOKEN)
+        token = next(variable for variable in container["env"] if variable["name"] == env.TOKEN)
         assert token["valueFrom"] == {"secretKeyRef": {"name": "rankwatch", "key": "token"}}
     assert [d for d in documents() if d["kind"] == "Secret"] == []
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import rankwatch
-from rankwatch.slots import COMPLETE, STOP_STEP, Slots
-from rankwatch.wire import environment
+from rankwatch.contract import env as environment
+from rankwatch.recording.shared_slots import COMPLETE, STOP_STEP, Slots
 
 TRAIN = Path(__file__).parents[2] / "examples" / "train_gpt.py"
 SMALL = ("--preset", "cpu", "--layers", "2", "--width", "64", "--context", "32")

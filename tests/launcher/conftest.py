@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 SOURCES = [Path(__file__).parents[2] / name for name in ("telemetry", "monitor", "launcher")]
-RUN = "import sys; from rankwatch_launcher.cli import run; sys.exit(run(sys.argv[1:]))"
+RUN = "import sys; from rankwatch_launcher.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
 
 class FakeMonitor:
@@ -233,7 +233,7 @@ import os, signal, sys, threading, time
 from pathlib import Path
 import torch, torch.distributed as dist
 from rankwatch import slots as layout
-from rankwatch.slots import Slots
+from rankwatch.recording.shared_slots import Slots
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["RANKWATCH_ATTEMPT"])
 FIRST = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from launcher.conftest import wait_for
-from rankwatch_launcher.first_line import FirstLine
-from rankwatch_launcher.standby import Standby, StandbySettings
-from rankwatch_launcher.workers import RankHandler
+from rankwatch_launcher.agent.workers import RankHandler
+from rankwatch_launcher.prewarm.bootstrap import FirstLine
+from rankwatch_launcher.prewarm.pool import Standby, StandbySettings
 
 AN_ATTEMPT = {
     "RANK": "1",

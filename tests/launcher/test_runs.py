@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from launcher.conftest import FakeMonitor, Launcher, wait_for
-from rankwatch.wire.vocabulary import ProcessState
-from rankwatch_launcher.proc import process_state
+from rankwatch.contract.enums import ProcessState
+from rankwatch_launcher.node.procfs import process_state
 
 Start = Callable[..., Launcher]
 Script = Callable[[str], str]

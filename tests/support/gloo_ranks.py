@@ -20,7 +20,7 @@ PROGRAM = """
 import ctypes, datetime, os, sys, threading
 from pathlib import Path
 import torch, torch.distributed as dist
-from rankwatch.control_plane import ControlPlane
+from rankwatch.liveness.torch_control_plane import ControlPlane
 rank, size, misses, kind, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(sys.argv[5])
 
 def rankwatch_sleeps():

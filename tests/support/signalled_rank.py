@@ -12,8 +12,8 @@ import time
 import uuid
 from pathlib import Path
 
-from rankwatch.slots import STOP_STEP, Reading, Slots, read
-from rankwatch.wire import environment
+from rankwatch.contract import env as environment
+from rankwatch.recording.shared_slots import STOP_STEP, Reading, Slots, read
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
 

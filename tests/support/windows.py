@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.wire.control import Directive, NodeRegistration, ProcessEvent
-from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import DirectiveKind, ProcessEventKind
-from rankwatch_monitor.core import scoring
-from rankwatch_monitor.core.decide import advance
+from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
+from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Issue, Slowed
 from rankwatch_monitor.core.events import (
     CollectiveWindow,
@@ -23,7 +21,9 @@ from rankwatch_monitor.core.events import (
     SectionWindow,
     WindowReport,
 )
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.incident.lifecycle import advance
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler import scoring
 
 START = 1_000_000.0
 EVERY = 10.0

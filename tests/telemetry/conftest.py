@@ -8,10 +8,10 @@ from dataclasses import fields
 import pytest
 
 import rankwatch
-from rankwatch import sections
-from rankwatch.recorder import Recorder
+from rankwatch.recording import sections
+from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.shared_slots import Slots
 from rankwatch.settings import Settings
-from rankwatch.slots import Slots
 from telemetry.receiver import Receiver
 
 

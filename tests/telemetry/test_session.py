@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import rankwatch
-from rankwatch import sections, session
-from rankwatch.slots import PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, STOP_STEP, Slots, read
-from rankwatch.wire import environment
+from rankwatch import session
+from rankwatch.contract import env as environment
+from rankwatch.recording import sections
+from rankwatch.recording.shared_slots import PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, STOP_STEP, Slots, read
 
 
 @pytest.fixture
@@ -211,7 +212,7 @@ import sys, threading, rankwatch
 heavy = {"torch", "numpy", "opentelemetry", "requests", "google"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 release = threading.Event()
-import rankwatch.export_thread as export_thread
+import rankwatch.export.thread as export_thread
 run = export_thread.Exporter._run
 export_thread.Exporter._run = lambda self: (release.wait(), run(self))
 rankwatch.init(monitor="http://127.0.0.1:1")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rankwatch.wire.policy import parse_ranks
+from rankwatch.contract.policy import parse_ranks
 
 SECTIONS = ["data", "step", "forward", "backward", "all_reduce", "optimizer"]
 SAMPLED = list(range(1100, 1201, 10))

@@ -20,8 +20,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import RankState
+from rankwatch.contract.enums import RankState
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.web import mount
 from web.scripted_tabs import add_tabs
 

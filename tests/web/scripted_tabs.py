@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from rankwatch_monitor.api.policy_schema import described
+from rankwatch_monitor.http.policy_schema import described
 from web import scripted_history as past
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
-from rankwatch_monitor.core.spans import Bucket
+from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.web import static_folder
 from web.scripted_monitor import TIMEOUTS, Script, serving
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rankwatch.wire.control import Directive
-from rankwatch_monitor.core.columns import Floats, Ints
-from rankwatch_monitor.core.incident import Incident
-from rankwatch_monitor.core.scores import Straggler
+from rankwatch.contract.messages import Directive
+from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.straggler.scores import Straggler
 
 
 class Issue(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rankwatch.wire.control import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
-from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import Action
+from rankwatch.contract.enums import Action
+from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch.contract.policy import Policy
 
 
 class SectionStatistics(NamedTuple):
@@ -66,7 +66,7 @@ class WindowReport(NamedTuple):
     steps: int = 0
     sections: Mapping[str, SectionWindow] = {}
     parts: Mapping[str, float] = {}
-    """Seconds of the step that closed it, by :class:`~rankwatch.wire.vocabulary.Part`; empty: it was not profiled."""
+    """Seconds of the step that closed it, by :class:`~rankwatch.contract.enums.Part`; empty: it was not profiled."""
     collectives: Mapping[str, CollectiveWindow] = {}
     """Of the same step, by process group."""
     cpu_used: float | None = None

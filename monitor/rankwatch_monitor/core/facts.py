@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rankwatch.wire.control import NodeRegistration, ProcessEvent
-from rankwatch.wire.limits import RankLimits
-from rankwatch.wire.vocabulary import JobState, NodeRole, ProcessEventKind
+from rankwatch.contract.enums import JobState, NodeRole, ProcessEventKind
+from rankwatch.contract.limits import RankLimits
+from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import RankIdentity
 
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rankwatch.wire import ft_state
-from rankwatch.wire.control import NodeObservation, NodeRegistration
-from rankwatch.wire.vocabulary import NodeRole
+from rankwatch.contract import ft_state
+from rankwatch.contract.enums import NodeRole
+from rankwatch.contract.messages import NodeObservation, NodeRegistration
 from rankwatch_monitor.core.facts import Node
 
 if TYPE_CHECKING:
-    from rankwatch_monitor.core.state import Job
+    from rankwatch_monitor.core.job import Job
 
 KEPT_GONE: Final = 64
 """Launchers that have left or were lost and are still shown: a job of many restarts must not grow for ever."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwatch.wire.control import ProcessEvent
-from rankwatch.wire.vocabulary import ProcessEventKind
-from rankwatch_monitor.core import losses, nodes, notices, stopping
-from rankwatch_monitor.core.columns import ALIVE, EXITED
-from rankwatch_monitor.core.culprit import signal_number
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch.contract.messages import ProcessEvent
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.facts import Node, ending_of
+from rankwatch_monitor.core.hang import node_loss
+from rankwatch_monitor.core.hang.blame import signal_number
+from rankwatch_monitor.core.incident import notices, stop_request
+from rankwatch_monitor.core.ranks import ALIVE, EXITED
 
 if TYPE_CHECKING:
-    from rankwatch_monitor.core.state import Job
+    from rankwatch_monitor.core.job import Job
 
 
 def take(job: Job, event: ProcessEvent, now: float) -> None:
@@ -38,11 +40,11 @@ def take(job: Job, event: ProcessEvent, now: float) -> None:
                 job.restarting_attempt = event.attempt
                 job.restarts += 1
         case ProcessEventKind.NODE_LOST:
-            losses.told(job, event, at)
+            node_loss.told(job, event, at)
         case ProcessEventKind.NOTICE:
             notices.told(job, event, at)
         case ProcessEventKind.STOPPING:
-            stopping.told(job, event, at)
+            stop_request.told(job, event, at)
         case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
             if node is not None:
                 node.ended = event

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from rankwatch_monitor.ingest.limits import MIB
-from rankwatch_monitor.ingest.refusal import Refusal
+from rankwatch_monitor.ingest.rejection import Refusal
 
 LATE: Final = 0.5
 """Seconds into a turn of the loop: it delays judging, and hangs are to be found within half a second of their limit."""

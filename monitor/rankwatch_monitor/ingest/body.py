@@ -13,7 +13,7 @@ from typing import Final, Literal
 import zstandard
 
 from rankwatch_monitor.ingest.limits import Limits
-from rankwatch_monitor.ingest.refusal import Refusal, quote
+from rankwatch_monitor.ingest.rejection import Refusal, quote
 
 Format = Literal["protobuf", "json"]
 

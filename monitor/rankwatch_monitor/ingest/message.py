@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rankwatch_monitor.ingest.body import Format
 from rankwatch_monitor.ingest.limits import Limits
-from rankwatch_monitor.ingest.refusal import Refusal, quote
+from rankwatch_monitor.ingest.rejection import Refusal, quote
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 

@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rankwatch.wire import names
+from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.admission import Admission, Body
 from rankwatch_monitor.ingest.body import (
@@ -40,13 +40,13 @@ from rankwatch_monitor.ingest.body import (
     inflate,
     too_large,
 )
-from rankwatch_monitor.ingest.express import Lane, Sender
-from rankwatch_monitor.ingest.lens_progress import Progress
+from rankwatch_monitor.ingest.fastpath.otlp_bypass import Lane, Sender
+from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
-from rankwatch_monitor.ingest.otlp import Decoded, Elsewhere, MetricsDecoder
-from rankwatch_monitor.ingest.refusal import Refusal, Rejections
-from rankwatch_monitor.ingest.traces import SpanRecord, TracesDecoder
+from rankwatch_monitor.ingest.otlp.decoder import Decoded, Elsewhere, MetricsDecoder
+from rankwatch_monitor.ingest.otlp.traces import SpanRecord, TracesDecoder
+from rankwatch_monitor.ingest.rejection import Refusal, Rejections
 
 
 class RefusedReport(NamedTuple):
@@ -163,8 +163,8 @@ def otlp_routes(
 
     router = APIRouter()
     # Plain routes: FastAPI's parameter handling has nothing to do here and takes longer than the decoding.
-    router.add_route(names.OTLP_METRICS_PATH, metrics, methods=["POST"])
-    router.add_route(names.OTLP_TRACES_PATH, traces, methods=["POST"])
+    router.add_route(semconv.OTLP_METRICS_PATH, metrics, methods=["POST"])
+    router.add_route(semconv.OTLP_TRACES_PATH, traces, methods=["POST"])
     lane = Lane(take_protobuf, lambda refusal: _refused(refusal, "protobuf"), limits, counters, admit, admission)
     return Otlp(router, lane)
 

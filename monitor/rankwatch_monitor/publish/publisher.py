@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
-from rankwatch.wire import prometheus as names
-from rankwatch_monitor.core import picture
-from rankwatch_monitor.core.presence import OVER
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
 
 log = logging.getLogger("rankwatch")
@@ -151,7 +151,7 @@ def _key(job: Job, now: float) -> tuple[Hashable, ...]:
     told = job.performance.told
     incident = job.incidents[-1] if job.incidents else None
     return (
-        picture.job_state(job, now)[0],
+        job_view.job_state(job, now)[0],
         job.attempt,
         job.launches,
         job.last_incident,

@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core import goodput, picture
-from rankwatch_monitor.core.columns import Floats
-from rankwatch_monitor.core.presence import OVER
-from rankwatch_monitor.core.scores import Scores, Straggler
-from rankwatch_monitor.core.state import Job
+from rankwatch.contract.enums import JobState
+from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.core.straggler.scores import Scores, Straggler
+from rankwatch_monitor.core.views import job_view
 
 """States in which nothing more is to be expected, unless the job is launched again."""
 KEPT: Final = 50
@@ -93,7 +94,7 @@ class Snapshot:
 
 def snapshot(job: Job, now: float) -> Snapshot:
     """The job as publishers show it at ``now`` (unix seconds)."""
-    state, reason = picture.job_state(job, now)
+    state, reason = job_view.job_state(job, now)
     told = job.performance.told
     scores = told.scores
     return Snapshot(
@@ -107,7 +108,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
         attempt=job.attempt,
         restarts=job.restarts,
         iteration=job.furthest_iteration,
-        goodput=goodput.ratio(job),
+        goodput=accounting.ratio(job),
         report_interval=job.policy.report_interval,
         policy=job.policy.to_json(),
         verdict=str(told.finding.verdict),
@@ -118,7 +119,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
         cost_gpu_hours=told.cost_gpu_hours,
         worst=_worst(job, scores, told.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in told.stragglers[-KEPT:]),
-        incidents=tuple(i.to_json() | picture.ledger_row(i) for i in job.incidents[-KEPT:]),
+        incidents=tuple(i.to_json() | job_view.ledger_row(i) for i in job.incidents[-KEPT:]),
     )
 
 

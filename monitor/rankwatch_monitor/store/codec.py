@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from rankwatch.wire.control import Collective, Directive, Frame, NodeRegistration, ProcessEvent, RankStack, read
-from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import (
+from rankwatch.contract.enums import (
     Action,
     CulpritClass,
     DirectiveKind,
@@ -18,13 +16,15 @@ from rankwatch.wire.vocabulary import (
     ProcessState,
     VerdictKind,
 )
-from rankwatch_monitor.core.culprit import Culprit
+from rankwatch.contract.messages import Collective, Directive, Frame, NodeRegistration, ProcessEvent, RankStack, read
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
-from rankwatch_monitor.core.incident import Incident, Phase, Timeline
-from rankwatch_monitor.core.ledger import Ledger
-from rankwatch_monitor.core.lessons import Lessons
-from rankwatch_monitor.core.stacks import Stacks
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.goodput.ledger import Ledger
+from rankwatch_monitor.core.hang.blame import Culprit
+from rankwatch_monitor.core.hang.observed_durations import Lessons
+from rankwatch_monitor.core.hang.stacks import Stacks
+from rankwatch_monitor.core.incident.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.job import Job
 
 _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 

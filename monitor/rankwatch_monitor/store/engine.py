@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from rankwatch_monitor.store.trouble import cause
+from rankwatch_monitor.store.db_errors import cause
 
 WRITES: Final = "rankwatch_writes"
 """Execution option of a connection whose transactions take SQLite's right to write at their beginning."""

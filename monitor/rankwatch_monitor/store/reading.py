@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Float, Integer, RowMapping, Table, and_, func
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import ColumnElement
 
-from rankwatch_monitor.core.state import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
-from rankwatch_monitor.store import codec, performances, schema
+from rankwatch_monitor.core.job import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
+from rankwatch_monitor.store import codec, performance_codec, schema
 
 log = logging.getLogger("rankwatch.store")
 
@@ -114,7 +114,7 @@ def _job(connection: Connection, row: RowMapping, now: float) -> Job:
     job.last_directive = max([job.last_directive, *(directive.id for directive in job.directives)])
     query = select(schema.performances).where(schema.performances.c.job_id == job.id)
     if (stored := connection.execute(query).mappings().first()) is not None:
-        performances.restore(job.performance, stored["body"])
+        performance_codec.restore(job.performance, stored["body"])
     return job
 
 

@@ -25,14 +25,14 @@ from typing import Any, Final
 from sqlalchemy import Table
 from sqlalchemy.exc import SQLAlchemyError
 
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import reading
+from rankwatch_monitor.store.db_errors import MISTAKES, Kind, Trouble, place, trouble_of
 from rankwatch_monitor.store.engine import file_of, open_engine
 from rankwatch_monitor.store.fence import Fence
 from rankwatch_monitor.store.reading import Summary
 from rankwatch_monitor.store.rows import Companion, Unit
 from rankwatch_monitor.store.session import DamagedError, Session
-from rankwatch_monitor.store.trouble import MISTAKES, Kind, Trouble, place, trouble_of
 from rankwatch_monitor.store.writer import Writer
 
 __all__ = ["Companion", "Fence", "Repository", "Summary"]

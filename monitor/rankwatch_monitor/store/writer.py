@@ -23,11 +23,11 @@ from operator import itemgetter
 from typing import Final
 
 from rankwatch_monitor.store import retention
+from rankwatch_monitor.store.db_errors import Kind, Trouble, is_own_fault, trouble_of
 from rankwatch_monitor.store.fence import Fence
 from rankwatch_monitor.store.locks import HeldError
 from rankwatch_monitor.store.rows import Backlog, Unit, write
 from rankwatch_monitor.store.session import DamagedError, Session
-from rankwatch_monitor.store.trouble import Kind, Trouble, is_own_fault, trouble_of
 
 log = logging.getLogger("rankwatch.store")
 

@@ -13,8 +13,8 @@ import ctypes
 import threading
 import time
 
-from rankwatch import sections
-from rankwatch.slots import BEATS, FINISHED, ITERATION, PROGRESS
+from rankwatch.recording import sections
+from rankwatch.recording.shared_slots import BEATS, FINISHED, ITERATION, PROGRESS
 
 
 class _SignOfLife:

@@ -29,14 +29,14 @@ def tell_given_up(rank: int, text: str) -> None:
 
 def say_sparable(*, sparable: bool) -> None:
     """Let the launcher know whether the others would go on without this process, should it end."""
-    from rankwatch import job_requests
+    from rankwatch import launcher_requests
 
-    job_requests.say_sparable(sparable=sparable)
+    launcher_requests.say_sparable(sparable=sparable)
 
 
 def _tell(kind: str, text: str, seconds: float) -> None:
     import rankwatch
-    from rankwatch.wire.vocabulary import NoticeKind
+    from rankwatch.contract.enums import NoticeKind
 
     if rankwatch.is_initialized():
         rankwatch.tell(NoticeKind[kind], text, seconds)

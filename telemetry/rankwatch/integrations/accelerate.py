@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import rankwatch
-from rankwatch.sections import Section
-from rankwatch.wire.names import CHECKPOINTING_SECTION
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION
+from rankwatch.recording.sections import Section
 
 
 class Accelerator(Protocol):

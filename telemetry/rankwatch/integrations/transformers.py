@@ -25,9 +25,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import rankwatch
-from rankwatch.integrations.training_loop import OPTIMIZER
-from rankwatch.sections import Section
-from rankwatch.wire.names import CHECKPOINTING_SECTION, EVALUATION_SECTION, SETUP_SECTION, STEP_SECTION
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION, SETUP_SECTION, STEP_SECTION
+from rankwatch.integrations.autorun.training_loop import OPTIMIZER
+from rankwatch.recording.sections import Section
 
 try:
     from transformers.trainer_callback import TrainerCallback

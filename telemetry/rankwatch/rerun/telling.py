@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import rankwatch
-from rankwatch.wire.vocabulary import NoticeKind
+from rankwatch.contract.enums import NoticeKind
 
 
 def tell(sentence: str) -> bool:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import Final
 
-from rankwatch.wire import exit_codes
+from rankwatch.contract import exit_codes
 
 EXIT_CODE_RESUME_TO_DISAMBIGUATE: Final = exit_codes.RESUME_ELSEWHERE
 """The job is to be resumed from its checkpoint, on another device, to tell a faulty device from a correct result."""

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.wire.control import NodeRegistration
-from rankwatch.wire.vocabulary import Action, ProcessEventKind
-from rankwatch_monitor.core import goodput
-from rankwatch_monitor.core.goodput import Bucket, Ledger
+from rankwatch.contract.enums import Action, ProcessEventKind
+from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core.goodput.accounting import Bucket, Ledger
 
 STARTUP = 1.5
 """Seconds until the first step in every scene: it is completed half a second before the second tick."""
@@ -22,9 +22,9 @@ class Accounted(Scene):
 
     def judge(self) -> None:
         super().judge()
-        ledger = goodput.of(self.job)
+        ledger = accounting.of(self.job)
         settled, counted, until = dict(ledger.settled), dict(ledger.counted), ledger.until
-        goodput.account(self.job, self.now)
+        accounting.account(self.job, self.now)
         if ledger.until == until:
             return
         assert all(ledger.settled[b] >= settled[b] for b in Bucket), "what is settled stays settled"
@@ -32,17 +32,17 @@ class Accounted(Scene):
         self.check()
 
     def check(self) -> None:
-        ledger, spent = goodput.of(self.job), goodput.spent(self.job)
+        ledger, spent = accounting.of(self.job), accounting.spent(self.job)
         assert min(spent.values()) >= 0.0
         assert ledger.settled_until <= ledger.until <= self.now
         assert sum(spent.values()) == pytest.approx(ledger.until - ledger.began, abs=1e-6)
         for one, next_one in itertools.pairwise(ledger.pending):
             assert one.end == next_one.start, "no gap"
-        ratio = goodput.ratio(self.job)
+        ratio = accounting.ratio(self.job)
         assert ratio is None or 0.0 <= ratio <= 1.0
 
     def reload(self, away: int = 0) -> Accounted:
-        row = json.loads(json.dumps(goodput.of(self.job).to_json()))
+        row = json.loads(json.dumps(accounting.of(self.job).to_json()))
         super().reload(away)
         vars(self.job)["ledger"] = Ledger.of_json(row)
         return self
@@ -50,7 +50,7 @@ class Accounted(Scene):
     @property
     def spent(self) -> dict[str, float]:
         """Seconds by bucket, those without any left out."""
-        return {str(bucket): s for bucket, s in goodput.spent(self.job).items() if s > 1e-9}
+        return {str(bucket): s for bucket, s in accounting.spent(self.job).items() if s > 1e-9}
 
     @property
     def lived(self) -> float:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from rankwatch.wire.control import (
+from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, ProcessState, RankState
+from rankwatch.contract.messages import (
     Directive,
     DirectiveAck,
     Evidence,
@@ -23,14 +24,13 @@ from rankwatch.wire.control import (
     RankObservation,
     RankStack,
 )
-from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import AckState, Action, DirectiveKind, ProcessEventKind, ProcessState, RankState
-from rankwatch_monitor.core import picture
-from rankwatch_monitor.core.decide import advance
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Changed, Issue
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIdentity, RankReport, SectionStatistics
-from rankwatch_monitor.core.incident import Incident, Phase
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.incident.incident import Incident, Phase
+from rankwatch_monitor.core.incident.lifecycle import advance
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.store import codec
 
 TRAIN = "/srv/user/train.py"
@@ -154,10 +154,10 @@ class Scene:
 
     @property
     def state(self) -> str:
-        return str(picture.job_state(self.job, self.now)[0])
+        return str(job_view.job_state(self.job, self.now)[0])
 
     def rank_state(self, rank: int) -> RankState:
-        return RankState(picture.ranks(self.job, self.now)[rank]["state"])
+        return RankState(job_view.ranks(self.job, self.now)[rank]["state"])
 
     def directives(self, kind: DirectiveKind) -> list[Directive]:
         return [d for d in self.issued if d.kind is kind]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monitor.core.scene import Scene
-from rankwatch.wire.control import NodeObservation, NodeRegistration
-from rankwatch.wire.vocabulary import Action, DirectiveKind, NodeRole, ProcessEventKind
-from rankwatch_monitor.core import nodes, picture
+from rankwatch.contract.enums import Action, DirectiveKind, NodeRole, ProcessEventKind
+from rankwatch.contract.messages import NodeObservation, NodeRegistration
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.events import PolicyChanged
 from rankwatch_monitor.core.nodes import KEPT_GONE
+from rankwatch_monitor.core.views import job_view
 
 
 def joins(scene: Scene, node: str, role: NodeRole, reason: str = "") -> None:
@@ -25,14 +26,14 @@ def test_roles_are_shown_with_their_reasons() -> None:
     scene = Scene(4, 2).run(10)
     joins(scene, "node-2", NodeRole.SPARE, "2 nodes are enough")
     joins(scene, "node-3", NodeRole.PARKED, "excluded: bad memory")
-    shown = {row["node"]: (row["role"], row["role_reason"]) for row in picture.launchers(scene.job, scene.now)}
+    shown = {row["node"]: (row["role"], row["role_reason"]) for row in job_view.launchers(scene.job, scene.now)}
     assert shown == {
         "node-0": ("active", ""),
         "node-1": ("active", ""),
         "node-2": ("spare", "2 nodes are enough"),
         "node-3": ("parked", "excluded: bad memory"),
     }
-    assert picture.summary(scene.job, scene.now)["nodes_by_role"] == {"active": 2, "spare": 1, "parked": 1}
+    assert job_view.summary(scene.job, scene.now)["nodes_by_role"] == {"active": 2, "spare": 1, "parked": 1}
     scene.reload(1)
     assert {n: (x.role, x.role_reason) for n, x in scene.job.nodes.items()} == shown
 
@@ -149,6 +150,6 @@ def test_a_job_whose_launchers_only_ask_is_not_lost() -> None:
         for node in scene.job.nodes.values():
             scene.job.asked(node, scene.now)
     assert scene.now - scene.job.last_heard < 1.0
-    assert picture.job_state(scene.job, scene.now)[0] != "lost"
+    assert job_view.job_state(scene.job, scene.now)[0] != "lost"
     scene.run(100)
-    assert picture.job_state(scene.job, scene.now)[0] == "lost"
+    assert job_view.job_state(scene.job, scene.now)[0] == "lost"

@@ -16,7 +16,7 @@ from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest import admission as rules
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import Counters
-from rankwatch_monitor.ingest.refusal import Refusal
+from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.ingest.routes import Straight, otlp_routes
 
 BODY = request_of(RANK_3, gauge("rankwatch.iteration", 7)).SerializeToString()

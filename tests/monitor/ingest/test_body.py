@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankwatch_monitor.ingest.body import body_format, check_length, inflate
 from rankwatch_monitor.ingest.limits import MIB, Limits
-from rankwatch_monitor.ingest.refusal import Refusal
+from rankwatch_monitor.ingest.rejection import Refusal
 
 LIMITS = Limits()
 PACK: dict[str, Callable[[bytes], bytes]] = {

@@ -12,13 +12,20 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from monitor.ingest.decoding import Ingest
 from monitor.ingest.otlp_requests import NOW_NS, RANK_3, Fill, collective, gauge, histogram, kernel, request_of, section
-from rankwatch.wire import names
-from rankwatch.wire.vocabulary import Part
+from rankwatch.contract import semconv
+from rankwatch.contract.enums import Part
 from rankwatch_monitor.core.events import RankReport
 
-LABELS = (names.ATTR_SECTION, names.ATTR_KERNEL, names.ATTR_GROUP, names.ATTR_SOURCE, names.ATTR_REASON, names.HW_ID)
+LABELS = (
+    semconv.ATTR_SECTION,
+    semconv.ATTR_KERNEL,
+    semconv.ATTR_GROUP,
+    semconv.ATTR_SOURCE,
+    semconv.ATTR_REASON,
+    semconv.HW_ID,
+)
 WORDS = {
-    names.ATTR_STATISTIC: (
+    semconv.ATTR_STATISTIC: (
         "median",
         "tail",
         "max",
@@ -31,7 +38,7 @@ WORDS = {
         "used",
         "p9",
     ),
-    names.ATTR_PART: (*map(str, Part), "idle"),
+    semconv.ATTR_PART: (*map(str, Part), "idle"),
 }
 KNOWN = ("a", "b", "c", "GPU-3")
 MOST = len(RANK_3)
@@ -41,7 +48,7 @@ NUMBERS = st.one_of(st.none(), st.floats(), st.floats(0, 10), st.integers(-(2**6
 
 @st.composite
 def points(draw: st.DrawFn) -> Fill:
-    metric = draw(st.sampled_from([*names.WINDOW_METRICS, *names.DEVICE_METRICS])).name
+    metric = draw(st.sampled_from([*semconv.WINDOW_METRICS, *semconv.DEVICE_METRICS])).name
     labels = {key: draw(st.one_of(st.sampled_from(KNOWN), st.text(max_size=20))) for key in LABELS}
     labels |= {key: draw(st.sampled_from(words)) for key, words in WORDS.items()}
     kept = draw(st.sets(st.sampled_from(sorted(labels))).map(lambda left_out: labels.keys() - left_out))
@@ -50,11 +57,11 @@ def points(draw: st.DrawFn) -> Fill:
 
 
 WHOLE = (
-    gauge(names.WINDOW_ITERATION.name, 8),
+    gauge(semconv.WINDOW_ITERATION.name, 8),
     *section("a", median=1.0),
     *collective("b", busy=1.0),
     *kernel("c", median=1.0),
-    gauge(names.GPU_POWER.name, 300.0),
+    gauge(semconv.GPU_POWER.name, 300.0),
 )
 
 
@@ -74,8 +81,8 @@ def test_any_points_at_all(odd: list[Fill], left_out: set[int]) -> None:
     assert again.device == report.device
 
 
-@given(st.lists(st.binary(max_size=8), max_size=4), st.sampled_from(names.WINDOW_METRICS))
-def test_names_of_any_bytes_that_are_text_and_points_of_another_kind(said: list[bytes], metric: names.Metric) -> None:
+@given(st.lists(st.binary(max_size=8), max_size=4), st.sampled_from(semconv.WINDOW_METRICS))
+def test_names_of_any_bytes_that_are_text_and_points_of_another_kind(said: list[bytes], metric: semconv.Metric) -> None:
     ingest = Ingest()
     texts = [each.decode(errors="ignore") for each in said]
     request = request_of(RANK_3, *(gauge(metric.name, 1.0, section=text, group=text, kernel=text) for text in texts))
@@ -103,7 +110,7 @@ def assert_bounded(report: RankReport) -> None:
 
 def has_time(request: ExportMetricsServiceRequest) -> bool:
     """Whether any point of the window, rejected ones included, says when it was."""
-    window = {metric.name for metric in names.WINDOW_METRICS if "kernel" not in metric.name}
+    window = {metric.name for metric in semconv.WINDOW_METRICS if "kernel" not in metric.name}
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
     return any(metric.gauge.data_points[0].time_unix_nano for metric in metrics if metric.name in window)
 

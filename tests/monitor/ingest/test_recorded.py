@@ -12,8 +12,8 @@ from rankwatch_monitor.core.events import (
     SectionWindow,
     WindowReport,
 )
-from rankwatch_monitor.recording import Recording
-from rankwatch_monitor.replay import replay
+from rankwatch_monitor.replay.cli import replay
+from rankwatch_monitor.replay.recording import Recording
 from support.monitor_process import Api, running_monitor
 from support.otlp import PROTOBUF, add_kernels, add_window, body, gauge, rank_report
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankwatch_monitor.publish import retry
+from rankwatch_monitor.publish.webhook import retry
 from support.http_receiver import HttpReceiver, http_receiver
 
 

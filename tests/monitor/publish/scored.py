@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankwatch.wire.vocabulary import Cause, ScoreReference, StragglerVerdict
-from rankwatch_monitor.core.scores import Finding, Scores, Straggler
-from rankwatch_monitor.core.state import Job
+from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.scores import Finding, Scores, Straggler
 
 NOW = 1_000_000.0
 

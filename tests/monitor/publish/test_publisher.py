@@ -8,8 +8,8 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from monitor.publish.scored import NOW, scored, straggler
-from rankwatch.wire.vocabulary import ProcessEventKind
-from rankwatch_monitor.core.state import Job
+from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.publish.publisher import CLOSING, SOONEST, Publishing
 from rankwatch_monitor.publish.snapshot import Snapshot
 

@@ -10,9 +10,9 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from monitor.publish.scored import NOW, scored, straggler
-from rankwatch.wire.vocabulary import JobState
-from rankwatch_monitor.core.scores import Scores
-from rankwatch_monitor.core.state import Job
+from rankwatch.contract.enums import JobState
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.publish.snapshot import KEPT, SECTIONS, Spread, snapshot
 
 

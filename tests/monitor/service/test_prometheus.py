@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.wire import prometheus as names
+from rankwatch_monitor.publish.prometheus import names as names
 from support.monitor_process import Api, RunningMonitor
 from support.otlp import PROTOBUF, body, gauge, rank_report
 from support.waiting import wait_for
@@ -63,7 +63,7 @@ def test_every_family_is_in_the_table_with_its_kind_labels_and_meaning(api: Api,
     assert meanings == {family.name: family.meaning for family in names.FAMILIES}
     labels = {family.name: set(family.labels) for family in names.FAMILIES}
     samples = api.metrics()
-    elsewhere = {*names.FROM_WINDOWS, *names.FROM_PUBLISHERS}  # tests/monitor/publish/test_prometheus.py
+    elsewhere = {*names.FROM_WINDOWS, *names.FROM_PUBLISHERS}  # tests/monitor/publish/prometheus/test_exposition.py
     assert {name for name, _ in samples} == set(labels) - {family.name for family in elsewhere}, "each at least once"
     assert all({label for label, _ in given} == labels[name] for name, given in samples)
 

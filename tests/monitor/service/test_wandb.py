@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from e2e.training import Training
-from rankwatch_monitor.publish.wandb_run import run_id
+from rankwatch_monitor.publish.wandb.run import run_id
 from rankwatch_monitor.settings import read
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.core.scene import Scene
-from rankwatch.wire.control import Directive, Frame, NodeRegistration, ProcessEvent, RankStack
-from rankwatch.wire.ft_state import LearnedTimeouts
-from rankwatch.wire.policy import Policy
-from rankwatch.wire.vocabulary import (
+from rankwatch.contract.enums import (
     Action,
     CulpritClass,
     DirectiveKind,
@@ -23,12 +20,15 @@ from rankwatch.wire.vocabulary import (
     ProcessState,
     VerdictKind,
 )
-from rankwatch_monitor.core.culprit import Culprit
+from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.messages import Directive, Frame, NodeRegistration, ProcessEvent, RankStack
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
-from rankwatch_monitor.core.incident import Incident, Phase, Timeline
-from rankwatch_monitor.core.lessons import Lessons, SectionLesson
-from rankwatch_monitor.core.stacks import Stacks
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.hang.blame import Culprit
+from rankwatch_monitor.core.hang.observed_durations import Lessons, SectionLesson
+from rankwatch_monitor.core.hang.stacks import Stacks
+from rankwatch_monitor.core.incident.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store.codec import (
     directive_of,
     directive_row,

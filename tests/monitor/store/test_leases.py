@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from monitor.store.conftest import Place
-from rankwatch.wire.control import Directive
-from rankwatch.wire.vocabulary import DirectiveKind
-from rankwatch_monitor.core.state import Job
+from rankwatch.contract.enums import DirectiveKind
+from rankwatch.contract.messages import Directive
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import codec, schema
 from rankwatch_monitor.store.leases import Answer, Holder, Leases
 from rankwatch_monitor.store.repository import Repository

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from monitor.core.scene import Scene
 from monitor.store.conftest import Place
-from rankwatch.wire.control import Evidence, Frame, NodeObservation, NodeRegistration, RankStack
-from rankwatch.wire.vocabulary import NodeRole
-from rankwatch_monitor.core.state import Job
-from rankwatch_monitor.keeping import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Keeping
+from rankwatch.contract.enums import NodeRole
+from rankwatch.contract.messages import Evidence, Frame, NodeObservation, NodeRegistration, RankStack
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.service.persistence import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Keeping
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository

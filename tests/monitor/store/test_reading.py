@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from monitor.core.scene import Scene
 from monitor.store.conftest import Place
-from rankwatch_monitor.store import performances, schema
+from rankwatch_monitor.store import performance_codec, schema
 from rankwatch_monitor.store.codec import directive_row, incident_row, job_row
 from rankwatch_monitor.store.repository import Repository
 from support.windows import COMPUTE, Ranks, slower
@@ -31,7 +31,7 @@ def test_one_job_is_read_as_all_are(store: Repository) -> None:
     scene = keep(store, "one")
     keep(store, "other")
     windows = Ranks(8).run(4).run(6, slower(3, COMPUTE, 0.4))
-    body = performances.held(windows.job.performance)
+    body = performance_codec.held(windows.job.performance)
     store.save(schema.performances, {"job_id": "one"}, late=lambda: {"body": body()})
     assert store.flush()
     job = store.load_job("one", scene.now)

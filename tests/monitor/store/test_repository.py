@@ -12,7 +12,7 @@ import pytest
 
 from monitor.core.scene import Scene
 from monitor.store.conftest import Place
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import directive_row, incident_row, job_row
 from rankwatch_monitor.store.repository import Repository

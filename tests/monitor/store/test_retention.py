@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monitor.store.conftest import Place
-from rankwatch_monitor.core.state import Job
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository

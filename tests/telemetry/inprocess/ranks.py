@@ -151,10 +151,10 @@ if __name__ == "__main__":
     except inprocess.InProcessError as error:
         say("gave_up", kind=type(error).__name__, why=str(error))
         code = 1
-    from rankwatch import sections
+    from rankwatch.recording import sections
 
     if sections._recorder is not None:
-        from rankwatch.slots import OPEN, OPEN_COUNT
+        from rankwatch.recording.shared_slots import OPEN, OPEN_COUNT
 
         words = sections._recorder.words
         say("open", count=sum(words[i] != 0 for i in range(OPEN, OPEN + 2 * OPEN_COUNT, 2)))

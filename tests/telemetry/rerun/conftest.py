@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rankwatch
-from rankwatch.wire.vocabulary import NoticeKind
+from rankwatch.contract.enums import NoticeKind
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import rankwatch
-from rankwatch.integrations.aside import aside
+from rankwatch.contract import env, ft_state
+from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.integrations.lightning import kept_timeouts, simulated, stopping
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
 from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback, watch_of
-from rankwatch.integrations.state_file import FILE_SECONDS, StateFile, as_policy
-from rankwatch.wire import environment, ft_state
-from rankwatch.wire.ft_state import LearnedTimeouts
+from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile, as_policy
+from rankwatch.integrations.shared.with_timeout import aside
 
 LOGGER: Final = "nemo_logger.FaultToleranceCallback"
 
@@ -66,7 +66,7 @@ class FaultToleranceCallback(WatchedCallback):
                 self._log.warning(
                     "autoresume=True, but %s is not set: a chain of jobs cannot see that training is complete; "
                     "start the script with `rankwatch run --finished-flag FILE`",
-                    environment.FINISHED_FLAG,
+                    env.FINISHED_FLAG,
                 )
             if self.calculate_timeouts:
                 self._take_earlier_timeouts(trainer)
@@ -167,7 +167,7 @@ def _touch(file: Path) -> None:
 
 
 def _flag_file() -> str:
-    return os.environ.get(environment.FINISHED_FLAG, "")
+    return os.environ.get(env.FINISHED_FLAG, "")
 
 
 def _shown(changes: dict[str, Any]) -> str:

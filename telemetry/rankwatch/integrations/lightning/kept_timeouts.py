@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rankwatch.integrations.aside import aside
+from rankwatch.contract import ft_state
+from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch.integrations.lightning.framework import Trainer
-from rankwatch.integrations.state_file import FILE_SECONDS, StateFile, mean
-from rankwatch.wire import ft_state
-from rankwatch.wire.ft_state import LearnedTimeouts
-from rankwatch.wire.names import CHECKPOINTING_SECTION
+from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile, mean
+from rankwatch.integrations.shared.with_timeout import aside
 
 FOLDER: Final = "ft_state"
 NVRX_NAMES: Final = ("_ft_state.json", "_ft_state_.json")

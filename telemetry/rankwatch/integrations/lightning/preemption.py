@@ -23,12 +23,14 @@ import time
 from types import FrameType
 from typing import Any
 
-from rankwatch import job_requests, sections, worker_signals
+from rankwatch import launcher_requests
 from rankwatch.integrations.lightning.agreement import StoreAgreement, store_of_ranks
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
 from rankwatch.integrations.lightning.stopping import LOGGER
 from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback
-from rankwatch.slots import STOP_SIGNALLED
+from rankwatch.liveness import worker_signals
+from rankwatch.recording import sections
+from rankwatch.recording.shared_slots import STOP_SIGNALLED
 
 
 class _Caught:
@@ -99,7 +101,7 @@ class PreemptionCallback(WatchedCallback):
             self._log.warning("fit() does not run in the main thread: signal %d cannot be caught", self.sig)
         else:
             self._caught = _Caught(self.sig)
-        launched = job_requests.heard()
+        launched = launcher_requests.heard()
         store = None if launched or trainer.world_size == 1 else store_of_ranks()
         self._agreement = None if store is None else StoreAgreement(store, self._runs, self._log)
         self._alone = not launched and self._agreement is None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rankwatch import fault_spec, faults
+from rankwatch.faults import inject, spec
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SimulatedFaultParams:
 
     def begin(self) -> None:
         """Have it strike, in the first attempt only: the restarted job is to get past it."""
-        faults.simulate(
+        inject.simulate(
             self.fault_type,
             rank="random" if self.rank_to_fail is None else self.rank_to_fail,
             delay=self.base_delay + random.random() * self.rand_delay,
@@ -41,7 +41,7 @@ def parameters(given: Any) -> SimulatedFaultParams | None:
     made = given if given is None or isinstance(given, SimulatedFaultParams) else _read(given)
     if made is not None:
         rank = "random" if made.rank_to_fail is None else made.rank_to_fail
-        fault_spec.of({"kind": made.fault_type, "rank": rank, "delay": made.base_delay})
+        spec.of({"kind": made.fault_type, "rank": rank, "delay": made.base_delay})
         if made.rand_delay < 0:
             raise ValueError(f"rand_delay of a simulated fault must be 0 or more seconds, not {made.rand_delay!r}")
     return made

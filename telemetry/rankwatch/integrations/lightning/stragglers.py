@@ -18,8 +18,8 @@ from typing import Any, Final
 import rankwatch
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
 from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback, watch_of
-from rankwatch.integrations.report_log import ReportLog
-from rankwatch.integrations.straggler_policy import straggler_policy
+from rankwatch.integrations.shared.report_log import ReportLog
+from rankwatch.integrations.shared.straggler_policy import straggler_policy
 
 LOGGER: Final = "nemo_logger.StragglerDetectionCallback"
 STOP_LINE: Final = "Detected stragglers. Terminating training..."

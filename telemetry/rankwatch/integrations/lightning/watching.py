@@ -24,14 +24,14 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import rankwatch
-from rankwatch import sections
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, SETUP_SECTION
 from rankwatch.integrations.lightning import stopping
 from rankwatch.integrations.lightning.framework import Callback, LightningModule, Trainer
-from rankwatch.integrations.own_session import OwnSession
-from rankwatch.sections import Section
-from rankwatch.slots import STOP_PREEMPTS
-from rankwatch.wire.names import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, SETUP_SECTION
-from rankwatch.wrapping import Wrapped
+from rankwatch.integrations.shared.shared_session import OwnSession
+from rankwatch.recording import sections
+from rankwatch.recording.sections import Section
+from rankwatch.recording.shared_slots import STOP_PREEMPTS
+from rankwatch.recording.wrapping import Wrapped
 
 FIT: Final = "fit"
 STOP_LINE: Final = "Asked to stop, saving checkpoint and exiting"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from rankwatch import sections
-from rankwatch.wire.limits import RankLimits
+from rankwatch.contract.limits import RankLimits
+from rankwatch.recording import sections
 
 
 @dataclass

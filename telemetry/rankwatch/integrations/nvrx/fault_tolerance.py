@@ -24,15 +24,15 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import rankwatch
+from rankwatch.contract import ft_state
+from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.integrations.nvrx import config, timeouts
 from rankwatch.integrations.nvrx.config import FaultToleranceConfig
 from rankwatch.integrations.nvrx.open_sections import OpenSections
 from rankwatch.integrations.nvrx.timeouts import HeartbeatTimeouts, SectionTimeouts
 from rankwatch.integrations.nvrx.workload import RankInfo, WorkloadAction, WorkloadControlRequest, group_rank
-from rankwatch.integrations.own_session import OwnSession
-from rankwatch.integrations.state_file import as_policy
-from rankwatch.wire import ft_state
-from rankwatch.wire.ft_state import LearnedTimeouts
+from rankwatch.integrations.shared.shared_session import OwnSession
+from rankwatch.integrations.shared.state_file import as_policy
 
 __all__ = [
     "FaultToleranceConfig",

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rankwatch import sections, slots
+from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch.integrations.nvrx import fault_tolerance
 from rankwatch.integrations.nvrx.report import Statistic
-from rankwatch.wire.names import STEP_SECTION
+from rankwatch.recording import sections, shared_slots
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Steps:
         """Open a step around the section of this name, if it is the one that counts."""
         recorder = sections.attached()
         if self._leader is None and recorder is not None:
-            reading = slots.read(recorder.slots)
+            reading = shared_slots.read(recorder.slots)
             others = reading is not None and STEP_SECTION in reading.open_sections
             self._leader, self._left = "" if others else name, recorder.iteration
         if (

@@ -10,9 +10,9 @@ import logging
 import threading
 from typing import Final
 
-from rankwatch import sections
-from rankwatch.sections import Section
-from rankwatch.wire.names import STEP_SECTION
+from rankwatch.contract.semconv import STEP_SECTION
+from rankwatch.recording import sections
+from rankwatch.recording.sections import Section
 
 DROP_MISUSE: Final = "section_misuse"
 MOST_SAID: Final = 64

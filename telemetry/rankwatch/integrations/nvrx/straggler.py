@@ -27,14 +27,14 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, NoReturn
 
 import rankwatch
-from rankwatch import sections
 from rankwatch.integrations.nvrx import report
 from rankwatch.integrations.nvrx.measuring import CallableId, Steps, place, summary
 from rankwatch.integrations.nvrx.report import ALL_SCORES, Report, Statistic, StragglerId
 from rankwatch.integrations.nvrx.workload import RankInfo
-from rankwatch.integrations.own_session import OwnSession
-from rankwatch.integrations.score_reader import ScoreReader
-from rankwatch.slots import NAME_LIMIT
+from rankwatch.integrations.shared.score_reader import ScoreReader
+from rankwatch.integrations.shared.shared_session import OwnSession
+from rankwatch.recording import sections
+from rankwatch.recording.shared_slots import NAME_LIMIT
 
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 

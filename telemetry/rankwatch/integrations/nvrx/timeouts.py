@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from rankwatch.integrations.state_file import as_policy, mean
-from rankwatch.wire.ft_state import LearnedTimeouts
+from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.integrations.shared.state_file import as_policy, mean
 
 STATE_KEY: Final = "current_timeouts"
 

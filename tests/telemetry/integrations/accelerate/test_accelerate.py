@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import rankwatch
-from rankwatch import slots
-from rankwatch.recorder import Recorder
+from rankwatch.recording import shared_slots
+from rankwatch.recording.recorder import Recorder
 
 accelerate = pytest.importorskip("accelerate")
 torch = pytest.importorskip("torch")
@@ -47,14 +47,14 @@ def recorder(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
 def test_a_step_for_each_batch(recorder: Recorder, tmp_path: Path) -> None:
     train(3, accumulate=1, folder=tmp_path, iteration=7)
     assert finished(recorder) == [*["backward", "step"] * 3, "checkpointing"]
-    assert recorder.words[slots.ITERATION] == 10, "steps 7, 8 and 9"
+    assert recorder.words[shared_slots.ITERATION] == 10, "steps 7, 8 and 9"
 
 
 def test_a_step_for_as_many_batches_as_are_accumulated(recorder: Recorder, tmp_path: Path) -> None:
     train(5, accumulate=2, folder=tmp_path)
     # The last batch of a loader ends a step, as Accelerate has it.
     assert finished(recorder) == [*["backward", "backward", "step"] * 2, "backward", "step", "checkpointing"]
-    assert recorder.words[slots.ITERATION] == 3
+    assert recorder.words[shared_slots.ITERATION] == 3
 
 
 def test_a_batch_that_fails_completes_no_step(recorder: Recorder) -> None:
@@ -62,7 +62,7 @@ def test_a_batch_that_fails_completes_no_step(recorder: Recorder) -> None:
     with pytest.raises(RuntimeError, match="out of memory"), steps:
         raise RuntimeError("out of memory")
     assert finished(recorder) == ["step"]
-    assert recorder.words[slots.ITERATION] == 0
+    assert recorder.words[shared_slots.ITERATION] == 0
     with steps:
         pass
-    assert recorder.words[slots.ITERATION] == 1
+    assert recorder.words[shared_slots.ITERATION] == 1

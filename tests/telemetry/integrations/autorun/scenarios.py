@@ -265,8 +265,8 @@ def its_own_steps() -> None:
 
 def start_anew() -> None:
     """What this process would be if it began now."""
-    from rankwatch.integrations import torch_hooks
-    from rankwatch.integrations.training_loop import Optimizers
+    from rankwatch.integrations.autorun import torch_hooks
+    from rankwatch.integrations.autorun.training_loop import Optimizers
 
     hooks: Any = torch_hooks._hooks
     loop = hooks._loop
@@ -280,19 +280,19 @@ def start_anew() -> None:
 
 
 def seen_in(scenario: Callable[[], None]) -> dict[str, Any]:
-    from rankwatch import sections, slots
+    from rankwatch.recording import sections, shared_slots
 
     start_anew()
     recorder: Any = sections._recorder
     recorder.finished.clear()
     recorder.iteration = 0
-    recorder.words[slots.ITERATION] = 0
+    recorder.words[shared_slots.ITERATION] = 0
     scenario()
     counts = Counter(recorder.slots.name(number) for number, *_ in recorder.finished)
-    words, entries = recorder.words, range(slots.OPEN, slots.OPEN + 2 * slots.OPEN_COUNT, 2)
+    words, entries = recorder.words, range(shared_slots.OPEN, shared_slots.OPEN + 2 * shared_slots.OPEN_COUNT, 2)
     return {
         "sections": dict(counts),
-        "iteration": words[slots.ITERATION],
+        "iteration": words[shared_slots.ITERATION],
         "open": [recorder.slots.name(words[place]) for place in entries if words[place]],
         "failed": recorder.dropped.get("auto", 0),
     }
@@ -300,7 +300,7 @@ def seen_in(scenario: Callable[[], None]) -> dict[str, Any]:
 
 def broken() -> None:
     """Ours fails at every event; the script does not notice."""
-    from rankwatch.integrations import torch_hooks
+    from rankwatch.integrations.autorun import torch_hooks
 
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch_launcher.first_line import AUTO, HOOK, FirstLine
+from rankwatch_launcher.prewarm.bootstrap import AUTO, HOOK, FirstLine
 
 HERE = Path(__file__).parent
 STEPS = 6

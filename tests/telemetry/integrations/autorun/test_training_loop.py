@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from rankwatch import slots
-from rankwatch.integrations.training_loop import MOST_REPEATS, Optimizers, TrainingLoop
-from rankwatch.recorder import Recorder
+from rankwatch.integrations.autorun.training_loop import MOST_REPEATS, Optimizers, TrainingLoop
+from rankwatch.recording import shared_slots
+from rankwatch.recording.recorder import Recorder
 
 MODEL, LOADER, ADAM, OTHER = 1, 2, 3, 4
 
@@ -26,7 +26,7 @@ def finished(recorder: Recorder) -> list[str]:
 
 def still_open(recorder: Recorder) -> set[str]:
     words = recorder.words
-    entries = range(slots.OPEN, slots.OPEN + 2 * slots.OPEN_COUNT, 2)
+    entries = range(shared_slots.OPEN, shared_slots.OPEN + 2 * shared_slots.OPEN_COUNT, 2)
     return {recorder.slots.name(words[i]) for i in entries if words[i]}
 
 
@@ -60,7 +60,7 @@ def test_one_iteration(loop: TrainingLoop, recorder: Recorder) -> None:
     backward(loop)
     step(loop)
     assert finished(recorder) == ["data", "forward", "backward", "optimizer", "step"]
-    assert recorder.words[slots.ITERATION] == 1
+    assert recorder.words[shared_slots.ITERATION] == 1
     assert still_open(recorder) == set(), "what comes between two steps nobody can name"
 
 
@@ -71,7 +71,7 @@ def test_gradient_accumulation_is_one_step(loop: TrainingLoop, recorder: Recorde
         backward(loop)
     step(loop)
     assert Counter(finished(recorder)) == {"data": 4, "forward": 4, "backward": 4, "optimizer": 1, "step": 1}
-    assert recorder.words[slots.ITERATION] == 1
+    assert recorder.words[shared_slots.ITERATION] == 1
 
 
 def test_it_goes_on_where_the_optimizer_was(loop: TrainingLoop, recorder: Recorder) -> None:
@@ -80,8 +80,8 @@ def test_it_goes_on_where_the_optimizer_was(loop: TrainingLoop, recorder: Record
         forward(loop)
         backward(loop)
         step(loop)
-    assert recorder.words[slots.FIRST_ITERATION] == 501
-    assert recorder.words[slots.ITERATION] == 502
+    assert recorder.words[shared_slots.FIRST_ITERATION] == 501
+    assert recorder.words[shared_slots.ITERATION] == 502
 
 
 def test_forwards_without_gradients_between_steps_are_evaluation(loop: TrainingLoop, recorder: Recorder) -> None:
@@ -100,10 +100,10 @@ def test_a_loader_that_is_exhausted_ends_a_step_that_was_not_completed(loop: Tra
     backward(loop)
     fetch(loop, exhausted=True)
     assert still_open(recorder) == set()
-    assert recorder.words[slots.ITERATION] == 0
+    assert recorder.words[shared_slots.ITERATION] == 0
     backward(loop)
     step(loop)
-    assert recorder.words[slots.ITERATION] == 1
+    assert recorder.words[shared_slots.ITERATION] == 1
 
 
 def test_a_step_whose_forward_is_not_seen_begins_with_its_batch(loop: TrainingLoop, recorder: Recorder) -> None:
@@ -123,7 +123,7 @@ def test_where_nothing_steps_there_is_no_step(recorder: Recorder) -> None:
     backward(loop)
     assert still_open(recorder) == set(), "it would be open for ever"
     step(loop)
-    assert recorder.words[slots.ITERATION] == 1, "one that nobody was seen to make"
+    assert recorder.words[shared_slots.ITERATION] == 1, "one that nobody was seen to make"
 
 
 # What goes wrong ----------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_a_step_of_the_optimizer_that_raised_is_closed_by_what_comes_next(
     fetch(loop)
     assert still_open(recorder) == {"step"}
     step(loop)
-    assert recorder.words[slots.ITERATION] == 2
+    assert recorder.words[shared_slots.ITERATION] == 2
 
 
 def test_what_ends_without_having_begun_does_nothing(loop: TrainingLoop, recorder: Recorder) -> None:
@@ -157,7 +157,7 @@ def test_an_optimizer_within_another_is_a_part_of_it(loop: TrainingLoop, recorde
         loop.optimizer_begins(ADAM)
         step(loop, OTHER)
         loop.optimizer_ended(ADAM)
-    assert recorder.words[slots.ITERATION] == 3
+    assert recorder.words[shared_slots.ITERATION] == 3
     assert Counter(finished(recorder)) == {"optimizer": 3, "step": 3}
 
 
@@ -180,7 +180,7 @@ def test_it_gives_way_to_the_scripts_own_steps(loop: TrainingLoop, recorder: Rec
     forward(loop)
     backward(loop)
     step(loop)
-    assert recorder.words[slots.ITERATION] == 0, "it is the script that counts now"
+    assert recorder.words[shared_slots.ITERATION] == 0, "it is the script that counts now"
     assert finished(recorder)[-3:] == ["forward", "backward", "optimizer"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.wire import environment, ft_state
+from rankwatch.contract import env, ft_state
 from telemetry.integrations.lightning.conftest import DETECTED, Fit, pid_of, stopped_together
 
 pytestmark = pytest.mark.timeout(240)
@@ -114,10 +114,8 @@ def test_a_chain_of_jobs(watched: Fit) -> None:
 
 def learned(watched: Fit) -> dict[str, float]:
     """The limits that the launcher has told its ranks of."""
-    (slots,) = re.findall(
-        f"\0{environment.SLOTS_DIR}=([^\0]+)", Path(f"/proc/{pid_of(watched, 1)}/environ").read_text()
-    )
-    file = Path(slots) / environment.LEARNED_FILE
+    (slots,) = re.findall(f"\0{env.SLOTS_DIR}=([^\0]+)", Path(f"/proc/{pid_of(watched, 1)}/environ").read_text())
+    file = Path(slots) / env.LEARNED_FILE
     return dict(ft_state.read(json.loads(file.read_text())).sections) if file.exists() else {}
 
 

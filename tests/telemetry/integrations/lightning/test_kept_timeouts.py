@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rankwatch.contract import ft_state
+from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.integrations.lightning import kept_timeouts
-from rankwatch.wire import ft_state
-from rankwatch.wire.ft_state import LearnedTimeouts
 
 
 class CSVLogger:

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import rankwatch
-from rankwatch import sections, slots
+from rankwatch.contract import env
 from rankwatch.integrations.lightning import FaultToleranceCallback, PreemptionCallback, StragglerDetectionCallback
 from rankwatch.integrations.lightning.simulated import SimulatedFaultParams
 from rankwatch.integrations.lightning.watching import watch_of
-from rankwatch.wire import environment
+from rankwatch.recording import sections, shared_slots
 from support.http_receiver import HttpReceiver
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on how to use this machine
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice on how t
 
 def opened() -> set[str]:
     recorder = sections.attached()
-    reading = slots.read(recorder.slots) if recorder is not None else None
+    reading = shared_slots.read(recorder.slots) if recorder is not None else None
     return set(reading.open_sections) if reading is not None else set()
 
 
@@ -107,7 +107,7 @@ def test_optimizers_that_lightning_does_not_see_step_with_each_batch(tmp_path: P
 
 
 def test_one_after_the_other_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(environment.FINISHED_FLAG, str(tmp_path / "flags" / "finished"))
+    monkeypatch.setenv(env.FINISHED_FLAG, str(tmp_path / "flags" / "finished"))
     before = signal.getsignal(signal.SIGTERM)
     callbacks = all_three()
     model = Model()
@@ -165,8 +165,8 @@ def test_switched_off_nothing_is_done(tmp_path: Path, monkeypatch: pytest.Monkey
     monitor = HttpReceiver()
     try:
         monkeypatch.setenv("RANKWATCH_DISABLED", "1")
-        monkeypatch.setenv(environment.MONITOR_URL, monitor.url)
-        monkeypatch.setenv(environment.JOB_ID, "j")
+        monkeypatch.setenv(env.MONITOR_URL, monitor.url)
+        monkeypatch.setenv(env.JOB_ID, "j")
         asked = []
 
         def look(_: int) -> None:

@@ -33,7 +33,7 @@ def bridge_hooks(file: str) -> ModuleType:
 
 
 def our_hooks() -> ModuleType:
-    from rankwatch.integrations import megatron
+    from rankwatch.integrations.megatron import hooks as megatron
 
     return megatron
 

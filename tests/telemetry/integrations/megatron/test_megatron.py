@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 import rankwatch
-from rankwatch import faults, sections, slots
-from rankwatch.integrations import megatron, state_file
-from rankwatch.integrations.megatron_state import FaultToleranceState
+from rankwatch.contract import env, ft_state
+from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.faults import inject
+from rankwatch.integrations.megatron import hooks
+from rankwatch.integrations.megatron.state import FaultToleranceState
 from rankwatch.integrations.nvrx.timeouts import SectionTimeouts
-from rankwatch.slots import Reading
-from rankwatch.wire import environment, ft_state
-from rankwatch.wire.ft_state import LearnedTimeouts
+from rankwatch.integrations.shared import state_file
+from rankwatch.recording import sections, shared_slots
+from rankwatch.recording.shared_slots import Reading
 from support.waiting import wait_for
 
 
@@ -37,7 +39,7 @@ def bridge_config(save: Path | None, **ft: Any) -> SimpleNamespace:
 def reading() -> Reading:
     recorder = sections.attached()
     assert recorder is not None
-    found = slots.read(recorder.slots)
+    found = shared_slots.read(recorder.slots)
     assert found is not None
     return found
 
@@ -51,51 +53,51 @@ def state(request: pytest.FixtureRequest) -> Iterator[Any]:
     """What is passed as the global state: an object like Bridge's, or nothing."""
     made = bridge_state(step=0) if request.param == "bridge" else None
     yield made
-    megatron.shutdown(made)
+    hooks.shutdown(made)
 
 
 def test_all_hooks_do_nothing_before_setup(state: Any) -> None:
     for hook in (
-        megatron.on_training_step_start,
-        megatron.on_training_step_end,
-        megatron.on_eval_step_start,
-        megatron.on_eval_step_end,
-        megatron.on_checkpointing_start,
-        megatron.shutdown,
+        hooks.on_training_step_start,
+        hooks.on_training_step_end,
+        hooks.on_eval_step_start,
+        hooks.on_eval_step_end,
+        hooks.on_checkpointing_start,
+        hooks.shutdown,
     ):
         hook(state)
-    megatron.on_checkpointing_end(False, state)
-    megatron.on_checkpoint_loaded(False, state)
+    hooks.on_checkpointing_end(False, state)
+    hooks.on_checkpoint_loaded(False, state)
     assert not rankwatch.is_initialized()
 
 
 @pytest.mark.parametrize("config", [None, bridge_config(None)])
 def test_the_folder_for_checkpoints_must_be_set(config: Any, state: Any) -> None:
     with pytest.raises(ValueError, match="folder for checkpoints must be set"):
-        megatron.setup(config, state)
+        hooks.setup(config, state)
     assert not rankwatch.is_initialized()
 
 
 def test_straggler_settings_that_make_no_sense_are_refused_before_anything_begins(state: Any, tmp_path: Path) -> None:
-    straggler = megatron.NVRxStragglerDetectionConfig(enabled=True, gpu_relative_perf_threshold=7.0)
+    straggler = hooks.NVRxStragglerDetectionConfig(enabled=True, gpu_relative_perf_threshold=7.0)
     config = SimpleNamespace(nvrx_straggler=straggler)
     with pytest.raises(ValueError, match="gpu_relative_perf_threshold must be a score"):
-        megatron.setup(config, state, checkpoint_dir=tmp_path)
+        hooks.setup(config, state, checkpoint_dir=tmp_path)
     assert not rankwatch.is_initialized()
 
 
 def test_switched_off_all_hooks_do_nothing(state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKWATCH_DISABLED", "1")
-    straggler = megatron.NVRxStragglerDetectionConfig(enabled=True, report_time_interval=0.01)
-    megatron.setup(SimpleNamespace(nvrx_straggler=straggler), state, checkpoint_dir=tmp_path, calc_ft_timeouts=True)
+    straggler = hooks.NVRxStragglerDetectionConfig(enabled=True, report_time_interval=0.01)
+    hooks.setup(SimpleNamespace(nvrx_straggler=straggler), state, checkpoint_dir=tmp_path, calc_ft_timeouts=True)
     for _ in range(16):
-        megatron.on_training_step_start(state)
-        megatron.on_training_step_end(state)
-    megatron.on_checkpointing_start(state)
-    megatron.on_checkpointing_end(False, state)
+        hooks.on_training_step_start(state)
+        hooks.on_training_step_end(state)
+    hooks.on_checkpointing_start(state)
+    hooks.on_checkpointing_end(False, state)
     assert not rankwatch.is_initialized()
     assert not [thread for thread in threading.enumerate() if thread.name == "rankwatch-scores"]
-    megatron.shutdown(state)
+    hooks.shutdown(state)
 
 
 def test_a_checkpoint_folder_that_hangs_delays_setup_and_no_more(
@@ -105,100 +107,100 @@ def test_a_checkpoint_folder_that_hangs_delays_setup_and_no_more(
     file = tmp_path / "ft_state.json"
     os.mkfifo(file)  # whoever reads it waits for a writer
     try:
-        megatron.setup(checkpoint_dir=tmp_path)
+        hooks.setup(checkpoint_dir=tmp_path)
         assert opened() == {"setup"}
         assert "takes longer than 0.05 s" in caplog.text
     finally:
         os.close(os.open(file, os.O_RDWR))
-        megatron.shutdown()
+        hooks.shutdown()
 
 
 def test_the_sections_of_a_run(state: Any, tmp_path: Path) -> None:
-    megatron.setup(bridge_config(tmp_path / "made"), state)
+    hooks.setup(bridge_config(tmp_path / "made"), state)
     assert (tmp_path / "made").is_dir()
     assert opened() == {"setup"}
     expected = ["warmup", "step", "step"]
     for number, section in enumerate(expected):
-        megatron.on_training_step_start(state, iteration=10 + number)
+        hooks.on_training_step_start(state, iteration=10 + number)
         assert opened() == {section}
-        megatron.on_training_step_end(state)
+        hooks.on_training_step_end(state)
         assert opened() == set()
         assert reading().iteration == 10 + number, "a warm-up iteration counts too"
     for _ in range(2):
         for section in ("warmup", "step"):
-            megatron.on_eval_step_start(state)
+            hooks.on_eval_step_start(state)
             assert opened() == {section}
-            megatron.on_eval_step_end(state)
-        megatron.on_training_step_start(state, iteration=13)
-        megatron.on_training_step_end(state)
+            hooks.on_eval_step_end(state)
+        hooks.on_training_step_start(state, iteration=13)
+        hooks.on_training_step_end(state)
     assert reading().iteration == 13, "evaluation counts no iteration"
-    megatron.on_checkpointing_start(state)
+    hooks.on_checkpointing_start(state)
     assert opened() == {"checkpointing"}
-    megatron.on_checkpointing_end(True, state)
+    hooks.on_checkpointing_end(True, state)
     assert opened() == set()
-    megatron.shutdown(state)
+    hooks.shutdown(state)
     assert not rankwatch.is_initialized()
 
 
 def test_evaluation_may_come_first(state: Any, tmp_path: Path) -> None:
-    megatron.setup(checkpoint_dir=tmp_path, global_state=state)
-    megatron.on_eval_step_start(state)
+    hooks.setup(checkpoint_dir=tmp_path, global_state=state)
+    hooks.on_eval_step_start(state)
     assert opened() == {"warmup"}
 
 
 def test_the_iteration_is_that_of_the_global_state(tmp_path: Path) -> None:
     state = bridge_state(step=500)
-    megatron.setup(bridge_config(tmp_path), state)
+    hooks.setup(bridge_config(tmp_path), state)
     assert state.rank_monitor_client.is_initialized
-    megatron.on_training_step_start(state)
-    megatron.on_training_step_end(state)
+    hooks.on_training_step_start(state)
+    hooks.on_training_step_end(state)
     assert reading().iteration == 500
     assert state.fault_tolerance_state.seen_tr_iters_cnt == 1
-    megatron.shutdown(state)
+    hooks.shutdown(state)
     assert state.rank_monitor_client is None
 
 
 def test_setup_again_begins_anew(state: Any, tmp_path: Path) -> None:
-    megatron.setup(checkpoint_dir=tmp_path, global_state=state)
-    megatron.on_training_step_start(state)
-    megatron.setup(checkpoint_dir=tmp_path, global_state=state)
+    hooks.setup(checkpoint_dir=tmp_path, global_state=state)
+    hooks.on_training_step_start(state)
+    hooks.setup(checkpoint_dir=tmp_path, global_state=state)
     assert opened() == {"setup"}
-    megatron.on_training_step_start(state)
+    hooks.on_training_step_start(state)
     assert opened() == {"warmup"}
 
 
 def test_timeouts_are_updated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slots_dir = tmp_path / "slots"
     slots_dir.mkdir()
-    monkeypatch.setenv(environment.SLOTS_DIR, str(slots_dir))
+    monkeypatch.setenv(env.SLOTS_DIR, str(slots_dir))
     learned = LearnedTimeouts({"setup": 60.0, "step": 10.0, "checkpointing": 40.0}, 20.0)
-    (slots_dir / environment.LEARNED_FILE).write_text(json.dumps(ft_state.write(learned, {}, None)))
+    (slots_dir / env.LEARNED_FILE).write_text(json.dumps(ft_state.write(learned, {}, None)))
     state, file = bridge_state(step=0), tmp_path / "save" / "ft_state.json"
 
     def kept() -> LearnedTimeouts:
         return ft_state.read(json.loads(file.read_text())) if file.exists() else LearnedTimeouts()
 
     def save(finalization: bool) -> None:
-        megatron.on_checkpointing_start(state)
-        megatron.on_checkpointing_end(is_async_finalization=finalization, global_state=state)
+        hooks.on_checkpointing_start(state)
+        hooks.on_checkpointing_end(is_async_finalization=finalization, global_state=state)
 
-    megatron.setup(bridge_config(tmp_path / "save"), state)
-    megatron.on_checkpoint_loaded(is_local_chkpt=True, global_state=state)
+    hooks.setup(bridge_config(tmp_path / "save"), state)
+    hooks.on_checkpoint_loaded(is_local_chkpt=True, global_state=state)
     for _ in range(16):
-        megatron.on_training_step_start(state)
-        megatron.on_training_step_end(state)
+        hooks.on_training_step_start(state)
+        hooks.on_training_step_end(state)
     save(finalization=True)
     assert not file.exists()
     save(finalization=False)
     wait_for(lambda: set(kept().sections) == {"step", "checkpointing"}, "what was seen so far is kept")
-    megatron.on_checkpoint_loaded(is_local_chkpt=False, global_state=state)
-    megatron.shutdown(state)
+    hooks.on_checkpoint_loaded(is_local_chkpt=False, global_state=state)
+    hooks.shutdown(state)
     assert kept() == learned, "at the end all of it"
 
-    megatron.setup(bridge_config(tmp_path / "save"), state)
+    hooks.setup(bridge_config(tmp_path / "save"), state)
     expected = SectionTimeouts(learned.sections, 20.0, set(learned.sections), is_out_of_section_calculated=True)
     assert state.rank_monitor_client.section_timeouts == expected
-    megatron.shutdown(state)
+    hooks.shutdown(state)
 
 
 def test_timeouts_are_called_updated_only_when_they_are(
@@ -207,42 +209,42 @@ def test_timeouts_are_called_updated_only_when_they_are(
     caplog.set_level(logging.INFO)
     slots_dir = tmp_path / "slots"
     slots_dir.mkdir()
-    monkeypatch.setenv(environment.SLOTS_DIR, str(slots_dir))
+    monkeypatch.setenv(env.SLOTS_DIR, str(slots_dir))
 
     def save() -> list[str]:
         caplog.clear()
-        megatron.on_checkpointing_start()
-        megatron.on_checkpointing_end(False)
+        hooks.on_checkpointing_start()
+        hooks.on_checkpointing_end(False)
         return [line for line in caplog.messages if line.startswith(("timeouts were updated", "the monitor has not"))]
 
-    megatron.setup(checkpoint_dir=tmp_path / "save", calc_ft_timeouts=True)
+    hooks.setup(checkpoint_dir=tmp_path / "save", calc_ft_timeouts=True)
     assert save() == ["the monitor has not told yet what it learned of: checkpointing"]
     learned = ft_state.write(LearnedTimeouts({"checkpointing": 40.0}), {}, None)
-    (slots_dir / environment.LEARNED_FILE).write_text(json.dumps(learned))
+    (slots_dir / env.LEARNED_FILE).write_text(json.dumps(learned))
     (told,) = save()
     assert told.startswith("timeouts were updated for checkpointing: ")
-    megatron.shutdown()
+    hooks.shutdown()
 
 
 def test_nothing_is_calculated_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    megatron.setup(checkpoint_dir=tmp_path, calc_ft_timeouts=False)
-    megatron.on_checkpointing_start()
-    megatron.on_checkpointing_end(False)
-    megatron.shutdown()
+    hooks.setup(checkpoint_dir=tmp_path, calc_ft_timeouts=False)
+    hooks.on_checkpointing_start()
+    hooks.on_checkpointing_end(False)
+    hooks.shutdown()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_simulated_fault_is_armed_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     armed = []
-    monkeypatch.setattr(faults, "simulate", lambda kind, **more: armed.append((kind, more)))
-    megatron.maybe_setup_simulated_fault(SimpleNamespace(simulate_fault=False))
-    megatron.maybe_setup_simulated_fault()
+    monkeypatch.setattr(inject, "simulate", lambda kind, **more: armed.append((kind, more)))
+    hooks.maybe_setup_simulated_fault(SimpleNamespace(simulate_fault=False))
+    hooks.maybe_setup_simulated_fault()
     assert armed == []
     config = SimpleNamespace(
         simulate_fault=True, simulated_fault_type="rank_hung", simulated_fault_rank=3, simulated_fault_base_delay=5
     )
-    megatron.maybe_setup_simulated_fault(config)
-    megatron.maybe_setup_simulated_fault(simulate_fault=True)
+    hooks.maybe_setup_simulated_fault(config)
+    hooks.maybe_setup_simulated_fault(simulate_fault=True)
     assert armed == [("rank_hung", {"rank": 3, "delay": 5.0}), ("random", {"rank": "random", "delay": 0.0})]
     with pytest.raises(ValueError, match="rank_hung, rank_killed or random, not 'fire'"):
-        megatron.maybe_setup_simulated_fault(config, simulated_fault_type="fire")
+        hooks.maybe_setup_simulated_fault(config, simulated_fault_type="fire")

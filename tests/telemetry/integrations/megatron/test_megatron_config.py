@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch.integrations.megatron_config import NVRxStragglerDetectionConfig, policy_of
-from rankwatch.wire.policy import Policy
+from rankwatch.contract.policy import Policy
+from rankwatch.integrations.megatron.config import NVRxStragglerDetectionConfig, policy_of
 
 
 def test_the_settings_become_a_policy_that_can_be() -> None:

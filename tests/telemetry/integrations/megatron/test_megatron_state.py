@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.integrations.megatron_state import FaultToleranceState, update_plan
+from rankwatch.integrations.megatron.state import FaultToleranceState, update_plan
 
 SEEN_ALL = {"is_persistent_chkpt_loaded": True, "seen_tr_iters_cnt": 16, "seen_checkpoints_cnt": 1}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.training import Training
-from rankwatch.wire import ft_state
+from rankwatch.contract import ft_state
 
 RANKS = Path(__file__).with_name("ranks.py")
 TESTS = Path(__file__).parents[3]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import rankwatch
-from rankwatch.integrations import megatron
+from rankwatch.integrations.megatron import hooks
 from rankwatch.integrations.nvrx import fault_tolerance, stand_in, straggler
-from rankwatch.slots import read
-from rankwatch_launcher import cli
+from rankwatch.recording.shared_slots import read
+from rankwatch_launcher.cli import main
 
 PAGE = (Path(__file__).parents[4] / "docs" / "megatron.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -40,7 +40,7 @@ def test_the_settings_and_the_loop(cfg: SimpleNamespace) -> None:
     seen = []
 
     def train_step() -> None:
-        from rankwatch import sections
+        from rankwatch.recording import sections
 
         assert sections.attached() is not None
         reading = read(sections.attached().slots)
@@ -70,7 +70,7 @@ def test_the_stand_in() -> None:
 
 
 def test_every_setting_is_in_the_tables_with_its_default() -> None:
-    for settings in (megatron.FaultToleranceConfig, megatron.NVRxStragglerDetectionConfig):
+    for settings in (hooks.FaultToleranceConfig, hooks.NVRxStragglerDetectionConfig):
         for each in dataclasses.fields(settings):
             (row,) = re.findall(rf"^\|.*`{each.name}`[^|]*\|([^|]*)\|", PAGE, re.MULTILINE)
             default = f'"{each.default}"' if isinstance(each.default, str) else repr(each.default)
@@ -115,5 +115,5 @@ def test_the_launchers_flags_are_accepted() -> None:
         "NUM_GPUS_PER_NODE": "2",
     }.items():
         command = command.replace(f"${{{name}}}", value)
-    told = cli.build_parser().parse_args(shlex.split(command.replace("\\\n", "")))
+    told = main.build_parser().parse_args(shlex.split(command.replace("\\\n", "")))
     assert (told.rdzv_backend, told.nproc_per_node, told.training_script) == ("c10d", "2", "your_training_script.py")

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from rankwatch.integrations import nemo_commands
-from rankwatch.integrations.nemo_commands import batch_lines, run_words, signal_option, task_words, whole
-from rankwatch_launcher.cli import build_parser
-from rankwatch_launcher.slurm_batch import build_parser as build_batch_parser
-from rankwatch_launcher.slurm_steps import is_launcher
+from rankwatch.integrations.nemo_run import commands
+from rankwatch.integrations.nemo_run.commands import batch_lines, run_words, signal_option, task_words, whole
+from rankwatch_launcher.cli.main import build_parser
+from rankwatch_launcher.schedulers.slurm_batch import build_parser as build_batch_parser
+from rankwatch_launcher.schedulers.slurm_steps import is_launcher
 from support.waiting import wait_for
 
 OPTIONS: dict[str, str | bool] = {"--max-restarts": "3", "--heartbeat-timeout": "300", "--calculate-timeouts": True}
@@ -47,7 +47,7 @@ def test_the_command_is_one_that_the_launcher_understands() -> None:
 
 
 def test_what_a_shell_reads_is_quoted_but_its_variables_are_not() -> None:
-    rendezvous = ["--rdzv-endpoint", f"{nemo_commands.HEAD_NODE}:29500"]
+    rendezvous = ["--rdzv-endpoint", f"{commands.HEAD_NODE}:29500"]
     words = run_words(["rankwatch"], 2, 8, rendezvous, OPTIONS, ["python", "train.py", "a b", "$HOME"], shell=True)
     assert words[-2:] == ["'a b'", "'$HOME'"]
     assert "$$${head_node_ip_var}:29500" in words
@@ -62,19 +62,19 @@ def test_a_count_that_is_none_is_refused_by_name(value: object) -> None:
 @pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), "soon", True])
 def test_seconds_that_are_none_are_refused_by_name(value: Any) -> None:
     with pytest.raises(ValueError, match="rank_heartbeat_timeout must be a number of seconds above 0"):
-        nemo_commands.seconds("rank_heartbeat_timeout", value)
+        commands.seconds("rank_heartbeat_timeout", value)
 
 
 @pytest.mark.parametrize(("value", "word"), [(1800, "1800"), (0.5, "0.5"), (86_400, "86400"), (None, "none")])
 def test_seconds_are_written_as_the_launcher_reads_them(value: float | None, word: str) -> None:
-    assert nemo_commands.seconds("it", value) == word
+    assert commands.seconds("it", value) == word
     args = build_parser().parse_args(["--heartbeat-timeout", word, "train.py"])
     assert [found for name, found in vars(args).items() if name.endswith("heartbeat_timeout")] == [value]
 
 
 @pytest.mark.parametrize(("before", "seconds"), [(60, "50"), (10, "5"), (120, "110"), (1, "0.5")])
 def test_ranks_get_most_of_the_time_before_the_limit(before: int, seconds: str) -> None:
-    assert nemo_commands.grace(before) == seconds
+    assert commands.grace(before) == seconds
 
 
 def test_the_signal_goes_to_the_batch_script_where_that_passes_it_on() -> None:

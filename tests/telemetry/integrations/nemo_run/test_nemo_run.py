@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch_launcher.cli import build_parser
+from rankwatch_launcher.cli.main import build_parser
 from telemetry.integrations.nemo_run.environment import PRELUDE, RECIPE, Nemo
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from rankwatch.contract.limits import RankLimits
 from rankwatch.integrations.nvrx import config
 from rankwatch.integrations.nvrx.config import FaultToleranceConfig
-from rankwatch.recorder import Recorder
-from rankwatch.wire.limits import RankLimits
+from rankwatch.recording.recorder import Recorder
 
 
 def test_what_was_handed_down_is_in_force(recorder: Recorder) -> None:

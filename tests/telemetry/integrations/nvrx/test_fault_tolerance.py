@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import rankwatch
-from rankwatch import slots
+from rankwatch.contract import env, ft_state
+from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.limits import RankLimits
 from rankwatch.integrations.nvrx import fault_tolerance
 from rankwatch.integrations.nvrx.fault_tolerance import (
     RankMonitorClient,
@@ -17,10 +19,8 @@ from rankwatch.integrations.nvrx.fault_tolerance import (
     WorkloadAction,
     WorkloadControlRequest,
 )
-from rankwatch.slots import Reading, Slots
-from rankwatch.wire import environment, ft_state
-from rankwatch.wire.ft_state import LearnedTimeouts
-from rankwatch.wire.limits import RankLimits
+from rankwatch.recording import shared_slots
+from rankwatch.recording.shared_slots import Reading, Slots
 from support.waiting import wait_for
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The slots folder of a launcher that reads nothing, with this process as rank 0 of 2."""
     made = tmp_path / "slots"
     made.mkdir()
-    monkeypatch.setenv(environment.SLOTS_DIR, str(made))
+    monkeypatch.setenv(env.SLOTS_DIR, str(made))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr(fault_tolerance, "LOOK_AGAIN", 0.01)
@@ -45,7 +45,7 @@ def client(folder: Path) -> Iterator[RankMonitorClient]:
 
 
 def reading(folder: Path) -> Reading:
-    found = slots.read(Slots.open(folder / "0.slots"))
+    found = shared_slots.read(Slots.open(folder / "0.slots"))
     assert found is not None
     return found
 
@@ -61,7 +61,7 @@ def teach(folder: Path, sections: dict[str, float], outside: float | None = None
     content = ft_state.write(LearnedTimeouts(sections, outside), {}, None)
     unfinished = folder / "unfinished"
     unfinished.write_text(json.dumps(content))
-    unfinished.replace(folder / environment.LEARNED_FILE)
+    unfinished.replace(folder / env.LEARNED_FILE)
 
 
 def test_sections_heartbeats_and_steps_are_recorded(client: RankMonitorClient, folder: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_state_that_is_none_is_said(client: RankMonitorClient, caplog: pytest.
 def test_heartbeat_limits_come_from_an_earlier_run_alone(client: RankMonitorClient, folder: Path) -> None:
     assert client.calculate_and_set_hb_timeouts(skip_if_not_ready=True) is False
     content = ft_state.write(LearnedTimeouts({}, None, 900.0, 120.0), {}, None)
-    (folder / environment.LEARNED_FILE).write_text(json.dumps(content))
+    (folder / env.LEARNED_FILE).write_text(json.dumps(content))
     assert client.calculate_and_set_hb_timeouts()
     assert requests(folder)[-1]["policy"] == {"initial_heartbeat_timeout": 900.0, "heartbeat_timeout": 120.0}
 

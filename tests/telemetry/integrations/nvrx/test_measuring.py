@@ -9,7 +9,7 @@ import rankwatch
 from rankwatch.integrations.nvrx import fault_tolerance, measuring
 from rankwatch.integrations.nvrx.measuring import CallableId, Steps
 from rankwatch.integrations.nvrx.report import Statistic
-from rankwatch.recorder import Recorder
+from rankwatch.recording.recorder import Recorder
 
 
 class Thing:

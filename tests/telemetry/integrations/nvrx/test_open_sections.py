@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch import slots
 from rankwatch.integrations.nvrx.open_sections import DROP_MISUSE, MOST_OPEN, OpenSections
-from rankwatch.recorder import Recorder
+from rankwatch.recording import shared_slots
+from rankwatch.recording.recorder import Recorder
 
 
 def opened(recorder: Recorder) -> set[str]:
-    reading = slots.read(recorder.slots)
+    reading = shared_slots.read(recorder.slots)
     assert reading is not None
     return set(reading.open_sections)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rankwatch import slots
+from rankwatch.contract import env
 from rankwatch.integrations.nvrx import straggler
 from rankwatch.integrations.nvrx.straggler import CallableId, Detector, Statistic
-from rankwatch.recorder import Recorder
-from rankwatch.wire import environment
+from rankwatch.recording import shared_slots
+from rankwatch.recording.recorder import Recorder
 from support.waiting import wait_for
 
 
@@ -49,8 +49,8 @@ def begin(told: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     serving = threading.Thread(target=server.serve_forever, args=(0.02,))
     serving.start()
-    monkeypatch.setenv(environment.MONITOR_URL, f"http://127.0.0.1:{server.server_address[1]}")
-    monkeypatch.setenv(environment.JOB_ID, "a job")
+    monkeypatch.setenv(env.MONITOR_URL, f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv(env.JOB_ID, "a job")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
 
     def initialize(**arguments: Any) -> None:
@@ -136,11 +136,11 @@ def test_callables_are_wrapped_and_put_back(begin: Callable[..., None]) -> None:
 
     class Model:
         def forward(self) -> set[str]:
-            from rankwatch import sections
+            from rankwatch.recording import sections
 
             recorder = sections.attached()
             assert recorder is not None
-            seen = slots.read(recorder.slots)
+            seen = shared_slots.read(recorder.slots)
             assert seen is not None
             return set(seen.open_sections)
 
@@ -168,7 +168,7 @@ def test_names_that_are_made_up_do_not_fill_the_memory(begin: Callable[..., None
     for number in range(200):
         with Detector.detection_section(f"batch {number}"):
             pass
-    assert len(Detector._durations) == slots.NAME_LIMIT
+    assert len(Detector._durations) == shared_slots.NAME_LIMIT
 
 
 def test_misuse_is_said_and_raises_nothing(caplog: pytest.LogCaptureFixture, recorder: Recorder) -> None:

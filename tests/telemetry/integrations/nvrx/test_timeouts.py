@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 
+from rankwatch.contract import ft_state
+from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.integrations.nvrx import timeouts
 from rankwatch.integrations.nvrx.timeouts import HeartbeatTimeouts, SectionTimeouts
-from rankwatch.wire import ft_state
-from rankwatch.wire.ft_state import LearnedTimeouts
 
 LEARNED = LearnedTimeouts({"setup": 100.0, "step": 10.0, "checkpointing": 40.0}, out_of_section=20.0)
 NONE = SectionTimeouts()

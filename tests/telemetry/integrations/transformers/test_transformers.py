@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rankwatch import slots
-from rankwatch.recorder import Recorder
+from rankwatch.recording import shared_slots
+from rankwatch.recording.recorder import Recorder
 
 transformers = pytest.importorskip("transformers")
 
@@ -27,7 +27,7 @@ class Stop(transformers.TrainerCallback):
 
     def note(self, event: str) -> None:
         words = self._recorder.words
-        entries = range(slots.OPEN, slots.OPEN + 2 * slots.OPEN_COUNT, 2)
+        entries = range(shared_slots.OPEN, shared_slots.OPEN + 2 * shared_slots.OPEN_COUNT, 2)
         self.seen.append((event, {self._recorder.slots.name(words[i]) for i in entries if words[i]}))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -36,7 +36,7 @@ class Stop(transformers.TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.note("optimizer")
         if self._after and state.global_step + 1 == self._after:
-            self._recorder.words[slots.STOP_STEP] = self._after
+            self._recorder.words[shared_slots.STOP_STEP] = self._after
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.note("evaluate")
@@ -79,8 +79,8 @@ def test_steps_carry_the_trainers_numbers_and_it_is_complete(recorder: Recorder,
     _, notes = train(recorder, tmp_path, gradient_accumulation_steps=2)
     assert notes.seen[:2] == [("step", {"setup"}), ("optimizer", {"step", "optimizer"})]
     assert [event for event, _ in notes.seen].count("step") == 4
-    assert recorder.words[slots.ITERATION] == 4
-    assert recorder.words[slots.COMPLETE] == 1
+    assert recorder.words[shared_slots.ITERATION] == 4
+    assert recorder.words[shared_slots.COMPLETE] == 1
     finished = [recorder.slots.name(number) for number, *_ in recorder.finished]
     assert finished == ["setup", *["optimizer", "step"] * 4]
 
@@ -99,13 +99,13 @@ def test_an_agreed_stop_saves_once_and_does_not_evaluate(recorder: Recorder, tmp
     assert trainer.state.global_step == 3
     assert [event for event, _ in notes.seen if event in ("evaluate", "save")] == ["save"]
     assert [each.name for each in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
-    assert recorder.words[slots.COMPLETE] == 0, "it is to be resumed"
+    assert recorder.words[shared_slots.COMPLETE] == 0, "it is to be resumed"
 
 
 def test_a_stop_after_the_very_last_step_leaves_nothing_to_train(recorder: Recorder, tmp_path: Path) -> None:
     train(recorder, tmp_path, after=4, steps=4, save_strategy="epoch")
     assert [each.name for each in tmp_path.glob("checkpoint-*")] == ["checkpoint-4"]
-    assert recorder.words[slots.COMPLETE] == 1
+    assert recorder.words[shared_slots.COMPLETE] == 1
 
 
 def test_predicting_without_training_leaves_nothing_open(recorder: Recorder, tmp_path: Path) -> None:

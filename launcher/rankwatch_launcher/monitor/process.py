@@ -1,0 +1,196 @@
+"""Starts the job's own monitor beside the launcher when none was named, and keeps it alive.
+
+The monitor is another process, reached by HTTP only. Its port is chosen here, below the range from which the kernel
+hands ports out, so that its address is known before it has started and the ranks need not wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from rankwatch.contract import env as environment
+from rankwatch_launcher.log import logger
+from rankwatch_launcher.monitor.link import LOOPBACK
+
+HOW_TO_GET_IT: Final = (
+    "no monitor: hangs will not be found. Get it with `pip install 'rankwatch[monitor]'` or name one with "
+    "--monitor URL; until then this runs as torchrun does"
+)
+_READY_SECONDS: Final = 30.0
+_TRIES: Final = 3
+"""Times a monitor that dies before it was ever ready is started."""
+_PORTS: Final = (15000, 32000)
+"""Below 32768, where Linux begins to hand out ports by itself."""
+
+
+def available() -> bool:
+    """Whether the monitor and what it needs are installed."""
+    return all(importlib.util.find_spec(name) is not None for name in ("rankwatch_monitor", "fastapi", "uvicorn"))
+
+
+def bind_address(rendezvous_host: str, master_addr: str) -> tuple[str, bool]:
+    """Where a monitor for several nodes listens, and whether with a token: on loopback when the rendezvous is there."""
+    if rendezvous_host in LOOPBACK:
+        return "127.0.0.1", False
+    return master_addr, True
+
+
+class EmbeddedMonitor:
+    """One monitor process; :meth:`start` returns at once."""
+
+    def __init__(self, job_id: str, host: str = "127.0.0.1", *, with_token: bool = False) -> None:
+        self.token = secrets.token_urlsafe(24) if with_token else ""
+        self._host = host
+        self._port = free_port(host)
+        self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
+        self._database = job_database(job_id, os.environ)
+        self._ready_file = self._folder / "ready.json"
+        self._log = self._folder / "monitor.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = threading.Event()
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Its address, valid before it listens."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    def start(self) -> None:
+        """Start the monitor and, on a thread, watch over it."""
+        self._spawn()
+        threading.Thread(target=self._watch, name="rankwatch-monitor", daemon=True).start()
+
+    def wait_ready(self) -> bool:
+        """Wait until it has listened once; False when it did not come up."""
+        return self._ready.wait(_READY_SECONDS)
+
+    def close(self) -> None:
+        """End it."""
+        with self._lock:
+            self._end.set()
+            process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                process.wait(15.0)  # what it publishes (W&B) may take 10 s to hand over
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for file in (self._ready_file, self._log):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+    def _spawn(self) -> None:
+        command = [
+            *(sys.executable, "-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
+            *("--ready-file", str(self._ready_file), "--parent-pid", str(os.getpid())),
+            *(("--database", str(self._database)) if self._database else ()),
+        ]
+        self._ready_file.unlink(missing_ok=True)
+        with self._log.open("ab") as log:
+            # A session of its own: a Ctrl-C at the terminal must not end it before the launcher's last words.
+            self._process = subprocess.Popen(
+                command,
+                env=_environment(os.environ, self.token),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _watch(self) -> None:
+        failures = 0
+        while not self._end.is_set():
+            assert self._process is not None
+            if not self._ready.is_set() and self._read_ready():
+                self._ready.set()
+                logger.info("the page of this job: %s/%s", self.url, f"?token={self.token}" if self.token else "")
+            code = self._process.poll()
+            if code is None:
+                self._end.wait(0.05 if not self._ready.is_set() else 0.5)
+                continue
+            failures += 1
+            if not self._ready.is_set() and failures >= _TRIES:
+                logger.warning(
+                    "the monitor does not start (exit code %s): %s. %s", code, self._last_words(), "Training goes on"
+                )
+                return
+            logger.warning("the monitor has ended (%s) and is started again", self._last_words() or f"exit code {code}")
+            # Slower each time, so that one which cannot live does not eat the machine.
+            self._end.wait(min(0.2 * 2 ** min(failures, 8), 30.0))
+            with self._lock:
+                if not self._end.is_set():
+                    self._spawn()
+
+    def _read_ready(self) -> bool:
+        try:
+            return isinstance(json.loads(self._ready_file.read_text()), dict)
+        except (OSError, ValueError):
+            return False
+
+    def _last_words(self) -> str:
+        try:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1][:300] if lines else ""
+
+
+def job_database(job_id: str, env: Mapping[str, str]) -> Path | None:
+    """The job's own database file, kept after the job; None where a person named one for the monitor.
+
+    Two monitors must not share a file, and several jobs may run on one host. The same job id continues the same record.
+    """
+    if env.get("RANKWATCH_MONITOR_DATABASE"):
+        return None
+    state = Path(env.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "rankwatch" / "jobs"
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        state = Path(tempfile.gettempdir())
+    if not os.access(state, os.W_OK):
+        state = Path(tempfile.gettempdir())
+    return state / (re.sub(r"[^A-Za-z0-9._-]", "_", job_id)[:100] + ".db")
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on and that the kernel will not hand to anybody.
+
+    Raises:
+        OSError: the address is not this machine's, or no port is free.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for _ in range(50):
+        port = random.randrange(*_PORTS)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                refusal = error
+                continue
+            return port
+    raise OSError(f"no free port on {host}: {refusal}")
+
+
+def _environment(base: Mapping[str, str], token: str) -> dict[str, str]:
+    # The token goes by the environment, since command lines can be read by everyone on the machine.
+    env = {name: value for name, value in base.items() if name not in (environment.TOKEN, environment.MONITOR_URL)}
+    return {**env, environment.TOKEN: token} if token else env

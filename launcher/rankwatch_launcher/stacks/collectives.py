@@ -1,0 +1,155 @@
+"""Asks a rank's torch how far each of its process groups has come: its worker control plane, over a unix socket.
+
+The socket is made by :mod:`rankwatch.liveness.torch_control_plane`. Its native threads answer while the rank's main
+thread is stuck and, for the flight recorder, while its GIL is held; those of a stopped process do not, so every call
+has a deadline.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from rankwatch.contract.messages import Collective
+
+FLIGHT_RECORDER: Final = "/handler/fr_trace_json"
+TRACEBACK: Final = "/handler/dump_traceback"
+MAX_BYTES: Final = 32 * 2**20
+"""Of one answer. The flight recorder's 2,000 entries (torch's default) are about 1 MB."""
+MAX_GROUPS: Final = 64
+"""Process groups kept of one rank: those with the newest collectives."""
+MAX_MEMBERS: Final = 64
+"""Ranks kept of one group; of a larger one none are, for half a list would be read as all of it."""
+MAX_TEXT: Final = 100
+
+_CHUNK: Final = 2**16
+
+
+def ask(path: Path, what: str, until: float) -> bytes:
+    """The answer of the control plane at ``path``; ``until`` is on the monotonic clock.
+
+    Raises:
+        OSError: nobody answers there, or not in time.
+        ValueError: the answer is an error, or too large.
+    """
+    connection = _UnixConnection(path, until)
+    try:
+        connection.request("POST", what)
+        response = connection.getresponse()
+        found = bytearray()
+        while chunk := response.read1(_CHUNK):
+            found += chunk
+            if len(found) > MAX_BYTES:
+                raise ValueError(f"the answer has more than {MAX_BYTES} bytes")
+            connection.keep_time()
+    except http.client.HTTPException as error:
+        raise ValueError(f"the control plane's answer is none: {error!r}") from None
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise ValueError(f"the control plane answered {response.status}: {found[:100].decode(errors='replace')}")
+    return bytes(found)
+
+
+def of_rank(path: Path, until: float) -> tuple[Collective, ...]:
+    """How far each process group of the rank behind ``path`` has come, by ``until`` on the monotonic clock.
+
+    Raises:
+        OSError: nobody answers there, or not in time.
+        ValueError: the answer is not the flight recorder's.
+    """
+    try:
+        return from_flight_recorder(json.loads(ask(path, FLIGHT_RECORDER, until)))
+    except RecursionError:
+        raise ValueError("the answer is nested too deeply") from None
+
+
+def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:
+    """Reduce the flight recorder's JSON to one line for each process group, sorted by its name.
+
+    Only collectives count, by ``collective_seq_id``, which is the same on all ranks of a group. ``pg_status`` does not
+    serve: some backends count point-to-point calls in it, and neighbours in a pipeline make different numbers of those.
+
+    Raises:
+        ValueError: it is not the flight recorder's.
+    """
+    try:
+        entries = [e for e in recorded.get("entries", ()) if not e.get("is_p2p")]
+        members = {str(c["name"]): _ranks(c.get("ranks")) for c in recorded.get("pg_config", {}).values()}
+        newest: dict[str, int] = {}
+        for entry in entries:
+            # A group that was destroyed and made anew has the same name, a higher id, and counts from the beginning.
+            name = str(entry["process_group"][0])
+            newest[name] = max(newest.get(name, 0), int(entry["pg_id"]))
+        found: dict[str, list[dict[str, Any]]] = {}
+        for entry in entries:
+            name = str(entry["process_group"][0])
+            if int(entry["pg_id"]) == newest[name]:
+                found.setdefault(name, []).append(entry)
+        latest = sorted(found.items(), key=lambda item: -max(int(e["record_id"]) for e in item[1]))[:MAX_GROUPS]
+        return tuple(sorted((_position(name, of, members.get(name, ())) for name, of in latest), key=lambda c: c.group))
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"unexpected answer of the flight recorder: {error!r}") from None
+
+
+def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...]) -> Collective:
+    last = max(entries, key=lambda e: int(e["collective_seq_id"]))
+    # The recorder is a ring: what it no longer holds was completed long ago.
+    before = min(int(e["collective_seq_id"]) for e in entries) - 1
+    done = (int(e["collective_seq_id"]) for e in entries if e.get("retired") or e.get("state") == "completed")
+    completed = max(done, default=before)
+    description = str(last["process_group"][1]) if len(last["process_group"]) > 1 else ""
+    return Collective(
+        group=_group(name, description)[:MAX_TEXT],
+        operation=str(last["profiling_name"]).rpartition(":")[2][:MAX_TEXT],
+        enqueued=int(last["collective_seq_id"]),
+        completed=completed if completed > 0 else -1,
+        ranks=members,
+    )
+
+
+def _group(name: str, description: str) -> str:
+    """What a group is called, the same on all its ranks and on no others.
+
+    The description alone does not do: a mesh gives the same one to each of its rows.
+    """
+    if description in ("", "undefined") or description == name:
+        return name
+    return description if description == "default_pg" else f"{description} ({name})"
+
+
+def _ranks(listed: Any) -> tuple[int, ...]:
+    """Global ranks from the recorder's ``"[0, 1, 2]"``."""
+    ranks: Iterable[Any] = json.loads(listed) if isinstance(listed, str) and listed else listed or ()
+    found = tuple(int(r) for r in ranks)
+    return found if len(found) <= MAX_MEMBERS else ()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket, every wait on which ends at ``until``."""
+
+    def __init__(self, path: Path, until: float) -> None:
+        super().__init__("localhost")
+        self._path, self._until = path, until
+        self._line = socket.socket(socket.AF_UNIX)  # http.client hands its own away when the answer begins
+
+    def connect(self) -> None:
+        self.keep_time()
+        self._line.connect(str(self._path))
+        self.sock = self._line
+
+    def close(self) -> None:
+        super().close()
+        self._line.close()
+
+    def keep_time(self) -> None:
+        """Give the next wait what is left; raises ``TimeoutError`` (an ``OSError``) when nothing is."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        self._line.settimeout(left)

@@ -1,0 +1,77 @@
+"""When a suspicion is confirmed: who has stood still for the whole window, by its own word, and waits for nobody.
+
+A rank that saves or evaluates alone lets the others stand in the next step, whose limit is short. They are not stuck:
+they wait for it. So while a rank that is no further than they are is within a limit of its own, theirs proves nothing:
+
+=============================================  ========================================================================
+the rank that may be waited for                excuses the others
+=============================================  ========================================================================
+entered a section and has not moved since      until the limit of that section
+moves (in whatever it does alone)              until they have stood still for ``first_time_timeout``
+=============================================  ========================================================================
+
+When more than half of the ranks move, the others wait for none of them: such ranks go each at its own pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from rankwatch.contract.limits import RankLimits
+from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import EXITED, STOPPED, Bools, RankColumns
+
+SAME_MOMENT: Final = 0.001
+"""Seconds between two times of one report that are the same but for rounding."""
+
+
+def proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether a suspicion holds at ``now``: see above, or a limit that a person configured was passed meanwhile."""
+    if any(v.source.acts_at_once for v in verdicts):
+        return True
+    begun, window = max(incident.opened_at, job.watching_since), job.policy.confirmation_window
+    if now - begun < window:
+        return False
+    # Counted up to a rank's last word: nobody knows what it has done since then.
+    lasting = [v for v in verdicts if v.since + v.elapsed - max(begun, v.since + v.limit) >= window]
+    return bool(lasting) and _somebody_waits_for_nobody(job, lasting, verdicts, now)
+
+
+def _somebody_waits_for_nobody(job: Job, lasting: Sequence[Verdict], verdicts: Sequence[Verdict], now: float) -> bool:
+    columns, rank = job.columns, job.limits.rank
+    free_R = columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED) & (columns.process_R != STOPPED)
+    free_R &= now - columns.sections_told_R <= job.policy.confirmation_window
+    free_R[[v.rank for v in verdicts]] = False
+    quiet_R = columns.sections_told_R - columns.quiet_since_R
+    moving_R = free_R & (quiet_R <= min(v.limit for v in lasting))
+    busy = _least_iteration(columns, _busy(columns, rank, free_R & ~moving_R))
+    if 2 * np.count_nonzero(moving_R) > np.count_nonzero(columns.seen_R & ~columns.ended_R):
+        moving_R[:] = False
+    moving = _least_iteration(columns, moving_R)
+    longest = rank.first_time or 0.0
+    return any((at := columns.iteration_R[v.rank]) < busy and (at < moving or v.elapsed > longest) for v in lasting)
+
+
+def _busy(columns: RankColumns, rank: RankLimits, free_R: Bools) -> Bools:
+    """Ranks within the limit of the section that they entered last, and in which they have not moved since."""
+    busy_R = np.zeros(len(columns), dtype=np.bool_)
+    entered_R = np.fmax.reduce(columns.open_since_RS, axis=1, initial=-np.inf)
+    still_R = free_R & (np.abs(entered_R - columns.quiet_since_R) <= SAME_MOMENT)
+    quiet_R = columns.sections_told_R - columns.quiet_since_R
+    for s, name in enumerate(columns.sections):
+        inside_R = still_R & (columns.open_since_RS[:, s] == entered_R)
+        for first in (False, True) if inside_R.any() else ():
+            limit = rank.of_section(name, first=first)[0]
+            if limit is not None:
+                busy_R |= inside_R & (columns.first_RS[:, s] == first) & (quiet_R <= limit)
+    return busy_R
+
+
+def _least_iteration(columns: RankColumns, where_R: Bools) -> float:
+    """The last completed step of those that are least far; infinite when there are none."""
+    return float(np.min(columns.iteration_R[where_R])) if where_R.any() else np.inf

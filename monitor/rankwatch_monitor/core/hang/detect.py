@@ -1,0 +1,214 @@
+"""Who is past a limit: columns, limits and ``now`` in, verdicts out.
+
+A limit on a rank's own doings (heartbeat, section, outside all sections) is judged by what was *last said* of the rank,
+never by extrapolating: a section may have closed since. That costs no time, because a rank speaks at once when it
+passes a limit it knows, and its launcher speaks in its name when it cannot. Only silence itself is judged by the clock.
+How sections are judged stands in :mod:`rankwatch.contract.limits`; here it is done for all ranks at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from rankwatch.contract.enums import LimitSource, VerdictKind
+from rankwatch.contract.limits import RankLimits
+from rankwatch.contract.semconv import STEP_SECTION
+from rankwatch_monitor.core.hang.limits import Limits
+from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns
+
+SILENT_GAPS = 3.0
+"""A rank is silent only after it missed this many of its own export intervals: others may export once a minute."""
+FOREIGN_GAP = 60.0
+"""Seconds between another emitter's exports until two were seen: what OpenTelemetry's SDKs do unless they are told."""
+
+
+class Verdict(NamedTuple):
+    """One rank is past one limit. ``elapsed`` and ``limit`` are seconds; ``since`` is when it began."""
+
+    kind: VerdictKind
+    rank: int
+    section: str | None
+    limit: float
+    elapsed: float
+    since: float
+    source: LimitSource = LimitSource.CONFIGURED
+    """Of the limit. One that nobody configured judges the time without progress, and needs a confirmation."""
+    told: str = ""
+    """Of a lost node: what the launchers have told of it, in words. They act on it by themselves."""
+
+    @property
+    def left_to_launchers(self) -> bool:
+        """Whether the launchers act on it at once and without being told: ranks crashed, or a node was lost."""
+        return self.kind is VerdictKind.PROCESS_EXITED or bool(self.told)
+
+
+_verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict)
+"""What ``Verdict._make`` does, in a third of the time."""
+
+
+def detect(columns: RankColumns, limits: Limits, now: float, *, watching_since: float) -> list[Verdict]:
+    """All verdicts at ``now``, ordered by rank.
+
+    Args:
+        columns: the ranks of the current attempt.
+        limits: the limits in force.
+        now: unix seconds.
+        watching_since: when this monitor began to watch this attempt; it was deaf before, so silence counts from then.
+    """
+    judged_R = ~columns.ended_R & (columns.process_R != EXITED)
+    speaking_R = columns.seen_R & judged_R
+    verdicts = _exited(columns, watching_since)
+    verdicts += _heartbeats(columns, limits, speaking_R)
+    verdicts += _sections(columns, limits, speaking_R)
+    verdicts += _silent(columns, limits, speaking_R, now, watching_since)
+    verdicts += _never_started(columns, limits, judged_R, now, watching_since)
+    return sorted(verdicts, key=lambda v: v.rank)
+
+
+def _past(
+    kind: VerdictKind,
+    elapsed_R: Floats,
+    limit: float | Floats,
+    where_R: Bools,
+    section: str | None = None,
+    *,
+    end: Floats | float,
+    source: LimitSource = LimitSource.CONFIGURED,
+) -> list[Verdict]:
+    # NaN compares false, so a rank of whom nothing is known is never past a limit.
+    limit_R = np.broadcast_to(limit, elapsed_R.shape)
+    end_R = np.broadcast_to(end, elapsed_R.shape)
+    ranks = np.flatnonzero(where_R & (elapsed_R > limit_R))
+    since_R = end_R[ranks] - elapsed_R[ranks]
+    # By columns: there may be 100,000 of them, at each tick.
+    told = (ranks.tolist(), repeat(section), limit_R[ranks].tolist(), elapsed_R[ranks].tolist(), since_R.tolist())
+    return list(map(_verdict, zip(repeat(kind), *told, repeat(source), repeat(""), strict=False)))
+
+
+def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:
+    failed_R = (columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.spared_R
+    return [
+        Verdict(
+            VerdictKind.PROCESS_EXITED,
+            int(r),
+            None,
+            0.0,
+            0.0,
+            float(np.nan_to_num(columns.heard_R[r], nan=watching_since)),
+        )
+        for r in np.flatnonzero(failed_R)
+    ]
+
+
+def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+    verdicts: list[Verdict] = []
+    has_beaten_R = columns.beats_R > 0
+    if limits.rank.heartbeat is not None:
+        elapsed_R = columns.spoke_R - columns.beat_R
+        judged_R = speaking_R & has_beaten_R
+        if limits.rank.heartbeat_outside:
+            # Where every section has a limit, only the time outside of them is left, since the last of them closed.
+            elapsed_R = np.fmin(elapsed_R, columns.sections_told_R - columns.quiet_since_R)
+            judged_R &= np.all(np.isnan(columns.open_since_RS), axis=1) | np.isnan(columns.quiet_since_R)
+        kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
+        verdicts += _past(kind, elapsed_R, limits.rank.heartbeat, judged_R, end=columns.spoke_R, source=source)
+    if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
+        others_beat = float(np.nanmin(columns.first_beat_R))
+        elapsed_R = columns.spoke_R - np.fmax(columns.first_spoke_R, others_beat)
+        # A rank that shows progress otherwise need not beat: many scripts call heartbeat() on one rank only.
+        waiting_R = speaking_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
+        kind = VerdictKind.HEARTBEAT_OVERRUN
+        verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.spoke_R)
+    return verdicts
+
+
+def _sections(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+    verdicts: list[Verdict] = []
+    told_R = columns.sections_told_R
+    for s, name in enumerate(columns.sections):
+        limit = limits.rank.sections.get(name)
+        if limit is not None:
+            elapsed_R = told_R - columns.open_since_RS[:, s]
+            limit_R = _raised_in_the_first_step(columns, limit, elapsed_R, limits.rank)
+            verdicts += _past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, speaking_R, name, end=told_R)
+    if limits.rank.out_of_section is not None:
+        verdicts += _past(
+            VerdictKind.OUT_OF_SECTION_OVERRUN,
+            told_R - columns.idle_since_R,
+            limits.rank.out_of_section,
+            speaking_R & columns.uses_sections_R,
+            end=told_R,
+            source=limits.out_of_section_source,
+        )
+    return verdicts + _without_progress(columns, limits, speaking_R)
+
+
+def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Floats, rank: RankLimits) -> Floats:
+    """A section's configured limit for each rank: longer in the first step of a process, which compiles."""
+    limit_R = np.full(len(columns), limit)
+    if rank.first_time is None or rank.first_time <= limit or STEP_SECTION not in columns.sections:
+        return limit_R
+    s = columns.sections.index(STEP_SECTION)
+    within_R = elapsed_R <= columns.sections_told_R - columns.open_since_RS[:, s]
+    limit_R[columns.first_RS[:, s] & within_R] = rank.first_time
+    return limit_R
+
+
+def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+    """Ranks that have shown no progress for longer than the limit that nobody configured of the section they are in."""
+    quiet_R = columns.sections_told_R - columns.quiet_since_R
+    open_RS = columns.open_since_RS
+    shortest = min((*limits.rank.learned.values(), limits.rank.first_time or np.inf), default=np.inf)
+    ranks = np.flatnonzero(speaking_R & (quiet_R > shortest))
+    ranks = ranks[~np.all(np.isnan(open_RS[ranks]), axis=1)]
+    if not len(ranks):
+        return []
+    innermost_R = np.full(len(columns), -1)
+    # Of two entered in the same moment the one first seen later is the inner one, so ties go to the last.
+    innermost_R[ranks] = open_RS.shape[1] - 1 - np.nanargmax(open_RS[ranks, ::-1], axis=1)
+    verdicts: list[Verdict] = []
+    for s in np.unique(innermost_R[ranks]):
+        name, first_R = columns.sections[s], columns.first_RS[:, s]
+        for first in (False, True):
+            limit, source = limits.rank.of_section(name, first=first)
+            if limit is None or source is LimitSource.CONFIGURED:
+                continue
+            source = limits.source_of(name, source)
+            elapsed_R = quiet_R
+            if source is LimitSource.FIRST_TIME:
+                # Nothing says what this section does: a heartbeat in it is as good a sign of life as any.
+                elapsed_R = np.fmin(quiet_R, columns.spoke_R - columns.beat_R)
+            where_R = speaking_R & (innermost_R == s) & (first_R == first)
+            kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_told_R
+            verdicts += _past(kind, elapsed_R, limit, where_R, name, end=end, source=source)
+    return verdicts
+
+
+def _silent(
+    columns: RankColumns, limits: Limits, speaking_R: Bools, now: float, watching_since: float
+) -> list[Verdict]:
+    if limits.silence is None:
+        return []
+    elapsed_R = now - np.maximum(columns.heard_R, watching_since)
+    limit_R = np.fmax(limits.silence, SILENT_GAPS * columns.gap_R)
+    # When nobody speaks at all, the path to the monitor is the likelier cause: the job is lost from sight, not hung.
+    # The last reports before a cut lie up to an export interval apart: "speaks" must mean well within the limit.
+    fresh_R = elapsed_R <= np.fmax(limits.silence / 2, SILENT_GAPS * columns.gap_R)
+    somebody_speaks = bool(np.any(speaking_R & fresh_R))
+    return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if somebody_speaks else []
+
+
+def _never_started(
+    columns: RankColumns, limits: Limits, judged_R: Bools, now: float, watching_since: float
+) -> list[Verdict]:
+    if limits.initial_heartbeat is None or not np.any(columns.seen_R):
+        return []
+    others_spoke = max(float(np.nanmin(columns.first_spoke_R)), watching_since)
+    elapsed_R = np.full(len(columns), now - others_spoke)
+    kind = VerdictKind.NEVER_STARTED
+    return _past(kind, elapsed_R, limits.initial_heartbeat, judged_R & ~columns.seen_R, end=now)

@@ -1,0 +1,199 @@
+"""Which limits are in force for a job: configured by a person, learned by the job itself, or loaded from earlier runs.
+
+How a section's limit is found
+------------------------------
+1.  Loaded (``ft_state.json``): it goes before what was configured, as NVRx does it. Once this run has learned the same
+    one, the mean of both is in force; until then it is raised to what this run has shown to be too short.
+2.  Configured; with ``calculate_timeouts`` only until this run has learned one.
+3.  Learned in this run: ``learned_factor`` times the longest time seen, not less than ``learned_minimum``.
+4.  Else ``first_time_timeout``: nothing is known yet.
+
+The time outside all sections is learned only at the end of a run: a script may do anything there, seldom and for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rankwatch.contract import ft_state, semconv
+from rankwatch.contract.enums import LimitSource
+from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.limits import RankLimits
+from rankwatch.contract.policy import DEFAULT_HEARTBEAT, Policy
+from rankwatch_monitor.core.hang.observed_durations import Lessons
+
+if TYPE_CHECKING:
+    from rankwatch_monitor.core.job import Job
+
+WORTH_TELLING: Final = 0.1
+"""Ranks are told of a learned limit again when it has changed by more than this part of it."""
+
+
+class Limits(NamedTuple):
+    """Limits in force, in seconds; None or a missing section: no limit."""
+
+    rank: RankLimits
+    """Those on a rank's own doings, which the ranks and their launchers are told too."""
+    initial_heartbeat: float | None
+    silence: float | None
+    loaded: frozenset[str] = frozenset()
+    """Sections whose learned limit comes from an earlier run alone."""
+    heartbeat_source: LimitSource = LimitSource.CONFIGURED
+    out_of_section_source: LimitSource = LimitSource.CONFIGURED
+
+    def source_of(self, section: str, source: LimitSource) -> LimitSource:
+        """Where a section's limit comes from, given what the rank's own view of it says."""
+        return LimitSource.LOADED if source is LimitSource.LEARNED and section in self.loaded else source
+
+
+def in_force(policy: Policy, lessons: Lessons | None = None) -> Limits:
+    """The limits that a job is judged by."""
+    lessons = lessons or Lessons()
+    loaded = lessons.loaded if policy.learn_timeouts else LearnedTimeouts()
+    fresh = learned_sections(policy, lessons)
+    earlier = {name: _not_below_what_was_seen(name, s, policy, lessons) for name, s in loaded.sections.items()}
+    sections = {**earlier, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
+    replaced = {*loaded.sections, *(fresh if policy.calculate_timeouts else ())}
+    configured = {name: s for name, s in policy.section_timeouts.items() if name not in replaced}
+    return Limits(
+        rank=RankLimits(
+            sections=configured,
+            heartbeat=policy.heartbeat_timeout if loaded.heartbeat is None else loaded.heartbeat,
+            heartbeat_outside=_every_section_has_a_limit(policy)
+            and loaded.heartbeat is None
+            and policy.heartbeat_timeout == DEFAULT_HEARTBEAT,
+            out_of_section=policy.out_of_section_timeout if loaded.out_of_section is None else loaded.out_of_section,
+            learned={name: seconds for name, seconds in sections.items() if name not in configured},
+            first_time=policy.first_time_timeout if policy.learn_timeouts else None,
+            first_times=_long_first_times(policy, lessons),
+        ),
+        initial_heartbeat=loaded.initial_heartbeat or policy.initial_heartbeat_timeout,
+        silence=policy.silence_timeout,
+        loaded=frozenset(set(loaded.sections) - set(fresh)),
+        heartbeat_source=_source(loaded.heartbeat),
+        out_of_section_source=_source(loaded.out_of_section),
+    )
+
+
+def _every_section_has_a_limit(policy: Policy) -> bool:
+    return policy.learn_timeouts and policy.first_time_timeout is not None
+
+
+def learned_sections(policy: Policy, lessons: Lessons) -> dict[str, float]:
+    """The limits that this run alone has taught, by section."""
+    if not policy.learn_timeouts:
+        return {}
+    known = {name: lessons.basis(name) for name in lessons.sections if lessons.known(name)}
+    return {name: _limit(policy, longest) for name, longest in known.items() if longest > 0}
+
+
+def state_to_keep(policy: Policy, lessons: Lessons, *, at_end: bool) -> dict[str, Any]:
+    """The content of ``ft_state.json``: what was learned so far or, ``at_end``, in the whole run.
+
+    Setup counts only when it has loaded a checkpoint; the time outside all sections only in a run that is complete and
+    has shown setup and steps.
+    """
+    loaded = lessons.loaded
+    fresh = learned_sections(policy, lessons)
+    setup = lessons.sections.get(semconv.SETUP_SECTION)
+    if setup is not None and setup.first and lessons.resumed and policy.learn_timeouts:
+        fresh[semconv.SETUP_SECTION] = _limit(policy, setup.first)
+    outside = loaded.out_of_section
+    told = lessons.idle_longest > 0
+    if at_end and policy.learn_timeouts and told and setup is not None and lessons.known(semconv.STEP_SECTION):
+        new = _limit(policy, lessons.idle_longest)
+        outside = new if outside is None else (new + outside) / 2
+    sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
+    learned = LearnedTimeouts(
+        {name: round(seconds, 3) for name, seconds in sections.items()},
+        None if outside is None else round(outside, 3),
+        loaded.initial_heartbeat,
+        loaded.heartbeat,
+    )
+    return ft_state.write(learned, policy.section_timeouts, policy.out_of_section_timeout) if learned else {}
+
+
+def worth_telling(told: RankLimits, now: RankLimits) -> bool:
+    """Whether the ranks should hear of new limits: one was set, taken away, or has changed by more than a little."""
+    if (told.sections, told.heartbeat, told.out_of_section, told.first_time) != (
+        now.sections,
+        now.heartbeat,
+        now.out_of_section,
+        now.first_time,
+    ):
+        return True
+    pairs = ((told.learned, now.learned), (told.first_times, now.first_times))
+    return any(
+        set(old) != set(new) or any(abs(new[name] - old[name]) > WORTH_TELLING * old[name] for name in old)
+        for old, new in pairs
+    )
+
+
+def table(job: Job) -> list[dict[str, Any]]:
+    """Each limit with where it comes from, for people to read; seconds."""
+    policy, lessons, limits = job.policy, job.lessons, job.limits
+    fresh, loaded, rank = learned_sections(policy, lessons), lessons.loaded, limits.rank
+    rows = []
+    for name in sorted({*policy.section_timeouts, *loaded.sections, *lessons.sections}):
+        limit, source = rank.of_section(name, first=False)
+        configured = policy.section_timeouts.get(name)
+        row = _row("section", name, configured, fresh.get(name), loaded.sections.get(name), limit)
+        rows.append({**row, "source": None if limit is None else str(limits.source_of(name, source))})
+    outside, beat, first_beat = policy.out_of_section_timeout, policy.heartbeat_timeout, limits.initial_heartbeat
+    others = (
+        _row("out_of_section", None, outside, None, loaded.out_of_section, rank.out_of_section),
+        _row("heartbeat", None, beat, None, loaded.heartbeat, rank.heartbeat),
+        _row("initial_heartbeat", None, policy.initial_heartbeat_timeout, None, loaded.initial_heartbeat, first_beat),
+        _row("silence", None, limits.silence, None, None, limits.silence),
+        _row("first_time", None, policy.first_time_timeout, None, None, rank.first_time),
+    )
+    return rows + [
+        {**row, "source": None if row["in_force"] is None else str(_source(row["loaded"]))} for row in others
+    ]
+
+
+def _row(
+    what: str,
+    section: str | None,
+    configured: float | None,
+    learned: float | None,
+    loaded: float | None,
+    force: float | None,
+) -> dict[str, Any]:
+    return {
+        "what": what,
+        "section": section,
+        "configured": configured,
+        "learned": learned,
+        "loaded": loaded,
+        "in_force": force,
+    }
+
+
+def _limit(policy: Policy, longest: float) -> float:
+    return max(policy.learned_minimum, policy.learned_factor * longest)
+
+
+def _merged(name: str, seconds: float, loaded: LearnedTimeouts) -> float:
+    earlier: Mapping[str, float] = loaded.sections
+    return (seconds + earlier[name]) / 2 if name in earlier else seconds
+
+
+def _not_below_what_was_seen(name: str, seconds: float, policy: Policy, lessons: Lessons) -> float:
+    lesson = lessons.sections.get(name)
+    if lesson is None:
+        return seconds
+    return max(seconds, lesson.first, policy.learned_factor * lesson.longest)
+
+
+def _long_first_times(policy: Policy, lessons: Lessons) -> dict[str, float]:
+    shortest = policy.first_time_timeout
+    if shortest is None or not policy.learn_timeouts:
+        return {}
+    first = {name: policy.learned_factor * lesson.first for name, lesson in lessons.sections.items()}
+    return {name: seconds for name, seconds in first.items() if seconds > shortest}
+
+
+def _source(loaded: float | None) -> LimitSource:
+    return LimitSource.CONFIGURED if loaded is None else LimitSource.LOADED

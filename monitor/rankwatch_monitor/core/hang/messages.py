@@ -1,0 +1,99 @@
+"""The one plain sentence of a verdict. Log, API, page, metric and restart reason all show the sentence made here."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankwatch.contract.enums import LimitSource, VerdictKind
+from rankwatch_monitor.core.hang.blame import Blame, exit_words
+from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.ranks import EXITED, RankColumns
+
+
+def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -> str:
+    """Say who is past which limit, and who is to blame for it.
+
+    Args:
+        first: the verdict to speak of.
+        others: how many more ranks are past a limit.
+        judged: who is to blame.
+        columns: the ranks, for their hosts and whether they have ever beaten.
+    """
+    if first.told:
+        causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
+        return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
+    who = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
+    beaten = bool(columns.beats_R[first.rank] > 0)
+    if first.kind is VerdictKind.PROCESS_EXITED:
+        return f"{_capital(who)}: {judged.culprits[0].reason}{_likewise(judged)}."
+    said = _what(first, who, beaten) + (f" ({others} {'other' if others == 1 else 'others'} too)" if others else "")
+    if not judged.culprits:
+        return f"{said}; {judged.explanation}."
+    blamed = judged.culprits[0]
+    if blamed.rank == first.rank:
+        return f"{said}: {blamed.reason}{_likewise(judged)}."
+    host = f" on {blamed.host}" if blamed.host else ""
+    return f"{said}; rank {blamed.rank}{host} is to blame: {blamed.reason}{_likewise(judged)}."
+
+
+def _what_followed(columns: RankColumns) -> str:
+    """The crashes after the loss of a node, which is what a person finds in the logs."""
+    ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.spared_R)
+    if not len(ranks):
+        return ""
+    more = f"; {len(ranks) - 1} more ended like that" if len(ranks) > 1 else ""
+    return f"; after that, rank {ranks[0]} on {columns.hosts[ranks[0]]} {exit_words(columns, int(ranks[0]))}{more}"
+
+
+def _what(verdict: Verdict, who: str, beaten: bool) -> str:
+    waited, limit = f"{verdict.elapsed:.1f} s", _limit(verdict)
+    match verdict.kind:
+        case VerdictKind.SECTION_OVERRUN if not verdict.source.acts_at_once:
+            return f"{_capital(who)} has made no progress in section '{verdict.section}' for {waited}, {limit}"
+        case VerdictKind.SECTION_OVERRUN:
+            return f"{_capital(who)} has been in section '{verdict.section}' for {waited}, {limit}"
+        case VerdictKind.OUT_OF_SECTION_OVERRUN:
+            return f"{_capital(who)} has been outside all sections for {waited}, {limit}"
+        case VerdictKind.HEARTBEAT_OVERRUN if beaten:
+            return f"Did not get subsequent heartbeat of {who}: waited {waited}, {limit}"
+        case VerdictKind.HEARTBEAT_OVERRUN:
+            return f"Did not get initial heartbeat of {who}: waited {waited}, {limit}"
+        case VerdictKind.SILENT | VerdictKind.NODE_LOST:
+            return f"{_capital(who)} has been silent for {waited}, {limit}"
+        case VerdictKind.NEVER_STARTED:
+            return f"Rank {verdict.rank} has not reported within {waited} of the first rank, {limit}"
+        case _:
+            return _capital(who)
+
+
+def _limit(verdict: Verdict) -> str:
+    seconds = f"{_plain(verdict.limit)} s"
+    match verdict.source:
+        case LimitSource.LEARNED:
+            return f"over its learned limit of {seconds}"
+        case LimitSource.LOADED:
+            return f"over its limit of {seconds}, learned in an earlier run"
+        case LimitSource.FIRST_TIME:
+            return f"over the limit of {seconds} for what is not known yet"
+        case _:
+            return f"over its limit of {seconds}"
+
+
+def _likewise(judged: Blame) -> str:
+    first = judged.culprits[0]
+    more = [str(c.rank) for c in judged.culprits[1:] if c.reason == first.reason]
+    differing = [c for c in judged.culprits[1:] if c.reason != first.reason]
+    if differing and not more:
+        return f"; rank {differing[0].rank}: {differing[0].reason}"
+    if not more:
+        return ""
+    shown = ", ".join(more[:8]) + (f" and {len(more) - 8} more" if len(more) > 8 else "")
+    return f"; likewise {'rank' if len(more) == 1 else 'ranks'} {shown}"
+
+
+def _plain(seconds: float) -> str:
+    return f"{seconds:.3f}".rstrip("0").rstrip(".")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,148 @@
+"""Nodes that are lost, with all that is on them.
+
+How this works
+--------------
+======================================================  ==============================  ===============================
+who notices                                             when                            who acts
+======================================================  ==============================  ===============================
+the other launchers: they hear nothing of one (event    at once                         the launchers, by themselves
+``node_lost``), and the verdict is *told*
+the monitor: it hears neither a launcher nor any of     within the limit for silence    the policy
+its ranks, while others speak
+======================================================  ==============================  ===============================
+
+A lost node makes the others crash: their collectives fail when the connection breaks. Those crashes are what follows,
+so the loss is to blame. Not when the node has shown a sign of life after the first crash: then that came by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rankwatch.contract.enums import CulpritClass, VerdictKind
+from rankwatch.contract.messages import ProcessEvent
+from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core.facts import Lost, Node
+from rankwatch_monitor.core.hang.blame import Culprit
+from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.incident.incident import Incident
+
+if TYPE_CHECKING:
+    from rankwatch_monitor.core.job import Job
+
+ON_ITS_WAY: Final = 0.25
+"""Seconds a message may take: so long after what followed from its end may the last word of a lost node come."""
+UNSAID: Final = "its launcher no longer answers the others"
+
+
+def told(job: Job, event: ProcessEvent, at: float) -> None:
+    """Launchers have given a node up; ``at`` is when."""
+    node = job.nodes.get(event.lost_node or "")
+    if node is None or node.lost is not None or node.ended is not None:
+        return
+    if event.attempt < job.attempt and node.ranks:
+        return  # it was said of an attempt that is over, and the node is back
+    columns = job.columns
+    ranks = node.ranks or node.former
+    words = [node.seen]
+    if node.ranks:
+        words += [float(columns.heard_R[r]) for r in node.ranks if r < len(columns)]
+    since = float(min(np.nanmax(words), at))
+    said = event.reason.rstrip(". ")
+    reason = said.partition(" is lost: ")[2] or said or UNSAID  # the launchers' own sentence names the node, too
+    node.lost = Lost(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
+
+
+def found(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
+    """The verdicts on a job's ranks, with those on lost nodes in place of what each of their ranks did by itself."""
+    lost: dict[int, Verdict] = {}
+    for name, node in job.nodes.items():
+        if node.lost is not None:
+            lost.update(_told(job, name, node, verdicts, now))
+    lost.update(_silent_together(job, verdicts, now))
+    others = [v for v in verdicts if v.rank not in lost]
+    return sorted([*others, *lost.values()], key=lambda v: v.rank) if lost else verdicts
+
+
+def words(job: Job, name: str) -> str:
+    """``node host-1 is lost with ranks 2, 3: nothing was heard of its launcher for 20 s``."""
+    lost = job.nodes[name].lost
+    assert lost is not None
+    ranks = f" with {nodes.rank_words(lost.ranks)}" if lost.ranks else ""
+    return f"node {nodes.title(job, name)} is lost{ranks}: {lost.reason}"
+
+
+def renamed(job: Job, incident: Incident) -> bool:
+    """Whether an incident of an attempt before this one was the loss of a node: it is then called that.
+
+    The launchers may have begun anew before they knew why the ranks had crashed.
+    """
+    causes = {
+        name: node
+        for name, node in job.nodes.items()
+        if node.lost is not None and node.lost.attempt == incident.attempt and _explains(node.lost, incident)
+    }
+    ranks = {rank for node in causes.values() if node.lost for rank in node.lost.ranks}
+    if not ranks or ranks <= {culprit.rank for culprit in incident.culprits}:
+        return False
+    said = "; ".join(words(job, name) for name in causes)
+    incident.kind, incident.section, incident.limit, incident.elapsed = VerdictKind.NODE_LOST, None, None, None
+    incident.culprits = tuple(
+        Culprit(rank, node.registration.host, CulpritClass.HOST_SILENT, words(job, name))
+        for name, node in causes.items()
+        if node.lost is not None
+        for rank in node.lost.ranks
+    )
+    incident.affected = tuple(sorted({*incident.affected, *ranks}))
+    followed = f"{incident.reason[:1].lower()}{incident.reason[1:]}"
+    incident.reason = f"{said[:1].upper()}{said[1:]}; after that, {followed}"
+    begun = min(node.lost.since for node in causes.values() if node.lost)
+    incident.timeline.since = min(begun, incident.timeline.since or begun)
+    return True
+
+
+def _explains(lost: Lost, incident: Incident) -> bool:
+    crashed_first = any(c.rank in lost.ranks and c.kind is CulpritClass.DEAD for c in incident.culprits)
+    since = incident.opened_at if incident.timeline.since is None else incident.timeline.since
+    return not crashed_first and lost.since <= since + ON_ITS_WAY
+
+
+def _told(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:
+    lost = node.lost
+    assert lost is not None
+    if lost.attempt != job.attempt:
+        return {}
+    exits = {v.rank: v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED}
+    # Whoever told of an exit was there to tell it.
+    first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
+    said = words(job, name) if first else ""
+    ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.ended_R[r] and r not in exits]
+    elapsed = max(0.0, now - lost.since)
+    return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, told=said) for r in ranks}
+
+
+def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:
+    """Ranks that fell silent together with their launcher.
+
+    Their last words were told at different times within an export interval: once one of them is past the limit, and
+    launcher and ranks are well on the way to it, the whole node is lost.
+    """
+    silent = {v.rank: v for v in verdicts if v.kind is VerdictKind.SILENT}
+    limit = job.limits.silence
+    if not silent or limit is None:
+        return {}
+    heard_R = np.fmax(job.columns.heard_R, job.watching_since)
+    lost: dict[int, Verdict] = {}
+    for node in job.nodes.values():
+        of_node = np.array([r for r in node.ranks if r < len(heard_R) and not job.columns.ended_R[r]], dtype=np.int64)
+        first = next((silent[r] for r in of_node.tolist() if r in silent), None)
+        last_word = max(node.seen, float(np.max(heard_R[of_node], initial=0.0)))
+        if first is None or node.ended is not None or node.lost is not None or now - last_word <= limit / 2:
+            continue
+        for rank in of_node.tolist():
+            since = float(heard_R[rank])
+            lost[rank] = first._replace(kind=VerdictKind.NODE_LOST, rank=rank, elapsed=now - since, since=since)
+    return lost

@@ -1,0 +1,320 @@
+"""Stacks of many ranks, grouped: "15 ranks here, 1 there", and how far their process groups have come.
+
+What is kept is bounded by the number of different places, not of ranks: each stack that differs is kept once, with the
+ranks that stand there. Of 100,000 ranks that hang in one collective this is one stack and a set of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import ProcessState
+from rankwatch.contract.messages import Collective, Frame, RankStack
+
+MAX_PLACES: Final = 64
+"""Different stacks kept of one incident; ranks beyond are kept without theirs, told apart by whether they wait."""
+MAX_FRAMES: Final = 64
+MAX_TEXT: Final = 300
+MAX_ERRORS: Final = 64
+"""Different reasons kept for stacks that could not be had."""
+MAX_COLLECTIVES: Final = 64
+"""Process groups kept of one rank."""
+MAX_STORED_FRONTS: Final = 1024
+"""Positions within process groups that are stored with an incident: first those of groups whose ranks differ."""
+OTHER_ERRORS: Final = "no stack; the reasons differ too much to keep them all"
+
+WAITING_FUNCTIONS: Final = frozenset(
+    {
+        "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single",
+        "barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter",
+        "reduce_scatter_tensor", "gather", "gather_object", "scatter", "recv", "send", "irecv", "batch_isend_irecv",
+        "wait", "synchronize", "_engine_run_backward",
+    }
+)  # fmt: skip
+"""Functions in whose call a rank waits for its peers: torch.distributed's collectives, the wait for their work, the
+synchronisation with a device, and autograd's engine, inside which DDP and FSDP wait for their gradients' reduction."""
+
+
+class StackGroup(NamedTuple):
+    """Ranks whose main threads stand in the same functions. Frames are those of the lowest rank, innermost first."""
+
+    ranks: tuple[int, ...]
+    frames: tuple[Frame, ...]
+    """Empty: the ranks stand in different places beyond those that are kept."""
+    process_state: str
+    waits: bool
+    """The ranks stand in a call that waits for peers."""
+    method: str = ""
+    note: str = ""
+    """What was cut, of the lowest rank."""
+
+    @property
+    def label(self) -> str:
+        """``rank 2`` or ``3 ranks``."""
+        return f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+
+
+class Front(NamedTuple):
+    """Ranks that have come equally far in one process group; see :class:`rankwatch.contract.messages.Collective`."""
+
+    group: str
+    operation: str
+    enqueued: int
+    completed: int
+    ranks: tuple[int, ...]
+
+    @property
+    def waits(self) -> bool:
+        """The ranks have entered a collective that is not completed."""
+        return self.completed < self.enqueued
+
+
+class Failure(NamedTuple):
+    """Ranks whose stacks could not be had, for the same reason."""
+
+    ranks: tuple[int, ...]
+    error: str
+    process_state: str
+
+
+def waiting_call(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost torch function on the stack that waits for peers, if there is one.
+
+    The file must be torch's own: a user's ``wait()`` or ``send()`` says nothing.
+    """
+    for frame in frames:
+        named = frame.function.rsplit(".", 1)[-1] in WAITING_FUNCTIONS
+        if named and "torch" in frame.file.replace("\\", "/").split("/"):
+            return frame
+    return None
+
+
+def waits_for_peers(frames: Sequence[Frame]) -> bool:
+    """Whether a torch function that waits for peers is on the stack; see :func:`waiting_call`."""
+    return waiting_call(frames) is not None
+
+
+def group(stacks: Iterable[RankStack]) -> list[StackGroup]:
+    """Group stacks by the functions on them, line numbers aside; smallest group first, since it is the odd one.
+
+    Stacks that could not be had are left out.
+    """
+    return Stacks.of(stacks).groups()
+
+
+@dataclass(slots=True)
+class _Place:
+    """One stack that is kept, and who stands there."""
+
+    frames: tuple[Frame, ...]
+    state: str
+    waits: bool
+    methods: set[str] = field(default_factory=set)
+    note: str = ""
+    shown: int = -1
+    """The rank whose frames they are."""
+    ranks: set[int] = field(default_factory=set)
+
+
+_Key = tuple[Any, ...]
+_Position = tuple[str, str, int, int]
+
+
+class Stacks:
+    """The stacks of one incident. A rank's newest replaces what was known of it."""
+
+    def __init__(self) -> None:
+        self._places: dict[_Key, _Place] = {}
+        self._failures: dict[_Key, set[int]] = {}
+        self._held: dict[int, tuple[dict[_Key, Any], _Key]] = {}
+        self._positions: dict[int, tuple[_Position, ...]] = {}
+        self._known: dict[_Position, _Position] = {}
+        self._groups: list[StackGroup] | None = None
+        self._fronts: list[Front] | None = None
+
+    @classmethod
+    def of(cls, stacks: Iterable[RankStack]) -> Stacks:
+        """All of these."""
+        made = cls()
+        for stack in stacks:
+            made.add(stack)
+        return made
+
+    def __len__(self) -> int:
+        """Ranks that were asked for their stacks, those included that could not be had."""
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[int]:
+        """Those ranks, in order."""
+        return iter(sorted(self._held))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same is known of the same ranks."""
+        return isinstance(other, Stacks) and self._shown() == other._shown()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Stacks of {len(self)} ranks in {len(self._places)} places>"
+
+    def _shown(self) -> tuple[object, ...]:
+        return self.groups(), self.failures(), self.fronts()
+
+    def add(self, stack: RankStack) -> None:
+        """Take one rank's stack in, cut to what is kept."""
+        self._groups = self._fronts = None
+        self._forget(stack.rank)
+        if stack.frames:
+            self._add_place(stack)
+        else:
+            self._add_failure((stack.rank,), stack.error[:MAX_TEXT], str(stack.process_state))
+        # Ranks that are equally far share one tuple: there may be 100,000 of them in a dozen groups each.
+        positions = (_position(c) for c in stack.collectives[:MAX_COLLECTIVES])
+        self._positions[stack.rank] = tuple(self._known.setdefault(p, p) for p in positions)
+
+    def groups(self) -> list[StackGroup]:
+        """Who stands where; the smallest group first, since it is the odd one."""
+        if self._groups is None:
+            found = [
+                StackGroup(tuple(sorted(p.ranks)), p.frames, p.state, p.waits, ", ".join(sorted(p.methods)), p.note)
+                for p in self._places.values()
+            ]
+            self._groups = sorted(found, key=lambda g: (len(g.ranks), g.ranks))
+        return self._groups
+
+    def fronts(self) -> list[Front]:
+        """How far the process groups of all ranks have come; the furthest of each group first."""
+        if self._fronts is None:
+            ranks_at: dict[_Position, list[int]] = {}
+            for rank in sorted(self._positions):
+                for position in self._positions[rank]:
+                    ranks_at.setdefault(position, []).append(rank)
+            self._known = {p: p for p in ranks_at}  # without those of earlier captures
+            found = [Front(*position, tuple(ranks)) for position, ranks in ranks_at.items()]
+            self._fronts = sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation))
+        return self._fronts
+
+    def failures(self) -> list[Failure]:
+        """Whose stacks could not be had, and why."""
+        found = [Failure(tuple(sorted(ranks)), str(key[0]), str(key[1])) for key, ranks in self._failures.items()]
+        return sorted(found, key=lambda f: f.ranks)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is stored with the incident; ranks are written as ``0-6,8``."""
+        fronts = self.fronts()
+        differing = {f.group for f, g in pairwise(fronts) if f.group == g.group}
+        kept = sorted(fronts, key=lambda f: (f.group not in differing, not f.waits))[:MAX_STORED_FRONTS]
+        return {
+            "places": [
+                {**g._asdict(), "ranks": ranges(g.ranks), "frames": [[f.function, f.file, f.line] for f in g.frames]}
+                for g in self.groups()
+            ],
+            "failures": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in self.failures()],
+            "fronts": [{**f._asdict(), "ranks": ranges(f.ranks)} for f in kept],
+        }
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Stacks:
+        """Read :meth:`to_json`."""
+        made = cls()
+        for each in data["places"]:
+            group = StackGroup(
+                **{**each, "ranks": of_ranges(each["ranks"]), "frames": tuple(Frame(*f) for f in each["frames"])}
+            )
+            made._put_place(group)
+        for each in data["failures"]:
+            made._add_failure(of_ranges(each["ranks"]), each["error"], each["process_state"])
+        for each in data["fronts"]:
+            position = (each["group"], each["operation"], each["enqueued"], each["completed"])
+            for rank in of_ranges(each["ranks"]):
+                made._positions[rank] = (*made._positions.get(rank, ()), position)
+        return made
+
+    def _forget(self, rank: int) -> None:
+        held = self._held.pop(rank, None)
+        self._positions.pop(rank, None)
+        if held is None:
+            return
+        where, key = held
+        entry = where[key]
+        ranks: set[int] = entry.ranks if isinstance(entry, _Place) else entry
+        ranks.discard(rank)
+        if not ranks:
+            del where[key]
+
+    def _add_place(self, stack: RankStack) -> None:
+        frames, note = _cut(stack)
+        state, waits = str(stack.process_state), waits_for_peers(stack.frames)
+        group = StackGroup((stack.rank,), frames, state, waits, stack.method[:MAX_TEXT], note)
+        self._put_place(group)
+
+    def _put_place(self, group: StackGroup) -> None:
+        # A process that cannot run is told apart from those that stand in the same functions and can.
+        odd = group.process_state if group.process_state in _CANNOT_RUN else ""
+        key: _Key = (tuple((f.function, f.file) for f in group.frames), odd)
+        if key not in self._places and len(self._places) >= MAX_PLACES:
+            key = (group.waits, odd)
+            group = group._replace(frames=(), note=f"more than {MAX_PLACES} different stacks")
+        place = self._places.setdefault(key, _Place(group.frames, group.process_state, group.waits))
+        first = min(group.ranks)
+        if place.shown < 0 or first < place.shown:
+            place.frames, place.state, place.note, place.shown = group.frames, group.process_state, group.note, first
+        place.methods.add(group.method)
+        place.ranks.update(group.ranks)
+        for rank in group.ranks:
+            self._held[rank] = (self._places, key)
+
+    def _add_failure(self, ranks: Sequence[int], error: str, state: str) -> None:
+        key: _Key = (error, state)
+        if key not in self._failures and len(self._failures) >= MAX_ERRORS:
+            key = (OTHER_ERRORS, state)
+        self._failures.setdefault(key, set()).update(ranks)
+        for rank in ranks:
+            self._held[rank] = (self._failures, key)
+
+
+_CANNOT_RUN: Final = (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE)
+
+
+def ranges(ranks: Iterable[int]) -> str:
+    """``0-6,8`` for the ranks 0 to 6 and 8."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(f"{a}-{b}" if a < b else str(a) for a, b in parts)
+
+
+def of_ranges(text: str) -> tuple[int, ...]:
+    """The ranks that :func:`ranges` wrote."""
+    pairs = (part.partition("-") for part in text.split(",") if part)
+    return tuple(rank for first, _, last in pairs for rank in range(int(first), int(last or first) + 1))
+
+
+def _position(collective: Collective) -> _Position:
+    return (
+        collective.group[:MAX_TEXT],
+        collective.operation[:MAX_TEXT],
+        int(collective.enqueued),
+        int(collective.completed),
+    )
+
+
+def _cut(stack: RankStack) -> tuple[tuple[Frame, ...], str]:
+    """The frames that are kept of a stack, and a note when they are not all of it."""
+    note = stack.error[:MAX_TEXT]
+    if len(stack.frames) > MAX_FRAMES:
+        cut = f"cut to the inner {MAX_FRAMES} of {len(stack.frames)} frames"
+        note = f"{note}; {cut}" if note else cut
+    kept = tuple(
+        Frame(f.function[:MAX_TEXT], f.file[-MAX_TEXT:], f.line)
+        if len(f.function) > MAX_TEXT or len(f.file) > MAX_TEXT
+        else f
+        for f in stack.frames[:MAX_FRAMES]
+    )
+    return kept, note

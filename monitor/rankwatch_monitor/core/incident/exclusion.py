@@ -1,0 +1,123 @@
+"""Which nodes a restart leaves out: those that a person names, or those of the ranks that are to blame.
+
+How this works
+--------------
+A person may leave out what he likes, as long as a node remains. A policy may be wrong, so it excludes only
+
+*  when somebody is to blame, by name, and a launcher of ours runs that rank,
+*  at most :data:`SHARE` of the job's nodes within an hour, and at least one,
+*  while there is another node to go on with.
+
+Else the ranks are restarted where they are, and the incident says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rankwatch.contract.enums import Action, NodeRole
+from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core.incident.incident import Incident
+
+if TYPE_CHECKING:
+    from rankwatch_monitor.core.job import Job
+
+SHARE: Final = 0.05
+"""Part of a job's nodes that a policy may exclude within :data:`WINDOW`; always at least one node."""
+WINDOW: Final = 3600.0
+
+
+def chosen(job: Job, ranks: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
+    """The launchers that a person's order means: those of these ranks, and those of these names or hosts.
+
+    Raises:
+        ValueError: none is named, one is not there, or none would remain; the text says which and what to do.
+    """
+    if not ranks and not names:
+        raise ValueError("restart_excluding_node needs 'ranks' or 'nodes': which node is to be left out?")
+    acting = job.acting_nodes()
+    found: list[str] = []
+    for rank in ranks:
+        of_rank = [name for name, node in acting.items() if rank in node.ranks]
+        if not of_rank:
+            known = sorted(rank for node in acting.values() for rank in node.ranks)
+            there = f"there are {nodes.rank_words(known)}" if known else "none has been started yet"
+            raise ValueError(f"no launcher of job {job.id!r} runs rank {rank}; {there}")
+        found += of_rank
+    for name in names:
+        found += _named(job, name, acting)
+    unique = tuple(dict.fromkeys(found))
+    if not _remain(job, unique):
+        raise ValueError(
+            f"without {nodes.titles(job, unique)} job {job.id!r} has no node left to run on, and no spare waits: "
+            "order 'restart' or 'stop' instead, or start another launcher first (--spares)"
+        )
+    return unique
+
+
+def settle(job: Job, incident: Incident, now: float) -> None:
+    """Decide at ``now`` which nodes the restart of an incident leaves out, as the policy wishes; say why if none."""
+    names, why = _by_policy(job, incident, now)
+    incident.exclude = names
+    if not names:
+        incident.action = Action.RESTART
+    incident.action_reason += f"; {why}"
+
+
+def words(job: Job, names: Sequence[str]) -> str:
+    """What becomes of the places of excluded nodes."""
+    one = len(names) == 1
+    said = f"{'node' if one else 'nodes'} {nodes.titles(job, names)} {'is' if one else 'are'} excluded"
+    spares = [name for name in nodes.of_role(job, NodeRole.SPARE) if name not in names][: len(names)]
+    if len(spares) == len(names):
+        takes = "the spare {} takes its place" if one else "the spares {} take their places"
+        return f"{said}; {takes.format(nodes.titles(job, spares))}"
+    few = f"only the spare {nodes.titles(job, spares)} waits" if spares else "no spare waits"
+    return f"{said}; {few}, so the launchers go on with fewer nodes if they may, and else wait for another one"
+
+
+def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:
+    meant = [n for n, node in job.nodes.items() if name in (n, node.registration.host)]
+    found = [n for n in meant if n in acting]
+    if found:
+        return found
+    if not meant:
+        there = ", ".join(nodes.title(job, n) for n in list(acting)[: nodes.SHOWN])
+        raise ValueError(f"job {job.id!r} has no node {name[:200]!r}; its nodes are {there}")
+    node = job.nodes[meant[-1]]
+    if node.lost is not None or node.ended is not None:
+        raise ValueError(f"node {name!r} has left job {job.id!r} already")
+    if node.role is NodeRole.ACTIVE:
+        raise ValueError(f"node {name!r} runs no ranks of job {job.id!r}, so there is nothing to restart without it")
+    what = "a spare" if node.role is NodeRole.SPARE else "parked"
+    raise ValueError(f"node {name!r} is {what} and runs no ranks: there is nothing to restart without it")
+
+
+def _remain(job: Job, names: Collection[str]) -> bool:
+    """Whether a node is left to run on without these."""
+    there = {*job.acting_nodes(), *nodes.of_role(job, NodeRole.SPARE)}
+    return bool(there - set(names))
+
+
+def _by_policy(job: Job, incident: Incident, now: float) -> tuple[tuple[str, ...], str]:
+    acting = job.acting_nodes()
+    blamed = {culprit.rank for culprit in incident.culprits}
+    names = tuple(name for name, node in acting.items() if node.ranks & blamed)
+    if not blamed:
+        return (), "nobody is to blame by name, so no node is excluded"
+    if not names:
+        return (), "no launcher runs the ranks that are to blame, so no node is excluded"
+    if not _remain(job, names):
+        return (), f"no node is excluded, for there is none but {nodes.titles(job, names)}"
+    cap = max(1, int(SHARE * len(acting)))
+    used = sum(len(i.exclude) for i in job.incidents if i is not incident and not i.ordered and _lately(i, now))
+    if used + len(names) > cap:
+        before = f", and {used} {'was' if used == 1 else 'were'} excluded in the last hour" if used else ""
+        asked = "this would be one more" if used and len(names) == 1 else f"this would be {len(names)} nodes"
+        return (), f"no node is excluded: the cap is {cap} an hour{before}; {asked}"
+    return names, words(job, names)
+
+
+def _lately(incident: Incident, now: float) -> bool:
+    return now - (incident.timeline.decided or incident.opened_at) < WINDOW

@@ -1,0 +1,212 @@
+"""What is known of each rank of one attempt, as columns over ranks: one array a fact, so that 100,000 ranks stay cheap.
+
+Times are unix seconds on the monitor's clock, made from the ages that ranks and launchers sent; NaN says "not known" or
+"not now".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isnan, nan
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rankwatch.contract.enums import ProcessState
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+PROCESS_CODES: Final = tuple(ProcessState)
+ALIVE, STOPPED, UNINTERRUPTIBLE, EXITED, UNKNOWN = range(len(PROCESS_CODES))
+
+_FLOATS = (
+    "first_spoke_R",
+    "spoke_R",
+    "heard_R",
+    "self_spoke_R",
+    "sections_told_R",
+    "gap_R",
+    "beat_R",
+    "first_beat_R",
+    "idle_since_R",
+    "quiet_since_R",
+    "pulse_R",
+    "first_step_R",
+    "started_R",
+)
+_COUNTS = ("beats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R", "first_iteration_R")
+
+
+class RankColumns:
+    """Columns over the ranks of one attempt of a job.
+
+    ========================  =====================================================================================
+    ``seen_R``                spoke for itself in this attempt
+    ``first_spoke_R``         when it did so first
+    ``spoke_R``               when its progress was last told: by itself, or by its launcher from its slots
+    ``heard_R``               when anything was last heard of it, its mere process state included
+    ``self_spoke_R``          when it last spoke for itself
+    ``gap_R``                 seconds between its last two own reports
+    ``beats_R, beat_R``       heartbeats (-1: none told) and when the last one was
+    ``first_beat_R``          when the monitor first heard of a heartbeat
+    ``iteration_R``           last completed step, -1: none
+    ``progress_R``            progress within the current step
+    ``sections_told_R``       when its sections were last told of: other emitters may leave them out
+    ``open_since_RS``         when each open section was entered
+    ``idle_since_R``          when the last section closed, while none is open
+    ``quiet_since_R``         when it last showed progress: a section entered or left, a step completed
+    ``first_RS``              a section is open that this process has never finished before
+    ``process_R``             index into ``PROCESS_CODES``
+    ``pulse_R``               when its pulse thread last ran, as its launcher sees it
+    ``ended_R``               it shut down by itself
+    ``exit_code_R``           exit code (negative: minus the signal's number), only where ``process_R`` is EXITED
+    ``spared_R``              it is EXITED, and the others go on without it
+    ``exit_messages``         what a rank itself left when it ended, by rank
+    ========================  =====================================================================================
+    """
+
+    first_spoke_R: Floats
+    spoke_R: Floats
+    heard_R: Floats
+    self_spoke_R: Floats
+    sections_told_R: Floats
+    gap_R: Floats
+    beat_R: Floats
+    first_beat_R: Floats
+    idle_since_R: Floats
+    quiet_since_R: Floats
+    pulse_R: Floats
+    first_step_R: Floats
+    started_R: Floats
+    beats_R: Ints
+    iteration_R: Ints
+    progress_R: Ints
+    pid_R: Ints
+    local_rank_R: Ints
+    first_iteration_R: Ints
+
+    def __init__(self, size: int = 0) -> None:
+        for name in _FLOATS:
+            setattr(self, name, np.full(size, np.nan))
+        for name in _COUNTS:
+            setattr(self, name, np.full(size, -1, dtype=np.int64))
+        self.seen_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.uses_sections_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.ended_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.spared_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.process_R: Ints = np.full(size, UNKNOWN, dtype=np.int64)
+        self.exit_code_R: Ints = np.zeros(size, dtype=np.int64)
+        self.open_since_RS: Floats = np.full((size, 0), np.nan)
+        self.first_RS: Bools = np.zeros((size, 0), dtype=np.bool_)
+        self.sections: list[str] = []
+        self.hosts: list[str] = [""] * size
+        self.launchers: list[str] = [""] * size
+        """Who runs each rank, as far as a launcher has told."""
+        self.instances: list[str] = [""] * size
+        self.retired: list[str] = [""] * size
+        self.exit_messages: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.seen_R)
+
+    def grow(self, size: int) -> None:
+        """Make room for ranks up to ``size - 1``; nothing known is lost."""
+        extra = size - len(self)
+        if extra <= 0:
+            return
+        fresh = RankColumns(extra)
+        fresh.open_since_RS = np.full((extra, len(self.sections)), np.nan)
+        fresh.first_RS = np.zeros((extra, len(self.sections)), dtype=np.bool_)
+        for name in (
+            *_FLOATS,
+            *_COUNTS,
+            "seen_R",
+            "uses_sections_R",
+            "ended_R",
+            "spared_R",
+            "process_R",
+            "exit_code_R",
+        ):
+            setattr(self, name, np.concatenate([getattr(self, name), getattr(fresh, name)]))
+        self.open_since_RS = np.concatenate([self.open_since_RS, fresh.open_since_RS])
+        self.first_RS = np.concatenate([self.first_RS, fresh.first_RS])
+        for mine in (self.hosts, self.launchers, self.instances, self.retired):
+            mine.extend([""] * extra)
+
+    def clear(self, rank: int) -> None:
+        """Forget all of a rank's progress: another process has taken it over."""
+        for name in _FLOATS:
+            getattr(self, name)[rank] = np.nan
+        for name in _COUNTS:
+            getattr(self, name)[rank] = -1
+        for column in (self.seen_R, self.uses_sections_R, self.ended_R, self.spared_R):
+            column[rank] = False
+        self.process_R[rank] = UNKNOWN
+        self.open_since_RS[rank], self.first_RS[rank] = np.nan, False
+
+    def section(self, name: str) -> int:
+        """The column of a section's name, made when it is new."""
+        if name not in self.sections:
+            self.add_sections([name])
+        return self.sections.index(name)
+
+    def add_sections(self, names: Iterable[str]) -> None:
+        """Make columns for those of ``names`` that are new: all at once, since each time all of it is copied."""
+        fresh = [name for name in dict.fromkeys(names) if name not in self.sections]
+        if fresh:
+            room = (len(self), len(fresh))
+            self.open_since_RS = np.concatenate([self.open_since_RS, np.full(room, np.nan)], axis=1)
+            self.first_RS = np.concatenate([self.first_RS, np.zeros(room, dtype=np.bool_)], axis=1)
+            self.sections.extend(fresh)
+
+    def set_sections(
+        self,
+        rank: int,
+        now: float,
+        open_sections: Mapping[str, float],
+        idle: float | None,
+        quiet: float | None = None,
+        first_time: Iterable[str] = (),
+    ) -> None:
+        """Replace what is known of a rank's sections; ages are seconds before ``now``."""
+        self.add_sections(open_sections)
+        columns_by_name = {name: self.section(name) for name in open_sections}
+        row_S = self.open_since_RS[rank]
+        row_S.fill(nan)
+        for name, age in open_sections.items():
+            row_S[columns_by_name[name]] = now - age
+        first_S = self.first_RS[rank]
+        first_S.fill(False)
+        for name in first_time:
+            if name in columns_by_name:
+                first_S[columns_by_name[name]] = True
+        self.quiet_since_R[rank] = nan if quiet is None else now - quiet
+        self.idle_since_R[rank] = nan if idle is None or open_sections else now - idle
+        self.uses_sections_R[rank], self.sections_told_R[rank] = True, now
+
+    def open_sections(self, rank: int, now: float) -> dict[str, float]:
+        """Seconds each section of a rank has been open at ``now``, outermost first."""
+        since_S = self.open_since_RS[rank]
+        order = sorted(np.flatnonzero(~np.isnan(since_S)), key=lambda s: float(since_S[s]))
+        return {self.sections[s]: max(0.0, now - float(since_S[s])) for s in order}
+
+    def beat(self, rank: int, beats: int, age: float | None, now: float) -> None:
+        """Take in how often a rank has beaten; without an age, a higher count says that it beat just now."""
+        if age is not None:
+            self.beat_R[rank] = now - age
+        elif beats > self.beats_R.item(rank):
+            self.beat_R[rank] = now
+        self.beats_R[rank] = beats
+        if beats > 0 and isnan(self.first_beat_R.item(rank)):
+            self.first_beat_R[rank] = now
+
+    def first_step(self, rank: int, iteration: int | None, age: float | None, now: float) -> None:
+        """Take in the first step a process completed; of another emitter, the first it tells is the best known."""
+        if self.first_iteration_R.item(rank) >= 0:
+            return
+        told = int(self.iteration_R[rank]) if iteration is None else iteration
+        if told >= 0:
+            self.first_iteration_R[rank], self.first_step_R[rank] = told, now - (age or 0.0)

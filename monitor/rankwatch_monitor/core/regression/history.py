@@ -1,0 +1,268 @@
+"""What a job's steps were like: an hour in samples of 10 s and a week in samples of a minute, without any database.
+
+How this works
+--------------
+Windows that end in the same 10 s are merged into one sample, and the samples of a minute into one of the longer row.
+Samples are never merged across another attempt, number of ranks or set of hosts. The samples of a row are packed, every
+:data:`OPEN` of them, into blocks of :data:`BLOCK`: compressed JSON, in which names cost little. A full week with 6
+sections, 8 kernels and 2 process groups takes 4 MB of memory and 2.4 MB in the store; with every table at its limit,
+6.5 MB each.
+A block is unpacked only when somebody asks for its time: an hour in 0.01 s, the week in 0.5 s.
+
+Sets of hosts stand in a table of their own, as most samples have the same one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from rankwatch_monitor.core.regression.merging import merged
+from rankwatch_monitor.core.regression.sample import (
+    CollectiveSample,
+    DeviceSample,
+    PolicyChange,
+    Sample,
+    SectionSample,
+    SlowRank,
+    Waited,
+    policy_changes,
+    sample_of,
+)
+
+__all__ = ["History", "PolicyChange", "Sample", "policy_changes", "sample_of"]
+
+SHORT: Final = 10
+LONG: Final = 60
+"""Seconds of a sample of each row."""
+KEPT_SHORT: Final = 360
+KEPT_LONG: Final = 10_080
+"""Samples that are kept at least, at most a block more: an hour and seven days."""
+BLOCK: Final = 60
+OPEN: Final = 20
+"""Samples of a row that wait to be packed: 3 KB each, a tenth of that in a block."""
+PENDING: Final = 32
+"""Windows of one sample that are kept apart until it is full; with more of them, they are merged on the way."""
+HOST_SETS: Final = 64
+"""Different sets of hosts that are remembered; samples of a forgotten one say nothing of hosts."""
+FORMAT: Final = 1
+"""Of the stored form; another one is not read."""
+
+
+class Block(NamedTuple):
+    """Samples that are packed: unix seconds of the first and the last, how many, and the packed rows."""
+
+    first: float
+    last: float
+    size: int
+    data: bytes
+
+
+class Row:
+    """Samples of one length, the oldest first: packed blocks, then those that are not packed yet."""
+
+    def __init__(self, keep: int) -> None:
+        self.keep = keep
+        self.blocks: deque[Block] = deque()
+        self.open: list[Sample] = []
+
+    def __len__(self) -> int:
+        return sum(block.size for block in self.blocks) + len(self.open)
+
+    def forget(self) -> None:
+        """Drop blocks that are not needed for the samples that are to be kept."""
+        while self.blocks and len(self) - self.blocks[0].size >= self.keep:
+            self.blocks.popleft()
+
+
+class History:
+    """The steps of one job over time. Nothing in it depends on the number of ranks but the names of its hosts."""
+
+    def __init__(self) -> None:
+        self._short, self._long = Row(KEPT_SHORT), Row(KEPT_LONG)
+        self._window: list[Sample] = []
+        """Of the sample of 10 s that is being gathered."""
+        self._minute: list[Sample] = []
+        self._hosts: dict[int, tuple[str, ...]] = {}
+        self._last_hosts = 0
+        self._latest: Sample | None = None
+
+    def __len__(self) -> int:
+        return len(self._short) + len(self._long)
+
+    def add(self, sample: Sample | None) -> None:
+        """Take one window in. None is none: no rank told how long its steps take."""
+        if sample is None:
+            return
+        if (latest := self._latest) is not None:
+            if sample.hosts == latest.hosts:
+                sample = sample._replace(hosts=latest.hosts)  # one tuple for all of them
+            if sample.at < latest.at:
+                sample = sample._replace(at=latest.at)
+        self._latest = sample
+        if self._window and not _together(self._window[-1], sample, SHORT):
+            self._close_window()
+        self._window.append(sample)
+        if len(self._window) >= PENDING:
+            self._window = [merged(self._window)]
+
+    def window(self, since: float | None = None, until: float | None = None) -> list[Sample]:
+        """Samples that ended from ``since`` to ``until`` (unix seconds), as fine as they are kept, oldest first."""
+        low, high = -float("inf") if since is None else since, float("inf") if until is None else until
+        short = [*self._read(self._short, low, high), *([merged(self._window)] if self._window else [])]
+        begins = self._begins()
+        long = self._read(self._long, low, high) if begins is None or low < begins else []
+        before = [sample for sample in long if begins is None or sample.at < begins]
+        return [sample for sample in (*before, *short) if low <= sample.at <= high]
+
+    @property
+    def latest(self) -> Sample | None:
+        """The last window that came in, as it was."""
+        return self._latest
+
+    @property
+    def first_at(self) -> float | None:
+        """Unix seconds at which the oldest sample begins; None: there is none."""
+        firsts = [next(iter(self._unpack(row.blocks[0]))) for row in (self._long, self._short) if row.blocks]
+        firsts += [some[0] for some in (self._long.open, self._short.open, self._window) if some]
+        return min((sample.at - sample.seconds for sample in firsts), default=None)
+
+    def rest(self) -> None:
+        """Pack all of it, as nothing will come for long; what comes all the same goes on where this ended."""
+        if self._window:
+            self._close_window()
+        if self._minute:
+            self._append(self._long, merged(self._minute))
+            self._minute = []
+        for row in (self._short, self._long):
+            self._pack_open(row)
+
+    def copy(self) -> History:
+        """The same, for somebody who reads it while this one goes on: shares all that is packed."""
+        made = History()
+        for mine, other in ((self._short, made._short), (self._long, made._long)):
+            other.blocks, other.open = deque(mine.blocks), list(mine.open)
+        made._window, made._minute, made._latest = list(self._window), list(self._minute), self._latest
+        made._hosts, made._last_hosts = dict(self._hosts), self._last_hosts
+        return made
+
+    # Stored -----------------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """For the store. Blocks that are packed are the same text every time."""
+        window = [merged(self._window)] if self._window else []
+        rows = {
+            "short": [*map(_block_json, self._short.blocks), *self._loose([*self._short.open, *window])],
+            "long": [*map(_block_json, self._long.blocks), *self._loose(self._long.open)],
+            "minute": self._loose(self._minute),
+        }
+        hosts = zlib.compress(json.dumps(self._hosts, separators=(",", ":")).encode())
+        return {"format": FORMAT, "hosts": base64.b64encode(hosts).decode(), **rows}
+
+    @classmethod
+    def of_json(cls, stored: Mapping[str, Any]) -> History:
+        """From the store; an empty one where the form is another."""
+        made = cls()
+        if stored.get("format") != FORMAT:
+            return made
+        hosts = json.loads(zlib.decompress(base64.b64decode(stored["hosts"])))
+        made._hosts = {int(number): tuple(names) for number, names in hosts.items()}
+        made._last_hosts = max(made._hosts, default=0)
+        for row, kept in ((made._short, stored["short"]), (made._long, stored["long"])):
+            blocks = [_block_of(each) for each in kept]
+            full = [block for block in blocks if block.size >= BLOCK]
+            row.blocks = deque(full)
+            row.open = [sample for block in blocks if block.size < BLOCK for sample in made._unpack(block)]
+            row.forget()
+        made._minute = [sample for each in stored["minute"] for sample in made._unpack(_block_of(each))]
+        last = made._short.open[-1:] or made._read(made._short, -float("inf"), float("inf"))[-1:]
+        made._latest = last[0] if last else None
+        return made
+
+    # Rows -------------------------------------------------------------------------------------------------------------
+
+    def _close_window(self) -> None:
+        sample, self._window = merged(self._window), []
+        self._append(self._short, sample)
+        if self._minute and not _together(self._minute[-1], sample, LONG):
+            self._append(self._long, merged(self._minute))
+            self._minute = []
+        self._minute.append(sample)
+
+    def _append(self, row: Row, sample: Sample) -> None:
+        row.open.append(sample)
+        if len(row.open) >= OPEN:
+            self._pack_open(row)
+        row.forget()
+
+    def _pack_open(self, row: Row) -> None:
+        """Pack what waits; a last block that is not full takes it in."""
+        if row.open:
+            begun = self._unpack(row.blocks.pop()) if row.blocks and row.blocks[-1].size < BLOCK else ()
+            row.blocks.append(self._pack([*begun, *row.open]))
+            row.open = []
+
+    def _begins(self) -> float | None:
+        """When the first of the shorter samples ended."""
+        if self._short.blocks:
+            return self._short.blocks[0].first
+        first = self._short.open or self._window
+        return first[0].at if first else None
+
+    def _read(self, row: Row, low: float, high: float) -> list[Sample]:
+        packed = [block for block in row.blocks if block.last >= low and block.first <= high]
+        return [*(sample for block in packed for sample in self._unpack(block)), *row.open]
+
+    def _loose(self, samples: list[Sample]) -> list[list[Any]]:
+        return [_block_json(self._pack(samples[i : i + BLOCK - 1])) for i in range(0, len(samples), BLOCK - 1)]
+
+    def _pack(self, samples: list[Sample]) -> Block:
+        rows = [sample._replace(hosts=(str(self._host_set(sample.hosts)),)) for sample in samples]
+        data = zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 6)
+        return Block(samples[0].at, samples[-1].at, len(samples), data)
+
+    def _unpack(self, block: Block) -> Iterable[Sample]:
+        for row in json.loads(zlib.decompress(block.data)):
+            yield _sample(row, self._hosts)
+
+    def _host_set(self, hosts: tuple[str, ...]) -> int:
+        for number in reversed(self._hosts):  # the same as lately, nearly always
+            if self._hosts[number] is hosts or self._hosts[number] == hosts:
+                return number
+        self._last_hosts += 1
+        self._hosts[self._last_hosts] = hosts
+        if len(self._hosts) > HOST_SETS:
+            del self._hosts[min(self._hosts)]
+        return self._last_hosts
+
+
+def _together(one: Sample, other: Sample, seconds: int) -> bool:
+    """Whether two samples belong into one of that length."""
+    same = (one.attempt, one.ranks) == (other.attempt, other.ranks) and one.hosts == other.hosts
+    return same and one.at // seconds == other.at // seconds
+
+
+def _sample(row: list[Any], hosts: Mapping[int, tuple[str, ...]]) -> Sample:
+    told = Sample(*row)
+    return told._replace(
+        hosts=hosts.get(int(told.hosts[0]), ()),
+        sections={name: SectionSample(*each) for name, each in told.sections.items()},
+        collectives={name: CollectiveSample(*each) for name, each in told.collectives.items()},
+        device=None if told.device is None else DeviceSample(*told.device),
+        waited=None if told.waited is None else Waited(*told.waited),
+        changes=tuple(PolicyChange(*each) for each in told.changes),
+        slowest=tuple(SlowRank(*each[:4], tuple(each[4])) for each in told.slowest),
+    )
+
+
+def _block_json(block: Block) -> list[Any]:
+    return [block.first, block.last, block.size, base64.b64encode(block.data).decode()]
+
+
+def _block_of(stored: list[Any]) -> Block:
+    first, last, size, data = stored
+    return Block(first, last, size, base64.b64decode(data))

@@ -1,0 +1,202 @@
+"""Which ranks are compared with each other, and the middle of them. Pure.
+
+Shapes: R ranks, K anything that is measured of each rank.
+
+Ranks of different pipeline stages, or at different tensor or expert coordinates, do different work by design; a rank is
+compared with those that should do the same: its data-parallel peers. Where there are too few of them the group is
+widened, but never over pipeline stages, since a stage may be heavier than the others for good reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rankwatch_monitor.core.ranks import Bools, Floats, Ints
+
+MIN_PEERS: Final = 4
+"""Ranks of a group below which it is widened: the middle of three is as good as any of them."""
+NO_PEERS: Final = -1
+SAMPLE: Final = 2_048
+"""Ranks that all references together are taken from. Of m of them, the median errs by 1.25 / sqrt(m) of the noise."""
+SAMPLE_LEAST: Final = 64
+LARGE: Final = 1_024
+"""Ranks of a group above which it does not matter whether the rank itself counts in the middle of it."""
+BLOCK: Final = 65_536
+"""Values that are sorted in one go, at least one group: they stay in the processor's cache."""
+
+
+class Layout(NamedTuple):
+    """Parallel coordinates of each rank, -1 where they are not told; each of shape (R,)."""
+
+    data_R: Ints
+    tensor_R: Ints
+    pipeline_R: Ints
+    expert_R: Ints
+
+    @classmethod
+    def unknown(cls, ranks: int) -> Layout:
+        """A layout of which nothing is known."""
+        return cls(*(np.full(ranks, -1, dtype=np.int64) for _ in range(4)))
+
+
+def groups(layout: Layout, present_R: Bools) -> Ints:
+    """The number of each rank's peer group, counted from 0, and :data:`NO_PEERS` for ranks that have none; shape (R,).
+
+    Of the groupings (stage, tensor, expert), (stage), the finest counts in which a rank has :data:`MIN_PEERS` peers,
+    itself included; where there is none, the (stage) group of at least two.
+    """
+    fine_R = _numbered(layout.pipeline_R, layout.tensor_R, layout.expert_R)
+    stage_R = _numbered(layout.pipeline_R)
+    found_R = np.full(len(present_R), NO_PEERS, dtype=np.int64)
+    if not present_R.any():
+        return found_R
+    in_stage = np.bincount(stage_R[present_R], minlength=int(stage_R.max()) + 1)
+    in_fine = np.bincount(fine_R[present_R], minlength=int(fine_R.max()) + 1)
+    offset = int(stage_R.max()) + 1
+    wide_R = in_stage[stage_R] >= 2
+    found_R[wide_R] = stage_R[wide_R]
+    narrow_R = in_fine[fine_R] >= MIN_PEERS
+    found_R[narrow_R] = fine_R[narrow_R] + offset
+    found_R[~present_R] = NO_PEERS
+    # Ranks of one stage that have no fine group must not be compared with a rest of it that lacks those who have one.
+    mixed = np.unique(stage_R[present_R & narrow_R])
+    partly_R = present_R & ~narrow_R & np.isin(stage_R, mixed)
+    for stage in np.unique(stage_R[partly_R]):
+        found_R[present_R & (stage_R == stage)] = stage
+    known_R = found_R != NO_PEERS
+    _, compact = np.unique(found_R[known_R], return_inverse=True)
+    found_R[known_R] = compact
+    return found_R
+
+
+def _numbered(*coordinates: Ints) -> Ints:
+    """One number for each different combination of coordinates."""
+    number_R = np.zeros(len(coordinates[0]), dtype=np.int64)
+    for each_R in coordinates:
+        span = int(each_R.max(initial=-1)) + 2
+        _, number_R = np.unique(number_R * span + each_R + 1, return_inverse=True)
+    return number_R.astype(np.int64)
+
+
+def median_of_others(values_RK: Floats, group_R: Ints) -> Floats:
+    """For each rank the median over the *other* ranks of its group; NaN where there are none. NaN values are left out.
+
+    The rank itself is left out so that of two ranks each is compared with the other one. Shape (R,) or (R, K).
+    """
+    if values_RK.ndim == 1:
+        return median_of_others(values_RK[:, None], group_R)[:, 0]
+    found_RK = np.full(values_RK.shape, np.nan)
+    large_G = np.bincount(group_R[group_R >= 0]) > LARGE
+    if large_G.any():
+        is_large_R = (group_R >= 0) & large_G[group_R]
+        middle_RK = references(values_RK, np.where(is_large_R, group_R, NO_PEERS))
+        found_RK = np.where(np.isnan(values_RK), np.nan, middle_RK)
+        group_R = np.where(is_large_R, NO_PEERS, group_R)
+    for _, members_GM in _by_size(group_R):
+        for block_GM in _blocks(members_GM, values_RK.shape[1]):
+            inside_GM = block_GM >= 0
+            value_GKM = _values(values_RK, block_GM)
+            found_GKM = _middle_of_others(value_GKM)
+            found_RK[block_GM[inside_GM]] = found_GKM.transpose(0, 2, 1)[inside_GM]
+    return found_RK
+
+
+def _middle_of_others(value_GKM: Floats) -> Floats:
+    """Of each value the median over the others along the last axis: three order statistics are all it takes."""
+    sorted_GKM = np.sort(value_GKM, axis=-1)  # NaN comes last
+    known_GK = np.sum(~np.isnan(sorted_GKM), axis=-1, keepdims=True)
+    half_GK = known_GK // 2
+
+    def at(place_GK: Ints) -> Floats:
+        found_GK: Floats = np.take_along_axis(sorted_GKM, np.clip(place_GK, 0, value_GKM.shape[-1] - 1), axis=-1)
+        return found_GK
+
+    below, middle, above = at(half_GK - 1), at(half_GK), at(half_GK + 1)
+    # An odd number of ranks leaves an even one of others, whose middle two depend on the side a rank is on.
+    odd_GK = known_GK % 2 == 1
+    of_lower = np.where(odd_GK, 0.5 * (middle + above), middle)
+    of_middle = np.where(odd_GK, 0.5 * (below + above), below)
+    of_higher = np.where(odd_GK, 0.5 * (below + middle), below)
+    found_GKM: Floats = np.where(value_GKM < middle, of_lower, of_middle)
+    np.copyto(found_GKM, of_higher, where=value_GKM > middle)
+    np.copyto(found_GKM, np.nan, where=np.isnan(value_GKM) | (known_GK < 2))
+    return found_GKM
+
+
+def references(values_RK: Floats, group_R: Ints) -> Floats:
+    """The median over each group, for each rank of it; shape (R, K), NaN where the group knows nothing."""
+    return group_medians(values_RK, group_R)[group_R]  # NO_PEERS is -1: the last row, which is NaN
+
+
+def group_medians(values_RK: Floats, group_R: Ints) -> Floats:
+    """The median of each group, one row a group and a last one of NaN.
+
+    Of a large group a fixed sample of ranks stands for all: enough that the reference is far surer than what is
+    compared with it (see :data:`SAMPLE`).
+    """
+    count = int(group_R.max(initial=-1)) + 1
+    median_GK = np.full((count + 1, values_RK.shape[1]), np.nan, dtype=values_RK.dtype)
+    used = int(np.count_nonzero(np.bincount(group_R[group_R >= 0])))
+    most = max(SAMPLE_LEAST, SAMPLE // max(used, 1))
+    for groups_G, members_GM in _by_size(group_R, most):
+        done = 0
+        for block_GM in _blocks(members_GM, values_RK.shape[1]):
+            median_GK[groups_G[done : done + len(block_GM)]] = _middle(_values(values_RK, block_GM))
+            done += len(block_GM)
+    return median_GK
+
+
+def column_medians(values_RK: Floats) -> Floats:
+    """The median of each column without NaN; shape (K,). numpy's nanmedian goes through Python for each column."""
+    if not len(values_RK):
+        return np.full(values_RK.shape[1], np.nan)
+    return _middle(np.ascontiguousarray(values_RK.T))
+
+
+def _middle(values_KR: Floats) -> Floats:
+    """The median along the last axis, NaN left out."""
+    sorted_KR = np.sort(values_KR, axis=-1)  # NaN comes last
+    known_K = np.sum(~np.isnan(sorted_KR), axis=-1, keepdims=True)
+    low_K = np.take_along_axis(sorted_KR, np.maximum(known_K - 1, 0) // 2, axis=-1)
+    high_K = np.take_along_axis(sorted_KR, np.minimum(known_K // 2, values_KR.shape[-1] - 1), axis=-1)
+    return np.where(known_K > 0, 0.5 * (low_K + high_K), np.nan)[..., 0]
+
+
+def _by_size(group_R: Ints, most: int | None = None) -> Iterator[tuple[Ints, Ints]]:
+    """Groups of about the same size together: their numbers (G,) and members (G, M), filled up with -1.
+
+    So that many small groups take no loop over them. ``most``: of larger groups only so many ranks, evenly spread.
+    """
+    few = group_R.max(initial=-1) < np.iinfo(np.int16).max  # which numpy sorts much faster
+    order = np.argsort(group_R.astype(np.int16) if few else group_R, kind="stable")
+    order = order[np.searchsorted(group_R[order], 0) :]
+    if not len(order):
+        return
+    size_G = np.bincount(group_R[order])
+    start_G = np.cumsum(size_G) - size_G
+    shown_G = size_G if most is None else np.minimum(size_G, most)
+    class_G = np.ceil(np.log2(np.maximum(shown_G, 1)))
+    for each in np.unique(class_G[size_G > 0]):
+        groups_G = np.flatnonzero((class_G == each) & (size_G > 0))
+        place_M = np.arange(int(shown_G[groups_G].max()))
+        last_G1, step_G1 = shown_G[groups_G, None], size_G[groups_G, None]
+        # Where all are shown this is the place itself, else evenly spread from the first to the last.
+        at_GM = np.minimum(place_M, last_G1 - 1) * (step_G1 - 1) // np.maximum(last_G1 - 1, 1)
+        yield groups_G, np.where(place_M < last_G1, order[start_G[groups_G, None] + at_GM], -1)
+
+
+def _blocks(members_GM: Ints, columns: int) -> Iterator[Ints]:
+    """Some groups at a time: what is made of them stays small."""
+    rows = max(1, BLOCK // max(1, members_GM.shape[1] * columns))
+    for first in range(0, len(members_GM), rows):
+        yield members_GM[first : first + rows]
+
+
+def _values(values_RK: Floats, members_GM: Ints) -> Floats:
+    """What the members have, of shape (G, K, M); NaN where there is none."""
+    value_GMK = values_RK[members_GM]
+    value_GMK[members_GM < 0] = np.nan
+    return np.ascontiguousarray(value_GMK.transpose(0, 2, 1))

@@ -1,0 +1,237 @@
+"""States, derived when somebody asks. Nothing here is stored, so nothing here can be stale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rankwatch.contract.enums import Action, JobState, RankState, VerdictKind
+from rankwatch_monitor.core import liveness, nodes
+from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core.hang.blame import exit_words
+from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.incident import exclusion
+from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase
+from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.incident.phases import UNINSTRUMENTED_AFTER
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import ALIVE, EXITED, STOPPED
+from rankwatch_monitor.core.views import rankings
+
+RANK_STATES: Final = tuple(RankState)
+_CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
+
+TOO_EARLY: Final = 60.0
+"""Seconds of a job's life before which its effective-time ratio says more about the clock than about the job."""
+
+
+def job_state(job: Job, now: float) -> tuple[JobState, str]:
+    """What a job is doing and, when it is not simply running, why in one sentence."""
+    if job.ended is not None:
+        return job.ended.state, job.ended.reason
+    if liveness.lost(job, now):
+        return JobState.LOST, f"nothing was heard of any rank or launcher for {now - job.last_heard:.0f} s"
+    incident = job.open_incident
+    if incident is not None and not (incident.elective and incident.action is Action.CAPTURE):
+        if incident.elective and (incident.action not in RESTARTS or incident.phase is Phase.CAPTURING):
+            return JobState.RUNNING, incident.reason  # well, and on its way to a stop, or to be started anew
+        if not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING):
+            return JobState.RUNNING, f"suspected: {incident.reason}"
+        restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
+        waits = restarting and incident.exclude and incident.phase is Phase.ACTING
+        reason = f"{incident.reason} {_sentence(exclusion.words(job, incident.exclude))}" if waits else incident.reason
+        return JobState.RECOVERING if restarting else JobState.HUNG, reason
+    columns = job.columns
+    if liveness.said_goodbye(job):
+        return JobState.FINISHED, "every rank shut down by itself"
+    if job.instrumented:
+        return JobState.RUNNING, job.performance.told.finding.reason  # well; if anything, slower than it could be
+    alive = bool(np.any(columns.process_R == ALIVE))
+    if alive and not job.speaks and now - job.attempt_since > UNINSTRUMENTED_AFTER:
+        return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"
+    return JobState.STARTING, "no rank has reported yet"
+
+
+def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
+    """One code for each rank, an index into :data:`RANK_STATES`; shape (R,)."""
+    columns = job.columns
+    codes_R = np.where(columns.seen_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
+    incident = job.open_incident
+    blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
+    for verdict in verdicts:
+        if verdict.told:
+            codes_R[verdict.rank] = _CODE[RankState.DEAD]
+        elif verdict.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST):
+            codes_R[verdict.rank] = _CODE[RankState.SILENT]
+        else:
+            waits = bool(blamed) and verdict.rank not in blamed
+            codes_R[verdict.rank] = _CODE[RankState.WAITING if waits else RankState.HUNG]
+    for rank in blamed:
+        if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
+            codes_R[rank] = _CODE[RankState.HUNG]
+    codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
+    gone_R = columns.process_R == EXITED
+    codes_R[columns.ended_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
+    codes_R[gone_R & (columns.exit_code_R != 0)] = _CODE[RankState.DEAD]
+    return codes_R
+
+
+def summary(job: Job, now: float) -> dict[str, Any]:
+    """The job as ``GET /jobs`` shows it."""
+    state, reason = job_state(job, now)
+    columns = job.columns
+    return {
+        "id": job.id,
+        "name": job.name,
+        "state": str(state),
+        "reason": reason,
+        "world_size": job.world_size,
+        "ranks_reporting": int(np.sum(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED))),
+        "attempt": job.attempt,
+        "started_at": job.created_at,
+        "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
+        "goodput": shown_ratio(job),
+        "iteration": job.furthest_iteration,
+        "iterations_per_second": job.steps_per_second,
+        "instrumented": job.instrumented,
+        "observe_only": job.policy.observe_only,
+        "open_incidents": int(job.open_incident is not None),
+        "verdict": str(job.performance.told.finding.verdict),
+        "open_stragglers": len(job.performance.told.open_stragglers),
+        "incidents": len(job.incidents),
+        "restarts": job.restarts,
+        "max_restarts": job.policy.max_restarts,
+        "nodes_by_role": {str(role): count for role, count in nodes.counts(job).items()},
+    }
+
+
+def launchers(job: Job, now: float) -> list[dict[str, Any]]:
+    """Every launcher as ``GET /jobs/{id}`` shows it."""
+    return [
+        {
+            "node": name,
+            "host": node.registration.host,
+            "launcher_pid": node.registration.launcher_pid,
+            "local_world_size": node.registration.local_world_size,
+            "last_seen_age": max(0.0, now - node.seen),
+            "attempt": node.attempt,
+            "ranks": sorted(node.ranks),
+            "role": str(node.role),
+            "role_reason": node.role_reason,
+            "lost": node.lost.reason if node.lost else None,
+            "facts": dict(node.registration.facts),
+            "ended": str(node.ended.kind) if node.ended else None,
+            "ended_reason": node.ended.reason if node.ended else "",
+        }
+        for name, node in job.nodes.items()
+    ]
+
+
+def ranks(job: Job, now: float) -> list[dict[str, Any]]:
+    """Every rank as ``GET /jobs/{id}/ranks`` shows it."""
+    verdicts = verdicts_of(job, now)
+    codes_R = rank_states(job, verdicts)
+    columns = job.columns
+    incident = job.open_incident
+    reasons = {c.rank: c.reason for c in incident.culprits} if incident and incident.attempt == job.attempt else {}
+    scores = rankings.rank_scores(job)
+    rows = []
+    for rank in range(len(columns)):
+        dead = columns.process_R[rank] == EXITED and columns.exit_code_R[rank] != 0
+        rows.append(
+            {
+                "rank": rank,
+                "local_rank": _known(columns.local_rank_R[rank]),
+                "host": columns.hosts[rank],
+                "pid": _known(columns.pid_R[rank]),
+                "state": str(RANK_STATES[codes_R[rank]]),
+                "iteration": _known(columns.iteration_R[rank]),
+                "progress": _known(columns.progress_R[rank]),
+                "heartbeat_age": _age(now, columns.beat_R[rank]),
+                "report_age": _age(now, columns.heard_R[rank]),
+                "open_sections": columns.open_sections(rank, now),
+                "idle": _age(now, columns.idle_since_R[rank]),
+                "scores": scores[rank],
+                "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),
+            }
+        )
+    return rows
+
+
+def shown_ratio(job: Job) -> float | None:
+    """The effective-time ratio for lists and pages: None in the first minute and before the first step."""
+    known = accounting.ratio(job)
+    return None if known is None or accounting.of(job).until - job.created_at < TOO_EARLY else round(known, 4)
+
+
+def accounts(job: Job) -> dict[str, Any]:
+    """A job's time as ``GET /jobs/{id}/goodput`` shows it: its buckets, and what each incident took; seconds."""
+    lasted, lately = accounting.window(job)
+    spent = accounting.spent(job)
+    return {
+        "ratio": accounting.ratio(job),
+        "seconds": sum(spent.values()),
+        "window": {"seconds": lasted, "ratio": lately},
+        "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
+        "incidents": [ledger_row(incident) for incident in reversed(job.incidents)],
+    }
+
+
+def ledger_row(incident: Incident) -> dict[str, Any]:
+    """What an incident took: seconds of each phase, None for one that was not reached; together they are the total."""
+    line = incident.timeline
+    since = before = incident.opened_at if line.since is None else line.since
+    phases: dict[str, float | None] = {}
+    for name, at in (
+        ("detect_s", line.detected),
+        ("decide_s", line.decided),
+        ("capture_s", line.captured),
+        ("restart_s", line.restarted),
+        ("first_step_s", line.first_step),
+    ):
+        phases[name] = None if at is None else max(0.0, at - before)
+        before = before if at is None else max(before, at)
+    end = incident.closed_at if line.first_step is None else line.first_step
+    return {
+        "id": incident.id,
+        "kind": str(incident.kind),
+        "opened_at": incident.opened_at,
+        **phases,
+        "total_s": None if end is None else max(0.0, end - since),
+        "steps_lost": incident.steps_lost,
+        "outcome": incident.outcome,
+    }
+
+
+def stack_groups(incident: Incident) -> list[dict[str, Any]]:
+    """The grouped stacks of an incident, the culprits' first."""
+    named = {c.rank for c in incident.culprits}
+    rows = [
+        {
+            "ranks": list(g.ranks),
+            "label": g.label,
+            "frames": [{"function": f.function, "file": f.file, "line": f.line} for f in g.frames],
+            "is_culprit": bool(named & set(g.ranks)),
+            "waits": g.waits,
+            "process_state": g.process_state,
+            "method": g.method,
+            "note": g.note,
+        }
+        for g in incident.stacks.groups()
+    ]
+    return sorted(rows, key=lambda row: not row["is_culprit"])
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _known(value: np.int64) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+def _age(now: float, at: np.float64) -> float | None:
+    return None if np.isnan(at) else max(0.0, now - float(at))

@@ -1,0 +1,211 @@
+"""Scores put in order for people: who is worst, what the middle is, and rows of JSON. Derived when somebody asks.
+
+Shapes: R ranks, S sections. Ranks without a score (NaN) take no part in an order, and are null in JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.core.straggler.scores import Scores, Straggler
+
+GPU_SCORES: Final[Mapping[str, str]] = {
+    "gpu_relative": "gpu_relative_R",
+    "gpu_individual": "gpu_individual_R",
+    "gpu_robust": "gpu_robust_R",
+}
+"""Names in the API and the arrays they stand for."""
+SECTION_SCORES: Final[Mapping[str, str]] = {
+    "relative": "section_relative_RS",
+    "individual": "section_individual_RS",
+    "robust": "section_robust_RS",
+}
+LIVE_OPEN: Final = 50
+"""Open stragglers that the live stream tells of, the dearest first; the API lists all."""
+LIVE_ENDED: Final = 20
+LIVE_WORST: Final = 10
+STEPS: Final = 200
+"""Steps between 0 and 1 that a byte of the live grid has."""
+UNKNOWN: Final = 255
+
+
+def gpu_scores(scores: Scores) -> dict[str, Floats]:
+    """The three GPU scores by name, each of shape (R,)."""
+    return {name: getattr(scores, array) for name, array in GPU_SCORES.items()}
+
+
+def section_scores(scores: Scores, section: int) -> dict[str, Floats]:
+    """The three scores of one section by name, each of shape (R,)."""
+    return {name: getattr(scores, array)[:, section] for name, array in SECTION_SCORES.items()}
+
+
+def lateness_share(scores: Scores) -> Floats:
+    """Lateness as a part of the step, shape (R,); NaN where the step is not known."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share_R = scores.lateness_share()
+    return np.where(np.isfinite(share_R), share_R, np.nan)
+
+
+def lowest(score_R: Floats, number: int) -> list[int]:
+    """Ranks with the lowest scores, the lowest first; equal ones by their number."""
+    return _first(score_R, number)
+
+
+def highest(score_R: Floats, number: int) -> list[int]:
+    """Ranks with the highest scores, the highest first; equal ones by their number."""
+    return _first(-score_R, number)
+
+
+def _first(key_R: Floats, number: int) -> list[int]:
+    known = np.flatnonzero(~np.isnan(key_R))
+    if number < len(known) // 8:  # of 100,000 ranks only those are sorted that can be among the first
+        bound = np.partition(key_R[known], number)[number]
+        known = known[key_R[known] <= bound]
+    ordered = known[np.argsort(key_R[known], kind="stable")]
+    return [int(rank) for rank in ordered[:number]]
+
+
+def overall(score_R: Floats) -> dict[str, float] | None:
+    """Minimum, median and maximum over the ranks that have a score; None when none has one."""
+    known = score_R[~np.isnan(score_R)]
+    if not len(known):
+        return None
+    return {"min": _rounded(known.min()), "median": _rounded(np.median(known)), "max": _rounded(known.max())}
+
+
+def worst(scores: Scores, number: int) -> list[int]:
+    """The ranks to look at: by turns the next by robust score and the next by lateness, no more than ``number``.
+
+    Where there are no robust scores, the relative ones take their place.
+    """
+    score_R = scores.gpu_relative_R if np.all(np.isnan(scores.gpu_robust_R)) else scores.gpu_robust_R
+    slow, late = lowest(score_R, number), highest(scores.lateness_R, number)
+    turns: dict[int, None] = {}
+    for turn in range(number):
+        turns |= dict.fromkeys(each[turn] for each in (slow, late) if turn < len(each))
+    return list(turns)[:number]
+
+
+def host(job: Job, rank: int) -> str:
+    """The host of a rank; empty where it is not known (a rank of an earlier, larger attempt)."""
+    hosts = job.columns.hosts
+    return hosts[rank] if rank < len(hosts) else ""
+
+
+# JSON -----------------------------------------------------------------------------------------------------------------
+
+
+def score_table(job: Job, number: int | None = None) -> dict[str, Any]:
+    """The scores as ``GET /jobs/{id}/scores`` shows them; of all ranks, or of the ``number`` worst."""
+    told = job.performance.told
+    scores = told.scores
+    shown = {
+        "at": None,
+        "reference": str(job.policy.straggler_reference),
+        "processing_seconds": None,
+        "overall": {},
+        "ranks": [],
+        "stragglers": [each.to_json() for each in told.open_stragglers],
+        "finding": told.finding.to_json(),
+        "cost_gpu_hours": told.cost_gpu_hours,
+    }
+    if scores is None:
+        return shown
+    chosen = range(len(scores.lateness_R)) if number is None else worst(scores, number)
+    return shown | {
+        "at": scores.at,
+        "processing_seconds": scores.seconds,
+        "overall": {name: overall(score_R) for name, score_R in gpu_scores(scores).items()},
+        "ranks": _rows(job, scores, chosen),
+    }
+
+
+def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]]:
+    chosen = np.asarray(ranks, dtype=np.intp)
+    columns = gpu_scores(scores) | {"lateness": scores.lateness_R, "lateness_share": lateness_share(scores)}
+    figures = {name: _nulls(column_R[chosen]) for name, column_R in columns.items()}
+    by_section = [
+        (name, {kind: _nulls(score_R[chosen]) for kind, score_R in section_scores(scores, s).items()})
+        for s, name in enumerate(scores.sections)
+    ]
+    return [
+        {
+            "rank": int(rank),
+            "host": host(job, int(rank)),
+            **{name: column[at] for name, column in figures.items()},
+            "sections": {
+                name: {kind: column[at] for kind, column in kinds.items()}
+                for name, kinds in by_section
+                if any(column[at] is not None for column in kinds.values())
+            },
+        }
+        for at, rank in enumerate(ranks)
+    ]
+
+
+def rank_scores(job: Job) -> list[dict[str, float]]:
+    """Of each rank what is known of its scores, as ``GET /jobs/{id}/ranks`` shows it."""
+    known: list[dict[str, float]] = [{} for _ in range(len(job.columns))]
+    scores = job.performance.told.scores
+    if scores is None:
+        return known
+    for name, column_R in (gpu_scores(scores) | {"lateness_share": lateness_share(scores)}).items():
+        for row, value in zip(known, _nulls(column_R), strict=False):
+            if value is not None:
+                row[name] = value
+    return known
+
+
+def stragglers(job: Job) -> list[Straggler]:
+    """Open ones, the dearest first, then those that have ended, the newest first."""
+    told = job.performance.told
+    ended = sorted((s for s in told.stragglers if not s.open), key=lambda s: -(s.ended or 0.0))
+    return told.open_stragglers + ended
+
+
+def live(job: Job) -> dict[str, Any] | None:
+    """What the page shows; None: nothing to tell yet."""
+    told = job.performance.told
+    if told.scores is None and not told.stragglers:
+        return None
+    every = stragglers(job)
+    still = [s for s in every if s.open]
+    return {
+        **score_table(job, LIVE_WORST),
+        "stragglers": [s.to_json() for s in still[:LIVE_OPEN]],
+        "open": len(still),
+        "ended": [s.to_json() for s in every[len(still) :][:LIVE_ENDED]],
+    }
+
+
+def live_bytes(job: Job) -> dict[str, bytes]:
+    """One byte a rank for the page's grid, by name.
+
+    ``robust`` is the robust GPU score, ``lateness`` the part of a step for which the others wait for this rank (0 when
+    it waits for them), both in units of 1/200; 255: not known.
+    """
+    scores = job.performance.told.scores
+    if scores is None:
+        return {}
+    return {"robust": _bytes(scores.gpu_robust_R), "lateness": _bytes(lateness_share(scores))}
+
+
+def _bytes(value_R: Floats) -> bytes:
+    known_R = np.isfinite(value_R)
+    steps_R = np.clip(np.round(np.where(known_R, value_R, 0.0) * STEPS), 0, UNKNOWN - 1)
+    return np.where(known_R, steps_R, UNKNOWN).astype(np.uint8).tobytes()
+
+
+def _nulls(values: Floats) -> list[float | None]:
+    """As JSON has them: what is not known is null, and no more digits than a score has."""
+    return [value if math.isfinite(value) else None for value in np.round(values, 4).tolist()]
+
+
+def _rounded(value: float | np.floating[Any]) -> float:
+    return round(float(value), 4)

@@ -1,0 +1,90 @@
+"""Reading: what the page's grid is coloured and grouped by beyond states and scores, a few bytes for each rank.
+
+These are read only while somebody has chosen them; the live stream carries none of it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from fastapi import APIRouter
+
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.service.monitor import Monitor
+
+UNKNOWN: Final = 255
+OCTAVE: Final = 16
+"""Steps of a byte for which an age doubles: 254 stands for 17 hours and more."""
+NO_COORDINATE: Final = 0xFFFF
+
+
+class Look(StrEnum):
+    """What the grid can be coloured by."""
+
+    HEARTBEAT_AGE = "heartbeat_age"
+    TEMPERATURE = "temperature"
+
+
+def grid_routes(monitor: Monitor) -> APIRouter:
+    """``GET /jobs/{id}/grid/{look}`` and ``GET /jobs/{id}/layout``."""
+    routes = APIRouter(tags=["jobs"])
+
+    @routes.get("/jobs/{job_id}/grid/{look}", summary="One byte for each rank, for colouring a grid")
+    async def grid(job_id: str, look: Look) -> dict[str, Any]:
+        job = monitor.job(job_id)
+        bytes_R = _LOOKS[look](job, monitor.clock.now())
+        return {"look": str(look), "unknown": UNKNOWN, "bytes": base64.b64encode(bytes_R.tobytes()).decode()}
+
+    @routes.get("/jobs/{job_id}/layout", summary="Parallel coordinates of each rank, and which looks are known")
+    async def layout(job_id: str) -> dict[str, Any]:
+        job, now = monitor.job(job_id), monitor.clock.now()
+        known = [str(look) for look, bytes_of in _LOOKS.items() if np.any(bytes_of(job, now) != UNKNOWN)]
+        return {"unknown": NO_COORDINATE, "coordinates": coordinates(job), "looks": known}
+
+    return routes
+
+
+def coordinates(job: Job) -> dict[str, str]:
+    """Little-endian 16-bit words as base64 by the name of the dimension; only dimensions that ranks tell of."""
+    ranks = len(job.columns)
+    shown = {}
+    for name, column_R in zip(("data", "tensor", "pipeline", "expert"), job.performance.layout, strict=True):
+        told_R = np.full(ranks, -1, dtype=np.int64)
+        told_R[: len(column_R)] = column_R[:ranks]
+        if np.any(told_R >= 0):
+            words_R = np.where(told_R < 0, NO_COORDINATE, np.minimum(told_R, NO_COORDINATE - 1)).astype("<u2")
+            shown[name] = base64.b64encode(words_R.tobytes()).decode()
+    return shown
+
+
+def _heartbeat_ages(job: Job, now: float) -> npt.NDArray[np.uint8]:
+    """``16 log2(1 + age in seconds)``: fine where ages are short, and long ones still fit."""
+    return _bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, now - job.columns.beat_R)))
+
+
+def _temperatures(job: Job, now: float) -> npt.NDArray[np.uint8]:
+    """Degrees Celsius."""
+    del now
+    celsius_R = np.full(len(job.columns), np.nan)
+    for rank, reading in job.performance.readings.items():
+        if rank < len(celsius_R) and reading.temperature is not None:
+            celsius_R[rank] = reading.temperature
+    return _bytes(celsius_R)
+
+
+def _bytes(value_R: Floats) -> npt.NDArray[np.uint8]:
+    known_R = np.isfinite(value_R)
+    whole_R = np.clip(np.round(np.where(known_R, value_R, 0.0)), 0, UNKNOWN - 1)
+    return np.where(known_R, whole_R, UNKNOWN).astype(np.uint8)
+
+
+_LOOKS: Final[Mapping[Look, Callable[[Job, float], npt.NDArray[np.uint8]]]] = {
+    Look.HEARTBEAT_AGE: _heartbeat_ages,
+    Look.TEMPERATURE: _temperatures,
+}

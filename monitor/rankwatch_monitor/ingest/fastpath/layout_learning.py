@@ -1,0 +1,172 @@
+"""The bytes of a scope that the full decoder took in whole -> its layout, or None where it is not worth one.
+
+Nothing is assumed of the sender: whatever is unusual in the bytes (a field that comes twice, a delta counter, points
+without a value, several points of what is one number) is left to the full decoder for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
+
+from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout
+from rankwatch_monitor.ingest.fastpath.layout_steps import READ, Told, Unusual, steps
+from rankwatch_monitor.ingest.fastpath.wire_format import BYTES, FIXED32, FIXED64, VARINT, Field, fields, varint
+from rankwatch_monitor.ingest.limits import Limits
+
+# Field numbers of opentelemetry/proto/metrics/v1/metrics.proto, with their wire types.
+_SCOPE_METRIC: Final = 2
+_NAME, _DESCRIPTION, _UNIT, _GAUGE, _SUM = 1, 2, 3, 5, 7
+_POINT, _TEMPORALITY, _MONOTONIC = 1, 2, 3
+_START, _TIME, _DOUBLE, _INT, _ATTRIBUTE, _FLAGS = 2, 3, 4, 6, 7, 8
+_POINT_WIRES: Final = {
+    _START: FIXED64,
+    _TIME: FIXED64,
+    _DOUBLE: FIXED64,
+    _INT: FIXED64,
+    _ATTRIBUTE: BYTES,
+    _FLAGS: FIXED32,
+}
+
+
+class _Place(NamedTuple):
+    """Where a number of 8 bytes stands, and how ``struct`` calls it."""
+
+    at: int
+    code: str
+
+
+class _Point(NamedTuple):
+    attributes: dict[str, str]
+    time: _Place | None
+    value: _Place
+
+
+@dataclass
+class _Scope:
+    """What was found in a scope."""
+
+    metrics: dict[str, list[_Point]] = field(default_factory=dict)
+    count: int = 0
+    """Metrics, also those of other contracts."""
+    numbers: list[int] = field(default_factory=list)
+    """Where the numbers of all points stand."""
+    cuts: set[int] = field(default_factory=lambda: {NO_CUT, 0})
+    """Where a metric may begin."""
+
+
+def learn(scope: Cut, limits: Limits) -> Layout | None:
+    """Return the layout of a scope; None where something in it is unusual."""
+    rest = scope.rest
+    try:
+        found = _scope(rest)
+        if scope.at not in found.cuts:
+            raise Unusual
+        of_contract = {name: points for name, points in found.metrics.items() if name in READ}
+        places = sorted(place for points in of_contract.values() for place in _needed(points))
+        index = {place.at: number for number, place in enumerate(places)}
+        done = steps({name: _told(points, index) for name, points in of_contract.items()}, limits)
+    except (Unusual, ValueError, DecodeError):
+        return None
+    points = sum(map(len, of_contract.values()))
+    return Layout(
+        rest,
+        found.numbers,
+        _struct(places, len(rest)),
+        done,
+        cuts=frozenset(found.cuts),
+        points=points,
+        items=1 + found.count + points,
+    )
+
+
+def _needed(points: Sequence[_Point]) -> Iterator[_Place]:
+    """The values, and the time of the first one."""
+    if points[0].time is not None:
+        yield points[0].time
+    for point in points:
+        yield point.value
+
+
+def _told(points: Sequence[_Point], index: Mapping[int, int]) -> Told:
+    codes = {point.value.code for point in points}
+    if len(codes) > 1:
+        raise Unusual
+    time = points[0].time
+    return Told(
+        tuple(index[point.value.at] for point in points),
+        tuple(point.attributes for point in points),
+        codes == {"q"},
+        None if time is None else index[time.at],
+    )
+
+
+def _struct(places: Sequence[_Place], size: int) -> Struct:
+    codes, at = ["<"], 0
+    for place in places:
+        codes.append(f"{place.at - at}x{place.code}")
+        at = place.at + 8
+    return Struct("".join((*codes, f"{size - at}x")))
+
+
+def _scope(data: bytes) -> _Scope:
+    found = _Scope()
+    for each in fields(data, 0, len(data)):
+        if each.number == _SCOPE_METRIC and each.wire == BYTES:
+            _metric(data, each, found)
+            found.count += 1
+        found.cuts.add(each.end)
+    return found
+
+
+def _metric(data: bytes, metric: Field, found: _Scope) -> None:
+    parts = {each.number: each for each in fields(data, metric.start, metric.end)}
+    if len(parts) != sum(1 for _ in fields(data, metric.start, metric.end)):
+        raise Unusual
+    kinds = parts.keys() - {_NAME, _DESCRIPTION, _UNIT}
+    if _NAME not in parts or any(each.wire != BYTES for each in parts.values()) or len(kinds) != 1:
+        raise Unusual
+    (kind,) = kinds
+    if kind not in (_GAUGE, _SUM):
+        raise Unusual
+    name = data[parts[_NAME].start : parts[_NAME].end].decode()
+    points: list[_Point] = []
+    for each in fields(data, parts[kind].start, parts[kind].end):
+        if each.number == _POINT and each.wire == BYTES:
+            points.append(_point(data, each, found))
+        elif each.number == _TEMPORALITY and each.wire == VARINT and kind == _SUM:
+            if varint(data, each.start)[0] == AGGREGATION_TEMPORALITY_DELTA:
+                raise Unusual
+        elif each.number != _MONOTONIC or each.wire != VARINT:
+            raise Unusual
+    if not points or name in found.metrics:
+        raise Unusual
+    found.metrics[name] = points
+
+
+def _point(data: bytes, point: Field, found: _Scope) -> _Point:
+    numbers: dict[int, int] = {}
+    attributes: dict[str, str] = {}
+    for each in fields(data, point.start, point.end):
+        if each.wire != _POINT_WIRES.get(each.number):
+            raise Unusual
+        if each.number == _ATTRIBUTE:
+            attribute = KeyValue.FromString(data[each.start : each.end])
+            if attribute.key in attributes:
+                raise Unusual
+            attributes[attribute.key] = attribute.value.string_value
+        elif each.number in numbers or (each.number == _FLAGS and any(data[each.start : each.end])):
+            raise Unusual
+        else:
+            numbers[each.number] = each.start
+    if (_DOUBLE in numbers) == (_INT in numbers):
+        raise Unusual
+    found.numbers += (at for number, at in numbers.items() if number != _FLAGS)
+    value = _Place(numbers[_DOUBLE], "d") if _DOUBLE in numbers else _Place(numbers[_INT], "q")
+    return _Point(attributes, _Place(numbers[_TIME], "Q") if _TIME in numbers else None, value)

@@ -1,0 +1,288 @@
+"""How far a process has come that speaks of training in other words than ours, and since when it told nothing new.
+
+How this works
+--------------
+Spans arrive when they have ended, and metrics at each export, so nobody is told that a section was entered. What can be
+known is when training last showed a sign of moving. From the first *strong* sign on (:mod:`.lens`) such a process is
+said to be in section ``step``, without progress since the last sign, in each of its exports: a process that still
+exports but does not move passes the limit of ``step``, configured or learned, and one that exports no more is silent.
+
+The time between two signs is what the limit is learned from, so it has the emitter's own intervals in it: of logging,
+of exporting, and of a checkpoint in between.
+
+Since when: by the arrival of requests on the monitor's own clock, but never more than by the emitter's own time stamps.
+So neither a clock that differs, drifts or jumps nor a Collector that held requests back makes a hang; only differences
+between time stamps of one sender are used, and where they go back the arrival stands in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+from rankwatch.contract import semconv
+from rankwatch_monitor.core.events import RankIdentity, SectionStatistics
+from rankwatch_monitor.ingest.foreign import lens
+from rankwatch_monitor.ingest.foreign.lens import Told
+from rankwatch_monitor.ingest.foreign.lens_exported import SECTIONS, Exported
+
+Source = Literal["metrics", "spans"]
+"""Whose time stamps are compared: the times of exports, or the ends of spans."""
+
+_SERIES: Final = 64
+"""Metrics of one process that are remembered; an emitter has about ten that say something."""
+_SURE: Final = 2
+"""Strong signs until the time between two of them is that of an ordinary step; the first steps compile."""
+
+
+class _Moment(NamedTuple):
+    """When a request came."""
+
+    stamp_ns: int
+    arrived: float
+    elapsed: float
+    """Seconds since the first one from this source, by its stamps where they make sense."""
+
+
+class ProcessProgress:
+    """What is known of one process."""
+
+    __slots__ = (
+        "_counted",
+        "_first",
+        "_known",
+        "_last",
+        "_last_metrics_to_come",
+        "_longest",
+        "_numbered_by",
+        "_over",
+        "_peak",
+        "_sign",
+        "_sources",
+        "_spans_tell",
+        "_steps",
+        "_within",
+        "strong",
+    )
+
+    def __init__(self) -> None:
+        self.strong = 0
+        """Strong signs so far."""
+        self._numbered_by: Source | None = None
+        """Where the numbers of steps come from; None: they are counted here."""
+        self._known: dict[str, tuple[int, float]] = {}
+        self._sources: dict[Source, _Moment] = {}
+        self._sign: dict[Source, _Moment] = {}
+        self._last: float | None = None
+        """When the last sign arrived."""
+        self._peak = 0.0
+        self._steps: int | None = None
+        self._counted = 0
+        self._within = 0
+        self._spans_tell = False
+        self._over = self._last_metrics_to_come = False
+        self._first: dict[str, float] = {}
+        self._longest: dict[str, float] = {}
+
+    @property
+    def exports_metrics(self) -> bool:
+        """Whether it has sent metrics, which come at each export interval."""
+        return "metrics" in self._sources
+
+    def take(self, source: Source, told: Exported, arrived: float) -> dict[str, Any]:
+        """Take in a request that arrived at ``arrived`` (monotonic seconds); return the fields of a report of it."""
+        quiet = self._pass(source, told.stamp_ns, arrived)
+        before = self._steps
+        grown = [name for name, each in told.work.items() if self._grew(name, *each)]
+        changed = [name for name, value in told.signs.items() if self._changed(name, value)]
+        strong = self._numbered(source, told) or bool(grown) or told.step_spans > 0
+        sign = bool(changed) or bool(told.finished)
+        finished = dict(told.finished)
+        self._spans_tell |= told.step_spans > 0
+        self._ended(source, told, strong)
+        longest = self._sections(finished)
+        if strong or sign:
+            gap = None if self._last is None else max(quiet, self._peak)
+            self._mark(arrived)
+            quiet = 0.0
+            if strong:
+                self._strong(told, before, gap, finished, longest)
+            else:
+                self._within += sum(each.count for each in finished.values())
+                if gap is not None and self.strong >= _SURE:
+                    self._learn(semconv.STEP_SECTION, gap, longest)
+        self._peak = max(self._peak, quiet)
+        return self._fields(quiet, finished, longest)
+
+    def _ended(self, source: Source, told: Exported, strong: bool) -> None:
+        """Note whether the process is done with training; its metrics are flushed once more after its spans."""
+        if told.over:
+            self._over = self._last_metrics_to_come = True
+        elif strong and self._over:
+            self._over = self._last_metrics_to_come and source == "metrics"
+            self._last_metrics_to_come = False
+
+    def _strong(
+        self,
+        told: Exported,
+        before: int | None,
+        gap: float | None,
+        finished: dict[str, SectionStatistics],
+        longest: dict[str, float],
+    ) -> None:
+        self.strong += 1
+        self._within = told.after_step
+        steps = 1 if before is None or self._steps is None else max(1, self._steps - before)
+        if gap is None:
+            return
+        if self.strong <= _SURE:
+            self._first[semconv.STEP_SECTION] = max(gap, self._first.get(semconv.STEP_SECTION, 0.0))
+        else:
+            self._learn(semconv.STEP_SECTION, gap, longest)
+        if not self._spans_tell:
+            each = gap / steps
+            finished[semconv.STEP_SECTION] = SectionStatistics(steps, gap, each, each)
+
+    def _fields(
+        self, quiet: float, finished: dict[str, SectionStatistics], longest: dict[str, float]
+    ) -> dict[str, Any]:
+        fields: dict[str, Any] = {"finished": finished, "longest": longest}
+        if self._over:
+            fields["ended"] = True
+        if not self.strong:
+            return fields
+        if self._steps is not None:
+            fields["iteration"] = self._steps
+        fields["progress"] = self._within
+        fields["quiet"] = quiet
+        fields["first_durations"] = dict(self._first)
+        if self._over:
+            fields["open_sections"] = {}
+        else:
+            fields["open_sections"] = {semconv.STEP_SECTION: quiet}
+            fields["first_time"] = (semconv.STEP_SECTION,) if self.strong < _SURE else ()
+        return fields
+
+    # When ------------------------------------------------------------------------------------------------------------
+
+    def _pass(self, source: Source, stamp_ns: int, arrived: float) -> float:
+        """Go on to a request; return the seconds since the last sign, as far as it can be proven."""
+        last = self._sources.get(source)
+        if last is None:
+            moment = _Moment(stamp_ns, arrived, 0.0)
+        else:
+            by_stamp = (stamp_ns - last.stamp_ns) / 1e9
+            # Spans come in any order; the time of an export goes back only where a clock was set back.
+            if not stamp_ns or not last.stamp_ns or (by_stamp < 0 and source == "metrics"):
+                by_stamp = arrived - last.arrived
+            moment = _Moment(stamp_ns or last.stamp_ns, arrived, last.elapsed + max(0.0, by_stamp))
+            if by_stamp < 0:
+                moment = moment._replace(stamp_ns=last.stamp_ns)
+        self._sources[source] = moment
+        if self._last is None:
+            return 0.0
+        quiet = arrived - self._last
+        if (marked := self._sign.get(source)) is not None:
+            quiet = min(quiet, moment.elapsed - marked.elapsed)
+        return max(0.0, quiet)
+
+    def _mark(self, arrived: float) -> None:
+        self._last, self._peak = arrived, 0.0
+        self._sign = dict(self._sources)
+
+    # What ------------------------------------------------------------------------------------------------------------
+
+    def _grew(self, name: str, at_ns: int, count: float, delta: bool) -> bool:
+        """Remember a count; say whether it is another than before."""
+        known = self._known.get(name)
+        if known is None and len(self._known) >= _SERIES:
+            return False
+        if delta and known is not None and at_ns and at_ns == known[0]:
+            return False  # sent again
+        before = 0.0 if known is None else known[1]
+        now = before + count if delta else count
+        self._known[name] = (at_ns, now)
+        if now == before:
+            return False
+        if lens.metric(name) is not Told.WORK and not self._spans_tell:
+            self._counted = int(now)
+        return True
+
+    def _changed(self, name: str, value: float) -> bool:
+        known = self._known.get(name)
+        if known is None and len(self._known) >= _SERIES:
+            return False
+        self._known[name] = (0, value)
+        return known is None or known[1] != value
+
+    def _numbered(self, source: Source, told: Exported) -> bool:
+        """Take the number of the last step over; say whether it is another than before.
+
+        Emitters count from 0 or from 1, so numbers come from one source only: metrics before spans.
+        """
+        if told.step is None:
+            if self._numbered_by is None:
+                self._counted += told.step_spans
+                self._steps = self._counted or None
+            return False
+        if self._numbered_by == "metrics" and source == "spans":
+            return False
+        self._numbered_by = source
+        moved = told.step != self._steps
+        self._steps = told.step
+        return moved
+
+    def _sections(self, finished: dict[str, SectionStatistics]) -> dict[str, float]:
+        """Learn how long the sections took that spans tell of; return what is longer than ever before."""
+        longest: dict[str, float] = {}
+        for section, each in finished.items():
+            if section == semconv.STEP_SECTION:
+                continue  # its limit is judged by the time between signs, so it is learned from that
+            if section not in self._first:
+                if len(self._first) < SECTIONS:
+                    self._first[section] = each.max
+            else:
+                self._learn(section, each.max, longest)
+        return longest
+
+    def _learn(self, section: str, seconds: float, longest: dict[str, float]) -> None:
+        if seconds > self._longest.get(section, 0.0):
+            self._longest[section] = longest[section] = seconds
+
+
+class Progress:
+    """What is known of the processes of other emitters; the one that has been silent for longest is forgotten first.
+
+    Args:
+        processes: how many are remembered.
+        clock: monotonic seconds, read when a request has arrived.
+    """
+
+    def __init__(self, processes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = processes
+        self._clock = clock
+        self._processes: OrderedDict[RankIdentity, ProcessProgress] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def __contains__(self, identity: RankIdentity) -> bool:
+        return identity in self._processes
+
+    def take(self, identity: RankIdentity, source: Source, told: Exported) -> dict[str, Any]:
+        """Take in a request that arrives now; return the fields of the process's report."""
+        known = self._processes.get(identity)
+        if known is None:
+            known = self._processes[identity] = ProcessProgress()
+            if len(self._processes) > self._limit:
+                self._processes.popitem(last=False)
+        else:
+            self._processes.move_to_end(identity)
+        return {**known.take(source, told, self._clock()), "foreign": True}
+
+    def speaks(self, identity: RankIdentity) -> bool:
+        """Whether a process is heard of as long as it trains; one that only tells of rare things is not."""
+        known = self._processes.get(identity)
+        return known is not None and (known.exports_metrics or known.strong >= _SURE)

@@ -1,0 +1,210 @@
+"""Resource attributes -> which process of which job speaks, or why that cannot be told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from rankwatch.contract import semconv
+from rankwatch_monitor.core.events import RankIdentity
+from rankwatch_monitor.ingest.limits import Limits
+from rankwatch_monitor.ingest.rejection import Refused, quote
+
+Value = str | int | float
+_SYNONYM, _NAME = semconv.SYNONYM_PREFIX
+_LARGEST: Final = 2**63 - 1
+_LONGEST_NUMERAL: Final = 20
+
+
+_OURS: Final = (semconv.JOB_ID, semconv.ATTEMPT, semconv.PROCESS_START_TIME)
+"""What every rank of ours tells; a resource without one of them is of another emitter."""
+ROLE: Final = "dl.role"
+_TRAINER: Final = ("", "trainer", "worker", "train")
+_JOBS: Final = ("slurm.job.id", "dl.job.uuid")
+"""What tells jobs of one service name apart, in the words of NeMo Lens; the same on all ranks, and after a restart."""
+_RUN: Final = "dl.run.uuid"
+_RESTARTS: Final = "slurm.restart_count"
+
+
+class Identified(NamedTuple):
+    """A process, and what had to be cut, or left out, of what it says of itself."""
+
+    identity: RankIdentity
+    warnings: tuple[Refused, ...] = ()
+    foreign: bool = False
+    """It is of another emitter: nothing says that its metrics and spans are in our words."""
+
+
+def identify(resource: Resource, limits: Limits) -> Identified | Refused:
+    """Return who speaks in ``resource``. Names that tell processes apart are refused when too long, others are cut.
+
+    A place in the parallel layout that makes no sense is left out: to be watched, a rank needs none.
+    """
+    if len(resource.attributes) > limits.attributes:
+        return Refused(
+            "too_many_attributes", f"resource with {len(resource.attributes)} attributes, limit {limits.attributes}"
+        )
+    values = _values(resource)
+    numbers: dict[str, int] = {}
+    for name in (semconv.RANK, semconv.WORLD_SIZE, semconv.ATTEMPT):
+        if values.get(name, "") != "":
+            number = _whole(values[name])
+            if number is None or number < 0:
+                return Refused("bad_identity", f"{name} {quote(values[name])} is not a number from 0 up")
+            numbers[name] = number
+
+    role = _text(values, ROLE)
+    if role not in _TRAINER:
+        # Writers of checkpoints and the like carry the number of the rank that they work for.
+        return Refused("no_identity", f"resource of a {quote(role)} (nv.{ROLE}), which is no rank of training itself")
+    foreign = not all(name in values for name in _OURS)
+    job_name = _text(values, semconv.SERVICE_NAME)
+    job_id = _text(values, semconv.JOB_ID) or _job_of(values, job_name)
+    if foreign and semconv.ATTEMPT not in numbers:
+        numbers[semconv.ATTEMPT] = max(0, _whole(values.get(_RESTARTS, 0)) or 0)
+    problem = _check(job_id, numbers, limits)
+    if problem is not None:
+        return problem
+    instance = _text(values, semconv.SERVICE_INSTANCE_ID)
+    if foreign and (not instance or instance.endswith(f"rank{numbers[semconv.RANK]}")):
+        # NeMo Lens names the rank: a process that was started again would not be told from the one before.
+        more = (_text(values, semconv.HOST_NAME), _text(values, semconv.PROCESS_PID), _text(values, _RUN))
+        instance = "/".join(filter(None, (instance, *more)))
+    for name, text in ((semconv.JOB_ID, job_id), (semconv.SERVICE_INSTANCE_ID, instance)):
+        if len(text) > limits.name_length:
+            return Refused("name_too_long", f"{name} has {len(text)} characters, limit {limits.name_length}")
+
+    shown = {name: _text(values, name) for name in (semconv.SERVICE_NAME, semconv.HOST_NAME, semconv.HW_ID)}
+    cut = [name for name, text in shown.items() if len(text) > limits.name_length]
+    local_rank, pid = _whole(values.get(semconv.LOCAL_RANK, -1)), _whole(values.get(semconv.PROCESS_PID, 0))
+    places = _places(values, limits)
+    identity = RankIdentity(
+        job_id=job_id,
+        rank=numbers[semconv.RANK],
+        job_name=shown[semconv.SERVICE_NAME][: limits.name_length],
+        local_rank=-1 if local_rank is None else local_rank,
+        world_size=numbers.get(semconv.WORLD_SIZE, 0),
+        attempt=numbers.get(semconv.ATTEMPT, 0),
+        host=shown[semconv.HOST_NAME][: limits.name_length],
+        pid=pid or 0,
+        instance=instance,
+        started_at=_unix_seconds(_text(values, semconv.PROCESS_START_TIME)),
+        device=shown[semconv.HW_ID][: limits.name_length],
+        **{dimension: place for dimension, place in places.items() if place is not None},
+    )
+    warnings = []
+    if cut:
+        warnings.append(Refused("name_too_long", f"{', '.join(cut)} cut to {limits.name_length} characters"))
+    if odd := [f"dl.{dimension}.rank" for dimension, place in places.items() if place is None]:
+        words = f"{', '.join(odd)} left out: not a number from 0 up to below its size"
+        warnings.append(Refused("bad_identity", words))
+    return Identified(identity, tuple(warnings), foreign)
+
+
+def _job_of(values: dict[str, Value], job_name: str) -> str:
+    """Return the id of a job that has none of ours: its name, and what tells it from others of that name."""
+    told = next((text for name in _JOBS if (text := _text(values, name))), "")
+    # An id stands in addresses; names like "team/model" are common and meant well.
+    return "-".join(filter(None, (job_name, told))).replace("/", "-")
+
+
+def _places(values: dict[str, Value], limits: Limits) -> dict[str, int | None]:
+    """Return the coordinates in the parallel layout that were told, None where one makes no sense."""
+    places: dict[str, int | None] = {}
+    for dimension in semconv.PARALLEL_DIMENSIONS:
+        said, size = values.get(f"dl.{dimension}.rank"), values.get(f"dl.{dimension}.size")
+        if said is not None:
+            place, end = _whole(said), None if size is None else _whole(size)
+            fits = place is not None and 0 <= place < min(limits.ranks_per_job, end or limits.ranks_per_job)
+            places[dimension] = place if fits else None
+    return places
+
+
+def _check(job_id: str, numbers: dict[str, int], limits: Limits) -> Refused | None:
+    rank, world_size = numbers.get(semconv.RANK), numbers.get(semconv.WORLD_SIZE, 0)
+    if rank is None:
+        return Refused(
+            "no_identity", f"resource without {semconv.RANK}: set it and {semconv.JOB_ID} or {semconv.SERVICE_NAME}"
+        )
+    if not job_id:
+        return Refused(
+            "no_identity",
+            f"resource without a job: set {semconv.JOB_ID} or {semconv.SERVICE_NAME} beside {semconv.RANK}",
+        )
+    if "/" in job_id or job_id in (".", ".."):
+        return Refused(
+            "bad_identity",
+            f"{semconv.JOB_ID} {quote(job_id)} cannot stand in an address: use no / and not . or .. alone",
+        )
+    if not job_id.isprintable():
+        return Refused("bad_identity", f"job {quote(job_id)} has control characters in it")
+    if world_size and rank >= world_size:
+        return Refused(
+            "bad_identity",
+            f"{semconv.RANK} {rank} is outside the world: {semconv.WORLD_SIZE} is {world_size}, so the last rank is "
+            f"{world_size - 1}",
+        )
+    if max(rank + 1, world_size) > limits.ranks_per_job:
+        return Refused(
+            "bad_identity",
+            f"{semconv.RANK} {rank} of {semconv.WORLD_SIZE} {world_size} is above the limit of {limits.ranks_per_job} "
+            "ranks per job",
+        )
+    return None
+
+
+def _values(resource: Resource) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    synonyms: dict[str, Value] = {}
+    for attribute in resource.attributes:
+        value = _scalar(attribute.value)
+        if value is None:
+            continue
+        key = attribute.key
+        if key.startswith(_SYNONYM):
+            synonyms[_NAME + key[len(_SYNONYM) :]] = value
+        else:
+            values[key] = value
+    return synonyms | values
+
+
+def _scalar(value: AnyValue) -> Value | None:
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        return value.string_value
+    if kind == "int_value":
+        return value.int_value
+    return value.double_value if kind == "double_value" else None
+
+
+def _text(values: dict[str, Value], name: str) -> str:
+    return str(values.get(name, ""))
+
+
+def _whole(value: Value) -> int | None:
+    """Return the whole number that an attribute stands for; senders write ranks as ints, as text and as doubles."""
+    if isinstance(value, str):
+        # int() would also take underscores, spaces and the digits of other scripts.
+        digits = value[1:] if value.startswith("-") else value
+        if not (digits.isascii() and digits.isdigit()) or len(value) > _LONGEST_NUMERAL:
+            return None
+        number = int(value)
+    elif isinstance(value, float):
+        if not value.is_integer():
+            return None
+        number = int(value)
+    else:
+        number = value
+    return number if -_LARGEST <= number <= _LARGEST else None
+
+
+def _unix_seconds(text: str) -> float:
+    """Return the moment that an ISO 8601 text names, 0 when it names none; without an offset it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

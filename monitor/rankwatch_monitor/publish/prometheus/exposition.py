@@ -1,0 +1,192 @@
+"""``/metrics``: a snapshot of the jobs, made into families, encoded by prometheus_client.
+
+Nothing is kept between scrapes.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+import rankwatch
+from rankwatch.contract.enums import Action, Cause, JobState, StragglerVerdict, VerdictKind
+from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core.incident.incident import RESTARTS
+from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.lateness import PARTS
+from rankwatch_monitor.core.straggler.scores import Scores
+from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.publish.prometheus import names as names
+from rankwatch_monitor.publish.publisher import Sample
+
+__all__ = ["CONTENT_TYPE", "exposition"]
+
+WORST: Final = 5
+"""Ranks published by name for each score."""
+NAMED: Final = 100
+"""Culprits, and open stragglers (the dearest first), that are published by name."""
+
+_Made = CounterMetricFamily | GaugeMetricFamily
+
+
+class Own(NamedTuple):
+    """What the monitor says of itself."""
+
+    reports: int
+    rejected: Mapping[str, int]
+    tick_seconds: float
+    tick_errors: int
+    store_errors: int
+    tick_age: float = 0.0
+    """Seconds since the last tick."""
+    not_judged: int = 0
+    """Jobs whose last judgement failed."""
+    store_waiting: int = 0
+    store_lost: int = 0
+    store_fenced: int = 0
+    """Rows, as :class:`.store.repository.Repository` counts them."""
+    publish_errors: Mapping[str, int] = {}
+    """By publisher."""
+    published: Sequence[Sample] = ()
+    """What publishers have counted (:meth:`Publishing.samples`)."""
+
+
+def exposition(jobs: Iterable[Job], own: Own, now: float) -> bytes:
+    """The text that Prometheus scrapes, at ``now`` (unix seconds)."""
+    return generate_latest(_Snapshot(jobs, own, now))
+
+
+class _Snapshot(Collector):
+    def __init__(self, jobs: Iterable[Job], own: Own, now: float) -> None:
+        self._jobs, self._own, self._now = jobs, own, now
+        self._families: dict[str, _Made] = {}
+
+    def collect(self) -> Iterator[_Made]:
+        for family in names.FAMILIES:
+            kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+            self._families[family.name] = kind(family.name, family.meaning, labels=family.labels)
+        for job in self._jobs:
+            self._job(job, self._now)
+        self._itself()
+        yield from self._families.values()
+
+    def _add(self, family: names.Family, value: float, *labels: str) -> None:
+        self._families[family.name].add_metric(labels, value)
+
+    def _job(self, job: Job, now: float) -> None:
+        state, reason = job_view.job_state(job, now)
+        for each in JobState:
+            self._add(names.JOB_STATE, float(each is state), job.id, each)
+        if reason and state is not JobState.LOST:  # that one tells its age: a new series at every scrape
+            self._add(names.JOB_REASON, 1.0, job.id, state, reason)
+        self._add(names.JOB_LAST_HEARD, job.last_heard, job.id)
+        self._add(names.JOB_INSTRUMENTED, float(job.instrumented), job.id)
+        codes_R = job_view.rank_states(job, verdicts_of(job, now))
+        counts = np.bincount(codes_R, minlength=len(job_view.RANK_STATES))
+        for code, rank_state in enumerate(job_view.RANK_STATES):
+            self._add(names.JOB_RANKS, float(counts[code]), job.id, rank_state)
+        self._add(names.JOB_WORLD_SIZE, job.world_size, job.id)
+        self._add(names.JOB_ATTEMPT, job.attempt, job.id)
+        for role, launchers in nodes.counts(job).items():
+            self._add(names.JOB_NODES, launchers, job.id, role)
+        if job.furthest_iteration is not None:
+            self._add(names.JOB_ITERATION, job.furthest_iteration, job.id)
+        self._add(names.JOB_RESTARTS, job.restarts, job.id)
+        self._add(names.JOB_RESTARTS_LEFT, max(0, job.policy.max_restarts - job.restarts), job.id)
+        self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
+        if (ratio := accounting.ratio(job)) is not None:
+            self._add(names.GOODPUT, ratio, job.id)
+        for bucket, seconds in accounting.of(job).counted.items():
+            self._add(names.JOB_TIME, seconds, job.id, bucket)
+        self._incidents(job)
+        self._performance(job)
+        for reason, lost in job.dropped.items():
+            self._add(names.TELEMETRY_DROPPED, lost, job.id, reason)
+
+    def _incidents(self, job: Job) -> None:
+        for kind in VerdictKind:  # from 0 on: increase() does not see a counter that begins at 1
+            self._add(names.INCIDENTS, job.incident_counts.get(kind, 0), job.id, kind)
+        incident = job.open_incident
+        if incident is not None:
+            self._add(names.INCIDENT_OPEN, 1.0, job.id, incident.kind, incident.action)
+            for culprit in incident.culprits[:NAMED]:
+                where = (job.id, str(culprit.rank), culprit.host, culprit.kind)
+                self._add(names.CULPRIT, 1.0, *where, incident.reason)
+        for wanted, reason in list(dict.fromkeys(_withheld(job)))[:WORST]:
+            self._add(names.ACTION_WITHHELD, 1.0, job.id, wanted, reason)
+
+    def _performance(self, job: Job) -> None:
+        """Scores and stragglers; the number of series does not grow with the ranks."""
+        told = job.performance.told
+        for verdict in StragglerVerdict:
+            self._add(names.JOB_VERDICT, float(verdict is told.finding.verdict), job.id, verdict)
+        dearest = told.open_stragglers[:NAMED]
+        for labels in dict.fromkeys((str(s.rank), s.host, s.cause, s.reason) for s in dearest):
+            self._add(names.STRAGGLER, 1.0, job.id, *labels)
+        for cause in Cause:
+            self._add(names.STRAGGLERS, job.performance.found.get(cause, 0), job.id, cause)
+        self._add(names.STRAGGLER_COST, told.cost_gpu_hours * 3600.0, job.id)
+        for part, part_R in zip(PARTS, job.performance.parts_RP.T, strict=True):
+            if (seconds := rankings.overall(part_R)) is not None:
+                self._add(names.STEP_PART_SECONDS, seconds["median"], job.id, part)
+        for source, number in job.performance.sources.items():
+            self._add(names.KERNEL_SOURCE_RANKS, number, job.id, source)
+        if told.scores is not None:
+            self._scores(job, told.scores)
+
+    def _scores(self, job: Job, scores: Scores) -> None:
+        for name, score_R in rankings.gpu_scores(scores).items():
+            score = name.removeprefix("gpu_")
+            self._add(names.SCORED_RANKS, float(np.sum(~np.isnan(score_R))), job.id, score)
+            for aggregation, value in (rankings.overall(score_R) or {}).items():
+                self._add(names.GPU_SCORE, value, job.id, score, aggregation)
+            for rank in rankings.lowest(score_R, WORST):
+                where = (job.id, str(rank), rankings.host(job, rank))
+                self._add(names.RANK_SCORE, float(score_R[rank]), *where, score)
+        for rank in rankings.highest(scores.lateness_R, WORST):
+            where = (job.id, str(rank), rankings.host(job, rank))
+            self._add(names.RANK_LATENESS, float(scores.lateness_R[rank]), *where)
+        if (step := rankings.overall(scores.step_R)) is not None:
+            self._add(names.STEP_SECONDS, step["median"], job.id)
+        self._add(names.SCORING_SECONDS, scores.seconds, job.id)
+
+    def _itself(self) -> None:
+        own = self._own
+        self._add(names.INGEST_REPORTS, own.reports)
+        for reason, items in own.rejected.items():
+            self._add(names.INGEST_REJECTED, items, reason)
+        self._add(names.TICK_SECONDS, own.tick_seconds)
+        self._add(names.TICK_AGE, own.tick_age)
+        self._add(names.TICK_ERRORS, own.tick_errors)
+        self._add(names.JOBS_NOT_JUDGED, own.not_judged)
+        self._add(names.STORE_ERRORS, own.store_errors)
+        self._add(names.STORE_WAITING, own.store_waiting)
+        self._add(names.STORE_LOST, own.store_lost)
+        self._add(names.STORE_FENCED, own.store_fenced)
+        for publisher, errors in own.publish_errors.items():
+            self._add(names.PUBLISH_ERRORS, errors, publisher)
+        for family, value, labels in own.published:
+            self._add(family, value, *labels)
+        self._add(names.BUILD_INFO, 1.0, rankwatch.__version__, platform.python_version())
+
+
+def _withheld(job: Job) -> Iterator[tuple[Action, str]]:
+    """What the policy wants done and is not, and why in the monitor's words."""
+    wanted, incident = job.policy.on_hang, job.open_incident
+    # A job that is ended instead of started anew has used its budget up. What only waits for proof is not withheld.
+    less = {Action.LOG, Action.STOP} if wanted in RESTARTS else {Action.LOG}
+    if incident is not None and not incident.decided and incident.action in less - {wanted}:
+        yield wanted, incident.action_reason
+    if job.policy.on_straggler is not Action.LOG:
+        for straggler in job.performance.told.open_stragglers:
+            if straggler.action is Action.LOG and straggler.action_reason:
+                yield job.policy.on_straggler, straggler.action_reason

@@ -1,0 +1,183 @@
+"""The text report of a job: what a person wants to know at three in the morning, in a terminal of 100 columns.
+
+A list of parts, each a function from the job to its lines; a part without lines is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rankwatch.contract.enums import NodeRole
+from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core.hang import limits
+from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.publish.text import scores_report
+from rankwatch_monitor.publish.text.formatting import count, duration, pace, percent, printable, ranks, when, wrapped
+
+SHOWN_INCIDENTS: Final = 20
+SHOWN_GROUPS: Final = 8
+SHOWN_FRAMES: Final = 6
+"""Innermost frames of a group of stacks; the outer ones are the same in every rank of a script."""
+SHOWN_CULPRITS: Final = 8
+SHOWN_NODES: Final = 12
+
+_PHASES: Final = (
+    ("detect_s", "to find it"),
+    ("decide_s", "to decide"),
+    ("capture_s", "to take stacks"),
+    ("restart_s", "to restart"),
+    ("first_step_s", "to the first new step"),
+)
+
+
+def text(job: Job, now: float) -> str:
+    """The report at ``now`` (unix seconds), ending in a line feed. Nothing in it can steer a terminal."""
+    parts = (
+        _headline(job, now),
+        _launchers(job),
+        _goodput(job),
+        _incidents(job, now),
+        scores_report.stragglers(job, now),
+        _limits(job),
+    )
+    return "\n\n".join("\n".join(map(printable, lines)) for lines in parts if lines) + "\n"
+
+
+# Parts ----------------------------------------------------------------------------------------------------------------
+
+
+def _headline(job: Job, now: float) -> list[str]:
+    shown = job_view.summary(job, now)
+    name = shown["name"] if shown["name"] == shown["id"] else f"{shown['name']} ({shown['id']})"
+    facts = [
+        f"{shown['ranks_reporting']} of {count(shown['world_size'], 'rank')} reporting",
+        f"attempt {shown['attempt']}",
+        count(shown["restarts"], "restart") + f" of {shown['max_restarts']}",
+        f"began {when(shown['started_at'])}",
+    ]
+    if shown["iteration"] is not None:
+        speed = shown["iterations_per_second"]
+        facts.insert(1, f"step {shown['iteration']}" + (f" at {pace(speed)}" if speed else ""))
+    if shown["ended_at"] is not None:
+        facts.append(f"ended {when(shown['ended_at'])}")
+    lines = wrapped(f"JOB {name} is {shown['state'].upper()}: {', '.join(facts)}", "")
+    return lines + (wrapped(shown["reason"], "  ") if shown["reason"] else [])
+
+
+def _launchers(job: Job) -> list[str]:
+    """Who does not run ranks, and why; nothing of a job all of whose launchers do."""
+    waits = {role: nodes.of_role(job, role) for role in NodeRole if role is not NodeRole.ACTIVE}
+    lost = {name: node for name, node in job.nodes.items() if node.lost is not None}
+    if job.ended is not None or not (lost or any(waits.values())):
+        return []
+    figures = [f"{number} {role}" for role, number in nodes.counts(job).items() if number]
+    lines = [f"NODES {', '.join(figures + ([f'{len(lost)} lost'] if lost else []))}"]
+    told: list[tuple[str, str, str]] = [
+        (role, name, node.role_reason) for role, of_role in waits.items() for name, node in of_role.items()
+    ]
+    told += [("lost", name, node.lost.reason) for name, node in lost.items() if node.lost]
+    for what, name, reason in told[:SHOWN_NODES]:
+        lines += wrapped(f"{what} {nodes.title(job, name)}" + (f": {reason}" if reason else ""), "  ")
+    more = len(told) - SHOWN_NODES
+    return lines + ([f"  and {count(more, 'more node')}"] if more > 0 else [])
+
+
+def _goodput(job: Job) -> list[str]:
+    spent = accounting.spent(job)
+    lived = sum(spent.values())
+    if not lived:
+        return []
+    ratio, (window, lately) = accounting.ratio(job), accounting.window(job)
+    if ratio is None:
+        lines = [f"GOODPUT is not known yet: no rank has told of a step in {duration(lived)}"]
+    else:
+        last = f"; {percent(lately)} of the last {duration(window)}" if lately is not None and window < lived else ""
+        lines = [f"GOODPUT {percent(ratio)} of {duration(lived)} went into new steps{last}"]
+    used = sorted(((seconds, bucket) for bucket, seconds in spent.items() if seconds > 0), reverse=True)
+    return lines + [f"  {bucket:<14}{duration(seconds):>14}{percent(seconds / lived):>9}" for seconds, bucket in used]
+
+
+def _incidents(job: Job, now: float) -> list[str]:
+    if not job.incidents:
+        return ["INCIDENTS none"]
+    shown = list(reversed(job.incidents))[:SHOWN_INCIDENTS]
+    lines = [f"INCIDENTS {len(job.incidents)}, the newest first"]
+    for incident in shown:
+        lines += ["", *_incident(incident, now)]
+    earlier = len(job.incidents) - len(shown)
+    return lines + (["", f"  and {earlier} before these: /api/v1/jobs/{job.id}/incidents"] if earlier else [])
+
+
+def _incident(incident: Incident, now: float) -> list[str]:
+    since = incident.opened_at if incident.timeline.since is None else incident.timeline.since
+    state = f"OPEN for {duration(now - since)}" if incident.open else "over"
+    what = incident.kind.replace("_", " ")
+    lines = [f"  {when(incident.opened_at)}  {what} in attempt {incident.attempt}, {state}  [{incident.id}]"]
+    lines += wrapped(incident.reason, "    ")
+    for culprit in incident.culprits[:SHOWN_CULPRITS]:
+        host = f" on {culprit.host}" if culprit.host else ""
+        why = f": {culprit.reason}" if culprit.reason and culprit.reason not in incident.reason else ""
+        lines += wrapped(f"to blame: rank {culprit.rank}{host}, {culprit.kind.replace('_', ' ')}{why}", "    ")
+    if len(incident.culprits) > SHOWN_CULPRITS:
+        lines.append(f"    and {count(len(incident.culprits) - SHOWN_CULPRITS, 'more rank')} to blame")
+    if not incident.culprits:
+        lines.append("    to blame: nobody")
+    action = incident.action.replace("_", " ")
+    lines += wrapped(f"action: {action}" + (f"; {incident.action_reason}" if incident.action_reason else ""), "    ")
+    if incident.outcome:
+        lines += wrapped(f"outcome: {incident.outcome}", "    ")
+    lines += wrapped(_took(incident), "    ")
+    return lines + _stacks(incident)
+
+
+def _took(incident: Incident) -> str:
+    row = job_view.ledger_row(incident)
+    phases = [f"{row[name]:.1f} s {words}" for name, words in _PHASES if row[name] is not None]
+    if row["total_s"] is not None:
+        phases.append(f"{row['total_s']:.1f} s in all")
+    lost = incident.steps_lost
+    return "took: " + ", ".join(phases) + ("" if lost is None else f"; {count(lost, 'step')} lost")
+
+
+def _stacks(incident: Incident) -> list[str]:
+    groups, failures = job_view.stack_groups(incident), incident.stacks.failures()
+    if not groups and not failures:
+        return []
+    lines = ["    stacks, the innermost frame first:"]
+    for group in groups[:SHOWN_GROUPS]:
+        lines += _group(group)
+    if len(groups) > SHOWN_GROUPS:
+        lines.append(f"      and {count(len(groups) - SHOWN_GROUPS, 'more group')}")
+    for failure in failures[:SHOWN_GROUPS]:
+        lines += wrapped(f"{_members(failure.ranks)}: no stack, {failure.error or 'without a reason'}", "      ")
+    return lines
+
+
+def _group(group: dict[str, Any]) -> list[str]:
+    notes = [word for word, true in (("to blame", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
+    lines = [f"      {_members(group['ranks'])}: {', '.join(notes)}".rstrip()]
+    lines += [
+        f"        {frame['function']}  {frame['file']}:{frame['line']}" for frame in group["frames"][:SHOWN_FRAMES]
+    ]
+    if not group["frames"]:
+        lines.append("        in different places, of which no more are kept")
+    more = len(group["frames"]) - SHOWN_FRAMES
+    return lines + ([f"        and {count(more, 'more frame')}"] if more > 0 else [])
+
+
+def _members(members: Sequence[int]) -> str:
+    return f"rank {members[0]}" if len(members) == 1 else f"{len(members)} ranks ({ranks(members)})"
+
+
+def _limits(job: Job) -> list[str]:
+    lines = ["LIMITS in force"]
+    for row in limits.table(job):
+        what = f"section {row['section']}" if row["section"] else row["what"].replace("_", " ")
+        force = "none" if row["in_force"] is None else f"{row['in_force']:g} s"
+        source = row["source"].replace("_", " ") if row["source"] else ""
+        lines.append(f"  {what:<32}{force:>12}  {source}".rstrip())
+    return lines

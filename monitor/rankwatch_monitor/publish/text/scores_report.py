@@ -1,0 +1,235 @@
+"""The text report of a job's performance, beginning with the lines that users of nvidia-resiliency-ext know.
+
+How this works
+--------------
+First the GPU scores in exactly that form, down to ``Straggler report processing time``, so that scripts which read it
+go on working; then the same for each section; then what there was no word for: the robust scores, who is waited for,
+the stragglers with their sentences, whose doing it is, and what it has cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from rankwatch.contract.enums import ScoreReference, StragglerVerdict
+from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.core.straggler.scores import Scores, Straggler
+from rankwatch_monitor.core.views import rankings
+from rankwatch_monitor.publish.text.formatting import count, duration, percent, printable, ranks, when, wrapped
+
+USUAL: Final = 5
+"""Ranks shown when the policy says 0, which means: only when there is a reason."""
+SHOWN_SECTIONS: Final = 8
+SHOWN_STRAGGLERS: Final = 20
+
+_FINDING: Final = {
+    StragglerVerdict.HEALTHY: "nobody loses time that others have to wait for",
+    StragglerVerdict.WORKER: "ranks that are slow by their own fault",
+    StragglerVerdict.STAGE: "a whole pipeline stage: the job's doing, no node is to blame",
+    StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the job's doing, no node is to blame",
+    StragglerVerdict.LINK: "the network between the members of a group, not one of them",
+    StragglerVerdict.UNEXPLAINED: "time is lost, and nothing that was measured explains it",
+}
+
+
+def scores_text(job: Job, now: float, shown: int | None = None, *, each_section: bool = True) -> str:
+    """The report on demand, ending in a line feed; ``shown`` worst and best ranks, else as many as the policy says.
+
+    ``each_section``: with the worst and best ranks of each section; their worst ones are named in any case.
+    """
+    shown = shown or job.policy.num_gpu_perf_scores_to_print or USUAL
+    scores = job.performance.told.scores
+    parts: list[list[str]]
+    if scores is None:
+        parts = [wrapped(_why_no_scores(job.policy), "")]
+    else:
+        sections = _sections(job, scores, shown) if each_section else []
+        parts = [*_known_form(job, scores, shown), *sections, *_own(job, scores, shown)]
+    parts.append(stragglers(job, now) or _nobody())
+    return "\n\n".join("\n".join(map(printable, lines)) for lines in parts if lines) + "\n"
+
+
+def scores_log(job: Job, now: float) -> str:
+    """What the log gets once a report interval: the same, in short; nothing when there is no reason to say anything."""
+    told = job.performance.told
+    wanted = job.policy.num_gpu_perf_scores_to_print > 0 or bool(told.open_stragglers)
+    return scores_text(job, now, each_section=False) if wanted and told.scores is not None else ""
+
+
+def stragglers(job: Job, now: float) -> list[str]:
+    """The part about stragglers, as the whole report has it; no lines while nothing is known at all."""
+    told = job.performance.told
+    if told.scores is None and not told.stragglers:
+        return [] if job.policy.straggler_detection else ["STRAGGLERS are not looked for: straggler_detection is off"]
+    every = rankings.stragglers(job)
+    still = [s for s in every if s.open]
+    ended = every[len(still) :]
+    lines = [f"STRAGGLERS {len(still) or 'none'}" + (" now, the dearest first" if still else " now")]
+    lines[0] += f"; {len(ended)} earlier" if ended else ""
+    if not job.policy.straggler_detection:
+        lines.append("  straggler_detection is off: these are the last that were known")
+    for each in still[:SHOWN_STRAGGLERS]:
+        lines += _straggler(each, now)
+    if len(still) > SHOWN_STRAGGLERS:
+        lines.append(f"  and {count(len(still) - SHOWN_STRAGGLERS, 'more rank')}: /api/v1/jobs/{job.id}/stragglers")
+    lines += _whose_doing(job)
+    if told.cost_gpu_hours > 0:
+        lines.append(f"  cost so far: {_hours(told.cost_gpu_hours)}")
+    return lines
+
+
+# The form of nvidia-resiliency-ext ------------------------------------------------------------------------------------
+
+
+def _known_form(job: Job, scores: Scores, shown: int) -> list[list[str]]:
+    parts = []
+    if job.policy.calc_relative:
+        parts.append(_ranking(job, "GPU relative performance:", scores.gpu_relative_R, shown))
+    if job.policy.calc_individual:
+        parts.append(_ranking(job, "GPU individual performance:", scores.gpu_individual_R, shown))
+    return [*parts, [f" Straggler report processing time: {scores.seconds:.3f} sec."]]
+
+
+def _ranking(job: Job, title: str, score_R: Floats, shown: int) -> list[str]:
+    known = int(np.sum(~np.isnan(score_R)))
+    lines = [title]
+    for what, order in (("Worst", rankings.lowest), ("Best", rankings.highest)):
+        if not known:
+            break
+        lines.append(f" {what} performing {min(shown, known)}/{known} ranks:")
+        lines += _rows(job, order(score_R, shown), lambda rank: f"Score={score_R[rank]:.2f}")
+    unknown = len(score_R) - known
+    return lines + ([f" {count(unknown, 'rank')} without a score"] if unknown else [])
+
+
+def _rows(job: Job, members: Sequence[int], figure: Callable[[int], str]) -> list[str]:
+    return [f"  Rank={rank} Node={rankings.host(job, rank) or '?'} {figure(rank)}" for rank in members]
+
+
+def _sections(job: Job, scores: Scores, shown: int) -> list[list[str]]:
+    """The same form for each section; of many sections those in which a rank is furthest behind."""
+    policy, parts = job.policy, []
+    wanted = {"relative": policy.calc_relative, "individual": policy.calc_individual}
+    for index in _slowest_sections(scores):
+        by_kind = rankings.section_scores(scores, index)
+        parts += [
+            _ranking(job, f"Section '{scores.sections[index]}' {kind} performance:", by_kind[kind], shown)
+            for kind, true in wanted.items()
+            if true and not np.all(np.isnan(by_kind[kind]))
+        ]
+    more = len(scores.sections) - SHOWN_SECTIONS
+    return parts + ([[f"and {count(more, 'more section')}: /api/v1/jobs/{job.id}/scores"]] if more > 0 else [])
+
+
+def _slowest_sections(scores: Scores) -> list[int]:
+    if not scores.sections:
+        return []
+    lowest_S = np.fmin.reduce(scores.section_robust_RS, axis=0, initial=np.inf)
+    first = sorted(np.argsort(lowest_S, kind="stable")[:SHOWN_SECTIONS])
+    return [int(index) for index in first]
+
+
+# What is our own ------------------------------------------------------------------------------------------------------
+
+
+def _own(job: Job, scores: Scores, shown: int) -> list[list[str]]:
+    policy = job.policy
+    decides = (
+        "robust scores and lateness, against the noise of this job"
+        if policy.straggler_reference is ScoreReference.ROBUST
+        else f"these thresholds: relative {policy.relative_threshold:g}, individual {policy.individual_threshold:g}"
+    )
+    which = (
+        "Which is which: relative compares a rank with the fastest one and individual with its own best, as "
+        "nvidia-resiliency-ext does; robust compares it with the middle of its peers, the slower half of the calls "
+        f"included. In this job stragglers are named by {decides} (straggler_reference={policy.straggler_reference})."
+    )
+    parts = [wrapped(which, ""), _ranking(job, "GPU robust performance:", scores.gpu_robust_R, shown)]
+    parts.append(_section_figures(job, scores))
+    parts.append(_lateness(job, scores, shown))
+    return parts
+
+
+def _section_figures(job: Job, scores: Scores) -> list[str]:
+    lines = []
+    for index in _slowest_sections(scores):
+        score_R = scores.section_robust_RS[:, index]
+        found = rankings.overall(score_R)
+        if found is not None:
+            (rank,) = rankings.lowest(score_R, 1)
+            where = f"rank {rank} on {rankings.host(job, rank) or '?'}"
+            name = f"Section '{scores.sections[index]}'"
+            lines.append(f" {name}: worst {found['min']:.2f} ({where}), median {found['median']:.2f}")
+    return ["Sections, robust performance:", *lines] if lines else []
+
+
+def _lateness(job: Job, scores: Scores, shown: int) -> list[str]:
+    late_R, share_R = scores.lateness_R, rankings.lateness_share(scores)
+    known = int(np.sum(~np.isnan(late_R)))
+    if not known:
+        return ["Lateness (how long the others wait for a rank in each step):", " not known for any rank"]
+    members = [rank for rank in rankings.highest(late_R, shown) if late_R[rank] > 0]
+    lines = ["Lateness (how long the others wait for a rank in each step):"]
+    lines.append(f" Latest {len(members)}/{known} ranks:" if members else " nobody is waited for")
+
+    def figure(rank: int) -> str:
+        share = "" if np.isnan(share_R[rank]) else f" Share={percent(share_R[rank])}"
+        return f"Lateness={late_R[rank]:.3f} s{share}"
+
+    return lines + _rows(job, members, figure)
+
+
+def _straggler(straggler: Straggler, now: float) -> list[str]:
+    where = f" on {straggler.host}" if straggler.host else ""
+    facts = [
+        str(straggler.cause),
+        f"by the {straggler.reference} reference",
+        f"for {duration(max(0.0, now - straggler.since))}",
+    ]
+    facts += [] if straggler.score is None else [f"score {straggler.score:.2f}"]
+    if straggler.lateness is not None:
+        share = "" if straggler.share is None else f" ({percent(straggler.share)})"
+        facts.append(f"the others wait {straggler.lateness:.3f} s in each step{share}")
+    facts.append(_hours(straggler.cost_gpu_hours))
+    lines = wrapped(f"rank {straggler.rank}{where}: {', '.join(facts)}", "  ")
+    lines += wrapped(straggler.reason, "    ") if straggler.reason else []
+    action = str(straggler.action).replace("_", " ")
+    return lines + wrapped(
+        f"action: {action}" + (f"; {straggler.action_reason}" if straggler.action_reason else ""), "    "
+    )
+
+
+def _whose_doing(job: Job) -> list[str]:
+    finding = job.performance.told.finding
+    words = f"verdict: {finding.verdict}, {_FINDING[finding.verdict]}"
+    if finding.verdict is StragglerVerdict.HEALTHY:
+        return wrapped(words, "  ")
+    facts = [f"{percent(finding.share)} of each step"] if finding.share > 0 else []
+    facts += [f"{count(len(finding.ranks), 'rank')} ({ranks(finding.ranks)})"] if finding.ranks else []
+    facts += [f"cause: {finding.cause}"]
+    facts += [f"since {when(finding.since)}"] if finding.since is not None else []
+    lines = wrapped(f"{words}; {', '.join(facts)}", "  ")
+    told_above = finding.reason in [s.reason for s in job.performance.told.open_stragglers[:SHOWN_STRAGGLERS]]
+    return lines + (wrapped(finding.reason, "    ") if finding.reason and not told_above else [])
+
+
+def _nobody() -> list[str]:
+    return ["STRAGGLERS none known"]
+
+
+def _why_no_scores(policy: Policy) -> str:
+    if not policy.straggler_detection:
+        return "There are no scores: straggler_detection is off. Switch it on in the policy, also while the job runs."
+    return (
+        "There are no scores yet: they need the first windows of steps of at least two ranks, and kernel timings come "
+        f"once in {duration(policy.report_interval)} (report_interval). Ranks without rankwatch.step() have neither."
+    )
+
+
+def _hours(gpu_hours: float) -> str:
+    return f"{gpu_hours:.2f} GPU-hours" if gpu_hours < 99.995 else f"{gpu_hours:,.0f} GPU-hours"

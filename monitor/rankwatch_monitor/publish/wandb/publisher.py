@@ -1,0 +1,186 @@
+"""Weights & Biases: one run for each job, with scores, the worst ranks, incidents and goodput.
+
+How this works
+--------------
+:class:`WandbPublisher` keeps the newest snapshot of each job and hands them, on a thread of its own, to W&B's library,
+which starts a process of its own (``wandb-core``) to write and upload. The loop never waits for either. ``wandb`` is
+imported on that thread, and only when somebody asked for it.
+
+Trouble with W&B is one warning and a count; the job's run is begun anew after a while. A run ends with its job, and is
+resumed when the job is launched again. Which process of W&B's is left is looked up in ``/proc``, and only when it does
+not end by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any, Final
+
+from rankwatch_monitor.publish.snapshot import Snapshot
+from rankwatch_monitor.publish.wandb import rows as rows
+from rankwatch_monitor.publish.wandb.run import JobRun, Where, begin
+
+log = logging.getLogger("rankwatch")
+
+MODES: Final = ("online", "offline", "disabled")
+HOW_TO_GET_IT: Final = (
+    "nothing can be published to Weights & Biases: wandb is not installed. Get it with "
+    "`pip install 'rankwatch[wandb]'`, or leave --wandb-project away"
+)
+WAITING_JOBS: Final = 1000
+"""Jobs whose newest snapshot may wait for the thread."""
+OPEN_RUNS: Final = 100
+"""Runs open at a time; each costs wandb-core some memory and a connection."""
+RETRY: Final = 60.0
+"""Seconds after trouble until W&B is tried again."""
+_OF_ANOTHER_RUN: Final = (
+    *("WANDB_SERVICE", "WANDB_RUN_ID", "WANDB_NAME", "WANDB_NOTES", "WANDB_TAGS", "WANDB_RESUME"),
+    *("WANDB_RUN_GROUP", "WANDB_JOB_TYPE", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH"),
+)
+"""Variables that a training script may have: they are about its run, not about the monitor's."""
+
+
+def installed() -> bool:
+    """Whether wandb could be imported; does not import it."""
+    return importlib.util.find_spec("wandb") is not None
+
+
+def prepare(environment: MutableMapping[str, str], where: Where) -> None:
+    """Make the environment of this process fit for W&B: nothing of the training's run, no questions at a terminal."""
+    for name in _OF_ANOTHER_RUN:
+        environment.pop(name, None)
+    environment["WANDB_SILENT"] = "true"
+    # Else its library reports on itself over the network, also when offline, and without one holds up the end for 10 s.
+    environment.setdefault("WANDB_ERROR_REPORTING", "false")
+    if where.folder is not None:
+        # Tables are staged there until they are uploaded; without this they would gather in the home directory.
+        environment.setdefault("WANDB_DATA_DIR", where.folder)
+
+
+class WandbPublisher:
+    """Publishes to W&B. ``errors`` counts its refusals, ``dropped`` the snapshots that were never written."""
+
+    def __init__(self, where: Where) -> None:
+        self.errors = 0
+        self.dropped = 0
+        self._where = where
+        self._since = time.time()
+        self._waiting: OrderedDict[str, Snapshot] = OrderedDict()
+        self._news = threading.Condition()
+        self._writing = self._closing = False
+        self._warned = False
+        self._retry_at: dict[str, float] = {}
+        self._runs: dict[str, JobRun] = {}
+        self._thread = threading.Thread(target=self._work, name="rankwatch-wandb", daemon=True)
+        self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, and nothing is being written."""
+        with self._news:
+            return not self._waiting and not self._writing
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Take a snapshot; the newest of each job is written as soon as the thread gets to it."""
+        with self._news:
+            if snapshot.job_id in self._waiting or len(self._waiting) >= WAITING_JOBS:
+                self.dropped += 1
+            if snapshot.job_id in self._waiting or len(self._waiting) < WAITING_JOBS:
+                self._waiting[snapshot.job_id] = snapshot
+            self._news.notify()
+
+    def close(self, timeout: float) -> None:
+        """Write what waits and end all runs; after ``timeout`` seconds W&B's process is ended as it is."""
+        with self._news:
+            self._closing = True
+            self._news.notify()
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            log.warning(
+                "W&B has not taken everything within %.0f s; what was logged lies in its files, for `wandb sync`",
+                timeout,
+            )
+            with self._news:
+                self._waiting.clear()
+            for pid in _services(os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._thread.join(1.0)
+
+    # The thread -------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (snapshot := self._next()) is not None:
+            if time.monotonic() < self._retry_at.get(snapshot.job_id, 0.0):
+                self.dropped += 1
+                continue
+            try:
+                self._write(snapshot)
+                self._retry_at.pop(snapshot.job_id, None)
+            except BaseException as error:  # noqa: BLE001 - the thread's boundary; wandb also raises SystemExit
+                self._trouble(snapshot.job_id, error)
+        self._teardown()
+
+    def _next(self) -> Snapshot | None:
+        with self._news:
+            self._writing = False
+            self._news.wait_for(lambda: self._waiting or self._closing)
+            self._writing = bool(self._waiting)
+            return self._waiting.popitem(last=False)[1] if self._waiting else None
+
+    def _write(self, snapshot: Snapshot) -> None:
+        run = self._runs.get(snapshot.job_id)
+        if run is None:
+            if len(self._runs) >= OPEN_RUNS:
+                self.dropped += 1
+                return
+            run = self._runs[snapshot.job_id] = begin(self._where, snapshot, self._since)
+        run.write(snapshot)
+        if snapshot.over:
+            # Should the job be launched again, its run is resumed.
+            del self._runs[snapshot.job_id]
+            run.finish(failed=snapshot.state in rows.FAILED)
+
+    def _trouble(self, job_id: str, error: BaseException) -> None:
+        self.errors += 1
+        if len(self._retry_at) >= WAITING_JOBS:
+            self._retry_at.clear()
+        self._retry_at[job_id] = time.monotonic() + RETRY
+        if not self._warned and not self._closing:
+            self._warned = True
+            words = " ".join(str(error).split()) or type(error).__name__
+            log.warning(
+                "W&B refuses what is published (%s); the monitor goes on and tries again every %.0f s", words, RETRY
+            )
+        if job_id in self._runs or not self._runs:
+            self._teardown()  # its process may be gone, so the next try starts another one
+
+    def _teardown(self) -> None:
+        """End all runs at once, and W&B's process with them."""
+        self._runs.clear()
+        if (wandb := _imported()) is not None:
+            with contextlib.suppress(BaseException):
+                wandb.teardown(exit_code=0)
+
+
+def _imported() -> Any:
+    return sys.modules.get("wandb")
+
+
+def _services(parent: int) -> Iterator[int]:
+    """Processes of W&B that this one started; Linux only."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            if name == "wandb-core" and int(rest.split()[1]) == parent:
+                yield int(folder.name)

@@ -1,0 +1,184 @@
+"""What a snapshot is in W&B's terms: a row of numbers, tables, alerts. Pure; no wandb in here.
+
+The names are those of :data:`METRICS`, from which the table in ``docs/reference.md`` is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import JobState, VerdictKind
+from rankwatch_monitor.publish.snapshot import Snapshot, WorstRank
+
+PREFIX: Final = "rankwatch/"
+ITERATION: Final = f"{PREFIX}iteration"
+WORST_RANKS: Final = f"{PREFIX}worst_ranks"
+INCIDENTS: Final = f"{PREFIX}incidents"
+STRAGGLERS: Final = f"{PREFIX}stragglers"
+FAILED: Final = (JobState.FAILED, JobState.LOST)
+"""States that end a run as failed; a job that was stopped in order has done what it was told."""
+LONGEST_TITLE: Final = 63
+LONGEST_TEXT: Final = 2000
+
+
+class Metric(NamedTuple):
+    """One thing that is logged."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+_SPREAD: Final = "`_min`, `_median` and `_max` over ranks"
+METRICS: Final = (
+    Metric(ITERATION, "{step}", "furthest step of any rank; the horizontal axis of all others"),
+    Metric(f"{PREFIX}gpu_relative", "1", f"kernels against the fastest rank, 1 is best: {_SPREAD}"),
+    Metric(f"{PREFIX}gpu_individual", "1", f"kernels against the rank's own best: {_SPREAD}"),
+    Metric(f"{PREFIX}gpu_robust", "1", f"kernels against the middle of the rank's peers: {_SPREAD}"),
+    Metric(
+        f"{PREFIX}section/NAME/relative",
+        "1",
+        f"time in a section against the fastest rank, likewise `individual` and `robust`: {_SPREAD}",
+    ),
+    Metric(f"{PREFIX}lateness_max", "s", "of each step, for which the others wait for the latest rank"),
+    Metric(f"{PREFIX}step_seconds", "s", "time of a step, median over ranks"),
+    Metric(f"{PREFIX}goodput", "1", "part of the job's life that was spent on new steps"),
+    Metric(f"{PREFIX}attempt", "{attempt}", "number of the attempt that runs"),
+    Metric(f"{PREFIX}restarts", "{restart}", "restarts of the ranks within the job"),
+    Metric(f"{PREFIX}open_incidents", "{incident}", "0 or 1"),
+    Metric(f"{PREFIX}open_stragglers", "{rank}", "ranks that are slow now, by their own fault"),
+    Metric(f"{PREFIX}cost_gpu_hours", "h", "GPU-hours that stragglers have cost the job so far"),
+    Metric(WORST_RANKS, "table", "stragglers, then the ranks with the lowest scores; once a report interval"),
+    Metric(INCIDENTS, "table", "incidents, and what each phase of them took; when one changed"),
+    Metric(STRAGGLERS, "table", "stragglers with cause, reason and cost; when one came or went"),
+)
+
+
+class Table(NamedTuple):
+    """One table; ``key`` is equal while it need not be logged again, but once a report interval if it ``varies``."""
+
+    columns: tuple[str, ...]
+    data: list[list[Any]]
+    key: object
+    varies: bool = False
+
+
+class Alert(NamedTuple):
+    """One thing that people are told once. ``told`` is false for what was over before anybody asked."""
+
+    id: str
+    title: str
+    text: str
+    level: str
+    told: bool
+
+
+def row(snapshot: Snapshot) -> dict[str, float]:
+    """The numbers of a snapshot; what is not known is left out."""
+    values: dict[str, float | None] = {
+        "iteration": snapshot.iteration,
+        "lateness_max": snapshot.lateness,
+        "step_seconds": snapshot.step_seconds,
+        "goodput": snapshot.goodput,
+        "attempt": snapshot.attempt,
+        "restarts": snapshot.restarts,
+        "open_incidents": sum(incident["closed_at"] is None for incident in snapshot.incidents),
+        "open_stragglers": snapshot.open_stragglers,
+        "cost_gpu_hours": snapshot.cost_gpu_hours,
+    }
+    for name, spread in snapshot.spreads.items():
+        values |= {f"{name}_min": spread.min, f"{name}_median": spread.median, f"{name}_max": spread.max}
+    return {f"{PREFIX}{name}": value for name, value in values.items() if value is not None}
+
+
+def config(snapshot: Snapshot) -> dict[str, Any]:
+    """What is set about the job."""
+    return {"job_id": snapshot.job_id, "world_size": snapshot.world_size, "policy": dict(snapshot.policy)}
+
+
+def summary(snapshot: Snapshot) -> dict[str, str]:
+    """What the job is doing, in words."""
+    return {
+        f"{PREFIX}state": str(snapshot.state),
+        f"{PREFIX}reason": snapshot.reason,
+        f"{PREFIX}verdict": snapshot.verdict,
+        f"{PREFIX}verdict_reason": snapshot.verdict_reason,
+    }
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+_PHASES: Final = ("detect_s", "decide_s", "capture_s", "restart_s", "first_step_s", "total_s", "steps_lost")
+_INCIDENT: Final = ("id", "opened", "kind", "attempt", "culprits", "reason", "action", "outcome", "open", *_PHASES)
+_STRAGGLER: Final = (
+    *("id", "rank", "host", "device", "cause", "reference", "reason", "since", "ended"),
+    *("score", "lateness", "share", "cost_gpu_hours", "action"),
+)
+
+
+def tables(snapshot: Snapshot) -> dict[str, Table]:
+    """The tables of a snapshot by name; one without rows is not worth logging."""
+    incidents = [_incident(incident) for incident in snapshot.incidents]
+    slow = tuple((s["id"], s["ended"]) for s in snapshot.stragglers)
+    return {
+        WORST_RANKS: Table(WorstRank._fields, [list(worst) for worst in snapshot.worst], slow, varies=True),
+        INCIDENTS: Table(_INCIDENT, incidents, tuple(map(tuple, incidents))),
+        STRAGGLERS: Table(_STRAGGLER, [_straggler(s) for s in snapshot.stragglers], slow),
+    }
+
+
+def _incident(incident: Mapping[str, Any]) -> list[Any]:
+    culprits = ", ".join(f"rank {c['rank']} on {c['host']}: {c['class']}" for c in incident["culprits"])
+    shown = dict(incident) | {
+        "opened": _when(incident["opened_at"]),
+        "culprits": culprits,
+        "open": incident["closed_at"] is None,
+    }
+    return [shown[name] for name in _INCIDENT]
+
+
+def _straggler(straggler: Mapping[str, Any]) -> list[Any]:
+    shown = dict(straggler) | {"since": _when(straggler["since"]), "ended": _when(straggler["ended"])}
+    return [shown[name] for name in _STRAGGLER]
+
+
+def _when(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+# Alerts ---------------------------------------------------------------------------------------------------------------
+
+
+def alerts(snapshot: Snapshot, since: float) -> Iterator[Alert]:
+    """One for each confirmed incident and each straggler; what ended before ``since`` (unix seconds) is not told."""
+    for incident in snapshot.incidents:
+        if incident["confirmed"]:
+            what = incident["kind"].replace("_", " ") + _of(incident["culprits"])
+            told = incident["closed_at"] is None or incident["closed_at"] >= since
+            yield Alert(incident["id"], _title(what, snapshot), _text(incident["reason"]), _level(incident), told)
+    for straggler in snapshot.stragglers:
+        what = f"rank {straggler['rank']} is slow: {straggler['cause']}"
+        told = straggler["ended"] is None or straggler["ended"] >= since
+        yield Alert(straggler["id"], _title(what, snapshot), _text(straggler["reason"]), "WARN", told)
+
+
+def _level(incident: Mapping[str, Any]) -> str:
+    if incident["kind"] == VerdictKind.ORDERED:
+        return "INFO"
+    return "WARN" if incident["kind"] == VerdictKind.STRAGGLER else "ERROR"
+
+
+def _of(culprits: list[Mapping[str, Any]]) -> str:
+    if not culprits:
+        return ""
+    return f", rank {culprits[0]['rank']}" + (f" and {len(culprits) - 1} more" if len(culprits) > 1 else "")
+
+
+def _title(what: str, snapshot: Snapshot) -> str:
+    return f"{what} ({snapshot.name})"[:LONGEST_TITLE]
+
+
+def _text(reason: str) -> str:
+    return reason[:LONGEST_TEXT]

@@ -1,0 +1,203 @@
+"""What is worth a message: an incident opened or over, stragglers found or as fast as their peers again, a job's end.
+
+:func:`news` compares a job with what was already told of it, so it may be asked at any time and tells each thing once.
+A notice is plain JSON, bounded however large the job is. Its key is made of what it is about: should a notice be made
+again after a restart, a receiver that knows the key knows that it has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import Action, JobState
+from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.straggler.scores import Straggler
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.publish.text.formatting import count, duration, ranks, when
+
+SHOWN: Final = 16
+"""Culprits, and stragglers, that one notice names; the others are counted."""
+
+
+class Event(StrEnum):
+    """What a notice is about."""
+
+    INCIDENT_OPENED = "incident_opened"
+    INCIDENT_CLOSED = "incident_closed"
+    STRAGGLER_FOUND = "straggler_found"
+    STRAGGLER_ENDED = "straggler_ended"
+    JOB_FINISHED = "job_finished"
+    JOB_FAILED = "job_failed"
+    JOB_STOPPED = "job_stopped"
+    JOB_LOST = "job_lost"
+    JOB_BACK = "job_back"
+    """A job that was lost is heard of again."""
+
+
+_ENDS: Final = {
+    JobState.FINISHED: Event.JOB_FINISHED,
+    JobState.FAILED: Event.JOB_FAILED,
+    JobState.STOPPED: Event.JOB_STOPPED,
+    JobState.LOST: Event.JOB_LOST,
+}
+
+
+class Notice(NamedTuple):
+    """One thing to tell."""
+
+    key: str
+    """The same whenever the same thing is told; safe in a header."""
+    job_id: str
+    at: float
+    """Unix seconds."""
+    body: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Told:
+    """What was already told of one job."""
+
+    state: JobState | None = None
+    opened: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
+    stragglers: dict[str, bool] = field(default_factory=dict)
+    """By id: whether its end was told."""
+
+
+def already(job: Job, now: float) -> Told:
+    """All of a job as told: nothing that is so at ``now`` is news."""
+    told = Told()
+    for _ in news(job, told, now):
+        pass
+    return told
+
+
+def news(job: Job, told: Told, now: float) -> list[Notice]:
+    """What happened to the job since ``told``, which is brought up to ``now`` (unix seconds)."""
+    return [*_incidents(job, told, now), *_stragglers(job, told, now), *_state(job, told, now)]
+
+
+# Incidents ------------------------------------------------------------------------------------------------------------
+
+
+def _incidents(job: Job, told: Told, now: float) -> Iterator[Notice]:
+    for incident in job.incidents:
+        if incident.confirmed and incident.id not in told.opened:  # what is only suspected is not told
+            told.opened.add(incident.id)
+            yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident), incident=_shown(incident))
+        if not incident.open and incident.id not in told.closed:
+            told.closed.add(incident.id)
+            if incident.id in told.opened:
+                told_of = _shown(incident) | {"cost_gpu_hours": _cost(job, incident)}
+                text = _closed(incident, told_of["cost_gpu_hours"])
+                yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, text, incident=told_of)
+    if len(told.opened | told.closed) > len(job.incidents):
+        kept = {incident.id for incident in job.incidents}
+        told.opened &= kept
+        told.closed &= kept
+
+
+def _opened(incident: Incident) -> str:
+    why = f"; {incident.action_reason}" if incident.action_reason else ""
+    return f"{incident.reason} Action: {incident.action.replace('_', ' ')}{why}."
+
+
+def _closed(incident: Incident, cost: float | None) -> str:
+    took = job_view.ledger_row(incident)["total_s"]
+    what = incident.kind.replace("_", " ").capitalize()
+    text = f"{what} of {when(incident.opened_at)} is over" + ("" if took is None else f" after {duration(took)}")
+    text += f": {incident.outcome.rstrip('.')}." if incident.outcome else "."
+    spent = [] if incident.steps_lost is None else [f"{count(incident.steps_lost, 'step')} lost"]
+    spent += [] if cost is None else [f"{cost:.2f} GPU-hours"]
+    return f"{text} Cost: {', '.join(spent)}." if spent else text
+
+
+def _cost(job: Job, incident: Incident) -> float | None:
+    """GPU-hours for which all ranks stood still or did lost work; None where nothing stood still."""
+    took = job_view.ledger_row(incident)["total_s"]
+    if took is None or (incident.elective and incident.action in (Action.LOG, Action.CAPTURE)):
+        return None
+    return float(took) * job.world_size / 3600.0
+
+
+def _shown(incident: Incident) -> dict[str, Any]:
+    shown = incident.to_json() | job_view.ledger_row(incident)
+    culprits = shown["culprits"]
+    return shown | {
+        "culprits": culprits[:SHOWN],
+        "culprits_count": len(culprits),
+        "affected": ranks(incident.affected),
+        "affected_count": len(incident.affected),
+    }
+
+
+# Stragglers -----------------------------------------------------------------------------------------------------------
+
+
+def _stragglers(job: Job, told: Told, now: float) -> Iterator[Notice]:
+    present = job.performance.told.stragglers
+    found = [s for s in present if s.id not in told.stragglers]
+    ended = [s for s in present if not s.open and not told.stragglers.get(s.id, False)]
+    if not found and not ended and len(told.stragglers) == len(present):
+        return
+    told.stragglers = {s.id: not s.open for s in present}
+    for event, some in ((Event.STRAGGLER_FOUND, found), (Event.STRAGGLER_ENDED, ended)):
+        if some:
+            ids = ",".join(s.id for s in some)
+            text = " ".join(_sentence(event, s) for s in some[:SHOWN])
+            text += f" And {count(len(some) - SHOWN, 'more rank')}." if len(some) > SHOWN else ""
+            shown = [s.to_json() for s in some[:SHOWN]]
+            yield _notice(event, job, ids, now, text, stragglers=shown, stragglers_count=len(some))
+
+
+def _sentence(event: Event, straggler: Straggler) -> str:
+    if event is Event.STRAGGLER_FOUND:
+        return f"{straggler.reason.rstrip('.')}."  # it begins with the rank and its host
+    where = f"Rank {straggler.rank}" + (f" on {straggler.host}" if straggler.host else "")
+    lasted = (straggler.ended or straggler.seen) - straggler.since
+    return (
+        f"{where} is as fast as its peers again after {duration(max(0.0, lasted))}; "
+        f"it cost {straggler.cost_gpu_hours:.2f} GPU-hours."
+    )
+
+
+# The job --------------------------------------------------------------------------------------------------------------
+
+
+def _state(job: Job, told: Told, now: float) -> Sequence[Notice]:
+    state, reason = job_view.job_state(job, now)
+    before, told.state = told.state, state
+    if state is before:
+        return ()
+    because = f": {reason.rstrip('.')}." if reason else "."
+    if state in OVER:
+        # A job may be lost more than once within an attempt, but ends only once.
+        about = f"{job.launches}/{job.attempt}" + (f"/{job.last_heard:.0f}" if state is JobState.LOST else "")
+        return (_notice(_ENDS[state], job, about, now, f"The job is {state}{because}"),)
+    if before is JobState.LOST:
+        text = f"The job is heard of again; it is {state}{because}"
+        return (_notice(Event.JOB_BACK, job, f"{job.last_heard:.0f}", now, text),)
+    return ()
+
+
+def _notice(event: Event, job: Job, about: str, now: float, text: str, **more: Any) -> Notice:
+    subject = "\0".join((event, job.id, f"{job.created_at:.0f}", about))
+    key = f"rankwatch_{hashlib.sha256(subject.encode(errors='replace')).hexdigest()[:32]}"
+    state, reason = job_view.job_state(job, now)
+    shown = {
+        "id": job.id,
+        "name": job.name,
+        "state": str(state),
+        "reason": reason,
+        "world_size": job.world_size,
+        "attempt": job.attempt,
+        "restarts": job.restarts,
+        "iteration": job.furthest_iteration,
+    }
+    return Notice(key, job.id, now, {"event": str(event), "id": key, "at": now, "text": text, "job": shown, **more})

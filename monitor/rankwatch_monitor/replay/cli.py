@@ -1,0 +1,286 @@
+"""``rankwatch replay``: plays a recording, or a table of operations, and prints what was decided and when.
+
+Of a recording that is all that the monitor decided, or would decide under another policy. A table of operations
+(``optable``) is judged for stragglers only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rankwatch.cli.terminal import Progress
+from rankwatch.contract.messages import Directive
+from rankwatch.contract.policy import Policy, parse_section_timeouts
+from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
+from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.replay.player import Replay
+from rankwatch_monitor.replay.recording import Entry, Recording, RecordingError
+from rankwatch_monitor.replay.summary import Overall, overall, worst
+from rankwatch_monitor.replay.traces import windows as optable
+from rankwatch_monitor.replay.traces.read import TableError, is_table
+from rankwatch_monitor.replay.window_player import UNWATCHED, play
+
+
+@dataclass(slots=True)
+class Story:
+    """What was decided about one job, in the order of time."""
+
+    job: Job
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    said: list[tuple[float, str]] = field(default_factory=list)
+    directives: list[tuple[float, Directive]] = field(default_factory=list)
+
+    def take(self, now: float, effect: Effect) -> None:
+        """Note one effect."""
+        if isinstance(effect, Changed):
+            self.incidents[effect.incident.id] = effect.incident
+            if effect.said:
+                self.said.append((now, effect.said))
+        elif isinstance(effect, Slowed):
+            if effect.said:
+                self.said.append((now, effect.said))
+        elif isinstance(effect, Issue):
+            self.directives.append((now, effect.directive))
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; times are unix seconds."""
+        return {
+            "id": self.job.id,
+            "name": self.job.name,
+            "world_size": self.job.world_size,
+            "attempt": self.job.attempt,
+            "restarts": self.job.restarts,
+            **overall(self.job.performance).to_json(),
+            "policy": self.job.policy.to_json(),
+            "incidents": [{**incident.to_json(), "latency": latency(incident)} for incident in self.incidents.values()],
+            "said": [{"at": at, "text": text} for at, text in self.said],
+            "directives": [
+                {"at": at, "id": d.id, "kind": str(d.kind), "attempt": d.attempt, "reason": d.reason}
+                for at, d in self.directives
+            ],
+        }
+
+
+def latency(incident: Incident) -> float | None:
+    """Seconds from the beginning of the trouble to the incident."""
+    since = incident.timeline.since
+    return None if since is None else max(0.0, incident.opened_at - since)
+
+
+def replay(argv: Sequence[str]) -> int:
+    """Play a recording of the monitor, or a table of operations: what was decided, or would be under another policy.
+
+    The exit code is 0, and 2 when the file cannot be read or the policy makes no sense.
+    """
+    asked = _parser().parse_args(argv)
+    try:
+        if is_table(Path(asked.file)):
+            return _table(asked)
+        if asked.time_unit is not None:
+            return fail("replay", "--time-unit is for tables of operations, and this is a recording: leave it out")
+    except (TableError, ValueError) as error:
+        return fail("replay", str(error))
+    except OSError as error:
+        return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
+    return _recording(asked)
+
+
+def _recording(asked: argparse.Namespace) -> int:
+    stories: dict[str, Story] = {}
+
+    def note(job: Job, now: float, effect: Effect) -> None:
+        stories.setdefault(job.id, Story(job)).take(now, effect)
+
+    recording = Recording(asked.file)
+    try:
+        played = Replay(note, policy=policy_changes(asked.policy), only=asked.job)
+        played.play(_with_progress(recording))
+    except (RecordingError, ValueError) as error:
+        return fail("replay", str(error))
+    except OSError as error:
+        return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
+    if asked.job is not None and asked.job not in played.jobs:
+        return fail("replay", f"{asked.file} holds no job {asked.job!r}")
+    told = [stories.get(name) or Story(play.job) for name, play in played.jobs.items()]
+    if asked.json:
+        heard = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
+        spanned = {"from": _number(played.first), "to": _number(played.last)}
+        judged = worst([overall(story.job.performance) for story in told]).to_json()
+        jobs = [story.to_json() for story in told]
+        print_json({"file": str(recording.path), **spanned, **heard, **judged, "jobs": jobs})
+        return 0
+    lines = _heading(recording, played)
+    for story in told:
+        lines += ["", *_told(story, played.first)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _table(asked: argparse.Namespace) -> int:
+    """Judge a table of operations as one job, each of its steps as a window."""
+    if asked.job is not None:
+        raise ValueError("--job picks a job of a recording; a table of operations holds one: leave it out")
+    changes = policy_changes(asked.policy)
+    table = optable.read(asked.file, asked.time_unit)
+    job = Job(table.path.name, optable.START, policy=Policy().changed({**UNWATCHED, **changes}))
+    for _ in play(table.windows(), job):
+        pass
+    judged = overall(job.performance)
+    held = {"operations": len(table), "ranks": len(table.ranks), "steps": len(table.steps)}
+    if asked.json:
+        story = {"id": job.id, "name": job.name, "world_size": job.world_size, **judged.to_json()}
+        shown = {"file": str(table.path), "table": {**held, "notes": list(table.notes)}, **judged.to_json()}
+        print_json({**shown, "jobs": [{**story, "policy": job.policy.to_json()}]})
+        return 0
+    counts = f"{held['operations']} operations of {held['ranks']} ranks in {held['steps']} steps"
+    lines = [f"{table.path}: {counts}", *(f"  {note}" for note in table.notes), "", *verdict_lines(judged)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def verdict_lines(judged: Overall) -> list[str]:
+    """Whose doing it was that steps were slow, in a few lines, the dearest straggler first."""
+    if not judged.windows:
+        return ["  no windows of steps: nothing is known of stragglers"]
+    cost = f", {judged.cost_gpu_hours:.2f} GPU-hours lost to stragglers" if judged.cost_gpu_hours else ""
+    lines = [f"  verdict over {sum(judged.windows.values())} windows: {judged.verdict}{cost}"]
+    if not judged.stragglers:
+        return lines + ([f"  {judged.reason}"] if judged.reason else [])
+    lines.append(f"  {'rank':>6}  {'host':16}  {'score':>6}  {'lateness':>10}  {'cause':13}  reason")
+    for each in judged.stragglers:
+        score = "" if each.score is None else f"{each.score:.2f}"
+        late = "" if each.lateness is None else f"{1000 * each.lateness:.1f} ms"
+        lines.append(f"  {each.rank:>6}  {each.host:16}  {score:>6}  {late:>10}  {each.cause:13}  {each.reason}")
+    return lines
+
+
+def _with_progress(recording: Recording) -> Iterator[Entry]:
+    """Its entries, and on a terminal how far it has been read."""
+    with Progress("replaying", recording.path.stat().st_size) as progress:
+        for number, entry in enumerate(recording, 1):
+            yield entry
+            if not number & 0xFF:
+                progress.at(recording.bytes_read, f"{number:,} events")
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="rankwatch replay",
+        description="Play a recording (rankwatch monitor --record FILE) or a table of operations (CSV or parquet) "
+        "through the monitor's core and print what is decided. Nothing is delivered to anybody.",
+    )
+    made.add_argument("file", metavar="FILE", help="a recording (.gz, .zst are unpacked), or .csv, .csv.gz, .parquet")
+    made.add_argument("--job", metavar="ID", help="of a recording: this job only")
+    made.add_argument(
+        "--time-unit",
+        choices=tuple(optable.UNITS),
+        help="of a table: the unit of start_ts and duration; left out, their magnitude tells",
+    )
+    add_common_options(made)
+    return made
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """The options that ``replay`` and ``simulate`` share."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--policy",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="judge with this setting of the policy (section_timeouts=step=10,checkpointing=600); may be repeated",
+    )
+
+
+def policy_changes(given: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` as changes of a policy, and check them.
+
+    Raises:
+        ValueError: one of them is no setting, or has a value that makes no sense.
+    """
+    changes: dict[str, Any] = {}
+    for each in given:
+        name, mark, text = (part.strip() for part in each.partition("="))
+        if not mark:
+            raise ValueError(f"--policy is written NAME=VALUE, for example silence_timeout=30; {each!r} is not")
+        if name == "section_timeouts":
+            changes[name] = {**changes.get(name, {}), **parse_section_timeouts(text)}
+        else:
+            changes[name] = _value(text)
+    Policy().changed(changes)
+    return changes
+
+
+def _value(text: str) -> Any:
+    words: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def fail(command: str, words: str) -> int:
+    """Say what is wrong, and return the exit code for it."""
+    sys.stderr.write(f"rankwatch {command}: {words}\n")
+    return 2
+
+
+def print_json(value: Any) -> None:
+    """Print something for programs."""
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else value
+
+
+def _heading(recording: Recording, played: Replay) -> list[str]:
+    if played.first != played.first:
+        return [f"{recording.path}: nothing was recorded"]
+    began = datetime.fromtimestamp(played.first, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    lines = [f"{recording.path}: {played.events} events in {played.last - played.first:.1f} s from {began}"]
+    if played.lost:
+        lines.append(f"{played.lost} events could not be recorded: what is decided below may differ from what was")
+    if recording.truncated:
+        lines.append("the last line is cut off, as after a monitor that was killed; it is left out")
+    return lines
+
+
+def _told(story: Story, first: float) -> list[str]:
+    job = story.job
+    lines = [f"job {job.id}: {job.world_size} ranks, attempt {job.attempt}"]
+    happened = [(at, text) for at, text in story.said]
+    happened += [(at, f"directive {d.id}: {d.kind} (not delivered)") for at, d in story.directives]
+    lines += [f"  {at - first:10.1f} s  {text}" for at, text in sorted(happened, key=lambda each: each[0])]
+    lines += ["", *summary(list(story.incidents.values()), first)]
+    judged = overall(job.performance)
+    return [*lines, *(["", *verdict_lines(judged)] if judged.windows else [])]
+
+
+def summary(incidents: Sequence[Incident], first: float) -> list[str]:
+    """One line an incident, with times since ``first``."""
+    if not incidents:
+        return ["  no incident"]
+    lines = [f"  {'opened':>10}  {'latency':>8}  {'kind':22}  {'culprits':24}  outcome"]
+    for incident in incidents:
+        named = ", ".join(f"{c.rank} ({c.kind})" for c in incident.culprits[:3]) or "nobody"
+        named += f" and {len(incident.culprits) - 3} more" if len(incident.culprits) > 3 else ""
+        took = latency(incident)
+        lines.append(
+            f"  {incident.opened_at - first:8.1f} s  {'' if took is None else f'{took:6.1f} s':>8}  {incident.kind:22}"
+            f"  {named:24}  {'' if incident.confirmed else 'suspicion: '}{incident.outcome or incident.phase}"
+        )
+    return lines

@@ -1,0 +1,393 @@
+"""What reaches the core, as a file: written while a monitor runs, read by ``rankwatch replay``.
+
+Layout
+------
+JSON lines, compressed when the file's name ends in ``.gz`` or ``.zst``. The first line tells the format; each further
+one is one of these, ``at`` being the monitor's clock in unix seconds:
+
+=======================================================  ==============================================================
+line                                                     meaning
+=======================================================  ==============================================================
+``{"at": t, "job": id, "began": {...}, "open": [...]}``  a job, as it was before the first of its events that follow
+``{"at": t, "job": id, KIND: {...}}``                    an event; KIND is a key of :data:`KINDS`
+``{"at": t, "lost": n}``                                 so many events before this line could not be written
+``{"at": t}``                                            the monitor was awake, and nothing had come
+=======================================================  ==============================================================
+
+The monitor judges ten times a second; those times are not written, but for the last one before an event (``ticked``),
+from which a replay finds the others: an answer to what was decided must not come before the decision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import zstandard
+
+from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, PolicyChanged, RankReport
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.replay import event_codec
+from rankwatch_monitor.store import codec
+
+log = logging.getLogger("rankwatch")
+
+VERSION: Final = 1
+KINDS: Final[Mapping[str, type[Any]]] = {
+    "report": RankReport,
+    "registration": NodeRegistration,
+    "observation": NodeObservation,
+    "process": ProcessEvent,
+    "acknowledged": Acknowledged,
+    "evidence": Evidence,
+    "order": Order,
+    "policy": PolicyChanged,
+}
+_KIND_OF: Final = {shape: kind for kind, shape in KINDS.items()}
+
+QUEUE_LENGTH: Final = 65_536
+"""Events that may wait for the disk: four seconds of the fastest job one monitor takes."""
+MARK_SECONDS: Final = 5.0
+"""A line is written at least so often, so that a replay knows how long nothing came."""
+FLUSH_SECONDS: Final = 1.0
+"""What was recorded before so long is in the file, also when the monitor is killed."""
+KNOWN_JOBS: Final = 65_536
+_CHUNK: Final = 1 << 16
+
+
+class RecordingError(ValueError):
+    """A recording cannot be read; the text names the line and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a recording."""
+
+    at: float
+    job_id: str | None = None
+    event: JobEvent | None = None
+    began: Mapping[str, Any] | None = None
+    """A job's row, see :func:`rankwatch_monitor.store.codec.job_row`."""
+    open: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    """The incidents of such a job that were open."""
+    lost: int = 0
+    ticked: float | None = None
+    """When the monitor had last judged its jobs by the clock."""
+
+    def to_line(self) -> bytes:
+        """The line, with its end."""
+        told: dict[str, Any] = {"at": self.at}
+        if self.job_id is not None:
+            told["job"] = self.job_id
+        if self.began is not None:
+            told["began"], told["open"] = self.began, list(self.open)
+        if self.event is not None:
+            told[_KIND_OF[type(self.event)]] = event_codec.to_json(self.event)
+        if self.ticked is not None:
+            told["ticked"] = self.ticked
+        if self.lost:
+            told["lost"] = self.lost
+        return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+
+
+def beginning(job: Job, now: float) -> Entry:
+    """The entry that tells of a job as it is at ``now``, before what comes next is applied."""
+    return Entry(now, job.id, began=codec.job_row(job), open=[codec.incident_row(i) for i in job.incidents if i.open])
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+class _Packer(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self, mode: int = ..., /) -> bytes: ...
+
+
+class Writer:
+    """A recording that is being written, on the caller's thread.
+
+    Raises:
+        OSError: the file cannot be written, or is there already.
+    """
+
+    def __init__(self, path: str | Path, now: float) -> None:
+        self.path = Path(path)
+        self._file: IO[bytes] = self.path.open("xb")
+        self._packer: _Packer | None = None
+        self._sync = 0
+        if self.path.suffix == ".gz":
+            self._packer, self._sync = zlib.compressobj(6, wbits=31), zlib.Z_SYNC_FLUSH
+        elif self.path.suffix in (".zst", ".zstd"):
+            self._packer, self._sync = zstandard.ZstdCompressor().compressobj(), zstandard.COMPRESSOBJ_FLUSH_BLOCK
+        header = {"rankwatch": "recording", "version": VERSION, "at": now}
+        self._write(json.dumps(header).encode() + b"\n")
+
+    def write(self, entry: Entry) -> None:
+        """Add one line."""
+        self._write(entry.to_line())
+
+    def flush(self) -> None:
+        """Put all that was written into the file."""
+        if self._packer is not None:
+            self._file.write(self._packer.flush(self._sync))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write what is left and close the file, which is done even when the disk is full."""
+        try:
+            if self._packer is not None:
+                self._file.write(self._packer.flush())
+        finally:
+            self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        self._file.write(line if self._packer is None else self._packer.compress(line))
+
+
+class Recorder:
+    """Records what a monitor's core is given. No method waits for the disk; what does not fit the queue is counted."""
+
+    def __init__(self, path: str | Path, now: float) -> None:
+        """Begin a recording.
+
+        Args:
+            path: the file. If it is there already, a number is put into its name, so that nothing is overwritten.
+            now: unix seconds.
+
+        Raises:
+            ValueError: it cannot be written; the text says why.
+        """
+        try:
+            self._writer = Writer(_free(Path(path)), now)
+        except OSError as error:
+            raise ValueError(f"--record: cannot write {path}: {error.strerror or error}") from None
+        self.path = self._writer.path
+        self._crowded_out = 0
+        """Events that found no room in the queue; only the caller's thread counts here."""
+        self._unwritten = 0
+        """Events that were in it when the disk failed; only the recorder's thread counts here."""
+        self._told = 0
+        self._queue: queue.Queue[Entry] = queue.Queue(QUEUE_LENGTH)
+        self._jobs: dict[str, float] = {}
+        self._marked = now
+        self._ticked: float | None = None
+        self._broken = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankwatch-recorder", daemon=True)
+        self._thread.start()
+        log.info("recording what reaches the core in %s", self.path)
+
+    @property
+    def lost(self) -> int:
+        """Events that could not be recorded so far."""
+        return self._crowded_out + self._unwritten
+
+    def put(self, now: float, job: Job, event: JobEvent) -> None:
+        """Record an event of a job; to be called just before the event is applied."""
+        self._marked = now
+        if self._jobs.get(job.id) != job.created_at:
+            if len(self._jobs) >= KNOWN_JOBS:
+                self._jobs.clear()  # they are told again, which a replay passes over
+            if not self._add(beginning(job, now)):
+                return  # it is told with the job's next event
+            self._jobs[job.id] = job.created_at
+        self._add(Entry(now, job.id, event, ticked=self._ticked))
+
+    def tick(self, now: float) -> None:
+        """The monitor judges all jobs now; that is recorded with the next event, or by itself when none comes."""
+        self._ticked = now
+        if now - self._marked >= MARK_SECONDS:
+            self._marked = now
+            self._add(Entry(now))
+
+    def close(self, now: float, timeout: float = 5.0) -> None:
+        """End the recording; waits for the disk, but no longer than ``timeout`` seconds."""
+        self._add(Entry(now))
+        self._closing.set()
+        self._thread.join(timeout)
+        if self.lost:
+            log.warning("recording: %d events were not recorded", self.lost)
+
+    def _add(self, entry: Entry) -> bool:
+        if not self._broken:
+            try:
+                self._queue.put_nowait(entry)
+            except queue.Full:
+                if not self._crowded_out:
+                    log.warning("recording: the disk is too slow, so some events are not recorded")
+            else:
+                return True
+        self._crowded_out += entry.event is not None
+        return False
+
+    # On the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        batch: list[Entry] = []
+        try:
+            while not (self._closing.is_set() and self._queue.empty()):
+                batch = self._waiting()
+                self._write(batch)
+                self._closing.wait(FLUSH_SECONDS)  # more at a time makes smaller files
+            batch = []
+            self._writer.close()
+        except OSError as error:
+            self._broken = True
+            log.error("recording has ended: %s: %s; the monitor goes on", self.path, error.strerror or error)
+            self._unwritten += sum(entry.event is not None for entry in (*batch, *self._drained()))
+            with contextlib.suppress(OSError):
+                self._writer.close()
+
+    def _waiting(self) -> list[Entry]:
+        try:
+            first = self._queue.get(timeout=FLUSH_SECONDS / 4)
+        except queue.Empty:
+            return []
+        return [first, *self._drained()]
+
+    def _drained(self) -> list[Entry]:
+        found: list[Entry] = []
+        with contextlib.suppress(queue.Empty):
+            while len(found) < QUEUE_LENGTH:
+                found.append(self._queue.get_nowait())
+        return found
+
+    def _write(self, batch: Sequence[Entry]) -> None:
+        for entry in batch:
+            self._writer.write(entry)
+        lost = self._crowded_out - self._told
+        if lost and batch:
+            self._told += lost
+            self._writer.write(Entry(batch[-1].at, lost=lost))
+        if batch:
+            self._writer.flush()
+
+
+def _free(path: Path) -> Path:
+    """The path itself, or with the first number in its name that no file has yet."""
+    if path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
+        return path  # opening it says why
+    name, dot, suffixes = path.name.partition(".")
+    candidate, number = path, 0
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{name}.{number}{dot}{suffixes}")
+    return candidate
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+class Recording:
+    """A recording that is read once, line by line. ``truncated`` tells in the end whether its last line was cut off."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.truncated = False
+        self.lines = 0
+        self.bytes_read = 0
+        """Of the file as it lies on disk, packed or not."""
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All entries, in their order.
+
+        Raises:
+            RecordingError: a line is odd. A last line that is cut off is none: a monitor may be killed.
+            OSError: the file cannot be read.
+        """
+        held: bytes | None = None
+        last = float("-inf")
+        for line in self._split():
+            if held is not None:
+                entry = self._entry(held, last)
+                if entry is not None:
+                    last = entry.at
+                    yield entry
+            held = line
+        if held is None:
+            raise RecordingError(f"{self.path} is empty")
+        if not held.endswith(b"\n"):
+            self.truncated = True
+        elif (entry := self._entry(held, last)) is not None:
+            yield entry
+        if self.lines == 0:
+            raise RecordingError(f"{self.path}, line 1: it is cut off, so there is nothing to read")
+
+    def _entry(self, line: bytes, last: float) -> Entry | None:
+        self.lines += 1
+        try:
+            told = json.loads(line)
+            if not isinstance(told, dict):
+                raise ValueError("it is no object")
+            if self.lines == 1:
+                _check_header(told)
+                return None
+            entry = _read(told)
+            if entry.at < last:
+                raise ValueError(f"it is {last - entry.at:g} s before the line above it")
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordingError(f"{self.path}, line {self.lines}: {error}") from None
+        return entry
+
+    def _split(self) -> Iterator[bytes]:
+        """The lines, each with its end; the last one may lack it."""
+        rest = b""
+        for data in self._unpacked():
+            *whole, rest = (rest + data).split(b"\n")
+            yield from (line + b"\n" for line in whole)
+        if rest:
+            yield rest
+
+    def _unpacked(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            unpacker: Any = None
+            if self.path.suffix == ".gz":
+                unpacker = zlib.decompressobj(wbits=31)
+            elif self.path.suffix in (".zst", ".zstd"):
+                unpacker = zstandard.ZstdDecompressor().decompressobj()
+            while data := file.read(_CHUNK):
+                self.bytes_read += len(data)
+                if unpacker is not None and unpacker.eof:
+                    raise RecordingError(f"{self.path}: something follows its end")
+                try:
+                    yield data if unpacker is None else unpacker.decompress(data)
+                except (zlib.error, zstandard.ZstdError) as error:
+                    raise RecordingError(f"{self.path}, after line {self.lines}: {error}") from None
+
+
+def _check_header(told: Mapping[str, Any]) -> None:
+    if told.get("rankwatch") != "recording":
+        raise ValueError("this is no recording of rankwatch")
+    if told.get("version") != VERSION:
+        raise ValueError(f"it has version {told.get('version')!r}, this program reads version {VERSION}")
+
+
+def _read(told: Mapping[str, Any]) -> Entry:
+    at, job_id, lost = told.get("at"), told.get("job"), told.get("lost", 0)
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        raise ValueError("it has no time")
+    if not isinstance(lost, int):
+        raise ValueError(f"lost must be a number, not {lost!r}")
+    if job_id is None:
+        return Entry(at, lost=lost)
+    if not isinstance(job_id, str):
+        raise ValueError(f"job must be a name, not {job_id!r}")
+    if "began" in told:
+        return Entry(at, job_id, began=told["began"], open=told.get("open", ()))
+    kind = next((kind for kind in KINDS if kind in told), None)
+    if kind is None:
+        raise ValueError(f"it holds no event; known are: {', '.join(KINDS)}")
+    ticked = told.get("ticked")
+    if ticked is not None and not isinstance(ticked, int | float):
+        raise ValueError(f"ticked must be a time, not {ticked!r}")
+    return Entry(at, job_id, event_codec.read(KINDS[kind], told[kind]), ticked=ticked)

@@ -1,0 +1,149 @@
+"""One verdict over a whole recording or table: whose doing it was for most of the time, the end included. Pure.
+
+The core judges each window by the last few; what it says changes as stragglers come and go. Over the whole time
+
+*  a straggler counts that was there for half of the judged windows, also when it ended; or is slow at the end, and has
+   been for a while (:data:`LATELY` of them, or :data:`LONG` windows). One such: ``worker``;
+*  else the verdict about the job as a whole that held for :data:`OFTEN` of the windows, the commonest;
+*  else it was healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch_monitor.core.straggler.scores import Straggler
+from rankwatch_monitor.core.straggler.state import Performance
+
+MOSTLY: Final = 0.5
+LATELY: Final = 0.25
+LONG: Final = 20
+OFTEN: Final = 0.34
+JOB_S_DOING: Final = (
+    StragglerVerdict.STAGE,
+    StragglerVerdict.WORKLOAD,
+    StragglerVerdict.LINK,
+    StragglerVerdict.UNEXPLAINED,
+)
+WORST_FIRST: Final = (
+    StragglerVerdict.WORKER,
+    StragglerVerdict.LINK,
+    StragglerVerdict.UNEXPLAINED,
+    StragglerVerdict.STAGE,
+    StragglerVerdict.WORKLOAD,
+    StragglerVerdict.HEALTHY,
+)
+"""What a person should look at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overall:
+    """The verdict over the whole time."""
+
+    verdict: StragglerVerdict
+    cause: Cause
+    reason: str
+    stragglers: tuple[Straggler, ...]
+    """Ranks that were slow by their own fault, the dearest first; of a rank that was so several times, the longest."""
+    ranks: tuple[int, ...]
+    """Whom the verdict concerns; of a stage or a link nobody is to blame."""
+    share: float
+    """Part of a step that is lost."""
+    cost_gpu_hours: float
+    windows: dict[str, int]
+    """Judged windows by verdict."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "verdict": str(self.verdict),
+            "cause": str(self.cause),
+            "reason": self.reason,
+            "stragglers": [
+                {
+                    "rank": s.rank,
+                    "host": s.host,
+                    "score": s.score,
+                    "lateness": s.lateness,
+                    "share": s.share,
+                    "cause": str(s.cause),
+                    "reason": s.reason,
+                    "since": s.since,
+                    "ended": s.ended,
+                    "cost_gpu_hours": s.cost_gpu_hours,
+                }
+                for s in self.stragglers
+            ],
+            "ranks": list(self.ranks),
+            "share": self.share,
+            "cost_gpu_hours": self.cost_gpu_hours,
+            "windows": self.windows,
+        }
+
+
+def overall(performance: Performance) -> Overall:
+    """Whose doing it was over the whole time that a job was slower than it could be."""
+    told, verdicts = performance.told, performance.verdicts
+    judged = max(1, sum(verdicts.values()))
+    finding = told.finding
+    stragglers = _lasting(told.stragglers, judged, performance.interval)
+    common = max(JOB_S_DOING, key=lambda verdict: verdicts.get(verdict, 0))
+    cause, reason, share = Cause.UNEXPLAINED, "", 0.0
+    ranks: tuple[int, ...] = ()
+    if stragglers:
+        verdict, first = StragglerVerdict.WORKER, stragglers[0]
+        cause, share, ranks = first.cause, max(s.share or 0.0 for s in stragglers), tuple(s.rank for s in stragglers)
+        reason = " ".join(s.reason for s in stragglers[:3])
+        reason += f" {len(stragglers) - 3} more ranks are slow." if len(stragglers) > 3 else ""
+    elif verdicts.get(common, 0) >= OFTEN * judged:
+        verdict = common
+        if finding.verdict is common:
+            cause, reason, share, ranks = finding.cause, finding.reason, finding.share, finding.ranks
+        reason = reason or f"The verdict was {common} in {verdicts[common]} of {judged} windows."
+    else:
+        verdict = StragglerVerdict.HEALTHY
+        passing = {v: n for v, n in verdicts.items() if v is not StragglerVerdict.HEALTHY and n}
+        if passing:
+            said = ", ".join(f"{v} in {n}" for v, n in passing.items())
+            reason = f"Nothing lasted: of {judged} windows the verdict was {said}."
+    return Overall(
+        verdict=verdict,
+        cause=cause,
+        reason=reason,
+        stragglers=stragglers,
+        ranks=ranks,
+        share=share,
+        cost_gpu_hours=told.cost_gpu_hours,
+        windows={str(v): n for v, n in verdicts.items()},
+    )
+
+
+def worst(verdicts: Sequence[Overall]) -> Overall:
+    """The one that a person should look at first: by verdict, then by what it costs; of none, that of a healthy job."""
+    if not verdicts:
+        return overall(Performance())
+    return min(verdicts, key=lambda each: (WORST_FIRST.index(each.verdict), -each.cost_gpu_hours))
+
+
+def _lasting(stragglers: list[Straggler], judged: int, interval: float) -> tuple[Straggler, ...]:
+    """The stragglers that count over the whole time, one for each rank, the dearest first."""
+    windows: dict[int, float] = {}
+    longest: dict[int, Straggler] = {}
+    for each in stragglers:
+        windows[each.rank] = windows.get(each.rank, 0.0) + _windows(each, interval)
+        known = longest.get(each.rank)
+        if known is None or each.open or (not known.open and _windows(each, interval) >= _windows(known, interval)):
+            longest[each.rank] = each
+    counted = [
+        each
+        for rank, each in longest.items()
+        if windows[rank] >= MOSTLY * judged or (each.open and windows[rank] >= min(LONG, LATELY * judged))
+    ]
+    return tuple(sorted(counted, key=lambda each: -each.cost_gpu_hours))
+
+
+def _windows(straggler: Straggler, interval: float) -> float:
+    return 1 + (straggler.seen - straggler.since) / interval

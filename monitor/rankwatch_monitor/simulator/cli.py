@@ -1,0 +1,174 @@
+"""``rankwatch simulate``: plays a scene through the core and tells what the monitor would see and do, in words."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from rankwatch.cli.terminal import Progress
+from rankwatch.contract.enums import DirectiveKind
+from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
+from rankwatch_monitor.core.events import JobEvent
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.replay.cli import add_common_options, fail, policy_changes, print_json, summary
+from rankwatch_monitor.replay.recording import Entry, Writer, beginning
+from rankwatch_monitor.simulator.engine import START
+from rankwatch_monitor.simulator.outcome import Outcome, Performance
+from rankwatch_monitor.simulator.plan import Plan, parse_fault
+from rankwatch_monitor.simulator.scene import Scene
+
+
+class Teller:
+    """Tells what happens, each line with the seconds since the scene began."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._state = ""
+
+    def news(self, at: float, words: str) -> None:
+        """Something happened to the job, which the monitor does not see."""
+        self._line(at, "*", words)
+
+    def event(self, at: float, job: Job) -> None:
+        """Something reached the monitor: tell the job's state when it is another one."""
+        state, _ = job_view.job_state(job, at)
+        if state != self._state:
+            self._state = state
+            self._line(at, " ", f"the job is {state}")
+
+    def effect(self, at: float, effect: Effect) -> None:
+        """The core decided something."""
+        if isinstance(effect, Changed | Slowed):
+            if effect.said:
+                self._line(at, ">", effect.said)
+            return
+        if not isinstance(effect, Issue):
+            return
+        directive = effect.directive
+        if directive.kind is DirectiveKind.SETTINGS:
+            limits = directive.settings.get("limits", {}).get("learned", {})
+            told = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in sorted(limits.items()))
+            self._line(at, ">", f"limits are handed down: {directive.reason}{f' ({told})' if told else ''}")
+        else:
+            self._line(at, ">", f"directive {directive.id} to the launchers: {directive.kind}")
+
+    def _line(self, at: float, mark: str, words: str) -> None:
+        self._say(f"{at - START:9.1f} s {mark} {words}")
+
+
+def simulate(argv: Sequence[str]) -> int:
+    """Rehearse faults, limits and policy without a cluster: what the monitor would see and do.
+
+    The exit code is 0, and 2 when the scene or the policy makes no sense.
+    """
+    asked = _parser().parse_args(argv)
+    teller = None if asked.json else Teller(lambda line: sys.stdout.write(line + "\n"))
+    try:
+        plan = plan_of(asked)
+        scene = Scene(plan, on_news=teller.news if teller else None)
+        policy = policy_changes(asked.policy)
+        with contextlib.ExitStack() as stack:
+            recorded = _recorder(asked.record, stack) if asked.record else None
+            # Where lines are told, they are the progress.
+            progress = stack.enter_context(Progress("simulating", plan.seconds)) if asked.json else None
+
+            def on_event(at: float, job: Job, event: JobEvent) -> None:
+                if recorded is not None:
+                    recorded(at, job, event)
+                if teller is not None:
+                    teller.event(at, job)
+                if progress is not None:
+                    progress.at(at - START, f"{at - START:.0f} s of the scene")
+
+            performance = Performance(scene, policy, on_event=on_event, on_effect=teller.effect if teller else None)
+            outcome = performance.run()
+    except ValueError as error:
+        return fail("simulate", str(error))
+    except OSError as error:
+        return fail("simulate", f"cannot write {asked.record}: {error.strerror or error}")
+    if asked.json:
+        print_json({**outcome.to_json(), "incidents": [i.to_json() for i in performance.incidents.values()]})
+    else:
+        sys.stdout.write("\n".join(["", *summary(list(performance.incidents.values()), START), *_verdict(outcome)]))
+        sys.stdout.write("\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="rankwatch simulate",
+        description="Play a simulated job through the monitor's core and print what it sees and does. Lines with * "
+        "are what happens to the job, lines with > what the monitor says and does.",
+    )
+    for setting in fields(Plan):
+        if setting.name == "faults":
+            continue
+        flag = "--" + setting.name.replace("_", "-")
+        unit, meaning = setting.metadata["unit"], setting.metadata["meaning"]
+        words = f"{meaning} (default {setting.default}{f' {unit}' if unit else ''})"
+        if isinstance(setting.default, bool):
+            made.add_argument(flag, action=argparse.BooleanOptionalAction, default=setting.default, help=words)
+        else:
+            made.add_argument(
+                flag, type=type(setting.default), default=setting.default, metavar=unit.upper() or "N", help=words
+            )
+    made.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="kind=hang,rank=3,step=40; also section, attempt, seconds (it ends by itself); may be repeated",
+    )
+    made.add_argument("--record", metavar="FILE", help="write what reached the core here, for rankwatch replay")
+    add_common_options(made)
+    return made
+
+
+def plan_of(asked: argparse.Namespace) -> Plan:
+    """The plan that the flags describe.
+
+    Raises:
+        ValueError: it makes no sense.
+    """
+    values: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(Plan) if f.name != "faults"}
+    plan = Plan(**values)
+    return replace(plan, faults=tuple(parse_fault(text) for text in asked.fault)).checked()
+
+
+def _recorder(path: str, stack: contextlib.ExitStack) -> Callable[[float, Job, JobEvent], None]:
+    writer = Writer(path, START)
+    stack.callback(writer.close)
+    begun: list[str] = []
+
+    def record(at: float, job: Job, event: JobEvent) -> None:
+        if job.id not in begun:
+            begun.append(job.id)
+            writer.write(beginning(job, at))
+        writer.write(Entry(at, job.id, event))
+
+    return record
+
+
+def _verdict(outcome: Outcome) -> list[str]:
+    """What was right and wrong about it."""
+    counted = [_count(outcome.alarms, "alarm"), f"{_count(outcome.suspicions, 'suspicion')} that came to nothing"]
+    counted.append(_count(outcome.restarts, "restart"))
+    lines = ["", f"{outcome.events} events in {outcome.seconds:.0f} s; {', '.join(counted)}"]
+    for finding in outcome.findings:
+        what = f"fault {finding.kind} at {finding.at:.1f} s"
+        if finding.latency is None:
+            lines.append(f"{what}: NOT FOUND")
+            continue
+        named = "the right ranks were named" if finding.right else f"NAMED WRONGLY: {finding.named or 'nobody'}"
+        lines.append(f"{what}: found after {finding.latency:.1f} s, {named}")
+    lines += [f"FALSE ALARM: {reason}" for reason in outcome.false_alarms]
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,221 @@
+"""``rankwatch order`` and ``rankwatch policy``: what a person orders or changes while a job runs.
+
+The monitor judges both; what it refuses is printed in its own words. Both need a token that may control, where the
+monitor has one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from rankwatch.cli.client import EXIT_WRONG, Client, MonitorError, add_monitor_flags, complain, path_of, print_found
+from rankwatch.cli.formatting import count
+from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, of
+from rankwatch.contract.enums import Action
+from rankwatch.contract.policy import Policy
+
+ORDER: Final = "rankwatch order"
+POLICY: Final = "rankwatch policy"
+ACTIONS: Final = tuple(str(action) for action in Action if action is not Action.LOG)
+
+_MEANS: Final[Mapping[str, str]] = {
+    Action.CAPTURE: "takes the stacks of",
+    Action.RESTART: "kills and starts anew",
+    Action.RESTART_EXCLUDING_NODE: "kills, and starts anew without the nodes named,",
+    Action.SAVE_AND_STOP: "ends, after they have saved,",
+    Action.STOP: "kills at once",
+}
+
+
+def order(argv: Sequence[str]) -> int:
+    """Order a capture of stacks, a restart or a stop of a job's ranks."""
+    told = order_parser(os.environ).parse_args(argv)
+    if told.action != Action.CAPTURE and not told.yes and not is_terminal(sys.stdin):
+        words = f"{told.action} ends work that is not saved, and nobody can be asked here: add --yes if it is meant"
+        return complain(ORDER, MonitorError(words, EXIT_WRONG))
+
+    def ask(client: Client) -> tuple[str, int]:
+        if told.action != Action.CAPTURE and not told.yes and not _agreed(client, told):
+            return "nothing was ordered\n", EXIT_WRONG
+        content = {"action": told.action, "reason": told.reason, "ranks": told.rank, "nodes": told.node}
+        answer = client.send("POST", f"{path_of(told.job)}/actions", content)
+        if told.json:
+            return json.dumps(answer, indent=2) + "\n", 0
+        try:
+            incident = answer["incident_id"]
+        except (KeyError, TypeError):
+            raise client.stranger() from None
+        return f"ordered; 'rankwatch incidents {told.job} {incident}' shows what becomes of it\n", 0
+
+    return print_found(ORDER, told, ask)
+
+
+def policy(argv: Sequence[str]) -> int:
+    """Show how a job is judged and what is done, or change it while the job runs."""
+    told = policy_parser(os.environ).parse_args(argv)
+
+    def ask(client: Client) -> tuple[str, int]:
+        if told.job is not None and "=" in told.job and not told.change:
+            words = f"name the job first, then what to change: {POLICY} JOB {told.job}"
+            raise MonitorError(words, EXIT_WRONG)
+        job = told.job or client.newest_job()
+        try:
+            changes = changes_of(told.change)
+        except ValueError as error:
+            raise MonitorError(str(error), EXIT_WRONG) from None
+        path = f"{path_of(job)}/policy"
+        found = client.send("PATCH", path, changes) if changes else client.read(path)
+        if not isinstance(found, dict):
+            raise client.stranger()
+        if told.json:
+            return json.dumps(found, indent=2) + "\n", 0
+        only = frozenset(changes) or None
+        return "".join(f"{line}\n" for line in lines(found, of(sys.stdout), only)), 0
+
+    return print_found(POLICY, told, ask)
+
+
+def lines(found: Mapping[str, Any], terminal: Terminal, only: frozenset[str] | None = None) -> list[str]:
+    """A policy as a table; ``only`` some of its settings. What is not the default stands out."""
+    known = {each.name: each for each in fields(Policy)}
+    default = Policy().to_json()
+    rows = []
+    for name, value in found.items():
+        if only is not None and name not in only:
+            continue
+        unit = known[name].metadata["unit"].strip("{}") if name in known else ""
+        meaning = known[name].metadata["meaning"] if name in known else ""
+        style = "" if value == default.get(name) else "bold"
+        told = f"{_shown(value)} {unit}".strip() if value is not None else _shown(value)
+        rows.append([Cell(name, style), Cell(told, style), Cell("" if not style else "*"), Cell(meaning, "dim")])
+    columns = (Column("NAME"), Column("VALUE", least=8), Column(""), Column("MEANING", least=20))
+    made = terminal.table(columns, rows)
+    changed = any(row[2].text for row in rows)
+    return made + (["", terminal.paint("* is not the default", "dim")] if changed else [])
+
+
+def changes_of(given: Sequence[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` as changes of a policy; ``section_timeouts=step=30,save=none`` for those of sections.
+
+    Raises:
+        ValueError: one of them is not written so. Whether a value makes sense is for the monitor to say.
+    """
+    changes: dict[str, Any] = {}
+    for each in given:
+        name, mark, text = (part.strip() for part in each.partition("="))
+        if not mark or not name:
+            raise ValueError(f"changes are written NAME=VALUE, for example silence_timeout=30; {each!r} is not")
+        if name == "section_timeouts":
+            changes[name] = {**changes.get(name, {}), **_sections(text)}
+        else:
+            changes[name] = _value(text)
+    return changes
+
+
+def _sections(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        section, mark, seconds = (word.strip() for word in part.rpartition("="))
+        if not mark or not section:
+            raise ValueError(
+                f"limits of sections are written section_timeouts=NAME=SECONDS,NAME=none, for example "
+                f"section_timeouts=step=30; {part!r} is not"
+            )
+        found[section] = _value(seconds)
+    return found
+
+
+def _value(text: str) -> Any:
+    words: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {seconds:g}" for name, seconds in value.items()) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _agreed(client: Client, told: argparse.Namespace) -> bool:
+    """Whether the person who was asked says yes."""
+    job = client.read(path_of(told.job))
+    try:
+        step = "" if job["iteration"] is None else f", step {job['iteration']}"
+        words = f"{told.action} {_MEANS[told.action]} all {count(job['world_size'], 'rank')} of job {told.job!r}"
+        asked = f"{words} ({job['state']}{step}). Do it? [y/N] "
+    except (KeyError, TypeError):
+        raise client.stranger() from None
+    sys.stderr.write(asked)
+    sys.stderr.flush()
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return False
+
+
+def order_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Make the parser of ``rankwatch order``."""
+    made = argparse.ArgumentParser(
+        prog=ORDER,
+        description="Orders something for a job's ranks. Nothing but a capture is done without being asked once more.",
+        epilog="Exit codes: 0 ordered; 1 the monitor is away; 2 refused, or not confirmed.",
+    )
+    made.add_argument("job", metavar="JOB", help="the job's id")
+    made.add_argument("action", choices=ACTIONS, metavar="ACTION", help=f"one of {', '.join(ACTIONS)}")
+    made.add_argument("--reason", default="", metavar="WORDS", help="why; shown with the incident")
+    made.add_argument(
+        "--rank",
+        action="append",
+        type=int,
+        default=[],
+        metavar="N",
+        help="restart_excluding_node: leave out the node that runs this rank; may be repeated",
+    )
+    made.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="X",
+        help="restart_excluding_node: leave out this node, by name or host; may be repeated",
+    )
+    made.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_monitor_flags(made, variables, "control")
+    made.add_argument("--json", action="store_true", help="the answer as JSON")
+    return made
+
+
+def policy_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Make the parser of ``rankwatch policy``."""
+    made = argparse.ArgumentParser(
+        prog=POLICY,
+        description="Shows the policy of a job, or changes some values of it at once; none switches a limit off.",
+        epilog="Exit codes: 0 shown or changed; 1 the monitor is away; 2 refused.",
+    )
+    made.add_argument("job", nargs="?", metavar="JOB", help="the job's id; without it the newest job's is shown")
+    made.add_argument(
+        "change",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help="what to change, for example observe_only=true or section_timeouts=step=30,save=none",
+    )
+    add_monitor_flags(made, variables, "read, or control to change it")
+    made.add_argument("--json", action="store_true", help="the policy as JSON")
+    return made

@@ -1,0 +1,154 @@
+"""``rankwatch completion``: a script that completes commands, flags and values in bash, zsh or fish.
+
+How this works
+--------------
+Sub-commands are entry points, and each makes its own argument parser. So every command is asked for its help, and when
+argparse is about to print it, the parser is taken instead (:func:`parser_of`): what a plug-in adds is completed like
+our own. What the parser knows (flags, choices, what is a file) becomes the script (:mod:`rankwatch.cli.shells`), which
+is plain text: nothing of this runs when the Tab key is pressed, except to ask the monitor for the ids of its jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from rankwatch.cli import shells
+from rankwatch.cli.client import DEFAULT_MONITOR, Client, MonitorError, say
+from rankwatch.cli.main import GROUP, summary
+from rankwatch.cli.shells import Command, Flag, Values
+from rankwatch.contract import env
+
+JOBS_SECONDS: Final = 1.0
+"""For the ids of jobs: whoever presses Tab does not wait longer."""
+_FILES: Final = ("FILE", "PATH", "DIR", "FOLDER", "TRAINING_SCRIPT")
+_RENDER: Final[Mapping[str, Callable[[Sequence[Command]], str]]] = {
+    "bash": shells.bash,
+    "zsh": shells.zsh,
+    "fish": shells.fish,
+}
+_WHERE: Final = """where the script goes:
+  bash  rankwatch completion bash > ~/.local/share/bash-completion/completions/rankwatch
+  zsh   rankwatch completion zsh > DIR/_rankwatch, DIR being one of $fpath, before compinit
+  fish  rankwatch completion fish > ~/.config/fish/completions/rankwatch.fish
+Write it anew after an update; with torch installed that takes some seconds."""
+
+
+class _TakenError(BaseException):
+    """Carries a parser out of whatever was about to print its help; nothing of ours may swallow it on the way."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
+def completion(argv: Sequence[str]) -> int:
+    """Print a script that completes commands and flags in bash, zsh or fish."""
+    told = parser().parse_args(argv)
+    if told.jobs:
+        say("".join(f"{job}\n" for job in _jobs(os.environ)))
+        return 0
+    if told.shell is None:
+        parser().error("name a shell: bash, zsh or fish")
+    say(_RENDER[told.shell](commands()))
+    return 0
+
+
+def commands() -> list[Command]:
+    """Every sub-command that is installed, by name. One that cannot be loaded is completed by its name alone."""
+    found = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        made: argparse.ArgumentParser | None = None
+        with contextlib.suppress(Exception):  # another package's: whatever it does at import is its own affair
+            made = parser_of(point.load())
+        found.append(described(point.name, summary(point), made))
+    return found
+
+
+def parser_of(function: Callable[[Sequence[str]], Any]) -> argparse.ArgumentParser | None:
+    """The parser of a command, taken when it prints its help; None when it has none."""
+    original = argparse.ArgumentParser.print_help
+
+    def take(self: argparse.ArgumentParser, file: Any = None) -> None:
+        del file
+        raise _TakenError(self)
+
+    logger = logging.getLogger("rankwatch")
+    handlers, level = list(logger.handlers), logger.level
+    argparse.ArgumentParser.print_help = take  # type: ignore[method-assign]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            function(["--help"])
+    except _TakenError as taken:
+        return taken.parser
+    except (Exception, SystemExit):  # noqa: BLE001 - a command that fails at --help is completed by its name alone
+        return None
+    finally:
+        argparse.ArgumentParser.print_help = original  # type: ignore[method-assign]
+        logger.handlers[:], logger.level = handlers, level
+    return None
+
+
+def described(name: str, words: str, parser: argparse.ArgumentParser | None) -> Command:
+    """A command as the scripts need it."""
+    if parser is None:
+        return Command(name, words)
+    flags, values, nested = [], [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
+            nested = [described(sub, helps.get(sub, ""), made) for sub, made in action.choices.items()]
+        elif action.help == argparse.SUPPRESS:
+            continue
+        elif action.option_strings:
+            takes = action.nargs != 0
+            flags.append(Flag(tuple(action.option_strings), _help(action), _values(action) if takes else None))
+        else:
+            values.append(_values(action))
+    return Command(name, words, tuple(flags), tuple(values), tuple(nested))
+
+
+def _values(action: argparse.Action) -> Values:
+    if action.choices is not None:
+        return Values(words=tuple(str(choice) for choice in action.choices))
+    named = action.metavar if isinstance(action.metavar, str) else action.dest
+    if named == "JOB":
+        return Values(jobs=True)
+    return Values(files=any(word in named.upper() for word in _FILES))
+
+
+def _help(action: argparse.Action) -> str:
+    """The first few words of a flag's help: a completion is no manual."""
+    words = " ".join((action.help or "").replace("%%", "%").split())
+    short = words.split("; ")[0].split(". ")[0].split(" (")[0]
+    return short if len(short) <= 70 else short[:69].rstrip() + "…"
+
+
+def _jobs(variables: Mapping[str, str]) -> list[str]:
+    """Ids of the monitor's jobs; none when it cannot be asked: Tab must not print errors."""
+    try:
+        client = Client(variables.get(env.MONITOR_URL) or DEFAULT_MONITOR, variables.get(env.TOKEN), JOBS_SECONDS)
+        return [job["id"] for job in client.listed("/jobs", "jobs") if job["id"].isprintable()]
+    except MonitorError:
+        return []
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser."""
+    made = argparse.ArgumentParser(
+        prog="rankwatch completion",
+        description="Prints a script that completes the commands and flags of rankwatch, those of plug-ins too.",
+        epilog=_WHERE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("shell", nargs="?", choices=tuple(_RENDER), help="bash, zsh or fish")
+    made.add_argument(
+        "--jobs", action="store_true", help="print the ids of the jobs instead, as the scripts ask for them"
+    )
+    return made

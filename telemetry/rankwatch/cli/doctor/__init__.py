@@ -1,0 +1,106 @@
+"""``rankwatch doctor``: would Rankwatch work here, and how is it mended where not? Run it where the ranks run.
+
+Each check gives a :class:`~rankwatch.cli.doctor.finding.Finding`. Exit codes: 0 no fault (warnings may be); 3 a fault;
+2 wrong flags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from rankwatch.cli.client import DEFAULT_MONITOR, EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_flags, say
+from rankwatch.cli.doctor import monitor_checks, node_checks, package_checks
+from rankwatch.cli.doctor.finding import Finding, Level, fault
+from rankwatch.cli.formatting import count
+from rankwatch.cli.terminal import Progress, Terminal, of
+from rankwatch.contract import env
+
+STYLES: Final[Mapping[Level, str]] = {Level.OK: "good", Level.WARNING: "warning", Level.FAULT: "bad"}
+
+
+def doctor(argv: Sequence[str]) -> int:
+    """Check this machine and the monitor: what is in the way, and how to mend it."""
+    told = parser(os.environ).parse_args(argv)
+    try:
+        return _examine(told)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _examine(told: argparse.Namespace) -> int:
+    url = told.monitor or DEFAULT_MONITOR
+    terminal = of(sys.stdout)
+    found: list[Finding] = []
+    with Progress("") as progress:
+        for finding in findings(url, told.token, named=told.monitor is not None, looking=progress.now):
+            found.append(finding)
+            progress.clear()
+            if not told.json:  # each as soon as it is known: a check may take long
+                say("".join(f"{line}\n" for line in lines(finding, terminal)))
+    faults = sum(each.level is Level.FAULT for each in found)
+    warnings = sum(each.level is Level.WARNING for each in found)
+    if told.json:
+        shown = {"faults": faults, "warnings": warnings, "findings": [each.to_json() for each in found]}
+        say(json.dumps(shown, indent=2) + "\n")
+    else:
+        style = "bad" if faults else "warning" if warnings else "good"
+        words = f"{count(faults, 'fault')}, {count(warnings, 'warning')}, {len(found)} things looked at"
+        say(f"\n{terminal.paint(words, style)}\n")
+    return EXIT_TROUBLE if faults else 0
+
+
+def findings(
+    url: str, token: str | None, *, named: bool, looking: Callable[[str], None] = lambda _: None
+) -> Iterator[Finding]:
+    """All of it, in the order in which one would look.
+
+    Args:
+        url: address of the monitor.
+        token: for it.
+        named: somebody said that there is a monitor; otherwise it is no fault if there is none.
+        looking: told what is looked at next.
+    """
+    parts: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+        ("monitor", lambda: monitor_checks.checks(url, token, named=named)),
+        ("machine", lambda: node_checks.checks(url)),
+        ("packages", package_checks.checks),
+    )
+    for name, look in parts:
+        looking(f"looking at the {name}")
+        try:
+            yield from look()
+        except Exception as error:  # noqa: BLE001 - a check that fails is itself a finding, and the others still count
+            words = f"looking at it failed: {error!r}"
+            yield fault(name, words, "please report this, with the output of 'rankwatch doctor --json'")
+
+
+def lines(finding: Finding, terminal: Terminal) -> list[str]:
+    """One finding: level, name, what was found, and below it how to mend it."""
+    width = max(len(level) for level in Level)
+    mark = f"{finding.level:<{width}}"
+    first, *more = terminal.wrapped(f"{mark}  {finding.name:<14}  {finding.found}")
+    indent = " " * (width + 18)
+    told = [first.replace(mark, terminal.paint(mark, STYLES[finding.level]), 1)]
+    told += [indent + line.strip() for line in more]
+    if finding.mend:
+        told += terminal.wrapped(f"→ {finding.mend}", indent, "bold" if finding.level is not Level.OK else "dim")
+    return told
+
+
+def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Make the parser."""
+    made = argparse.ArgumentParser(
+        prog="rankwatch doctor",
+        description="Checks whether Rankwatch works on this machine and reaches its monitor, and says how to mend what "
+        "does not. Changes nothing.",
+        epilog="Exit codes: 0 no fault (there may be warnings); 3 a fault; 2 wrong flags.",
+    )
+    add_monitor_flags(made, variables, "do what you want to know of")
+    made.set_defaults(monitor=variables.get(env.MONITOR_URL) or None)
+    made.add_argument("--json", action="store_true", help="the same findings as JSON")
+    return made

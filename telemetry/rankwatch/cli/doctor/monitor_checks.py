@@ -1,0 +1,196 @@
+"""Is the monitor there, is it ours, does the token fit, do the clocks agree, does it take telemetry?
+
+Nothing that is asked leaves anything behind: telemetry is an empty request, and whether the token may control is asked
+about a job that does not exist.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import rankwatch
+from rankwatch.cli.client import Client, MonitorError, is_loopback
+from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
+from rankwatch.cli.formatting import duration
+from rankwatch.contract import env, semconv
+from rankwatch.export.transport import Fate, Transport
+from rankwatch.settings import load
+
+TIMEOUT: Final = 5.0
+"""Seconds for each question."""
+CLOCKS_APART: Final = 3.0
+"""Seconds: a server's Date has whole seconds, and uvicorn renews it once a second."""
+NOBODY: Final = "no-such-job-rankwatch-doctor-asks"
+"""The job in whose name the right to control is asked; it exists nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; ``status`` is 0 when nothing did."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    words: str = ""
+    asked: float = 0.0
+    """Unix seconds in the middle between question and answer."""
+
+    def json(self) -> Any:
+        """The body; None when it is no JSON."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+    @property
+    def detail(self) -> str:
+        """The sentence of a problem document."""
+        told = self.json()
+        return str(told.get("detail", "")) if isinstance(told, dict) else ""
+
+
+def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
+    """Look at the monitor at ``url``; ``named``: somebody said that there is one."""
+    try:
+        Client(url)
+    except MonitorError as error:
+        yield fault("monitor", str(error), f"set {env.MONITOR_URL}, or --monitor, to http://HOST:9560")
+        return
+    alive = _ask(url, "/livez")
+    if alive.status != 200:
+        yield _not_there(url, alive, named)
+        return
+    about = _ask(url, "/openapi.json").json()
+    info = about.get("info", {}) if isinstance(about, dict) else {}
+    if not str(info.get("title", "")).startswith("Rankwatch"):
+        yield fault("monitor", f"{url} answers, and is no monitor of Rankwatch", "give the monitor's own address")
+        return
+    ready = _ask(url, "/readyz")
+    if ready.status == 200:
+        yield ok("monitor", f"{url} answers and is ready")
+    else:
+        words = ready.detail or f"answers {ready.status}"
+        yield fault(
+            "monitor", f"{url} is there but not ready: {words}", "read the monitor's log; restart it if need be"
+        )
+    yield _version(str(info.get("version", "")))
+    yield _clock(alive)
+    yield from _token(url, token)
+    yield _telemetry(url, token)
+
+
+def _not_there(url: str, answer: Answer, named: bool) -> Finding:
+    if not named:
+        return ok("monitor", f"none was named and none listens at {url}; 'rankwatch run' starts one of its own")
+    if answer.status:
+        return fault("monitor", f"{url} answers {answer.status} to /livez", "give the monitor's own address")
+    host, port = urlsplit(url).hostname, urlsplit(url).port or (443 if url.startswith("https") else 80)
+    where = "on this machine" if is_loopback(url) else f"on {host}"
+    mend = f"start it {where} (rankwatch monitor --port {port}), or give another address"
+    if not is_loopback(url):
+        mend += f"; is port {port} let through between here and {host}, and does it listen beyond loopback (--host)?"
+    return fault("monitor", f"nothing answers at {url}: {answer.words}", mend)
+
+
+def _version(theirs: str) -> Finding:
+    ours = rankwatch.__version__
+    if theirs == ours:
+        return ok("version", f"{ours} here and at the monitor")
+    mend = "install the same version on both sides: pip install 'rankwatch==VERSION'"
+    words = f"{ours} here, {theirs or 'unknown'} at the monitor"
+    # Until 1.0 a minor version may change names.
+    same = ours.split(".")[:2] == theirs.split(".")[:2]
+    return warning("version", words, mend) if same else fault("version", words, mend)
+
+
+def _clock(answer: Answer) -> Finding:
+    try:
+        theirs = email.utils.parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5
+    except (KeyError, TypeError, ValueError):
+        return warning(
+            "clock", "the monitor's answer has no Date, so clocks cannot be compared", "is a proxy in front?"
+        )
+    apart = answer.asked - theirs
+    if abs(apart) <= CLOCKS_APART:
+        return ok("clock", f"this machine's agrees with the monitor's within {CLOCKS_APART:g} s")
+    words = f"this machine's is {duration(abs(apart))} {'ahead of' if apart > 0 else 'behind'} the monitor's"
+    return warning(
+        "clock", f"{words}: spans and times of reports will not fit together", "run chrony or systemd-timesyncd on both"
+    )
+
+
+def _token(url: str, token: str | None) -> Iterator[Finding]:
+    variable = env.TOKEN
+    read = _ask(url, f"{semconv.API_PREFIX}/jobs", token=token)
+    if token is None and read.status == 200:
+        yield ok("token", "the monitor asks for none")
+        return
+    if token is None:
+        yield fault("token", f"the monitor wants one: {read.detail or read.status}", f"set {variable}, or give --token")
+        return
+    if _ask(url, f"{semconv.API_PREFIX}/jobs").status == 200:
+        yield ok("token", "one is set, and the monitor asks for none", f"unset {variable} if it is meant for another")
+        return
+    sends = _ask(url, semconv.OTLP_METRICS_PATH, b"", token=token)
+    orders = _ask(url, f"{semconv.API_PREFIX}/jobs/{NOBODY}/policy", b"{}", token=token, method="PATCH")
+    may = {"ingest": sends.status == 200, "read": read.status == 200, "control": orders.status not in (401, 403)}
+    allowed = [scope for scope, yes in may.items() if yes]
+    if not allowed:
+        words = read.detail or f"it answers {read.status}"
+        yield fault("token", f"the monitor does not take it: {words}", f"set {variable} to one of the monitor's tokens")
+        return
+    said = f"it allows {', '.join(allowed)}"
+    if not may["ingest"]:
+        yield warning("token", f"{said}; ranks could not send with it", "ranks need the ingest or the control token")
+    elif not may["read"]:
+        yield ok("token", f"{said}; this is the ranks' one: status and report need one that may read")
+    else:
+        yield ok("token", said)
+
+
+def _telemetry(url: str, token: str | None) -> Finding:
+    """The way a rank goes: its own transport, which uses no proxy."""
+    settings, _ = load({"monitor": url, "token": token, "otlp_timeout": TIMEOUT})
+    transport = Transport(url.rstrip("/") + semconv.OTLP_METRICS_PATH, settings)
+    try:
+        answer = transport.post(b"")
+    finally:
+        transport.close()
+    if answer.fate is Fate.DELIVERED:
+        return ok("telemetry", "an empty OTLP request was taken")
+    mend = "see the lines above" if answer.fate is Fate.REFUSED else "can the ranks' nodes reach it without a proxy?"
+    return fault("telemetry", f"an empty OTLP request was not taken: {answer.words}", mend)
+
+
+def _ask(
+    url: str, path: str, body: bytes | None = None, *, token: str | None = None, method: str | None = None
+) -> Answer:
+    kind = "application/x-protobuf" if path == semconv.OTLP_METRICS_PATH else "application/json"
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if is_loopback(url) else None))
+    before = time.time()
+    try:
+        request = urllib.request.Request(
+            url.rstrip("/") + path, body, headers | ({"Content-Type": kind} if body is not None else {}), method=method
+        )
+        with opener.open(request, timeout=TIMEOUT) as answer:
+            told = answer.read()
+            return Answer(answer.status, told, _lower(answer.headers), asked=(before + time.time()) / 2)
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, error.read(), _lower(error.headers), asked=(before + time.time()) / 2)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Answer(0, words=str(getattr(error, "reason", None) or error))
+
+
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

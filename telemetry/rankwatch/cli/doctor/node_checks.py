@@ -1,0 +1,260 @@
+"""Is this machine fit to run ranks: the right to take stacks, memory for the slots, files, proxies, leftovers?"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # what urllib itself asks
+
+from rankwatch.cli.client import is_loopback
+from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
+from rankwatch.cli.formatting import count, ranks, size
+from rankwatch.liveness.stack_dump import allow_tracing
+from rankwatch.recording import shared_slots
+from rankwatch.recording.shared_slots import Slots
+from rankwatch.settings import load
+
+MEMORY: Final = Path("/dev/shm")
+LITTLE_MEMORY: Final = 4 * 2**20
+"""Bytes in /dev/shm below which the slots of a node may not fit: 12 KiB a rank, and files of stacks beside them."""
+FEW_FILES: Final = 4096
+"""File descriptors below which a monitor runs out of connections for a middling job, one a rank."""
+TOO_FEW_FILES: Final = 256
+PY_SPY_SECONDS: Final = 20.0
+SYS_PTRACE: Final = 19
+"""Number of the capability CAP_SYS_PTRACE."""
+
+_SCOPES: Final[Mapping[int, str]] = {
+    0: "any process of the same user",
+    1: "children, and those that allow it, as rankwatch.init() does",
+    2: "processes with CAP_SYS_PTRACE only",
+    3: "nobody, until the next boot",
+}
+_IN_A_CONTAINER: Final = (
+    "give the launcher CAP_SYS_PTRACE (docker: --cap-add SYS_PTRACE; Kubernetes: securityContext.capabilities.add)"
+)
+
+
+def checks(monitor: str, variables: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """Look at this machine, as one that runs ranks which report to ``monitor``."""
+    yield from settings(variables)
+    yield stacks()
+    yield memory()
+    yield files()
+    yield from proxies(monitor, variables)
+    yield from launchers()
+
+
+def settings(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Variables that make no sense, which a rank would pass over."""
+    _, problems = load(variables=variables)
+    for problem in problems:
+        yield warning("settings", problem, "correct or unset the variable")
+    if not problems:
+        ours = sorted(name for name in variables if name.startswith("RANKWATCH_"))
+        yield ok("settings", f"set and understood: {', '.join(ours)}" if ours else "no RANKWATCH_ variable is set")
+
+
+def stacks() -> Finding:
+    """py-spy and the right to trace: tried on this process, which allows it as ``rankwatch.init()`` does."""
+    tool = _py_spy()
+    if tool is None:
+        return warning(
+            "stacks",
+            "py-spy is not installed: a rank that is stopped or holds its GIL shows no stack; the others write theirs",
+            "pip install py-spy",
+        )
+    allow_tracing()
+    try:
+        done = subprocess.run(
+            [tool, "dump", "--nonblocking", "--pid", str(os.getpid())],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PY_SPY_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return warning("stacks", f"py-spy does not run: {error}", f"try it: {tool} dump --pid PID")
+    rights = _rights()
+    if done.returncode == 0:
+        return ok("stacks", f"py-spy reads a process here ({rights})")
+    said = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+    return warning(
+        "stacks",
+        f"py-spy may not read a process here: {said[:200]} ({rights}); ranks then write their own stacks, but not "
+        "while they are stopped or hold their GIL",
+        _IN_A_CONTAINER + (", or set kernel.yama.ptrace_scope to 1" if _scope() in (2, 3) else ""),
+    )
+
+
+def memory(folder: Path = MEMORY) -> Finding:
+    """Where the slots lie: a file of them is really made, and removed."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        where = tempfile.gettempdir()
+        return warning(
+            "slots",
+            f"{folder} is not there or not writable: slots go to {where}, where a busy disk may hold up a rank",
+            f"mount a tmpfs at {folder} that all users may write",
+        )
+    state = os.statvfs(folder)
+    free, whole = state.f_bavail * state.f_frsize, state.f_blocks * state.f_frsize
+    said = f"{size(free)} of {size(whole)} free in {folder}"
+    try:
+        with tempfile.TemporaryDirectory(prefix="rankwatch-doctor-", dir=folder) as made:
+            tried = Slots.create(Path(made) / "0.slots")
+            tried.claim(rank=0, local_rank=0, world_size=1, attempt=1)
+            read = shared_slots.read(tried)
+            tried.close()
+    except OSError as error:
+        return fault(
+            "slots", f"no slots can be made in {folder}: {error}", "free some of it, or enlarge it (--shm-size)"
+        )
+    if read is None or free < LITTLE_MEMORY:
+        return warning("slots", said, "free some of it, or enlarge it (docker: --shm-size; Kubernetes: an emptyDir)")
+    return ok("slots", f"{said}; a rank takes {size(shared_slots.SIZE)}")
+
+
+def files() -> Finding:
+    """How many files a process may have open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
+        return ok("open files", "no limit" if soft == resource.RLIM_INFINITY else f"{soft} a process")
+    most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+    mend = f"ulimit -n {most if hard != resource.RLIM_INFINITY else 65536} before it is started (hard limit: {most})"
+    if soft < TOO_FEW_FILES:
+        return fault("open files", f"only {soft} a process: launchers and data loaders run out of them", mend)
+    words = f"{soft} a process: a monitor here holds connections of some {soft - 100} ranks; ranks are fine with it"
+    return warning("open files", words, mend)
+
+
+def proxies(monitor: str, variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Proxies of the environment that would take what is meant for loopback or the monitor."""
+    found = {
+        name.lower().removesuffix("_proxy"): value
+        for name, value in sorted(
+            variables.items()
+        )  # where both spellings are set, the lower case comes last and counts
+        if name.lower().endswith("_proxy") and value
+    }
+    scheme, host = urlsplit(monitor).scheme, urlsplit(monitor).hostname or ""
+    taken = [
+        name
+        for name in dict.fromkeys(("127.0.0.1", "localhost", host))
+        if name and not proxy_bypass_environment(name, found)
+    ]
+    used = {name: value for name, value in found.items() if name in ("http", "https", "all")}
+    if not used:
+        yield ok("proxies", "none is set")
+        return
+    told = ", ".join(f"{name}_proxy={_without_password(value)}" for name, value in sorted(used.items()))
+    if not taken:
+        yield ok("proxies", f"{told}; not used for loopback and the monitor")
+        return
+    mend = f"export no_proxy={','.join(dict.fromkeys(('127.0.0.1', 'localhost', host)))}"
+    if host in taken and not is_loopback(monitor) and (scheme in used or "all" in used):
+        yield warning(
+            "proxies",
+            f"{told} takes what is meant for the monitor on {host}: launchers and these commands go through it, ranks "
+            "do not",
+            mend,
+        )
+    else:
+        yield warning(
+            "proxies",
+            f"{told} would take what is meant for {', '.join(taken)}; Rankwatch leaves it aside there, other clients "
+            "(curl, OpenTelemetry exporters) do not",
+            mend,
+        )
+
+
+def launchers() -> Iterator[Finding]:
+    """The slots of launchers that run here, and what a launcher that was killed has left."""
+    places = dict.fromkeys(place for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir())
+    seen = False
+    for folder in sorted(f for place in places for f in place.glob("rankwatch-*") if f.is_dir()):
+        if folder.name.startswith("rankwatch-doctor-"):
+            continue
+        attempts = sorted(folder.glob("attempt-*"))
+        if not os.access(folder, os.R_OK | os.X_OK):
+            seen = True
+            yield ok("launcher", f"{folder} is another user's")
+            continue
+        for attempt in attempts:
+            seen = True
+            yield _attempt(folder, attempt)
+    if not seen:
+        yield ok("launcher", "none runs ranks on this machine")
+
+
+def _attempt(folder: Path, attempt: Path) -> Finding:
+    files = sorted(attempt.glob("*.slots"))
+    readings = [reading for reading in map(_reading, files) if reading is not None]
+    living = [r for r in readings if Path(f"/proc/{r.pid}").exists()]
+    if readings and not living:
+        return warning(
+            "launcher",
+            f"{folder} is a leftover: its ranks are gone",
+            f"if no launcher of yours is about to start them anew: rm -r {folder}",
+        )
+    if not readings:
+        return ok("launcher", f"{attempt}: no rank has called rankwatch.init() (yet)")
+    steps = [r.iteration for r in living if r.iteration is not None]
+    step = f", step {min(steps)} to {max(steps)}" if steps else ""
+    gone = f", {count(len(readings) - len(living), 'rank')} gone" if len(living) < len(readings) else ""
+    late = [r.rank for r in living if r.overdue is not None]
+    words = f"{attempt}: {count(len(living), 'rank')} ({ranks(r.rank for r in living)}){step}{gone}"
+    if late:
+        return warning(
+            "launcher",
+            f"{words}; reports of {count(len(late), 'rank')} ({ranks(late)}) are overdue",
+            "are those ranks stopped, or is the monitor away? See the lines about it",
+        )
+    return ok("launcher", words)
+
+
+def _reading(file: Path) -> shared_slots.Reading | None:
+    with suppress(OSError, ValueError):
+        opened = Slots.open(file)
+        try:
+            return shared_slots.read(opened)
+        finally:
+            opened.close()
+    return None
+
+
+def _py_spy() -> str | None:
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def _scope() -> int | None:
+    with suppress(OSError, ValueError):
+        return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    return None
+
+
+def _rights() -> str:
+    """What decides who may trace whom, in words."""
+    scope, capable = _scope(), False
+    with suppress(OSError, ValueError, StopIteration):
+        status = Path("/proc/self/status").read_text().splitlines()
+        effective = next(line for line in status if line.startswith("CapEff:")).split()[1]
+        capable = bool(int(effective, 16) >> SYS_PTRACE & 1)
+    told = ["with CAP_SYS_PTRACE" if capable else "without CAP_SYS_PTRACE"]
+    if scope is not None:
+        told.append(f"ptrace_scope {scope}: {_SCOPES.get(scope, 'unknown')}")
+    return ", ".join(told)
+
+
+def _without_password(url: str) -> str:
+    return url.rpartition("@")[2] if "@" in url else url

@@ -1,0 +1,135 @@
+"""Is what Rankwatch builds on there and of the right kind: Python, torch, what the launcher uses of it, NVML, CUPTI?"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import rankwatch
+from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
+
+PROBE_SECONDS: Final = 60.0
+"""For importing torch and waking the driver; both take seconds where all is well."""
+EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
+    "monitor": ("fastapi", "a monitor cannot run here; ranks and launchers do not need one on their machine"),
+    "wandb": ("wandb", "nothing is published to Weights & Biases from here; only a monitor would"),
+}
+"""By extra: the package that shows that it is there, and what is missing without it."""
+
+Answers = Mapping[str, Any]
+
+
+def checks(answers: Answers | None = None) -> Iterator[Finding]:
+    """Look at the packages; ``answers`` are those of :mod:`rankwatch.cli.doctor.probe`, which is run without them."""
+    yield ok("rankwatch", f"{rankwatch.__version__} on Python {platform.python_version()}")
+    told = probe() if answers is None else answers
+    yield from torch(told)
+    yield from devices(told)
+    yield from extras()
+
+
+def probe() -> dict[str, Any]:
+    """What torch and the devices say, by name; under ``died`` why there is no more of it."""
+    command = [sys.executable, "-m", "rankwatch.cli.doctor.probe"]
+    answers: dict[str, Any] = {}
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, check=False, env=_bare(os.environ))
+        out = done.stdout
+        if done.returncode:
+            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
+            answers["died"] = f"the process that imports torch ended with code {done.returncode}: {last[:300]}"
+    except subprocess.TimeoutExpired as error:
+        out = error.stdout or b""
+        answers["died"] = f"importing torch and asking the devices was not done after {PROBE_SECONDS:.0f} s"
+    except OSError as error:
+        return {"died": f"no process can be started: {error}"}
+    for line in out.splitlines():
+        try:
+            answers |= json.loads(line)
+        except (ValueError, TypeError):
+            continue  # a package that prints while it is imported
+    return answers
+
+
+def torch(told: Answers) -> Iterator[Finding]:
+    """torch and what the launcher needs of it."""
+    if "torch" not in told:
+        if "died" in told and "torch_missing" not in told:
+            yield fault("torch", str(told["died"]), "try it: python -c 'import torch'; `nvidia-smi` if there is a GPU")
+        else:
+            mend = "pip install 'rankwatch[torch]' where ranks run; a monitor needs none"
+            yield warning("torch", "it is not installed: no rank can run here", mend)
+        return
+    seams = told.get("launcher", {})
+    if "launcher" not in told:
+        yield fault("torch", f"{told['torch']}; {told.get('died', 'the launcher did not answer')}", "install it again")
+    elif seams["complaint"]:
+        supported = ", ".join(f"{minor}.x" for minor in seams["supported"]) or "the one of rankwatch[torch]"
+        words = f"{seams['complaint']}: 'rankwatch run' does no more than torchrun"
+        yield warning("torch", words, f"install torch {supported}: pip install 'rankwatch[torch]'")
+    else:
+        yield ok("torch", f"{told['torch']}, which the launcher supports")
+        if seams["standby"]:
+            yield warning("standby", f"{seams['standby']}: --standby has no effect", "pip install 'rankwatch[torch]'")
+    if "control_plane" not in told:
+        return
+    if told["control_plane"]:
+        words = f"{told['control_plane']}: no one can tell which rank has not entered a collective"
+        yield warning("control plane", words, "install a torch that the launcher supports")
+    else:
+        yield ok("control plane", "torch can tell how far each process group has come")
+
+
+def devices(told: Answers) -> Iterator[Finding]:
+    """NVML and kernel timings."""
+    if not told.get("driver"):
+        yield ok("nvml", "this machine shows no NVIDIA GPU: no device is read")
+    elif told.get("nvml", {}).get("reason") or "nvml" not in told:
+        reason = told.get("nvml", {}).get("reason") or told.get("died", "it did not answer")
+        yield warning("nvml", str(reason), "pip install 'rankwatch[gpu]'; does `nvidia-smi` work here?")
+    else:
+        yield ok("nvml", f"tells {told['nvml']['metrics']} figures of the first GPU")
+    kernels = told.get("kernels")
+    if kernels is None:
+        if "torch" in told:
+            words = str(told.get("died", "no source answered"))
+            yield warning("kernel timings", words, "set RANKWATCH_KERNEL_TIMINGS=off if training stops at it, too")
+    elif kernels["source"] is None:
+        yield warning("kernel timings", f"none: {kernels['reason']}", "pip install 'rankwatch[gpu]'")
+    else:
+        yield ok(
+            "kernel timings", f"from {kernels['source']}" + (f": {kernels['reason']}" if kernels["reason"] else "")
+        )
+
+
+def extras() -> Iterator[Finding]:
+    """What is needed in some places only: its absence is said and is no fault."""
+    for extra, (package, without) in EXTRAS.items():
+        name, installed = f"extra {extra}", _version(package)
+        if installed:
+            yield ok(name, f"{package} {installed}")
+        else:
+            words = f"{package} is not installed: {without}"
+            yield ok(name, words, f"if you want it: pip install 'rankwatch[{extra}]'")
+    where = shutil.which("promtool")
+    yield ok("promtool", f"{where}" if where else "not here; only who changes alert rules needs it")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _bare(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what belongs to a rank: the probe is none."""
+    ours = ("RANKWATCH_INJECT", "RANKWATCH_SLOTS_DIR", "TORCH_LOGS")
+    return {name: value for name, value in variables.items() if name not in ours}

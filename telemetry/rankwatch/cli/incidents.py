@@ -1,0 +1,209 @@
+"""``rankwatch incidents``: what went wrong with a job, how long each phase took, and one incident with its stacks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from rankwatch.cli.client import EXIT_WRONG, Client, MonitorError, add_flags, path_of, print_answer
+from rankwatch.cli.formatting import count, duration, printable, ranks, spaced, when
+from rankwatch.cli.status.render import incident_lines
+from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, of
+
+COMMAND: Final = "rankwatch incidents"
+SHOWN_FRAMES: Final = 12
+"""Innermost frames of a group of stacks."""
+SHOWN_GROUPS: Final = 16
+SHOWN_ERRORS: Final = 8
+SHOWN_RANKS: Final = 3
+"""Culprits named in the list."""
+
+PHASES: Final = (
+    ("detect_s", "DETECT", "to find it"),
+    ("decide_s", "DECIDE", "to decide"),
+    ("capture_s", "CAPTURE", "to take stacks"),
+    ("restart_s", "RESTART", "to restart"),
+    ("first_step_s", "FIRST STEP", "to the first new step"),
+)
+"""Of the ledger: name, title, words."""
+
+Json = Mapping[str, Any]
+
+
+def incidents(argv: Sequence[str]) -> int:
+    """List a job's incidents with what each phase took, or show one with its stacks."""
+    told = parser(os.environ).parse_args(argv)
+
+    def ask(client: Client, job: str) -> str:
+        try:
+            found = _listed(client, job) if told.id is None else _one(client, job, told.id)
+            if told.json:
+                return json.dumps(found, indent=2) + "\n"
+            lines = table(found["incidents"], of(sys.stdout)) if told.id is None else one(found, of(sys.stdout))
+        except (KeyError, TypeError, AttributeError):
+            raise client.stranger() from None
+        return "".join(f"{line}\n" for line in lines)
+
+    return print_answer(COMMAND, told, ask)
+
+
+def table(rows: Sequence[Json], terminal: Terminal) -> list[str]:
+    """A job's incidents, the newest first, each with its outcome below it."""
+    if not rows:
+        return ["no incident"]
+    columns = (
+        Column("OPENED", drop=1),
+        Column("KIND"),
+        Column("ATTEMPT", right=True, drop=10),
+        Column("TO BLAME", least=8),
+        Column("ACTION", drop=3, least=8),
+        *(Column(title, right=True, drop=drop) for (_, title, _), drop in zip(PHASES, (5, 9, 8, 6, 7), strict=True)),
+        Column("TOTAL", right=True),
+        Column("STEPS LOST", right=True, drop=4),
+        Column("ID", least=8),
+    )
+    made = terminal.table(columns, [_row(row) for row in rows])
+    lines = made[:1]
+    for row, line in zip(rows, made[1:], strict=True):
+        lines.append(line)
+        outcome, style = row["outcome"] or f"{row['phase']}: {row['reason']}", "dim" if row["closed_at"] else "bad"
+        lines += terminal.wrapped(outcome, "  ", style, most=2)
+    return lines
+
+
+def one(incident: Json, terminal: Terminal) -> list[str]:
+    """One incident: reason, culprits, action, outcome, the timeline, the stacks in groups."""
+    sure = "" if incident["confirmed"] else ", only suspected so far"
+    state = "over" if incident["closed_at"] else f"OPEN, {incident['phase']}"
+    title = (
+        f"INCIDENT {spaced(incident['kind'])} in attempt {incident['attempt']} of {incident['job_id']}, {state}{sure}"
+    )
+    lines = terminal.wrapped(title, "", "bold" if incident["closed_at"] else "bad")
+    lines += [f"  id {incident['id']}", *incident_lines(incident, terminal)]
+    lines += ["", *_timeline(incident, terminal)]
+    groups, errors = incident["stack_groups"], incident["stack_errors"]
+    if groups or errors:
+        lines += ["", "STACKS, the innermost frame first"]
+    for group in groups[:SHOWN_GROUPS]:
+        lines += _group(group, terminal)
+    if len(groups) > SHOWN_GROUPS:
+        lines.append(f"  and {count(len(groups) - SHOWN_GROUPS, 'more group')}: --json has all")
+    by_words: dict[str, list[int]] = {}
+    for each in errors:
+        by_words.setdefault(each["error"] or "without a reason", []).append(each["rank"])
+    for words, members in list(by_words.items())[:SHOWN_ERRORS]:
+        lines += terminal.wrapped(f"{_members(members)}: no stack, {words}", "  ", "warning")
+    return lines + _collectives(incident, terminal)
+
+
+def _row(row: Json) -> list[Cell]:
+    blamed = ", ".join(f"{c['rank']} {spaced(c['class'])}" for c in row["culprits"][:SHOWN_RANKS]) or "nobody"
+    more = len(row["culprits"]) - SHOWN_RANKS
+    took = row["took"]
+    return [
+        Cell(when(row["opened_at"]).removesuffix(" UTC")),
+        Cell(spaced(row["kind"]), "" if row["closed_at"] else "bad"),
+        Cell(str(row["attempt"])),
+        Cell(blamed + (f" and {more} more" if more > 0 else "")),
+        Cell(spaced(row["action"])),
+        *(Cell("" if took.get(name) is None else duration(took[name])) for name, _, _ in PHASES),
+        Cell("open" if took.get("total_s") is None else duration(took["total_s"])),
+        Cell("" if row["steps_lost"] is None else str(row["steps_lost"])),
+        Cell(row["id"]),
+    ]
+
+
+def _timeline(incident: Json, terminal: Terminal) -> list[str]:
+    took = incident["took"]
+    since = incident["timeline"]["since"] or incident["opened_at"]
+    lines = ["TIMELINE", f"  {when(since)}  the trouble began"]
+    passed = 0.0
+    for name, _, words in PHASES:
+        if took.get(name) is not None:
+            passed += took[name]
+            lines.append(f"  {'+ ' + duration(passed):>23}  {duration(took[name])} {words}")
+    if took.get("total_s") is not None:
+        lines.append(f"  {'':>23}  {duration(took['total_s'])} in all{_lost(incident)}")
+    else:
+        lines.append(terminal.paint(f"  {'':>23}  open for {duration(max(0.0, time.time() - since))}", "bad"))
+    return lines
+
+
+def _lost(incident: Json) -> str:
+    return "" if incident["steps_lost"] is None else f"; {count(incident['steps_lost'], 'step')} lost"
+
+
+def _group(group: Json, terminal: Terminal) -> list[str]:
+    notes = [word for word, true in (("to blame", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
+    told = ", ".join([*notes, *filter(None, (group["note"],))])
+    style = "bad" if group["is_culprit"] else ""
+    lines = ["", *terminal.wrapped(_members(group["ranks"]) + (f": {told}" if told else ""), "  ", style)]
+    for frame in group["frames"][:SHOWN_FRAMES]:
+        function = cut(printable(frame["function"]), terminal.width // 2)
+        where = printable(f"{frame['file']}:{frame['line']}")
+        lines.append(f"    {function}  {cut_front(where, terminal.width - cell_width(function) - 6)}")
+    more = len(group["frames"]) - SHOWN_FRAMES
+    return lines + ([f"    and {count(more, 'more frame')}"] if more > 0 else [])
+
+
+def _collectives(incident: Json, terminal: Terminal) -> list[str]:
+    fronts = incident.get("collectives") or ()
+    if not fronts:
+        return []
+    lines = ["", "COLLECTIVES, how far each group has come"]
+    for front in fronts[:SHOWN_GROUPS]:
+        facts = [
+            f"{spaced(name)} {value}" for name, value in front.items() if name != "ranks" and value not in ("", None)
+        ]
+        lines += terminal.wrapped(f"{_members(front['ranks'])}: {', '.join(facts)}", "  ")
+    return lines
+
+
+def _members(members: Sequence[int]) -> str:
+    return f"rank {members[0]}" if len(members) == 1 else f"{len(members)} ranks ({ranks(members)})"
+
+
+# Asking ---------------------------------------------------------------------------------------------------------------
+
+
+def _listed(client: Client, job: str) -> dict[str, Any]:
+    rows = client.listed(f"{path_of(job)}/incidents", "incidents")
+    took = {row["id"]: row for row in client.read(f"{path_of(job)}/goodput")["incidents"]}
+    return {"job": job, "incidents": [{**row, "took": _phases(took.get(row["id"], {}))} for row in rows]}
+
+
+def _one(client: Client, job: str, wanted: str) -> dict[str, Any]:
+    """An incident by its id, or by a part at its beginning or end if that is clear."""
+    rows = _listed(client, job)["incidents"]
+    fitting = [row for row in rows if row["id"] == wanted] or [
+        row for row in rows if row["id"].startswith(wanted) or row["id"].endswith(f"-{wanted}")
+    ]
+    if len(fitting) != 1:
+        what = f"has {len(fitting)} incidents that begin or end with" if fitting else "has no incident"
+        words = f"job {job!r} {what} {wanted!r}; 'rankwatch incidents {job}' lists them"
+        raise MonitorError(words, EXIT_WRONG)
+    found = client.read(f"{path_of(job)}/incidents/{quote(fitting[0]['id'], safe='')}")
+    return {**found, "took": fitting[0]["took"]}
+
+
+def _phases(row: Json) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name.endswith("_s")}
+
+
+def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Make the parser."""
+    made = argparse.ArgumentParser(
+        prog=COMMAND,
+        description="Lists a job's incidents with what each phase took, the newest first; with an ID shows that one "
+        "with its timeline and the stacks of all ranks.",
+    )
+    add_flags(made, variables)
+    made.add_argument("id", nargs="?", metavar="ID", help="one incident: its id, or how that begins or ends")
+    made.add_argument("--json", action="store_true", help="the same facts as JSON")
+    return made

@@ -1,0 +1,55 @@
+"""``rankwatch report``: asks the monitor for the report of a job and prints it. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from rankwatch.cli.client import Client, add_flags, path_of, print_answer
+
+
+def report(argv: Sequence[str]) -> int:
+    """Print what happened to a job: goodput, incidents, stacks, limits."""
+    told = _parser(os.environ).parse_args(argv)
+    question = (scores_as_json if told.json else scores) if told.scores else (as_json if told.json else text)
+    return print_answer("rankwatch report", told, question)
+
+
+def text(client: Client, job: str) -> str:
+    """The report as text."""
+    return client.get(f"{path_of(job)}/report").decode()
+
+
+def scores(client: Client, job: str) -> str:
+    """The performance of all ranks as text, in the form that nvidia-resiliency-ext made known."""
+    return client.get(f"{path_of(job)}/scores/report").decode()
+
+
+def scores_as_json(client: Client, job: str) -> str:
+    """The scores of every rank as JSON."""
+    return json.dumps(client.read(f"{path_of(job)}/scores"), indent=2) + "\n"
+
+
+def as_json(client: Client, job: str) -> str:
+    """The same facts as JSON: the job, its goodput, its incidents with their stacks."""
+    path = path_of(job)
+    facts = {"job": client.read(path), "goodput": client.read(f"{path}/goodput")}
+    listed = client.listed(f"{path}/incidents", "incidents")
+    incidents = [client.read(f"{path}/incidents/{quote(each['id'], safe='')}") for each in listed]
+    return json.dumps({**facts, "incidents": incidents}, indent=2) + "\n"
+
+
+def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankwatch report",
+        description="Prints what happened to a job: goodput, incidents with stacks, stragglers, limits in force.",
+    )
+    add_flags(parser, variables)
+    parser.add_argument(
+        "--scores", action="store_true", help="instead: how fast each rank is, stragglers and whose doing it is"
+    )
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    return parser

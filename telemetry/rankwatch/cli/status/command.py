@@ -1,0 +1,132 @@
+"""``rankwatch status``: is it healthy, who is it, since when, why, what is done about it. Standard library only.
+
+Exit codes, for scripts: 0 all is well; 3 somebody should look; 1 the monitor is away; 2 the question was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rankwatch.cli.client import (
+    EXIT_AWAY,
+    EXIT_TROUBLE,
+    EXIT_WRONG,
+    Client,
+    MonitorError,
+    add_monitor_flags,
+    complain,
+    print_found,
+)
+from rankwatch.cli.formatting import duration
+from rankwatch.cli.screen import Screen
+from rankwatch.cli.status import query, render
+from rankwatch.cli.terminal import Terminal, is_terminal, of
+
+COMMAND: Final = "rankwatch status"
+INTERVAL: Final = 1.0
+"""Seconds between two looks of --watch."""
+WATCH_TIMEOUT: Final = 5.0
+"""Seconds without an answer after which --watch says that the monitor is away."""
+
+
+def status(argv: Sequence[str]) -> int:
+    """Show all jobs, or one closely: state, who is to blame, why, goodput; --watch keeps looking."""
+    told = parser(os.environ).parse_args(argv)
+    if told.watch and told.json:
+        return complain(COMMAND, MonitorError("--watch draws a screen and --json prints: give one of them", EXIT_WRONG))
+    if told.watch and not is_terminal(sys.stdout):
+        words = "--watch redraws a terminal, and its output is none: leave it out, or ask again with --json"
+        return complain(COMMAND, MonitorError(words, EXIT_WRONG))
+    if told.watch:
+        return watch(told)
+    return print_found(COMMAND, told, lambda client: _as_json(client, told.job) if told.json else _text(client, told))
+
+
+def watch(told: argparse.Namespace) -> int:
+    """Keep looking until somebody leaves; returns the exit code of the last look."""
+    try:
+        client = Client(told.monitor, told.token, WATCH_TIMEOUT)
+        lines, code = _look(client, told.job, of(sys.stdout))
+        away: float | None = None
+        with contextlib.suppress(KeyboardInterrupt), Screen(sys.stdout, sys.stdin) as screen:
+            while True:
+                screen.draw(_framed(lines, client.url, away, of(sys.stdout)))
+                if screen.wait(INTERVAL):
+                    break
+                try:
+                    lines, code = _look(client, told.job, of(sys.stdout))
+                    away = None
+                except MonitorError as error:
+                    if error.code != EXIT_AWAY:
+                        raise
+                    away = time.monotonic() if away is None else away
+    except MonitorError as error:
+        return complain(COMMAND, error)
+    return EXIT_AWAY if away is not None else code
+
+
+def _look(client: Client, job: str | None, terminal: Terminal) -> tuple[list[str], int]:
+    now = time.time()
+    if job is None:
+        jobs = query.fleet(client)
+        trouble = any(query.in_trouble(each, now, alone=False) for each in jobs)
+        return render.fleet(jobs, terminal, now), EXIT_TROUBLE if trouble else 0
+    seen = query.one(client, job)
+    trouble = query.in_trouble(seen.job, now, alone=True)
+    return render.one(seen, terminal, now), EXIT_TROUBLE if trouble else 0
+
+
+def _text(client: Client, told: argparse.Namespace) -> tuple[str, int]:
+    lines, code = _look(client, told.job, of(sys.stdout))
+    return "".join(f"{line}\n" for line in lines), code
+
+
+def _as_json(client: Client, job: str | None) -> tuple[str, int]:
+    now = time.time()
+    if job is None:
+        jobs = [{**each, "in_trouble": query.in_trouble(each, now, alone=False)} for each in query.fleet(client)]
+        trouble = any(each["in_trouble"] for each in jobs)
+        shown: Mapping[str, object] = {"monitor": client.url, "in_trouble": trouble, "jobs": jobs}
+    else:
+        seen = query.one(client, job)
+        trouble = query.in_trouble(seen.job, now, alone=True)
+        shown = {"monitor": client.url, "in_trouble": trouble, **seen.to_json()}
+    return json.dumps(shown, indent=2) + "\n", EXIT_TROUBLE if trouble else 0
+
+
+def _framed(lines: Sequence[str], url: str, away: float | None, terminal: Terminal) -> list[str]:
+    """The lines of one look with a headline and a foot, no more than the terminal has."""
+    clock = time.strftime("%H:%M:%S")
+    if away is None:
+        head = terminal.paint(f"{url}  {clock}"[: terminal.width], "dim")
+    else:
+        gone = duration(time.monotonic() - away)
+        words = f"THE MONITOR IS AWAY since {gone}; asked again every second. Below: the last answer"
+        head = terminal.paint(words[: terminal.width], "bad")
+    room = max(1, terminal.height - 4)
+    shown = list(lines[:room])
+    hidden = len(lines) - len(shown)
+    foot = f"{hidden} lines more than fit; " if hidden else ""
+    return [head, "", *shown, "", terminal.paint(f"{foot}q leaves"[: terminal.width], "dim")]
+
+
+def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Make the parser."""
+    made = argparse.ArgumentParser(
+        prog=COMMAND,
+        description="Shows all jobs of a monitor, or one job closely.",
+        epilog="Exit codes: 0 all is well; 3 a job is hung, recovering, lost or has failed (of all jobs: within the "
+        "last hour), or has an open incident or straggler; 1 the monitor is away; 2 the question was wrong.",
+    )
+    made.add_argument("job", nargs="?", metavar="JOB", help="the job's id; without it all jobs")
+    add_monitor_flags(made, variables)
+    made.add_argument("--watch", "-w", action="store_true", help="redraw every second, until q is pressed")
+    made.add_argument("--json", action="store_true", help="the same facts as JSON")
+    return made

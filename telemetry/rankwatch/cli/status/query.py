@@ -1,0 +1,183 @@
+"""One look at a monitor for ``rankwatch status``: what is asked, and whether it is trouble. No words, no layout.
+
+States of ranks come from the live stream, one byte a rank, also for 100,000 of them. What single ranks say of
+themselves is asked only where the monitor has found something, and for jobs of a size that makes it worth its while.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from rankwatch.cli.client import Client, path_of
+
+OVER: Final = ("finished", "failed", "stopped")
+FRESH: Final = 3600.0
+"""Seconds for which a job that failed counts as trouble of the fleet; after that it is history."""
+CLOSELY: Final = 4096
+"""Ranks of a job up to which each one's own figures are asked for."""
+_JUDGED: Final = ("waiting", "hung", "silent", "stopped")
+_ELSEWHERE: Final = {
+    "ended_at": None,
+    "iteration": None,
+    "iterations_per_second": None,
+    "restarts": None,
+    "max_restarts": None,
+    "verdict": "",
+    "open_incidents": 0,
+    "open_stragglers": 0,
+}
+"""What only the monitor that watches a job knows, where several share a database; ``monitor`` names it."""
+
+Json = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A limit that some ranks are past."""
+
+    what: str
+    limit: float
+    longest: float
+    """Seconds, of the rank that is furthest past it."""
+    source: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One job as the monitor showed it."""
+
+    job: Json
+    ranks: Mapping[str, Sequence[int]]
+    """By state; states that no rank is in are left out."""
+    incident: Json | None
+    """The open one."""
+    last: Json | None
+    """The newest closed one."""
+    stragglers: Sequence[Json]
+    """Open ones, the dearest first."""
+    goodput: Json
+    passed: Sequence[Passed]
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "job": self.job,
+            "ranks": {state: list(members) for state, members in self.ranks.items()},
+            "incident": self.incident,
+            "last_incident": self.last,
+            "stragglers": list(self.stragglers),
+            "goodput": self.goodput,
+            "limits_passed": [
+                {"what": p.what, "limit": p.limit, "longest": p.longest, "source": p.source, "ranks": list(p.ranks)}
+                for p in self.passed
+            ],
+        }
+
+
+def fleet(client: Client) -> list[dict[str, Any]]:
+    """All jobs, the newest first; those that another monitor watches have ``monitor``, its name."""
+
+    def complete(job: Json) -> dict[str, Any]:
+        if "monitor" not in job:
+            return {**job, "state": job["state"]}
+        return {**_ELSEWHERE, **job, "reason": f"watched by monitor {job['monitor']}" if job["monitor"] else ""}
+
+    return _known(client, lambda: [complete(each) for each in client.listed("/jobs", "jobs")])
+
+
+def one(client: Client, job_id: str) -> Look:
+    """One job, closely."""
+    path = path_of(job_id)
+    job = client.read(path)
+    live = client.first_events(f"{path}/events", frozenset(("grid",)))
+    incidents = client.listed(f"{path}/incidents", "incidents")
+    stragglers = client.listed(f"{path}/stragglers", "stragglers")
+    goodput = client.read(f"{path}/goodput")
+
+    def made() -> Look:
+        ranks = by_state(live.get("grid", {}))
+        judged = any(state in ranks for state in _JUDGED) and job["ended_at"] is None
+        closely = judged and job["world_size"] <= CLOSELY
+        rows = client.read(f"{path}/ranks")["ranks"] if closely else ()
+        return Look(
+            job=job,
+            ranks=ranks,
+            incident=next((each for each in incidents if each["phase"] != "closed"), None),
+            last=next((each for each in incidents if each["phase"] == "closed"), None),
+            stragglers=[each for each in stragglers if each["ended"] is None],
+            goodput=goodput,
+            passed=limits_passed(rows, job["timeouts"]),
+        )
+
+    return _known(client, made)
+
+
+def in_trouble(job: Json, now: float, *, alone: bool) -> bool:
+    """Whether somebody should look at a job; ``alone``: it is the one that was asked about."""
+    if job["state"] == "failed":
+        return alone or now - (job["ended_at"] or now) < FRESH
+    if job["state"] in OVER:
+        return False
+    if job["state"] in ("hung", "recovering", "lost"):
+        return True
+    return bool(job["open_incidents"] or job["open_stragglers"])
+
+
+def by_state(grid: Json) -> dict[str, list[int]]:
+    """Ranks by state from the live grid's bytes, in the order of its legend."""
+    found: dict[str, list[int]] = {str(state): [] for state in grid.get("legend", ())}
+    names = list(found)
+    try:
+        codes = base64.b64decode(grid.get("states", ""))
+    except (binascii.Error, TypeError):
+        return {}
+    for rank, code in enumerate(codes):
+        if code < len(names):
+            found[names[code]].append(rank)
+    return {state: members for state, members in found.items() if members}
+
+
+def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[Passed]:
+    """Which limits the ranks are past, of those that the monitor has found something about.
+
+    Only of those: a section that a rank enters for the first time has another limit, which the monitor knows.
+    """
+    sections = {row["section"]: row for row in timeouts if row["section"]}
+    others = {row["what"]: row for row in timeouts if not row["section"]}
+    found: dict[tuple[str, float, str], dict[int, float]] = {}
+
+    def note(what: str, limit: Json | None, rank: int, age: float | None) -> None:
+        if limit is not None and limit["in_force"] is not None and age is not None and age > limit["in_force"]:
+            found.setdefault((what, limit["in_force"], limit["source"] or ""), {})[rank] = age
+
+    for row in rows:
+        if row["state"] not in _JUDGED:
+            continue
+        rank, opened = row["rank"], row["open_sections"]
+        innermost = min(opened, key=opened.__getitem__, default=None)
+        for name, age in opened.items():
+            limit = sections.get(name)
+            # A learned limit is about the innermost section only: one that holds others lasts as long as they do.
+            if limit is not None and (limit["source"] == "configured" or name == innermost):
+                note(f"section {name}", limit, rank, age)
+        if not opened:
+            note("out of section", others.get("out_of_section"), rank, row["idle"])
+            note("heartbeat", others.get("heartbeat"), rank, row["heartbeat_age"])
+        note("silence", others.get("silence"), rank, row["report_age"])
+    return [
+        Passed(what, limit, max(ages.values()), source, tuple(ages)) for (what, limit, source), ages in found.items()
+    ]
+
+
+def _known(client: Client, read: Callable[[], T]) -> T:
+    """What ``read`` makes of the answers, which must be those of a monitor."""
+    try:
+        return read()
+    except (KeyError, TypeError, AttributeError):
+        raise client.stranger() from None

@@ -1,0 +1,260 @@
+"""How ``rankwatch status`` lays out what was seen: the table of all jobs, and one job from its state to its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, spaced, when
+from rankwatch.cli.status.query import Json, Look
+from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
+
+SHOWN: Final = 8
+"""Culprits, stragglers and nodes that are named."""
+_REASON_LINES: Final = 2
+"""Of a job's reason in the table of all jobs."""
+
+_FLEET: Final = (
+    Column("JOB", least=12),
+    Column("NAME", drop=5, least=8),
+    Column("STATE"),
+    Column("STEP", right=True),
+    Column("PACE", right=True, drop=2),
+    Column("RANKS", right=True, drop=1),
+    Column("RESTARTS", right=True, drop=4),
+    Column("GOODPUT", right=True),
+    Column("VERDICT", drop=3),
+    Column("AGE", right=True, drop=6),
+)
+
+
+def fleet(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[str]:
+    """All jobs as a table, each with its reason below it."""
+    if not jobs:
+        return ["no job yet: 'rankwatch run' starts one"]
+    table = terminal.table(_FLEET, [_row(job, now) for job in jobs])
+    lines = table[:1]
+    for job, line in zip(jobs, table[1:], strict=True):
+        lines.append(line)
+        if job["reason"]:
+            lines += terminal.wrapped(job["reason"], "  ", reason_style(job), most=_REASON_LINES)
+    return lines
+
+
+def one(look: Look, terminal: Terminal, now: float) -> list[str]:
+    """One job: state and reason, figures, ranks, incident, stragglers, limits passed, goodput, nodes."""
+    parts = (
+        _headline(look.job, terminal),
+        _ranks(look, terminal),
+        _incident(look, terminal, now),
+        _stragglers(look, terminal, now),
+        _passed(look, terminal),
+        _goodput(look, terminal),
+        _nodes(look.job, terminal),
+    )
+    lines: list[str] = []
+    for part in parts:
+        lines += ([""] if lines and part else []) + part
+    return lines
+
+
+def state_style(word: str) -> str:
+    """How the word for a state or a verdict is painted."""
+    return STATE_STYLES.get(word, "warning")
+
+
+def reason_style(job: Json) -> str:
+    """How a job's reason is painted: as loud as its state, and a reason why it runs slowly as a warning."""
+    if "monitor" in job:
+        return ""
+    if job["state"] == "running":
+        return "warning"
+    return "" if job["state"] in ("finished", "stopped", "starting") else state_style(job["state"])
+
+
+def incident_lines(incident: Json, terminal: Terminal, said: str = "") -> list[str]:
+    """Reason, culprits, action and outcome of one incident; without the reason where that was ``said`` already."""
+    indent = "  "
+    lines = [] if incident["reason"] == said else terminal.wrapped(incident["reason"], indent)
+    for culprit in incident["culprits"][:SHOWN]:
+        host = f" on {culprit['host']}" if culprit["host"] else ""
+        why = f": {culprit['reason']}" if culprit["reason"] and culprit["reason"] not in incident["reason"] else ""
+        lines += terminal.wrapped(
+            f"to blame: rank {culprit['rank']}{host}, {spaced(culprit['class'])}{why}", indent, "bold"
+        )
+    more = len(incident["culprits"]) - SHOWN
+    if more > 0:
+        lines.append(f"{indent}and {count(more, 'more rank')} to blame")
+    if not incident["culprits"]:
+        lines.append(f"{indent}to blame: nobody")
+    why = f"; {incident['action_reason']}" if incident["action_reason"] else ""
+    lines += terminal.wrapped(f"action: {spaced(incident['action'])}{why}", indent)
+    if incident["outcome"]:
+        lines += terminal.wrapped(f"outcome: {incident['outcome']}", indent)
+    return lines
+
+
+# The table of all jobs ------------------------------------------------------------------------------------------------
+
+
+def _row(job: Json, now: float) -> list[Cell]:
+    speed, elsewhere = _speed(job), "monitor" in job
+    lived = max(0.0, (job["ended_at"] or now) - job["started_at"])
+    return [
+        Cell(job["id"], "bold"),
+        Cell("" if job["name"] == job["id"] else job["name"]),
+        Cell(job["state"], state_style(job["state"])),
+        Cell("" if job["iteration"] is None else str(job["iteration"])),
+        Cell(pace(speed) if speed else ""),
+        Cell(str(job["world_size"]) if elsewhere else f"{job['ranks_reporting']}/{job['world_size']}"),
+        Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
+        Cell("" if job["goodput"] is None else percent(job["goodput"])),
+        _verdict(job),
+        Cell(duration(lived)),
+    ]
+
+
+def _speed(job: Json) -> float | None:
+    """Steps a second; of a job that stands still it says nothing, as it only fades."""
+    speed: float | None = job["iterations_per_second"] if job["state"] == "running" else None
+    return speed
+
+
+def _verdict(job: Json) -> Cell:
+    """Whose doing it is that a job is slow. Beside a hang "healthy" would be read as if all were well."""
+    if job["verdict"] == "healthy" and (job["state"] != "running" or job["open_incidents"]):
+        return Cell("")
+    slow = f" ({job['open_stragglers']})" if job["open_stragglers"] else ""
+    return Cell(f"{job['verdict']}{slow}", state_style(job["verdict"]))
+
+
+# One job --------------------------------------------------------------------------------------------------------------
+
+
+def _headline(job: Json, terminal: Terminal) -> list[str]:
+    name = job["id"] if job["name"] == job["id"] else f"{job['name']} ({job['id']})"
+    word = terminal.paint(job["state"].upper(), state_style(job["state"]))
+    lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
+    if job["reason"]:
+        lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
+    facts = [f"{job['ranks_reporting']} of {count(job['world_size'], 'rank')} reporting", f"attempt {job['attempt']}"]
+    facts.append(f"{count(job['restarts'], 'restart')} of {job['max_restarts']}")
+    if job["iteration"] is not None:
+        speed = _speed(job)
+        facts.insert(0, f"step {job['iteration']}" + (f" at {pace(speed)}" if speed else ""))
+    if job["observe_only"]:
+        facts.append("observe only: nothing is done to the ranks")
+    facts.append(f"began {when(job['started_at'])}")
+    if job["ended_at"] is not None:
+        facts.append(f"ended {when(job['ended_at'])}")
+    return lines + terminal.wrapped(", ".join(facts), "  ")
+
+
+def _ranks(look: Look, terminal: Terminal) -> list[str]:
+    if not look.ranks:
+        return []
+    width = max(len(state) for state in look.ranks)
+    digits = max(len(str(len(members))) for members in look.ranks.values())
+    lines = ["RANKS"]
+    for state, members in look.ranks.items():
+        told = f"{state:<{width}}  {len(members):>{digits}}"
+        first, *more = terminal.wrapped(f"{told}  ({ranks(members)})", "  ")
+        lines += [first.replace(state, terminal.paint(state, state_style(state)), 1), *more]
+    return lines
+
+
+def _incident(look: Look, terminal: Terminal, now: float) -> list[str]:
+    if look.incident is None:
+        if look.last is None:
+            return []
+        ended = f"{spaced(look.last['kind'])}, {look.last['outcome'] or 'closed'}"
+        before = f"LAST INCIDENT {duration(max(0.0, now - look.last['opened_at']))} ago: {ended}"
+        return terminal.wrapped(f"{before}  [{look.last['id']}]")
+    incident = look.incident
+    since = incident["timeline"]["since"] or incident["opened_at"]
+    sure = "" if incident["confirmed"] else ", only suspected so far"
+    title = f"INCIDENT {spaced(incident['kind'])} for {duration(max(0.0, now - since))}, {incident['phase']}{sure}"
+    style = "bad" if incident["confirmed"] else "warning"
+    lines = terminal.wrapped(f"{title}  [{incident['id']}]", "", style)
+    return lines + incident_lines(incident, terminal, look.job["reason"])
+
+
+def _stragglers(look: Look, terminal: Terminal, now: float) -> list[str]:
+    if not look.stragglers:
+        return []
+    lines = [terminal.paint(f"STRAGGLERS {len(look.stragglers)} now", "warning")]
+    for each in look.stragglers[:SHOWN]:
+        lines += terminal.wrapped(each["reason"], "  ")
+        lines += terminal.wrapped(
+            f"for {duration(max(0.0, now - each['since']))}, {each['cost_gpu_hours']:.2f} GPU-hours so far; action: "
+            f"{spaced(each['action'])}" + (f", {each['action_reason']}" if each["action_reason"] else ""),
+            "    ",
+            "dim",
+        )
+    more = len(look.stragglers) - SHOWN
+    return lines + ([f"  and {count(more, 'more rank')}: 'rankwatch report --scores'"] if more > 0 else [])
+
+
+def _passed(look: Look, terminal: Terminal) -> list[str]:
+    if not look.passed:
+        return []
+    columns = (
+        Column("LIMITS PASSED", least=10),
+        Column("LIMIT", right=True),
+        Column("LONGEST", right=True),
+        Column("SOURCE", drop=1),
+        Column("RANKS", least=8),
+    )
+    rows = [
+        [
+            Cell(p.what),
+            Cell(f"{p.limit:g} s"),
+            Cell(duration(p.longest), "bad"),
+            Cell(spaced(p.source)),
+            Cell(ranks(p.ranks)),
+        ]
+        for p in look.passed
+    ]
+    return terminal.table(columns, rows)
+
+
+def _goodput(look: Look, terminal: Terminal) -> list[str]:
+    lived, ratio = look.goodput["seconds"], look.goodput["ratio"]
+    if not lived:
+        return []
+    if ratio is None:
+        return [f"GOODPUT not known yet: no rank has told of a step in {duration(lived)}"]
+    lately = look.goodput["window"]
+    words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into new steps"
+    if lately["ratio"] is not None and lately["seconds"] < lived:
+        words += f"; {percent(lately['ratio'])} of the last {duration(lately['seconds'])}"
+    spent = sorted(((s, name) for name, s in look.goodput["buckets"].items() if s / lived >= 0.001), reverse=True)
+    return [
+        *terminal.wrapped(words),
+        *terminal.wrapped(", ".join(f"{spaced(name)} {percent(s / lived)}" for s, name in spent), "  ", "dim"),
+    ]
+
+
+def _nodes(job: Json, terminal: Terminal) -> list[str]:
+    nodes: Sequence[dict[str, Any]] = job["nodes"]
+    if not nodes:
+        return []
+    columns = (
+        Column("NODES", least=10),
+        Column("ROLE"),
+        Column("RANKS", least=6),
+        Column("SEEN", right=True, drop=2),
+        Column("NOTE", drop=1, least=8),
+    )
+    over = job["ended_at"] is not None
+    told = sorted(nodes, key=lambda node: (not node["lost"], node["role"], min(node["ranks"], default=0)))
+    rows = []
+    for node in told[:SHOWN]:
+        note = node["lost"] or node["role_reason"] or node["ended_reason"] or (node["ended"] or "")
+        role = "lost" if node["lost"] else node["role"]
+        style = "bad" if node["lost"] else ""
+        seen = "" if over else f"{duration(node['last_seen_age'])} ago"
+        named = node["host"] if node["host"] == node["node"] or not node["host"] else f"{node['host']} ({node['node']})"
+        rows.append([Cell(named), Cell(role, style), Cell(ranks(node["ranks"])), Cell(seen), Cell(note)])
+    more = len(told) - SHOWN
+    return terminal.table(columns, rows) + ([f"and {count(more, 'more node')}"] if more > 0 else [])

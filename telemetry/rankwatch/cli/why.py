@@ -1,0 +1,121 @@
+"""``rankwatch why``: asks the monitor why steps take another time than before, and prints the answer. Standard library
+only. The answer itself is made by the monitor; this command reads moments and lays out lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from rankwatch.cli.client import Client, add_flags, path_of, print_answer
+
+MOMENTS: Final = "unix seconds, ISO 8601 (UTC unless it says otherwise), HH:MM[:SS] (UTC), or -10m (s, m, h, d) ago"
+
+_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+
+
+def why(argv: Sequence[str]) -> int:
+    """Say why the steps of a job take another time than before."""
+    told = _parser(os.environ).parse_args(_joined(argv))
+
+    def ask(client: Client, job: str) -> str:
+        question = "" if told.at is None else f"?at={told.at:.3f}"
+        answer = client.read(f"{path_of(job)}/why{question}")
+        if not isinstance(answer, dict) or "sentence" not in answer:
+            raise client.stranger()
+        return json.dumps(answer, indent=2) + "\n" if told.json else text(answer)
+
+    return print_answer("rankwatch why", told, ask)
+
+
+def text(answer: Mapping[str, Any]) -> str:
+    """The answer as lines: the sentence, then what the change consists of, each with its share."""
+    lines = [str(answer["sentence"])]
+    if answer.get("parts"):
+        lines += ["", "What a step's time goes into"]
+        for each in answer["parts"]:
+            spans = f"{_span(each['before']):>8} -> {_span(each['after']):>8}"
+            lines.append(f"  {each['part']:<15} {spans} {_percent(each['share']):>6} %")
+    if answer.get("contributors"):
+        lines += ["", "What takes another time (shares may overlap)"]
+        lines += [f"  {_percent(each['share']):>4} %  {each['sentence']}" for each in answer["contributors"]]
+    if answer.get("circumstances"):
+        lines += ["", "What else changed at that time"]
+        lines += [f"  {each['sentence']}" for each in answer["circumstances"]]
+    return "".join(f"{_printable(line)}\n" for line in lines)
+
+
+def moment(words: str, now: float) -> float:
+    """Unix seconds of a moment that a person names; see :data:`MOMENTS`. A time of day is the last such one.
+
+    Raises:
+        ValueError: it is no such moment.
+    """
+    words = words.strip()
+    if ago := _AGO.fullmatch(words):
+        return now - float(ago[1]) * _SECONDS[ago[2]]
+    if clock := _CLOCK.fullmatch(words):
+        today = datetime.fromtimestamp(now, UTC)
+        then = today.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0), microsecond=0)
+        # Shortly after midnight, 23:50 is meant to be yesterday's.
+        return (then if then <= today else then - timedelta(days=1)).timestamp()
+    if re.fullmatch(r"\d{9,11}(\.\d*)?", words):
+        return float(words)
+    then = datetime.fromisoformat(words)
+    return (then if then.tzinfo else then.replace(tzinfo=UTC)).timestamp()
+
+
+def _moment_flag(words: str) -> float:
+    try:
+        return moment(words, time.time())
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{words!r} is no moment: give {MOMENTS}") from None
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """The arguments with ``--at -10m`` as ``--at=-10m``: what begins with a dash would be taken for a flag."""
+    joined: list[str] = []
+    for each in argv:
+        if joined and joined[-1] == "--at" and re.match(r"-\d", each):
+            joined[-1] = f"--at={each}"
+        else:
+            joined.append(each)
+    return joined
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.3f} s" if abs(seconds) >= 0.1 else f"{1000 * seconds:.2f} ms"
+
+
+def _percent(share: float) -> int:
+    return round(100 * share)  # a whole number: there is no -0
+
+
+def _printable(line: str) -> str:
+    # Names come from outside: a kernel called "\x1b[2J" must not clear a screen.
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankwatch why",
+        description="Says why the steps of a job take another time than before: what the change consists of, with "
+        "shares, and what else changed at that time.",
+    )
+    add_flags(parser, variables)
+    parser.add_argument(
+        "--at",
+        type=_moment_flag,
+        metavar="T",
+        help=f"when it changed: {MOMENTS}; without it, the largest lasting change of the last hour",
+    )
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    return parser

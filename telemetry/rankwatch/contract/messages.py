@@ -1,0 +1,219 @@
+"""The JSON shapes that launchers and the monitor exchange under ``/api/v1``.
+
+Each is a frozen dataclass of JSON types: ``dataclasses.asdict`` writes it, :func:`read` reads it and ignores fields
+that a newer peer added. Times are given as ages in seconds, never as clock readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRegistration:
+    """``POST /jobs/{id}/nodes``: a launcher says that it runs ranks of this job and will obey directives.
+
+    ``policy`` holds only what a person set on the launcher's command line; it is merged into the job's policy.
+    """
+
+    node: str
+    """Identity of this launcher: stable over its life, unique within the job."""
+    host: str
+    launcher_pid: int
+    local_world_size: int
+    job_name: str = ""
+    attempt: int = 0
+    """The newest attempt this launcher has started; 0 before the first."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Facts of the place: versions, scheduler, node names."""
+    ft_state: Mapping[str, Any] = field(default_factory=dict)
+    """What this launcher read from ``ft_state.json`` (:mod:`rankwatch.contract.ft_state`); empty: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """What the monitor asks of every launcher of a job (``GET /jobs/{id}/directives?after=N``)."""
+
+    id: int
+    """Ascending within a job; a launcher asks for those after the last it has seen."""
+    kind: DirectiveKind
+    attempt: int
+    """The attempt it is about. A launcher that is past it answers ``superseded``."""
+    reason: str
+    incident_id: str | None = None
+    deadline: float = 5.0
+    """Seconds the launcher has for it."""
+    stop_step: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    """Of a restart: names of the nodes (``NodeRegistration.node``) that take no part in the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveAck:
+    """``POST /jobs/{id}/directives/{directive}/acks``: what became of a directive on one node."""
+
+    node: str
+    state: AckState
+    detail: str = ""
+    max_iteration: int | None = None
+    """For a stop step: the furthest iteration among this node's ranks, when it was refused because it was passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvent:
+    """``POST /jobs/{id}/process-events``: something happened to a process of this node."""
+
+    node: str
+    kind: ProcessEventKind
+    attempt: int
+    age: float = 0.0
+    """Seconds since it happened."""
+    rank: int | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+    world_size: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    """The signal's name, SIGKILL for example, when one ended the process."""
+    reason: str = ""
+    message: str = ""
+    """Of an exit: what the rank itself left, the first line of its error for example."""
+    spared: bool = False
+    """Of an exit: the other ranks go on without this process, a reserve takes its place; nothing is restarted."""
+    incident_id: str | None = None
+    lost_node: str | None = None
+    """Of ``node_lost``: the name of the launcher that has fallen silent."""
+    notice: str = ""
+    """Of ``notice``: a :class:`~rankwatch.contract.enums.NoticeKind`; ``reason`` is the rank's own sentence."""
+    seconds: float = 0.0
+    """Of ``notice``: how long it took, a restart in the process for example."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRequest:
+    """What a rank says to its launcher, by a file beside its slots; acted on at once."""
+
+    action: str
+    """A :class:`~rankwatch.contract.enums.RankAsks`."""
+    reason: str
+    rank: int
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Of ``change_policy``: settings by name."""
+    notice: str = ""
+    """Of ``tell``: a :class:`~rankwatch.contract.enums.NoticeKind`."""
+    seconds: float = 0.0
+    """Of ``tell``: how long it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankObservation:
+    """What a launcher reads of a rank from outside: its slots and /proc. Speaks in the rank's name when it cannot."""
+
+    rank: int
+    pid: int
+    process_state: ProcessState
+    pulse_age: float | None = None
+    """Seconds since the rank's own pulse thread ran; grows when the GIL is held. None: the rank never called init()."""
+    beats: int = 0
+    heartbeat_age: float | None = None
+    iteration: int | None = None
+    progress: int = 0
+    first_iteration: int | None = None
+    first_iteration_age: float | None = None
+    open_sections: Mapping[str, float] = field(default_factory=dict)
+    idle: float | None = None
+    uses_sections: bool = False
+    quiet: float | None = None
+    """Seconds since the last sign of progress: a section entered or left, a step completed, ``progress()``."""
+    first_time: tuple[str, ...] = ()
+    """Sections open now that this process has never finished before."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObservation:
+    """``POST /jobs/{id}/observations``: the launcher's own beat, with the ranks that cannot speak for themselves."""
+
+    node: str
+    attempt: int
+    ranks: tuple[RankObservation, ...] = ()
+    age: float = 0.0
+    """Seconds since the launcher looked; its ages are as of then."""
+    role: NodeRole = NodeRole.ACTIVE
+    role_reason: str = ""
+    """Why the node is a spare or parked, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a stack, innermost first in a list of them."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """How far one process group of a rank has come, as torch's flight recorder tells it."""
+
+    group: str
+    """The group's name or description: the same on all its ranks."""
+    operation: str
+    """Of the newest collective that was enqueued: ``all_reduce``, ``barrier``."""
+    enqueued: int
+    """Its sequence number."""
+    completed: int
+    """Sequence number of the newest collective that was completed; -1: none."""
+    ranks: tuple[int, ...] = ()
+    """Global ranks of the group; empty: not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankStack:
+    """The Python stack of one rank's main thread, or why it could not be had."""
+
+    rank: int
+    pid: int
+    method: str
+    """``py-spy``, ``faulthandler`` or ``control-plane``; empty when none worked."""
+    frames: tuple[Frame, ...] = ()
+    process_state: ProcessState = ProcessState.UNKNOWN
+    error: str = ""
+    collectives: tuple[Collective, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """``POST /jobs/{id}/evidence``: the stacks of one node's ranks, taken before anything was killed."""
+
+    node: str
+    attempt: int
+    incident_id: str | None
+    stacks: tuple[RankStack, ...]
+    directive: int | None = None
+    seconds: float = 0.0
+    """How long the capture took."""
+    age: float = 0.0
+    """Seconds since it was taken."""
+
+
+T = TypeVar("T")
+
+
+def read(shape: type[T], data: Mapping[str, Any]) -> T:
+    """Build ``shape`` from decoded JSON, leaving out unknown fields. Nested shapes are not followed.
+
+    Raises:
+        ValueError: a required field is missing.
+    """
+    known = fields(shape)  # type: ignore[arg-type]
+    missing = [f.name for f in known if f.name not in data and f.default is MISSING and f.default_factory is MISSING]
+    if missing:
+        raise ValueError(f"{shape.__name__} lacks {', '.join(missing)}")
+    return shape(**{f.name: data[f.name] for f in known if f.name in data})

@@ -1,0 +1,286 @@
+"""How a fault is written and what it says: who, when, what. Pure; read by the ranks and by their launcher.
+
+``rank=2,step=52,kind=hang`` is one fault, several are separated by ``;``. What each kind does to a process is in
+:mod:`rankwatch.faults.actions`, how it comes to strike in :mod:`rankwatch.faults`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+VARIABLE: Final = "RANKWATCH_INJECT"
+"""The environment variable that holds the faults of a job."""
+
+
+class Kind(StrEnum):
+    """What a fault does to its rank."""
+
+    HANG = "hang"
+    """The main thread sleeps, in a frame named for it; other threads run on."""
+    GIL = "gil"
+    """An extension call keeps the GIL: no Python code of the process runs."""
+    STOP = "stop"
+    """SIGSTOP."""
+    KILL = "kill"
+    """SIGKILL."""
+    INT = "int"
+    """SIGINT."""
+    TERM = "term"
+    """SIGTERM."""
+    ABORT = "abort"
+    """abort(), as a failed assertion in C++ does."""
+    SEGFAULT = "segfault"
+    """Reads from address 0."""
+    UNINTERRUPTIBLE = "uninterruptible"
+    """The main thread waits in the kernel in state D: no handler of a signal runs, SIGKILL ends it."""
+    EXCEPTION = "exception"
+    ASYNC_EXCEPTION = "async_exception"
+    """An exception that another thread puts into the main thread, wherever that is."""
+    EXIT = "exit"
+    """The process ends with ``code``."""
+    SLOW = "slow"
+    """From then on every step takes ``seconds`` more, or ``factor`` times as long."""
+    NETWORK = "network"
+    """The rank's telemetry is cut off: nothing more is exported, training goes on."""
+    GPU_ERROR = "gpu_error"
+    """A device-side assertion: the CUDA context is of no more use."""
+    GPU_SLEEP = "gpu_sleep"
+    """A kernel that does not end, and the main thread waiting for it."""
+    RANDOM = "random"
+    """``stop`` or ``kill``, drawn from the seed."""
+
+
+FIRST_ATTEMPT: Final = 1
+FOREVER: Final = 86_400.0
+"""Seconds of what has no length given; any supervisor acts within a day."""
+JITTER: Final = 0.2
+"""A delay is drawn between what was given and this part more, as NVRx's simulated faults do."""
+DRAWN: Final = (Kind.STOP, Kind.KILL)
+"""What ``kind=random`` may become."""
+
+SYNONYMS: Final[Mapping[str, Kind]] = {
+    "rank_hung": Kind.STOP,
+    "rank_killed": Kind.KILL,
+    "sigstop": Kind.STOP,
+    "sigkill": Kind.KILL,
+    "sigint": Kind.INT,
+    "sigterm": Kind.TERM,
+    "lock_gil": Kind.GIL,
+    "os_abort": Kind.ABORT,
+    "workload_exc": Kind.EXCEPTION,
+    "async_exc": Kind.ASYNC_EXCEPTION,
+}
+"""Names that NVRx users know."""
+
+_LAST: Final = (Kind.HANG, Kind.GIL, Kind.UNINTERRUPTIBLE, Kind.SLOW, Kind.NETWORK, Kind.GPU_SLEEP)
+"""Kinds that have a length."""
+_WHEN: Final = frozenset({"step", "section", "delay"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. It strikes in the attempt it names and no other, so that a restarted job gets past it."""
+
+    rank: int | None
+    """None: drawn from the seed."""
+    step: int | None
+    """0-based index of the step; None: the first time that ``section`` is entered, or after ``delay``."""
+    kind: Kind
+    attempt: int | None = FIRST_ATTEMPT
+    """None: in every attempt."""
+    section: str | None = None
+    """Strike only when this section is entered."""
+    seconds: float | None = None
+    """How long it lasts; of a slow rank, what each step takes longer."""
+    factor: float | None = None
+    code: int = 1
+    delay: float | None = None
+    """Seconds after ``rankwatch.init()``, up to :data:`JITTER` more."""
+    seed: int | None = None
+    """What is random is drawn from it; None: from the job's identity, which all ranks know alike."""
+
+    def settled(self, *, world_size: int, job_id: str, place: int = 0) -> Fault:
+        """The fault with all that is random drawn, equal on all ranks. ``place`` is its index among the job's faults.
+
+        To be called once for a fault: the jitter is added to the delay.
+        """
+        draw = random.Random(f"{job_id if self.seed is None else self.seed}/{place}")
+        # All are drawn, needed or not, so that one of them being given does not change the others.
+        rank, kind, late = draw.randrange(world_size), draw.choice(DRAWN), draw.random()
+        return replace(
+            self,
+            rank=rank if self.rank is None else self.rank,
+            kind=kind if self.kind is Kind.RANDOM else self.kind,
+            delay=None if self.delay is None else self.delay * (1 + JITTER * late),
+        )
+
+    def concerns(self, *, rank: int, attempt: int) -> bool:
+        """Whether it is meant for this rank and this attempt."""
+        return rank == self.rank and self.attempt in (None, attempt)
+
+    def strikes(self, *, rank: int, step: int, attempt: int, section: str | None = None) -> bool:
+        """Whether it is time, at this place of the training loop."""
+        return self.concerns(rank=rank, attempt=attempt) and self.is_due(step, section)
+
+    def is_due(self, step: int, section: str | None) -> bool:
+        """Whether it is time for the rank it is meant for. Never so for one that waits for its delay."""
+        if section != self.section or self.delay is not None:
+            return False
+        if self.step is None:
+            return True
+        return step >= self.step if self.kind is Kind.SLOW else step == self.step
+
+    def when(self) -> str:
+        """Where or when it strikes, in words."""
+        if self.delay is not None:
+            return f"{self.delay:.1f} s after init()"
+        where = f" in section {self.section!r}" if self.section is not None else ""
+        return f"in step {self.step}{where}" if self.step is not None else f"the first time{where}"
+
+    def __str__(self) -> str:
+        rank = "a random rank" if self.rank is None else f"rank {self.rank}"
+        attempt = "every attempt" if self.attempt is None else f"attempt {self.attempt}"
+        return f"{self.kind} on {rank}, {self.when()}, in {attempt}"
+
+
+def parse(text: str) -> Fault:
+    """Read ``rank=R|random,step=N,kind=K`` with any of the further parts that ``docs/faults.md`` lists.
+
+    Raises:
+        ValueError: a part is missing, unknown, given twice or senseless; the text says which and what it should be.
+    """
+    values: dict[str, str] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, mark, raw = (piece.strip() for piece in part.partition("="))
+        if not mark or name not in _READ:
+            raise ValueError(f"a fault is written NAME=VALUE,... with names {', '.join(_READ)}; {part!r} is not")
+        if name in values:
+            raise ValueError(f"fault {text!r} says {name} twice")
+        values[name] = raw
+    missing = [name for name in ("rank", "kind") if name not in values]
+    if not values.keys() & _WHEN:
+        missing.append("step (or section, or delay)")
+    if missing:
+        raise ValueError(f"fault {text!r} lacks {', '.join(missing)}")
+    return of(values)
+
+
+def parse_all(text: str) -> tuple[Fault, ...]:
+    """Read any number of faults separated by ``;``.
+
+    Raises:
+        ValueError: as :func:`parse`.
+    """
+    return tuple(parse(part) for part in text.split(";") if part.strip())
+
+
+def of(values: Mapping[str, object]) -> Fault:
+    """The fault that these parts make, ``rank`` and ``kind`` among them; values may be texts.
+
+    Raises:
+        ValueError: a part is not what it should be, or they make no sense together.
+    """
+    read: dict[str, Any] = {"step": None}
+    for name, value in values.items():
+        try:
+            read[name] = _READ[name](str(value).strip())
+        except ValueError:
+            raise ValueError(f"{name} of a fault must be {_WANTED[name]}, not {value!r}") from None
+    fault = Fault(**read)
+    if complaint := _senseless(fault, values):
+        raise ValueError(complaint)
+    return fault
+
+
+def _senseless(fault: Fault, given: Collection[str]) -> str | None:
+    kind = fault.kind
+    if kind is Kind.SLOW and (fault.seconds is None) == (fault.factor is None):
+        return "a slow rank takes either seconds or factor"
+    if fault.factor is not None and kind is not Kind.SLOW:
+        return f"factor is for kind=slow, not for {kind}"
+    if fault.seconds is not None and kind not in _LAST:
+        return f"seconds is for {', '.join(_LAST)}; {kind} has no length"
+    if "code" in given and kind is not Kind.EXIT:
+        return f"code is for kind=exit, not for {kind}"
+    if fault.delay is not None and (fault.step is not None or fault.section is not None):
+        return "a fault strikes after a delay or in a step or section, not both"
+    if fault.seed is not None and fault.rank is not None and kind is not Kind.RANDOM and fault.delay is None:
+        return "seed is for what is random: rank=random, kind=random or a delay's jitter"
+    return None
+
+
+def _natural(raw: str) -> int:
+    value = int(raw)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _positive(raw: str) -> float:
+    value = float(raw)
+    if not 0 < value <= FOREVER:
+        raise ValueError
+    return value
+
+
+def _delay(raw: str) -> float:
+    value = float(raw)
+    if not 0 <= value <= FOREVER:
+        raise ValueError
+    return value
+
+
+def _exit_code(raw: str) -> int:
+    value = int(raw)
+    if not 0 <= value <= 255:
+        raise ValueError
+    return value
+
+
+def _rank(raw: str) -> int | None:
+    return None if raw == "random" else _natural(raw)
+
+
+def _attempt(raw: str) -> int | None:
+    return None if raw == "any" else _natural(raw)
+
+
+def _kind(raw: str) -> Kind:
+    name = raw.lower()
+    return SYNONYMS.get(name) or Kind(name)
+
+
+def _name(raw: str) -> str:
+    if not raw:
+        raise ValueError
+    return raw
+
+
+_READ: Final[Mapping[str, Callable[[str], Any]]] = {
+    "rank": _rank,
+    "step": _natural,
+    "kind": _kind,
+    "attempt": _attempt,
+    "section": _name,
+    "seconds": _positive,
+    "factor": _positive,
+    "code": _exit_code,
+    "delay": _delay,
+    "seed": int,
+}
+_WANTED: Final[Mapping[str, str]] = {
+    "rank": "a whole number from 0, or random",
+    "step": "a whole number from 0",
+    "kind": f"one of {', '.join(Kind)}",
+    "attempt": "a whole number from 0, or any",
+    "section": "a name",
+    "seconds": f"a number above 0 and up to {FOREVER:.0f}",
+    "factor": "a number above 0",
+    "code": "a whole number from 0 to 255",
+    "delay": f"a number of seconds from 0 to {FOREVER:.0f}",
+    "seed": "a whole number",
+}

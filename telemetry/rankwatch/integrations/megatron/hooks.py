@@ -1,0 +1,321 @@
+"""The hooks of Megatron's training loop: ``from rankwatch.integrations import megatron as fault_tolerance``.
+
+How this works
+--------------
+=============  =======================================================================================================
+section        is open
+=============  =======================================================================================================
+setup          from :func:`setup` to the first training or evaluation step
+warmup         the first iteration of the process, and of each evaluation, which compiles
+step           every other one; those of training count, with the number in ``global_state.train_state.step``
+checkpointing  whatever saves, finalising an asynchronous save too
+=============  =======================================================================================================
+
+The functions take Bridge's ``ConfigContainer`` and ``GlobalState``, or any object with the same attributes; what they
+keep is kept there. Without a ``global_state`` it is kept here. Before :func:`setup` all of them do nothing.
+
+With ``calc_ft_timeouts`` the limits that the monitor has learned are put in force after each checkpoint and at the end,
+and kept in ``ft_state.json`` beside the checkpoints; the next run begins with them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import rankwatch
+from rankwatch.contract.ft_state import FILE_NAME
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
+from rankwatch.faults import inject
+from rankwatch.integrations.megatron.config import FaultToleranceConfig, NVRxStragglerDetectionConfig, policy_of
+from rankwatch.integrations.megatron.state import FaultToleranceState, update_plan
+from rankwatch.integrations.nvrx.fault_tolerance import RankMonitorClient
+from rankwatch.integrations.shared.report_log import ReportLog
+from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile
+from rankwatch.integrations.shared.with_timeout import aside
+from rankwatch.recording.sections import Step, section
+
+__all__ = [
+    "FaultToleranceConfig",
+    "NVRxStragglerDetectionConfig",
+    "maybe_setup_simulated_fault",
+    "on_checkpoint_loaded",
+    "on_checkpointing_end",
+    "on_checkpointing_start",
+    "on_eval_step_end",
+    "on_eval_step_start",
+    "on_training_step_end",
+    "on_training_step_start",
+    "setup",
+    "shutdown",
+]
+
+NUM_WARMUP_ITERS: Final = 1
+"""Iterations that are not in ``step``: of training once in a process, of evaluation each time. Megatron-LM lets its
+users choose (``--ft-num-warmup-iters``)."""
+WARMUP_SECTION: Final = "warmup"
+
+_log = logging.getLogger("rankwatch")
+
+
+@dataclass
+class _Alone:
+    """Stands for the global state where the caller has none."""
+
+    rank_monitor_client: RankMonitorClient | None = None
+    fault_tolerance_state: FaultToleranceState | None = None
+
+
+_alone = _Alone()
+_reports: ReportLog | None = None
+_file: StateFile | None = None
+
+
+class _WarmUp(Step):
+    """A training step that is not in the section ``step``; it counts as an iteration nevertheless."""
+
+    __slots__ = ()
+
+    def __init__(self, iteration: int | None) -> None:
+        super().__init__(iteration)
+        self._name = WARMUP_SECTION
+
+
+def setup(
+    config: Any = None,
+    global_state: Any = None,
+    *,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    async_save: bool | None = None,
+    calc_ft_timeouts: bool | None = None,
+) -> None:
+    """Begin: opens the section ``setup``. Calls :func:`rankwatch.init` if nobody has.
+
+    What is not given is taken from ``config.checkpoint.save``, ``config.checkpoint.async_save`` and
+    ``config.ft.calc_ft_timeouts``. ``config.nvrx_straggler``, if it is enabled, becomes the job's policy.
+
+    Raises:
+        ValueError: no folder for checkpoints is configured, or the straggler settings make no sense.
+    """
+    checkpoint, ft = getattr(config, "checkpoint", None), getattr(config, "ft", None)
+    folder = checkpoint_dir or getattr(checkpoint, "save", None)
+    if not folder:
+        raise ValueError(
+            "the folder for checkpoints must be set (config.checkpoint.save or checkpoint_dir=):"
+            f" calculated timeouts are kept there, in {FILE_NAME}"
+        )
+    straggler = getattr(config, "nvrx_straggler", None)
+    if straggler is not None and callable(getattr(straggler, "finalize", None)):
+        straggler.finalize()
+    policy = policy_of(straggler) if straggler is not None and straggler.enabled else None
+    holder = _holder(global_state)
+    before = holder.rank_monitor_client
+    if before is not None and before.is_initialized:
+        before.shutdown_workload_monitoring()
+    state = _fresh_state(holder)
+    state.ft_state_path = os.path.join(folder, FILE_NAME)
+    state.is_async_chkpt_enabled = bool(getattr(checkpoint, "async_save", False) if async_save is None else async_save)
+    wanted = getattr(ft, "calc_ft_timeouts", False) if calc_ft_timeouts is None else calc_ft_timeouts
+    state.is_calculating_timeouts = bool(wanted)
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    holder.rank_monitor_client = client
+    if _is_rank_0(client):
+        _make(Path(folder))
+    if (earlier := _state_file(state.ft_state_path).read()) is not None:
+        client.load_state_dict(earlier)
+        _say(client, "timeouts of an earlier run were loaded from %s: %s", state.ft_state_path, client.section_timeouts)
+    if policy is not None and _is_rank_0(client):
+        _watch_stragglers(straggler, policy)
+    client.start_section(SETUP_SECTION)
+    state.is_setup_section_open = True
+
+
+def on_training_step_start(global_state: Any = None, *, iteration: int | None = None) -> None:
+    """Before each training step. ``iteration`` is its 0-based number, else ``global_state.train_state.step``."""
+    client, state = _running(global_state)
+    if client is None or state is None:
+        return
+    _end_setup(client, state)
+    number = _iteration(global_state) if iteration is None else iteration
+    if state.seen_tr_iters_cnt >= NUM_WARMUP_ITERS:
+        client.sections.open(STEP_SECTION, rankwatch.step(number))
+    else:
+        client.sections.open(WARMUP_SECTION, _WarmUp(number))
+    state.curr_eval_iter_idx = 0  # training goes on, so the evaluation is over
+
+
+def on_training_step_end(global_state: Any = None) -> None:
+    """After each training step."""
+    client, state = _running(global_state)
+    if client is None or state is None:
+        return
+    client.sections.close(STEP_SECTION if state.seen_tr_iters_cnt >= NUM_WARMUP_ITERS else WARMUP_SECTION)
+    state.seen_tr_iters_cnt += 1
+
+
+def on_eval_step_start(global_state: Any = None) -> None:
+    """Before each evaluation step, which counts no iteration of training."""
+    client, state = _running(global_state)
+    if client is None or state is None:
+        return
+    _end_setup(client, state)
+    name = STEP_SECTION if state.curr_eval_iter_idx >= NUM_WARMUP_ITERS else WARMUP_SECTION
+    client.sections.open(name, section(name))
+
+
+def on_eval_step_end(global_state: Any = None) -> None:
+    """After each evaluation step."""
+    client, state = _running(global_state)
+    if client is None or state is None:
+        return
+    client.sections.close(STEP_SECTION if state.curr_eval_iter_idx >= NUM_WARMUP_ITERS else WARMUP_SECTION)
+    state.curr_eval_iter_idx += 1
+
+
+def on_checkpointing_start(global_state: Any = None) -> None:
+    """Before whatever saves a checkpoint, or finalises one."""
+    client, _ = _running(global_state)
+    if client is not None:
+        client.start_section(CHECKPOINTING_SECTION)
+
+
+def on_checkpointing_end(is_async_finalization: bool, global_state: Any = None) -> None:
+    """After it. Unless it was the finalisation of an asynchronous save, timeouts are updated."""
+    client, state = _running(global_state)
+    if client is None or state is None:
+        return
+    client.end_section(CHECKPOINTING_SECTION)
+    if not is_async_finalization:  # called before each iteration, mostly for nothing
+        state.seen_checkpoints_cnt += 1
+        _update_timeouts(client, state, at_end=False)
+
+
+def on_checkpoint_loaded(is_local_chkpt: bool, global_state: Any = None) -> None:
+    """After a checkpoint was loaded. One from memory says nothing about how long a setup takes."""
+    _, state = _running(global_state)
+    if state is not None:
+        state.is_persistent_chkpt_loaded = not is_local_chkpt
+
+
+def shutdown(global_state: Any = None) -> None:
+    """End: updates timeouts and closes the client. Ends Rankwatch's session too, unless others use it."""
+    client, state = _running(global_state)
+    if client is not None and state is not None:
+        _update_timeouts(client, state, at_end=True)
+        client.shutdown_workload_monitoring()
+    if _reports is not None:
+        _reports.stop()
+    _holder(global_state).rank_monitor_client = None
+
+
+def maybe_setup_simulated_fault(
+    config: Any = None,
+    *,
+    simulate_fault: bool | None = None,
+    simulated_fault_type: str | None = None,
+    simulated_fault_rank: int | None = None,
+    simulated_fault_base_delay: float | None = None,
+) -> None:
+    """Have one rank hang or die on purpose after a delay, if that is configured; to be called on all ranks.
+
+    What is not given is taken from the attributes of the same names of ``config`` (Bridge's ``FaultToleranceConfig``).
+    It happens in the first attempt of a job only, so that the restarted one gets past it.
+
+    Raises:
+        ValueError: the type is none of ``rank_hung``, ``rank_killed`` and ``random``.
+    """
+    if not _first(simulate_fault, getattr(config, "simulate_fault", None), False):
+        return
+    kind = _first(simulated_fault_type, getattr(config, "simulated_fault_type", None), "random")
+    if kind not in ("rank_hung", "rank_killed", "random"):
+        raise ValueError(f"simulated_fault_type must be rank_hung, rank_killed or random, not {kind!r}")
+    rank = _first(simulated_fault_rank, getattr(config, "simulated_fault_rank", None), "random")
+    delay = _first(simulated_fault_base_delay, getattr(config, "simulated_fault_base_delay", None), 0)
+    inject.simulate(kind, rank=rank, delay=float(delay))
+
+
+def _update_timeouts(client: RankMonitorClient, state: FaultToleranceState, *, at_end: bool) -> None:
+    if not state.is_calculating_timeouts:
+        return
+    plan = update_plan(state, at_end=at_end)
+    for reason in plan.left_out:
+        _say(client, "%s", reason)
+    if not plan.sections and not plan.out_of_section:
+        return
+    told = client.calculate_and_set_section_timeouts(plan.sections, plan.out_of_section)
+    if _is_rank_0(client) and state.ft_state_path is not None:
+        _state_file(state.ft_state_path).write(client.state_dict(), seconds=FILE_SECONDS if at_end else 0.0)
+    if told:  # else the client has said of what it was not
+        _say(client, "timeouts were updated for %s: %s", ", ".join(plan.sections), client.section_timeouts)
+
+
+def _watch_stragglers(config: Any, policy: dict[str, Any]) -> None:
+    global _reports
+    rankwatch.change_policy(policy)
+    if _reports is not None:
+        _reports.stop()
+    interval, shown = policy["report_interval"], policy["num_gpu_perf_scores_to_print"]
+    _reports = ReportLog(interval, shown, logging.getLogger(config.logger_name))
+    _reports.start()
+
+
+def _state_file(path: str) -> StateFile:
+    """The one file of this process's run: what it writes later must not be overtaken by what it wrote before."""
+    global _file
+    if _file is None or _file.path != Path(path):
+        _file = StateFile(Path(path), _log)
+    return _file
+
+
+def _end_setup(client: RankMonitorClient, state: FaultToleranceState) -> None:
+    if state.is_setup_section_open:
+        client.end_section(SETUP_SECTION)
+        state.is_setup_section_open = False
+
+
+def _holder(global_state: Any) -> Any:
+    return _alone if global_state is None or not hasattr(global_state, "rank_monitor_client") else global_state
+
+
+def _fresh_state(holder: Any) -> FaultToleranceState:
+    """The state of this run; an object of Bridge's keeps its own, made new."""
+    there = getattr(holder, "fault_tolerance_state", None)
+    if there is None or isinstance(there, FaultToleranceState):
+        holder.fault_tolerance_state = made = FaultToleranceState()
+        return made
+    FaultToleranceState().copy_to(there)
+    found: FaultToleranceState = there
+    return found
+
+
+def _running(global_state: Any) -> tuple[RankMonitorClient | None, FaultToleranceState | None]:
+    holder = _holder(global_state)
+    return holder.rank_monitor_client, getattr(holder, "fault_tolerance_state", None)
+
+
+def _iteration(global_state: Any) -> int | None:
+    return getattr(getattr(global_state, "train_state", None), "step", None)
+
+
+def _is_rank_0(client: RankMonitorClient) -> bool:
+    return client.rank_info is not None and client.rank_info.global_rank == 0
+
+
+def _say(client: RankMonitorClient, words: str, *arguments: object) -> None:
+    if _is_rank_0(client):
+        _log.info(words, *arguments)
+
+
+def _make(folder: Path) -> None:
+    try:
+        aside(lambda: folder.mkdir(parents=True, exist_ok=True), FILE_SECONDS, "making it")
+    except OSError as error:
+        _log.warning("the folder for checkpoints cannot be made, and no timeouts be kept in it: %s", error)
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,75 @@
+"""What the Megatron hooks keep of a run, and which timeouts that lets them calculate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
+
+MIN_ITERS_FOR_STEP_TIMEOUT_UPDATE: Final = 16
+"""Iterations that have to be seen before the longest of them says something."""
+
+
+@dataclass
+class FaultToleranceState:
+    """One run, as far as timeouts depend on it. Field by field what Bridge's state has."""
+
+    ft_state_path: str | None = None
+    is_persistent_chkpt_loaded: bool = False
+    is_async_chkpt_enabled: bool = False
+    is_calculating_timeouts: bool = False
+    is_setup_section_open: bool = False
+    seen_checkpoints_cnt: int = 0
+    seen_tr_iters_cnt: int = 0
+    curr_eval_iter_idx: int = 0
+
+    def copy_to(self, other: Any) -> None:
+        """Set all of this on another object."""
+        for each in fields(self):
+            setattr(other, each.name, getattr(self, each.name))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which timeouts are to be calculated now, and in words why others are not."""
+
+    sections: tuple[str, ...]
+    out_of_section: bool
+    left_out: tuple[str, ...]
+
+
+def update_plan(state: FaultToleranceState, *, at_end: bool) -> Plan:
+    """What a run of this kind lets one calculate.
+
+    ===============  ==============================================================================================
+    setup            only after a checkpoint was loaded from storage: a setup without one is shorter
+    step             from 16 iterations on
+    checkpointing    after a save, unless saves are asynchronous: how long these take varies too much
+    out of section   only at the end of a run that has shown setup, step and a save
+    ===============  ==============================================================================================
+    """
+    left_out = []
+    sections = []
+    if state.is_persistent_chkpt_loaded:
+        sections.append(SETUP_SECTION)
+    else:
+        left_out.append("the timeout of section setup is not updated: no checkpoint was loaded from storage")
+    if state.seen_tr_iters_cnt >= MIN_ITERS_FOR_STEP_TIMEOUT_UPDATE:
+        sections.append(STEP_SECTION)
+    else:
+        left_out.append(
+            f"the timeout of section step is not updated before {MIN_ITERS_FOR_STEP_TIMEOUT_UPDATE} iterations were"
+            f" seen; these are {state.seen_tr_iters_cnt}"
+        )
+    if state.seen_checkpoints_cnt == 0:
+        left_out.append("the timeout of section checkpointing is not updated before a checkpoint was saved")
+    elif state.is_async_chkpt_enabled:
+        left_out.append("the timeout of section checkpointing is not updated: saves are asynchronous")
+    else:
+        sections.append(CHECKPOINTING_SECTION)
+    complete = {SETUP_SECTION, STEP_SECTION} <= set(sections) and state.seen_checkpoints_cnt > 0
+    if not (at_end and complete):
+        missing = "setup, step and a save were not all seen" if at_end else "the run is not over"
+        left_out.append(f"the timeout outside all sections is not updated: {missing}")
+    return Plan(tuple(sections), at_end and complete, tuple(left_out))

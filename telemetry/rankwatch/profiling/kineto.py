@@ -1,0 +1,279 @@
+"""Kernel timings from torch's own profiler (Kineto): operators where there is no GPU, and kernels where there is one.
+
+On a GPU it synchronises the device when a window ends, so there it is used only when a person asks for it
+(``kernel_timings=kineto``). Nothing of torch is imported: what the script has not imported is not there.
+
+How a recording is read
+-----------------------
+=========================  ===========================================================================================
+``gloo:all_reduce`` ...    a collective, from when it was enqueued to its end, on a thread of gloo's. What operators
+                           run on such a thread belongs to the collective
+``c10d::``, functional     the script's call of one: it may wait in there, also within an operator
+``enumerate(DataLoader)``  input
+``aten::`` and others      an operator: anything with a name space. Its own time is what operators in it did not take
+all else                   wrappers: autograd's nodes, optimizer steps, a user's annotations
+=========================  ===========================================================================================
+
+Input shapes make up most of what ending a window costs, so only every eighth one records them; in the others the
+operators have no key, and only count as compute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Final
+
+from rankwatch.profiling.kernel_name import short_name
+from rankwatch.profiling.profiler_lock import Guard
+from rankwatch.profiling.source import (
+    KINETO_CPU,
+    KINETO_CUDA,
+    MAX_KERNEL_NAME,
+    Collective,
+    Kernel,
+    SourceBusy,
+    SourceUnavailable,
+    Trace,
+)
+
+SHAPES_EVERY: Final = 8
+"""Windows from one with shapes to the next; with them, stopping takes three times as long (4,000 operators: 22 ms)."""
+BATCH: Final = 256
+"""Events read between two pauses, about 1 ms: the script must get the GIL in between."""
+PAUSE: Final = 0.001
+DEFAULT_GROUP: Final = "default_pg"
+POINT_TO_POINT: Final = "point_to_point"
+UNKNOWN_GROUP: Final = "unknown"
+
+_COLLECTIVE: Final = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:", "hccl:")
+_POINT_TO_POINT: Final = ("send", "recv")
+_CALL: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
+_DATA: Final = "enumerate(DataLoader)"
+_WRAPPERS: Final = ("autograd::engine::", "torch::autograd::", "torch::jit::", "torch.distributed.")
+_NCCL_KERNEL: Final = "ncclDev"
+_DEVICE_ACTIVITIES: Final = ("kernel", "gpu_memcpy", "gpu_memset")
+
+_Operator = tuple[int, int, int, str, str]
+"""Thread, start, -end, key, name: so sorted, an operator comes before those nested in it."""
+
+_used_by: int | None = None
+"""The process in which Kineto was started; a forked child inherits the word, and a Kineto whose threads are gone."""
+
+
+class _Torch:
+    """Every private name of torch that is used here, looked up once."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        autograd, profiler = torch._C._autograd, torch._C._profiler
+        self.prepare: Callable[..., None] = autograd._prepare_profiler
+        self.enable: Callable[..., None] = autograd._enable_profiler
+        self.disable: Callable[[], Any] = autograd._disable_profiler
+        self.enabled: Callable[[], bool] = autograd._profiler_enabled
+        self.backward: Callable[[], int] = torch._C._current_graph_task_id
+        self.cpu, self.cuda = profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA
+        state, details = profiler.ProfilerState.KINETO, profiler._ExperimentalConfig
+        # Shapes, then what is not recorded: memory, stacks, flops, modules.
+        self.with_shapes = profiler.ProfilerConfig(state, True, False, False, False, False, details())
+        self.plain = profiler.ProfilerConfig(state, False, False, False, False, False, details())
+        self.guarded: ModuleType = sys.modules["torch.autograd.profiler"]
+
+    @staticmethod
+    def groups() -> int:
+        """How many process groups there are."""
+        distributed = sys.modules.get("torch.distributed.distributed_c10d")
+        return len(distributed._world.pg_map) if distributed is not None else 0
+
+    @staticmethod
+    def flight_recorder() -> list[dict[str, Any]]:
+        """What the flight recorder knows of the newest collectives, oldest first."""
+        bindings = sys.modules.get("torch._C._distributed_c10d")
+        recorded = json.loads(bindings._dump_fr_trace_json()) if bindings is not None else {}
+        entries: list[dict[str, Any]] = recorded.get("entries", [])
+        return entries
+
+
+class KinetoSource:
+    """Torch's profiler on the thread that starts it. ``end_ours`` is called when the user starts a profiler himself.
+
+    Raises:
+        SourceUnavailable: this torch does not have what is needed, or the process was forked from a profiled one.
+    """
+
+    def __init__(self, torch: ModuleType, *, on_device: bool, end_ours: Callable[[], None]) -> None:
+        if _used_by not in (None, os.getpid()):
+            raise SourceUnavailable("this process was forked from one that was profiled, where Kineto cannot go on")
+        try:
+            self._torch = _Torch(torch)
+            self._guard = Guard(self._torch.guarded, end_ours)
+        except (AttributeError, KeyError, TypeError) as error:
+            version = getattr(torch, "__version__", "?")
+            raise SourceUnavailable(
+                f"torch {version} has another profiler than Rankwatch knows ({error}); use a release that is supported"
+            ) from None
+        self._on_device = on_device
+        self._activities = {self._torch.cpu, self._torch.cuda} if on_device else {self._torch.cpu}
+        self._windows = 0
+        self._guard.install()
+
+    @property
+    def name(self) -> str:
+        """``kineto-cuda`` or ``kineto-cpu``."""
+        return KINETO_CUDA if self._on_device else KINETO_CPU
+
+    def start(self) -> None:
+        """Begin to record; about 1 ms.
+
+        Raises:
+            SourceBusy: the user's profiler runs.
+        """
+        global _used_by
+        torch = self._torch
+        if self._guard.user_profiles or torch.enabled():
+            raise SourceBusy("another profiler is running")
+        config = torch.with_shapes if self._windows % SHAPES_EVERY == 0 else torch.plain
+        _used_by = os.getpid()
+        torch.prepare(config, self._activities)
+        torch.enable(config, self._activities)
+        self._windows += 1
+
+    def stop(self) -> Any:
+        """End the recording; about 2 µs for each operator, 6 with its shapes.
+
+        Raises:
+            SourceBusy: a backward pass runs on this thread. torch puts the state of before it back when it ends, and
+                with it a profiler that is gone: the next one would end the process.
+        """
+        if self._torch.backward() != -1:
+            raise SourceBusy("a backward pass is running")
+        return self._torch.disable()
+
+    def read(self, raw: Any, limit: int) -> Trace:
+        """Make a trace of a recording."""
+        events = raw.events()
+        truncated = max(0, len(events) - limit)
+        del events[limit:]
+        trace = _of_device(events, truncated) if self._on_device else self._of_host(events, truncated)
+        _drop(events)
+        return trace
+
+    def close(self) -> None:
+        """Let the names of torch be what they were."""
+        self._guard.remove()
+
+    def _of_host(self, events: list[Any], truncated: int) -> Trace:
+        operators: list[_Operator] = []
+        collectives: list[tuple[str, int, int]] = []
+        data, waits = [], []
+        threads_of_collectives = set()
+        for event in _in_batches(events):
+            name = event.name()
+            start = event.start_ns()
+            end = start + event.duration_ns()
+            if name.startswith(_COLLECTIVE):
+                collectives.append((name, start, end))
+                if not name.partition(":")[2].startswith(_POINT_TO_POINT):  # those are recorded where they are called
+                    threads_of_collectives.add(event.start_thread_id())
+            elif name.startswith(_CALL):
+                waits.append((start, end))
+            elif name.startswith(_DATA):
+                data.append((start, end))
+            elif "::" in name and not name.startswith(_WRAPPERS) and not event.is_user_annotation():
+                operators.append((event.start_thread_id(), start, -end, _key(name, event.shapes()), name))
+        kernels = _own_times(operator for operator in operators if operator[0] not in threads_of_collectives)
+        return Trace(kernels, self._in_groups(collectives), data, waits, truncated)
+
+    def _in_groups(self, collectives: list[tuple[str, int, int]]) -> list[Collective]:
+        """Give each collective its process group: the n-th of a name is the flight recorder's n-th of that name."""
+        if not collectives:
+            return []
+        if self._torch.groups() <= 1:
+            return [Collective(_p2p(name) or DEFAULT_GROUP, name, start, end) for name, start, end in collectives]
+        recorded = self._torch.flight_recorder()
+        found = []
+        for name in {name for name, _, _ in collectives}:
+            of_name = sorted((start, end) for other, start, end in collectives if other == name)
+            newest = of_name[-1][0]
+            groups = [
+                _group(*entry["process_group"][:2])
+                for entry in recorded
+                if entry["profiling_name"] == name and entry["time_created_ns"] <= newest
+            ][-len(of_name) :]
+            groups = [UNKNOWN_GROUP] * (len(of_name) - len(groups)) + groups
+            found += [
+                Collective(_p2p(name) or group, name, *interval)
+                for group, interval in zip(groups, of_name, strict=True)
+            ]
+        return found
+
+
+def _of_device(events: list[Any], truncated: int) -> Trace:
+    kernels: list[Kernel] = []
+    collectives, data = [], []
+    for event in _in_batches(events):
+        name, activity = event.name(), event.activity_type()
+        start = event.start_ns()
+        end = start + event.duration_ns()
+        if activity in _DEVICE_ACTIVITIES:
+            if _NCCL_KERNEL in name:
+                collectives.append(Collective(f"stream {event.device_resource_id()}", name, start, end))
+            else:
+                kernels.append(Kernel(short_name(name), start, end, end - start))
+        elif name.startswith(_DATA):
+            data.append((start, end))
+    return Trace(kernels, collectives, data, (), truncated, on_device=True)
+
+
+def _in_batches(events: list[Any]) -> Iterable[Any]:
+    for number, event in enumerate(events):
+        if number % BATCH == BATCH - 1:
+            time.sleep(PAUSE)
+        yield event
+
+
+def _drop(events: list[Any]) -> None:
+    """Give the events back in small pieces: to free all at once holds the GIL for milliseconds."""
+    while events:
+        del events[-BATCH:]
+        time.sleep(PAUSE)
+
+
+def _key(name: str, shapes: list[Any]) -> str:
+    """``aten::addmm[64,32x64,64x64]``; empty when no shapes were recorded."""
+    if not shapes:
+        return ""
+    sizes = ",".join("x".join(map(str, shape)) for shape in shapes if shape)
+    return f"{name}[{sizes}]"[:MAX_KERNEL_NAME]
+
+
+def _own_times(operators: Iterable[_Operator]) -> list[Kernel]:
+    """Operators with what each took itself, without those nested in it."""
+    ordered = sorted(operators)
+    own = [-negative_end - start for _, start, negative_end, _, _ in ordered]
+    around: list[int] = []
+    """Places of the operators that are open, the innermost last."""
+    for place, (thread, start, negative_end, _, _) in enumerate(ordered):
+        while around and (ordered[around[-1]][0] != thread or -ordered[around[-1]][2] <= start):
+            around.pop()
+        if around:
+            own[around[-1]] -= -negative_end - start
+        around.append(place)
+    return [
+        Kernel(key, start, -negative_end, max(0, self_ns), name)
+        for (_, start, negative_end, key, name), self_ns in zip(ordered, own, strict=True)
+    ]
+
+
+def _p2p(name: str) -> str:
+    return POINT_TO_POINT if name.partition(":")[2].startswith(_POINT_TO_POINT) else ""
+
+
+def _group(name: str, description: str) -> str:
+    """What a group is called, as the launcher names it: a mesh gives the same description to each of its rows."""
+    if description in ("", "undefined") or description == name:
+        return name
+    return description if description == DEFAULT_GROUP else f"{description} ({name})"

@@ -1,0 +1,108 @@
+"""What a person, a policy or a launcher wants of the profiling in this rank: checked, and said in words when wrong.
+
+What the launcher hands down through the slots (``settings["profiling"]``) beats this process's own settings, value by
+value, also while it runs. A value that makes no sense is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract.enums import KernelSource
+from rankwatch.contract.policy import Policy, Ranks, parse_ranks
+from rankwatch.settings import Settings
+
+HANDED_DOWN: Final = "profiling"
+"""The key in the slots' settings."""
+MAX_STRIDE: Final = 2**20
+MAX_TRACE_ID: Final = 64
+
+_POLICY_NAMES: Final = {
+    "source": "kernel_timings",
+    "interval": "profiling_interval",
+    "ranks": "profiled_ranks",
+    "report_interval": "report_interval",
+}
+
+
+class TraceRequest(NamedTuple):
+    """Somebody wants to see the next sampled step of a rank."""
+
+    rank: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingPlan:
+    """What is to be profiled in this rank."""
+
+    source: KernelSource = KernelSource.AUTO
+    interval: int = 0
+    """Steps in a window; 0: the rank finds a number itself."""
+    ranks: Ranks = parse_ranks("all")  # noqa: RUF009 - it is frozen, and the same for all
+    report_interval: float = 300.0
+    stride: int = 0
+    """Steps in a window, as the launcher has it for all its ranks; 0: not told."""
+    trace: TraceRequest | None = None
+
+    @property
+    def told_stride(self) -> int:
+        """Steps in a window as told from outside; 0: nobody did."""
+        return self.stride or self.interval
+
+
+def of_settings(settings: Settings) -> ProfilingPlan:
+    """What this process's own settings say."""
+    return ProfilingPlan(
+        KernelSource(settings.kernel_timings),
+        settings.profiling_interval,
+        parse_ranks(settings.profiled_ranks),
+        settings.report_interval,
+    )
+
+
+def handed_down(own: ProfilingPlan, handed: Mapping[str, Any]) -> tuple[ProfilingPlan, list[str]]:
+    """``own`` with what the launcher handed down in its place, and what was wrong with what is passed over."""
+    told = handed.get(HANDED_DOWN)
+    if told is None:
+        return own, []
+    if not isinstance(told, Mapping):
+        return own, [f"the setting {HANDED_DOWN!r} must map names to values, not {told!r}; it is passed over"]
+    problems: list[str] = []
+    policy = Policy(
+        kernel_timings=own.source,
+        profiling_interval=own.interval,
+        profiled_ranks=str(own.ranks),
+        report_interval=own.report_interval,
+    )
+    for key, name in _POLICY_NAMES.items():
+        if told.get(key) is not None:
+            try:
+                policy = policy.changed({name: told[key]})
+            except ValueError as error:
+                problems.append(f"{error}; it is passed over")
+    stride = told.get("stride") or 0
+    if isinstance(stride, bool) or not isinstance(stride, int) or not 0 <= stride <= MAX_STRIDE:
+        problems.append(f"stride must be a whole number from 0 to {MAX_STRIDE}, not {stride!r}; it is passed over")
+        stride = 0
+    trace, problem = _trace(told.get("trace"))
+    plan = ProfilingPlan(
+        policy.kernel_timings,
+        policy.profiling_interval,
+        parse_ranks(policy.profiled_ranks),
+        policy.report_interval,
+        stride,
+        trace,
+    )
+    return plan, problems + problem
+
+
+def _trace(told: Any) -> tuple[TraceRequest | None, list[str]]:
+    if told is None:
+        return None, []
+    rank, name = (told.get("rank"), told.get("id")) if isinstance(told, Mapping) else (None, None)
+    if isinstance(rank, bool) or not isinstance(rank, int) or not isinstance(name, str) or not name:
+        return None, [f'a trace is asked for as {{"rank": 3, "id": "..."}}, not {told!r}; it is passed over']
+    return TraceRequest(rank, name[:MAX_TRACE_ID]), []

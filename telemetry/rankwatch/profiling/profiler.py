@@ -1,0 +1,239 @@
+"""What a rank tells of its speed: windows, sampled steps, kernels, CPU time and its device, put together.
+
+How this works
+--------------
+Each report calls :meth:`Profiling.mark` before the finished sections are collected and :meth:`Profiling.take` after.
+Windows that were closed wait in order until the sample of the step that closed them has been read, or until it is
+clear that there is none; :meth:`Profiling.next` hands them out, one for each export. All of this is done on the
+exporter's thread, which imports it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from rankwatch.contract import semconv
+from rankwatch.contract.enums import Part
+from rankwatch.contract.intervals import window_seconds, window_spread
+from rankwatch.contract.semconv import Metric
+from rankwatch.export.section_runs import Run
+from rankwatch.export.windows import WARM_UP_STEPS, Window, Windows
+from rankwatch.profiling.cpu import CpuClock
+from rankwatch.profiling.nvml import Devices
+from rankwatch.profiling.plan import handed_down, of_settings
+from rankwatch.profiling.sampler import Recording
+from rankwatch.profiling.sampling import Pace, Sampling
+from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics
+from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.shared_slots import FIRST_ITERATION, ITERATION
+from rankwatch.settings import Settings
+
+DEVICES_SECONDS: Final = 10.0
+MAX_WAITING: Final = 8
+"""Windows that wait to be told; more are closed between two exports only by strides far below a second."""
+MAX_REMEMBERED: Final = 4096
+"""Finished sections that are remembered until their step's sample is read."""
+REPORTS_A_WINDOW: Final = 1.5
+"""A window of a stride that was told lasts so many export intervals at least: one recording is read in each."""
+MAX_SAID: Final = 100
+
+DROP_WINDOWS: Final = "windows"
+DROP_RUNS: Final = "window_runs"
+DROP_PROFILING: Final = "profiling_error"
+
+Points = Sequence[tuple[float | int, Mapping[str, str]]]
+
+_log = logging.getLogger("rankwatch")
+
+
+class Mark(NamedTuple):
+    """What was so before the finished sections were collected."""
+
+    completed: int | None
+    first: int | None
+    counts_steps: bool
+    recording: Recording | None
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What is told of a rank's speed in one export; what is not in it is not told."""
+
+    window: Window | None = None
+    parts: Mapping[Part, float] = field(default_factory=dict)
+    collectives: Mapping[str, CollectiveStatistics] = field(default_factory=dict)
+    cpu: tuple[float, float] | None = None
+    """Seconds used and waited for each step of the window."""
+    kernels: Mapping[str, KernelStatistics] = field(default_factory=dict)
+    source: tuple[str, str] | None = None
+    """Where kernel timings come from, and why not from elsewhere."""
+    devices: Mapping[Metric, Points] = field(default_factory=dict)
+
+
+class _Waiting(NamedTuple):
+    window: Window
+    cpu: tuple[float, float] | None
+    due: float
+    """Monotonic seconds from which on it is told."""
+
+
+class Profiling:
+    """What the exporter asks for everything about speed; three methods say that they are called on other threads."""
+
+    def __init__(self, recorder: Recorder, settings: Settings) -> None:
+        self._recorder = recorder
+        self._settings = settings
+        self._own = self._plan = of_settings(settings)
+        self._said: set[str] = set()
+        self._windows = Windows(
+            self._plan.told_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
+        )
+        self._sampling = Sampling(recorder, settings, self._say)
+        self._waiting: deque[_Waiting] = deque()
+        self._sections: deque[Run] = deque(maxlen=MAX_REMEMBERED)
+        self._warm = False
+        self._cpu = CpuClock()
+        self._cpu_until = -1
+        """The last step completed when the CPU clock was read."""
+        self._devices = Devices(settings.local_rank)
+        self._devices_due = self._now = 0.0
+        self._later = random.uniform(0.0, window_spread(settings.world_size))
+        """Seconds after its end that this rank tells of a window."""
+        self._ending = self._closing = False
+
+    def configure(self, handed: Mapping[str, Any]) -> None:
+        """Take what the launcher handed down; on the pulse's thread."""
+        self._plan, problems = handed_down(self._own, handed)
+        for problem in problems:
+            self._say(problem, of_node=True)
+
+    def before_fork(self) -> None:
+        """End a window of this thread, for the child would record it on and on; on the thread that forks."""
+        if self._sampling.sampler is not None:
+            self._sampling.sampler.interrupt()
+
+    def stop(self) -> None:
+        """Sample nothing any more; on the thread that shuts down. The last report tells the last windows."""
+        self._closing = True
+        if self._sampling.sampler is not None:
+            self._sampling.sampler.set(None)
+            self._sampling.sampler.order_end()
+
+    def mark(self) -> Mark:
+        """Look, before the finished sections are collected, what they will surely hold."""
+        words, sampler = self._recorder.words, self._sampling.sampler
+        completed, first = words[ITERATION], words[FIRST_ITERATION]
+        return Mark(
+            completed - 1 if completed else None,
+            first - 1 if first else None,
+            semconv.STEP_SECTION in self._recorder.ids,
+            sampler.collect() if sampler is not None else None,
+        )
+
+    def take(self, mark: Mark, runs: Iterable[Run], now: float, *, ending: bool = False) -> None:
+        """Take in what was finished since the last call; ``now`` in seconds on the monotonic clock. Never raises."""
+        self._ending, self._now = ending, now
+        try:
+            self._take(mark, list(runs), now)
+        except Exception:  # noqa: BLE001 - what is told of hangs must go out, whatever happens here
+            self._failed()
+
+    def next(self, now: float) -> Speed:
+        """What is to be told in the next export. Never raises."""
+        try:
+            return self._next(now)
+        except Exception:  # noqa: BLE001 - as above
+            self._failed()
+            return Speed()
+
+    def more(self) -> bool:
+        """Whether another window can be told at once."""
+        if not self._waiting:
+            return False
+        if self._ending:
+            return True
+        iteration, due = self._waiting[0].window.iteration, self._waiting[0].due
+        return self._now >= due and (iteration is None or not self._sampling.awaits(iteration))
+
+    def _take(self, mark: Mark, runs: list[Run], now: float) -> None:
+        self._sections.extend(runs)
+        self._windows.tell(self._plan.told_stride)
+        closed = self._windows.take(
+            runs, completed=mark.completed, first=mark.first, counts_steps=mark.counts_steps, now=now
+        )
+        cpu = self._cpu_time(mark, bool(closed))
+        self._say_stride()
+        for window in closed:
+            self._recorder.drop(DROP_RUNS, window.beyond)
+            self._waiting.append(_Waiting(window, cpu, now + self._later))
+        while len(self._waiting) > MAX_WAITING:
+            self._waiting.popleft()
+            self._recorder.drop(DROP_WINDOWS)
+        self._sample(mark)
+
+    def _say_stride(self) -> None:
+        """Say to who has chosen an interval that it cannot be kept to; one rank of the job does."""
+        stride, plan = self._windows.stride, self._plan
+        if self._settings.rank == 0 and not plan.stride and stride > plan.interval > 0:
+            self._say(
+                f"profiling_interval={plan.interval} is less than a rank can tell one by one: of these fast steps, one "
+                f"in {stride} is profiled"
+            )
+
+    def _sample(self, mark: Mark) -> None:
+        pace = Pace(self._windows.stride, self._windows.step_seconds, self._warm)
+        if mark.recording is not None:
+            self._sampling.read(mark.recording, self._sections, self._plan, pace)
+        self._sampling.steer(self._plan, pace, closing=self._closing or self._ending)
+
+    def _next(self, now: float) -> Speed:
+        devices = self._read_devices(now)
+        if not self.more():
+            return Speed(devices=devices)
+        waiting, sampling = self._waiting.popleft(), self._sampling
+        iteration = waiting.window.iteration
+        sampled = sampling.result(iteration) if iteration is not None else None
+        kernels = sampling.report(now, self._plan.report_interval, ending=self._ending)
+        return Speed(
+            waiting.window,
+            sampled.parts if sampled else {},
+            sampled.collectives if sampled else {},
+            waiting.cpu,
+            kernels,
+            sampling.told,
+            devices,
+        )
+
+    def _cpu_time(self, mark: Mark, closed: bool) -> tuple[float, float] | None:
+        """CPU time of a step, by the steps completed since the last window was told; None: it is not told now."""
+        if mark.first is None or mark.completed is None or (self._warm and not closed):
+            return None
+        steps, self._cpu_until = mark.completed - self._cpu_until, mark.completed
+        if not self._warm or steps < 1:  # what was used so far belongs to no window, or the numbers went back
+            self._warm = self._warm or mark.completed + 1 >= mark.first + WARM_UP_STEPS
+            self._cpu.per_step(1)
+            return None
+        return self._cpu.per_step(steps)
+
+    def _read_devices(self, now: float) -> Mapping[Metric, Points]:
+        if now < self._devices_due:
+            return {}
+        self._devices_due = now + max(DEVICES_SECONDS, window_seconds(self._settings.world_size))
+        return self._devices.read() or {}
+
+    def _failed(self) -> None:
+        if not self._recorder.dropped.get(DROP_PROFILING):
+            _log.warning(
+                "what is known of this rank's speed could not be told; more of this is only counted", exc_info=True
+            )
+        self._recorder.drop(DROP_PROFILING)
+
+    def _say(self, words: str, *, of_node: bool = False) -> None:
+        if words not in self._said and len(self._said) < MAX_SAID:
+            self._said.add(words)
+            _log.log(logging.DEBUG if of_node and self._settings.local_rank else logging.WARNING, "%s", words)

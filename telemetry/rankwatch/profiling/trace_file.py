@@ -1,0 +1,104 @@
+"""Writes the trace of one sampled step as a file that chrome://tracing and Perfetto show."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rankwatch.profiling.source import Interval, Span, Trace
+
+MAX_FILES: Final = 20
+"""Traces kept in the folder, of all ranks of a node; the oldest go first."""
+MAX_ID: Final = 64
+MAX_LANES: Final = 16
+"""Of one kind of events; what overlaps more than that is shown as well as it can be."""
+
+_Shown = tuple[int, int, str, dict[str, str]]
+"""Beginning, end, name and arguments."""
+
+_PATTERN: Final = "*-rank*-*.json"
+
+
+def write(
+    folder: Path, job: str, rank: int, request: str, trace: Trace, step: Interval, sections: Sequence[Span] = ()
+) -> Path:
+    """Write ``<job>-rank<rank>-<request>.json`` and return its path; times in it are microseconds into the step.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_plain(job)}-rank{rank}-{_plain(request)}.json"
+    unfinished = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        with unfinished.open("w") as file:
+            file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+            file.write(",\n".join(json.dumps(event) for event in _events(trace, step, sections, rank)))
+            file.write("\n]}\n")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    _keep_newest(folder)
+    return path
+
+
+def _events(trace: Trace, step: Interval, sections: Sequence[Span], rank: int) -> Iterator[dict[str, Any]]:
+    shown: dict[str, Iterable[_Shown]] = {
+        "step": [(*step, "step", {})],
+        "sections": [(start, end, name, {}) for name, start, end in sections],
+        "kernels" if trace.on_device else "operators": [
+            (kernel.start_ns, kernel.end_ns, kernel.key or kernel.name or "operator", {}) for kernel in trace.kernels
+        ],
+        "collectives": [(c.start_ns, c.end_ns, c.name, {"group": c.group}) for c in trace.collectives],
+        "data loader": [(start, end, "data", {}) for start, end in trace.data],
+    }
+    yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+    number = 0
+    for name, events in shown.items():
+        for lane in _lanes(events):
+            yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": name}}
+            for start, end, called, arguments in lane:
+                at, took = (start - step[0]) / 1e3, (end - start) / 1e3
+                told = {"name": called, "ts": at, "dur": took, "args": arguments}
+                yield {"ph": "X", "pid": rank, "tid": number, **told}
+            number += 1
+
+
+def _lanes(events: Iterable[_Shown]) -> list[list[_Shown]]:
+    """Part events so that those of one lane follow or contain each other: a viewer cannot show what overlaps."""
+    lanes: list[list[_Shown]] = []
+    around: list[list[int]] = []
+    """Of each lane, the ends of the events that are open, the innermost last."""
+    for event in sorted(events, key=lambda event: (event[0], -event[1])):
+        start, end = event[:2]
+        for ends in around:
+            while ends and ends[-1] <= start:
+                ends.pop()
+        fitting = (n for n, ends in enumerate(around) if not ends or end <= ends[-1])
+        place = next(fitting, min(len(lanes), MAX_LANES - 1))
+        if place == len(lanes):
+            lanes.append([])
+            around.append([])
+        lanes[place].append(event)
+        around[place].append(end)
+    return lanes
+
+
+def _keep_newest(folder: Path) -> None:
+    """Other ranks may write and tidy up here at the same time, so a file may be gone before we come to it."""
+    found: list[tuple[float, Path]] = []
+    for path in folder.glob(_PATTERN):
+        with contextlib.suppress(OSError):
+            found.append((path.stat().st_mtime, path))
+    for _, path in sorted(found)[:-MAX_FILES]:
+        path.unlink(missing_ok=True)
+
+
+def _plain(text: str) -> str:
+    """``text`` as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:MAX_ID] or "_"

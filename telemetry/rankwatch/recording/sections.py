@@ -1,0 +1,252 @@
+"""What training code calls while it runs: sections, steps, beats, progress. The hot path.
+
+Each call writes a few integers into the slots (:mod:`rankwatch.recording.shared_slots`); everything that costs more
+than that is done later by other threads. The order of the stores matters to readers in other processes: an entry's
+time is written before
+its id, and the time of the last close before the id is cleared, so that no reader sees an age that never was. A section
+that is left goes into the ring before its entry is cleared, so that no thread of this process finds it in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from rankwatch.contract.semconv import STEP_SECTION
+from rankwatch.recording.recorder import DROP_ARGUMENT, DROP_NAMES, DROP_OPEN, Recorder
+from rankwatch.recording.shared_slots import (
+    ASKS_SHOULD_STOP,
+    BEATS,
+    COMPLETE,
+    FINISHED,
+    FIRST_TIME,
+    ITERATION,
+    LAST_BEAT,
+    LAST_CLOSED,
+    LAST_PROGRESS,
+    PROGRESS,
+    STOP_STEP,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_Opened = tuple[Recorder | None, int, int, int, "_Opened | None"]
+"""Recorder, section id, word of the entry, time of entering; then what the same object had opened before."""
+
+MAX_WORD = 2**62
+"""Larger numbers are taken for mistakes; a word holds 63 bits."""
+
+_recorder: Recorder | None = None
+_asked: Recorder | None = None
+"""The recorder whose slots say that the script asks should_stop(): to remember it costs less than to store it again."""
+
+
+def attach(recorder: Recorder | None) -> Recorder | None:
+    """Record into ``recorder`` from now on, or nowhere if None; return the one before. For the session only."""
+    global _recorder
+    before, _recorder = _recorder, recorder
+    return before
+
+
+def attached() -> Recorder | None:
+    """What is recorded into now, for other modules of this package; None: nothing is."""
+    return _recorder
+
+
+class Section:
+    """A named stretch of the training loop, usable in ``with`` and as a decorator; made by :func:`section`.
+
+    One object may be entered again while it is open, also on another thread: it keeps what it opened as a linked stack,
+    whose top is read and replaced without a call in between, so without a switch of threads (see :class:`.Recorder`).
+    """
+
+    __slots__ = ("_name", "_opened")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._opened: _Opened | None = None
+
+    def __enter__(self) -> Section:
+        recorder = _recorder
+        if recorder is None:
+            # Remembered, so that the exit of a section that was entered before init() closes no other.
+            self._opened = (None, 0, 0, 0, self._opened)
+            return self
+        try:
+            section_id = recorder.ids[self._name]
+        except (KeyError, TypeError):
+            section_id = recorder.section_id(self._name)
+        entry = 0
+        if section_id:
+            try:
+                entry = recorder.free.pop()
+            except IndexError:
+                recorder.drop(DROP_OPEN)
+        else:
+            recorder.drop(DROP_NAMES)
+        now = monotonic_ns()
+        self._opened = (recorder, section_id, entry, now, self._opened)
+        if entry:
+            words = recorder.words
+            words[entry + 1] = now
+            words[entry] = section_id
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        opened = self._opened
+        if opened is None:
+            return
+        recorder, section_id, entry, entered, self._opened = opened
+        if recorder is None:
+            return
+        now = monotonic_ns()
+        words = recorder.words
+        if section_id:
+            recorder.finished.append((section_id, entered, now - entered, recorder.iteration))
+            words[FINISHED] += 1
+        words[LAST_CLOSED] = now
+        if entry:
+            words[entry] = 0
+            recorder.free.append(entry)
+        words[PROGRESS] += 1
+        if section_id > FIRST_TIME and kind is None:  # a run that failed may not have come to what takes its time
+            recorder.first_finish(section_id)
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorate: the section is open during each call; of a coroutine function, until it returns."""
+        import functools
+        import inspect
+
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self._again():
+                    return await function(*args, **kwargs)
+
+            return cast(Callable[P, T], awaited)
+
+        @functools.wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            with self._again():
+                return function(*args, **kwargs)
+
+        return called
+
+    def _again(self) -> Section:
+        """A section of its own for each call, so that calls on several threads cannot swap their times."""
+        return Section(self._name)
+
+
+class Step(Section):
+    """The section ``step``; left without an exception, it completes an iteration. Made by :func:`step`."""
+
+    __slots__ = ("_iteration",)
+
+    def __init__(self, iteration: int | None = None) -> None:
+        super().__init__(STEP_SECTION)
+        self._iteration = iteration
+
+    def __enter__(self) -> Section:
+        recorder = _recorder
+        if recorder is not None:
+            if self._iteration is not None:
+                recorder.iteration = _whole(self._iteration, recorder, recorder.iteration)
+            if recorder.iteration >= recorder.boundary:
+                recorder.at_boundary()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        recorder = self._opened[0] if self._opened is not None else None
+        super().__exit__(kind, error, trace)
+        if recorder is not None and kind is None:
+            recorder.complete_step()
+
+    def _again(self) -> Section:
+        return Step(self._iteration)
+
+
+section = Section
+"""``section(name)``: a named section of at most 63 bytes of UTF-8; 64 different names and 32 open at once are seen."""
+
+
+def step(iteration: int | None = None) -> Section:
+    """Return the section of one training step: ``with rankwatch.step(): ...``.
+
+    ``iteration`` is the 0-based index of the step being run; without it, the one after the last completed step. A
+    step that ends in an exception is closed but not completed.
+    """
+    return Step(iteration)
+
+
+def heartbeat() -> None:
+    """Say that this rank is alive and well. Ranks that never beat are not held to a heartbeat limit."""
+    recorder = _recorder
+    if recorder is not None:
+        words = recorder.words
+        words[LAST_BEAT] = monotonic_ns()
+        words[BEATS] += 1
+
+
+def progress(n: int = 1) -> None:
+    """Count progress finer than a step: ``n`` micro-batches, files or tokens. Finished sections count by themselves."""
+    recorder = _recorder
+    if recorder is not None:
+        try:
+            words = recorder.words
+            words[PROGRESS] += n
+            words[LAST_PROGRESS] = monotonic_ns()
+        except (TypeError, ValueError):
+            recorder.drop(DROP_ARGUMENT)
+
+
+def should_stop() -> bool:
+    """True once the step has been completed after which all ranks agreed to stop: save, then leave the loop.
+
+    Ask it after each step, or after every n-th on all ranks alike. It is true *at or past* the agreed step: the
+    launcher hands a stop step down only while no rank has completed it, so every rank finds it in place at its first
+    question from that step on, and all of them stop at the same one, however seldom they ask. The first question also
+    tells the launcher that this script follows such a step; one that never asks is stopped by signals alone.
+    """
+    recorder = _recorder
+    if recorder is None:
+        return False
+    if recorder is not _asked:
+        _ask_first(recorder)
+    words = recorder.words
+    stop = words[STOP_STEP]
+    return stop != 0 and words[ITERATION] >= stop
+
+
+def _ask_first(recorder: Recorder) -> None:
+    global _asked
+    _asked = recorder
+    recorder.words[ASKS_SHOULD_STOP] = 1
+
+
+def mark_complete() -> None:
+    """Say that there is nothing left to train: no launcher runs this job again.
+
+    Call it when the last checkpoint stands and before :func:`rankwatch.shutdown`; one rank's word is enough.
+    """
+    recorder = _recorder
+    if recorder is not None:
+        recorder.words[COMPLETE] = 1
+
+
+def _whole(value: Any, recorder: Recorder, otherwise: int) -> int:
+    try:
+        number = int(value)
+    except Exception:  # noqa: BLE001 - the boundary to training code: a tensor's int() raises what it likes
+        number = -1
+    if 0 <= number < MAX_WORD:
+        return number
+    recorder.drop(DROP_ARGUMENT)
+    return otherwise

@@ -1,0 +1,66 @@
+"""What a rank says to its launcher is acted on: by real launchers and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launcher.conftest import FakeMonitor
+from launcher.node_set import Nodes, Start
+
+
+@pytest.fixture
+def nodes(start: Start, tmp_path: Path, monitor: FakeMonitor) -> Callable[[str], Nodes]:
+    return lambda nnodes: Nodes(start, tmp_path, monitor, nnodes)
+
+
+def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1:2")
+    job.script('if ATTEMPT == 1 and NODE == "b" and step == 20: rankwatch.exclude_node("row remapping failed")')
+    job.start("a", "b")
+    job.until("attempt 2: begins", "a")
+    reason = r"rank \d on \S+ asked to leave its node out: row remapping failed"
+    job.until(f"this node is parked: {reason}", "b")
+    assert job.said(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
+    job.until("rank 0 of 1 attempt 2: trains", "a")
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+
+
+def test_a_rank_stops_the_job(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("2")
+    job.script('if RANK == 1 and step == 20: rankwatch.stop_job("the loss is NaN")')
+    job.start("a", "b")
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+    assert len({line.split("saves after step ")[1] for line in job.until("saves after step", count=2)}) == 1
+    assert job.outcome("a")["state"] == "stopped"
+    assert str(job.outcome("a")["reason"]).endswith("asked for the job to stop: the loss is NaN")
+
+
+def test_what_a_rank_tells_reaches_the_monitor_and_is_the_reason_of_its_exit(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("1")
+    told = "rankwatch.tell(NoticeKind.WRONG_RESULT, 'the loss of step 20 is nan', 1.5); os._exit(17)"
+    job.script(f"if step == 20:\n        from rankwatch.contract.enums import NoticeKind; {told}")
+    job.start("a")
+    assert job.launchers["a"].wait() == 17
+    (event,) = monitor.events("notice")
+    assert (event["notice"], event["reason"], event["seconds"]) == ("wrong_result", "the loss of step 20 is nan", 1.5)
+    assert "exited with code 17: the loss of step 20 is nan: it found" in str(job.outcome("a")["reason"])
+
+
+def test_the_policy_that_a_rank_asks_for_is_registered_once(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("1")
+    job.script('if step in (5, 10, 20): rankwatch.change_policy({"on_straggler": "stop", "report_interval": 9})')
+    job.start("a")
+    asked = {"on_straggler": "stop", "report_interval": 9.0}
+    monitor.until(lambda: [b for b in monitor.of("nodes") if b["policy"] == asked])
+    job.until("trains")
+    job.finish()
+    assert job.launchers["a"].wait() == 0
+    assert [b["policy"] for b in monitor.of("nodes")] == [{}, asked]

@@ -1,0 +1,127 @@
+"""The command line: torchrun's flags, ours, and what the environment adds."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from torch.distributed.run import get_args_parser
+
+from rankwatch.contract.policy import Policy
+from rankwatch_launcher.cli import main
+from rankwatch_launcher.monitor.discovery import Options
+
+
+def options(*argv: str, env: dict[str, str] | None = None) -> tuple[Options, int]:
+    args = main.build_parser().parse_args([*argv, "train.py"])
+    rendezvous_id = args.rdzv_id
+    main.settle_rendezvous(args)
+    return main.read_options(args, env or {}, rendezvous_id)
+
+
+def flags_of(parser: Any) -> set[str]:
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
+def test_every_flag_of_torchrun_is_there() -> None:
+    assert flags_of(get_args_parser()) <= flags_of(main.build_parser())
+
+
+def test_every_policy_value_has_a_flag() -> None:
+    ours = {flag.lstrip("-").replace("-", "_") for flag in flags_of(main.build_parser())}
+    assert {f.name for f in fields(Policy)} <= ours
+
+
+def test_nothing_given_means_nothing_sent_and_three_restarts() -> None:
+    ours, restarts = options()
+    assert (ours.policy, restarts) == ({}, 3)
+    assert (ours.monitor_url, ours.job_id, ours.job_name) == ("", "", "train")
+
+
+def test_flags_make_the_policy() -> None:
+    ours, restarts = options(
+        *("--section-timeout", "step=10,load:30", "--section-timeout", "save=60"),
+        *("--heartbeat-timeout", "40", "--silence-timeout", "off", "--observe-only", "--on-hang", "capture"),
+        *("--max-restarts", "5", "--no-detection"),
+    )
+    assert ours.policy == {
+        "section_timeouts": {"step": 10.0, "load": 30.0, "save": 60.0},
+        "heartbeat_timeout": 40.0,
+        "silence_timeout": None,
+        "observe_only": True,
+        "on_hang": "capture",
+        "max_restarts": 5,
+        "detection": False,
+    }
+    assert restarts == 5
+    Policy().changed(ours.policy)
+
+
+def test_zero_restarts_is_not_the_default() -> None:
+    assert options("--max-restarts", "0")[1] == 0
+
+
+def test_a_flag_beats_its_variable() -> None:
+    env = {"RANKWATCH_HEARTBEAT_TIMEOUT": "50", "RANKWATCH_OBSERVE_ONLY": "true", "RANKWATCH_MAX_RESTARTS": "7"}
+    ours, restarts = options("--heartbeat-timeout", "40", env=env)
+    assert ours.policy == {"heartbeat_timeout": 40.0, "observe_only": True, "max_restarts": 7}
+    assert restarts == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--section-timeout", "step"], "NAME=SECONDS"),
+        (["--section-timeout", "step=-1"], "above 0"),
+        (["--heartbeat-timeout", "soon"], "number of seconds"),
+        (["--on-hang", "explode"], "must be one of"),
+        (["--monitor", "localhost:9560"], "http://HOST:9560"),
+        (["--capture-deadline", "off"], "cannot be switched off"),
+    ],
+)
+def test_a_wrong_value_is_explained(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.build_parser().parse_args([*arguments, "train.py"])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "env", [{"RANKWATCH_OBSERVE_ONLY": "maybe"}, {"RANKWATCH_SILENCE_TIMEOUT": "x"}, {"RANKWATCH_MAX_RESTARTS": "-1"}]
+)
+def test_a_wrong_variable_is_named(env: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(env))):
+        options(env=env)
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "job_id"),
+    [
+        (["--job-id", "mine"], {"SLURM_JOB_ID": "7"}, "mine"),
+        ([], {"RANKWATCH_JOB_ID": "given", "SLURM_JOB_ID": "7"}, "given"),
+        ([], {"SLURM_JOB_ID": "7"}, "7"),
+        (["--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1", "--rdzv-id", "big-run"], {}, "big-run"),
+        (["--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1"], {}, ""),
+        (["--standalone"], {}, ""),
+    ],
+)
+def test_where_the_job_id_comes_from(argv: list[str], env: dict[str, str], job_id: str) -> None:
+    assert options(*argv, env=env)[0].job_id == job_id
+
+
+def test_the_file_of_learned_timeouts_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.build_parser().parse_args(["train.py"]).ft_state is None
+    assert main.build_parser().parse_args(["--ft-state", "ckpt/", "train.py"]).ft_state == "ckpt/"
+    with pytest.raises(SystemExit):
+        main.build_parser().parse_args(["--help"])
+    assert "--ft-state FILE" in capsys.readouterr().out
+
+
+def test_one_node_meets_with_itself_and_several_as_told() -> None:
+    alone = main.build_parser().parse_args(["train.py"])
+    main.settle_rendezvous(alone)
+    assert (alone.rdzv_backend, alone.rdzv_endpoint) == ("c10d", "localhost:0")
+    two = main.build_parser().parse_args(["--nnodes", "2", "--master-addr", "h", "train.py"])
+    main.settle_rendezvous(two)
+    assert (two.rdzv_backend, two.master_port) == ("static", 29500)

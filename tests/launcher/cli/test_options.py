@@ -1,0 +1,126 @@
+"""The launcher's own options: flags and variables made from one definition, and what a mistake is told."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from launcher.cli.test_flags import flags_of, options
+from rankwatch_launcher.cli import flags, main
+from rankwatch_launcher.cli.options import Options
+
+
+def test_every_option_has_a_flag_and_a_default_that_its_reader_accepts() -> None:
+    known = flags_of(main.build_parser())
+    for option in (f for f in fields(Options) if f.metadata):
+        assert f"--{option.name.replace('_', '-')}" in known
+        if option.default not in ("", False):
+            assert option.metadata["read"](str(option.default)) == option.default
+
+
+def test_flags_set_them() -> None:
+    ours, _ = options(
+        *("--job-retries", "2", "--spares", "1", "--node-timeout", "3", "--stop-signal", "usr1", "--stop-grace", "40"),
+        *("--rank-termination-signal", "TERM", "--outcome", "o.json", "--complete-on-success"),
+    )
+    assert (ours.job_retries, ours.spares, ours.node_timeout) == (2, 1, 3.0)
+    assert (ours.stop_signal, ours.stop_grace, ours.rank_termination_signal) == ("SIGUSR1", 40.0, "SIGTERM")
+    assert (ours.outcome, ours.complete_on_success) == ("o.json", True)
+
+
+def test_variables_set_them_and_flags_beat_those() -> None:
+    env = {"RANKWATCH_SPARES": "2", "RANKWATCH_STOP_SIGNAL": "NONE", "RANKWATCH_COMPLETE_ON_SUCCESS": "true"}
+    ours, _ = options("--spares", "3", env=env)
+    assert (ours.spares, ours.stop_signal, ours.complete_on_success) == (3, "", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--job-retries", "-1"], "whole number from 0"),
+        (["--job-retries", "many"], "whole number from 0 to 10000, not 'many'"),
+        (["--spares", "1.5"], "whole number"),
+        (["--node-timeout", "0"], "above 0"),
+        (["--stop-signal", "SIGKILL"], "cannot be caught"),
+        (["--stop-signal", "hello"], "SIGTERM, TERM or 15"),
+        (["--rank-termination-signal", "99"], "SIGTERM, TERM or 15"),
+    ],
+)
+def test_a_wrong_value_is_explained(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.build_parser().parse_args([*arguments, "train.py"])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"RANKWATCH_SPARES": "x"}, {"RANKWATCH_STOP_SIGNAL": "KILL"}, {"RANKWATCH_COMPLETE_ON_SUCCESS": "perhaps"}],
+)
+def test_a_wrong_variable_is_named(env: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(env))):
+        options(env=env)
+
+
+def own(*argv: str) -> list[str]:
+    return flags.before_script(argv, main.add_flags(argparse.ArgumentParser(add_help=False)))
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ("--nproc-per-node 2 --job-retries 1 train.py --job-retries 9", "--nproc-per-node 2 --job-retries 1"),
+        ("--nproc_per_node=2 --standalone -m pkg.train --x", "--nproc_per_node=2 --standalone -m"),
+        ("--no-monitor -t3 -r 0:1 --job-retries=4 train.py", "--no-monitor -t3 -r 0:1 --job-retries=4"),
+        ("--observe-only --no-learn-timeouts train.py", "--observe-only --no-learn-timeouts"),
+        ("--ft-param-safety_factor 5 --spares 1 -- train.py --spares 3", "--ft-param-safety_factor 5 --spares 1"),
+        ("train.py", ""),
+    ],
+)
+def test_the_script_and_what_is_its_own_are_told_apart_without_torch(argv: str, expected: str) -> None:
+    assert own(*argv.split()) == expected.split()
+
+
+def test_whether_a_flag_has_a_value_is_known_of_each() -> None:
+    for action in main.build_parser()._actions:
+        for flag in action.option_strings:
+            assert len(own(flag, "word")) == (1 if action.nargs == 0 else 2), flag
+
+
+def test_without_torch_a_sentence_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from rankwatch.cli.main import main; sys.exit(main(['run', 'x.py']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "'run' needs torch, which is not installed: pip install 'rankwatch[torch]'" in done.stderr
+
+
+def test_the_command_line_is_looked_at_without_torch() -> None:
+    code = (
+        "import sys; from rankwatch_launcher.cli.main import retry_plan; "
+        "print(retry_plan(sys.argv[1:], {}), 'torch' in sys.modules)"
+    )
+    argv = ["--nproc-per-node", "2", "--job-retries", "4", "--max-no-progress", "5", "train.py", "--job-retries", "9"]
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
+    assert done.stdout == "Plan(budget=4, no_progress=5, flag='', outcome='') False\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "arguments"),
+    [
+        ("--nproc-per-node 1 train.py --workers 1 --max 3", "train.py", ["--workers", "1", "--max", "3"]),
+        ("-m json.tool --help", "json.tool", ["--help"]),
+        ("--nproc-per-node=1 -- train.py -- --x", "train.py", ["--", "--x"]),
+        ("--standalone --standby train.py --standalone", "train.py", ["--standalone"]),
+        ("train.py", "train.py", []),
+    ],
+)
+def test_a_scripts_arguments_are_never_taken_for_flags(line: str, script: str, arguments: list[str]) -> None:
+    parser = main.build_parser()
+    args = parser.parse_args(main.split(line.split(), parser))
+    assert (args.training_script, args.training_script_args) == (script, arguments)

@@ -1,0 +1,52 @@
+"""The standby's flags and their environment variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankwatch_launcher.cli import standby_flags
+from rankwatch_launcher.cli.main import build_parser
+from rankwatch_launcher.node.memory import GIB
+from rankwatch_launcher.prewarm.pool import StandbySettings
+
+
+def chosen(*flags: str, **env: str) -> StandbySettings | None:
+    return standby_flags.chosen(build_parser().parse_args([*flags, "train.py", "--standby"]), env)
+
+
+def test_it_is_off_unless_it_is_asked_for() -> None:
+    assert chosen() is None
+    assert chosen("--standby-memory", "4") is None
+    assert chosen("--no-standby", RANKWATCH_STANDBY="1") is None
+    assert chosen("--no-standby", "--standby-modules", "numpy") is None
+
+
+def test_a_bare_flag_does_not_take_the_script() -> None:
+    assert chosen("--standby") == StandbySettings((), 2 * GIB)
+    assert build_parser().parse_args(["--standby", "train.py"]).training_script == "train.py"
+
+
+def test_modules_ask_for_it() -> None:
+    assert chosen("--standby-modules", "numpy, torch,a.b") == StandbySettings(("numpy", "a.b"), 2 * GIB)
+    assert chosen(RANKWATCH_STANDBY_MODULES="numpy") == StandbySettings(("numpy",), 2 * GIB)
+
+
+def test_flags_beat_the_environment() -> None:
+    env = {"RANKWATCH_STANDBY": "yes", "RANKWATCH_STANDBY_MODULES": "x", "RANKWATCH_STANDBY_MEMORY": "3"}
+    assert chosen(**env) == StandbySettings(("x",), 3 * GIB)
+    assert chosen("--standby-modules", "", "--standby-memory", "0.5", **env) == StandbySettings((), GIB // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("RANKWATCH_STANDBY", "torch", "must be true or false, not 'torch'"),
+        ("RANKWATCH_STANDBY_MODULES", "my-module", "'my-module' is no module's name"),
+        ("RANKWATCH_STANDBY_MEMORY", "lots", "must be a number of GiB, such as 2 or 0.5, not 'lots'"),
+        ("RANKWATCH_STANDBY_MEMORY", "0", "must be a number of GiB"),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: str, said: str) -> None:
+    with pytest.raises(ValueError, match=name) as raised:
+        chosen(**{name: value})
+    assert said in str(raised.value)

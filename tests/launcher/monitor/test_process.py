@@ -1,0 +1,110 @@
+"""The monitor beside the launcher, with a stand-in for the monitor itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.conftest import wait_for
+from rankwatch_launcher.agent.torch_compat import complaint
+from rankwatch_launcher.monitor.process import EmbeddedMonitor, bind_address, free_port, job_database
+
+STAND_IN = """
+import argparse, json, os, signal, socket
+parser = argparse.ArgumentParser()
+for flag in ("--host", "--port", "--ready-file", "--parent-pid", "--database"):
+    parser.add_argument(flag)
+args = parser.parse_args()
+listener = socket.create_server((args.host, int(args.port)))
+with open(args.ready_file + ".new", "w") as file:
+    json.dump({"url": "u", "pid": os.getpid(), "token": os.environ.get("RANKWATCH_TOKEN")}, file)
+os.rename(args.ready_file + ".new", args.ready_file)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    package = tmp_path / "rankwatch_monitor"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return package
+
+
+@pytest.fixture
+def embedded(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[EmbeddedMonitor]:
+    logging.getLogger("rankwatch").propagate = True
+    caplog.set_level(logging.INFO, "rankwatch")
+    made = EmbeddedMonitor("job 1")
+    yield made
+    made.close()
+
+
+def test_its_page_is_told_once_it_listens(embedded: EmbeddedMonitor, caplog: pytest.LogCaptureFixture) -> None:
+    embedded.start()
+    assert embedded.wait_ready()
+    wait_for(lambda: f"the page of this job: {embedded.url}/" in caplog.text)
+    assert embedded.token == ""
+
+
+def test_it_comes_back_on_the_same_port(embedded: EmbeddedMonitor, caplog: pytest.LogCaptureFixture) -> None:
+    embedded.start()
+    assert embedded.wait_ready()
+    process = embedded._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: "is started again" in caplog.text)
+    wait_for(lambda: embedded._process is not process)
+    port = int(embedded.url.rpartition(":")[2])
+
+    def listens() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_for(listens)
+
+
+def test_one_that_cannot_start_is_given_up_with_its_last_words(
+    embedded: EmbeddedMonitor, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "__main__.py").write_text("raise SystemExit('no room')")
+    embedded.start()
+    wait_for(lambda: "does not start" in caplog.text)
+    assert "no room. Training goes on" in caplog.text
+
+
+def test_several_nodes_get_a_token_unless_they_are_all_here() -> None:
+    assert bind_address("127.0.0.1", "node7") == ("127.0.0.1", False)
+    assert bind_address("node7", "node7") == ("node7", True)
+
+
+def test_ports_are_free_and_addresses_must_be_ours() -> None:
+    assert 15000 <= free_port("127.0.0.1") < 32000
+    with pytest.raises(OSError, match="no free port"):
+        free_port("192.0.2.1")
+
+
+def test_each_job_has_its_own_database(tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    assert job_database("a/b", env) == tmp_path / "rankwatch" / "jobs" / "a_b.db"
+    assert job_database("a", {**env, "RANKWATCH_MONITOR_DATABASE": "x"}) is None
+
+
+def test_an_untried_torch_is_complained_about() -> None:
+    assert complaint() is None
+    assert "has not been tried" in str(complaint("2.99.0"))
+
+    class Stranger:
+        pass
+
+    assert "lacks Stranger._" in str(complaint("2.13.0", Stranger))

@@ -1,0 +1,87 @@
+"""The launcher's side of the slots: opened when they appear, written at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rankwatch.recording import shared_slots as layout
+from rankwatch.recording.shared_slots import Slots
+from rankwatch_launcher.node.slots import NodeSlots, SlotsFolder
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeSlots:
+    return NodeSlots(tmp_path, 2)
+
+
+def rank(folder: Path, local: int, iteration: int | None = None) -> Slots:
+    slots = Slots.create(folder / f"{local}.slots")
+    slots.claim(rank=4 + local, local_rank=local, world_size=8, attempt=1)
+    slots.words[layout.ITERATION] = 0 if iteration is None else iteration + 1
+    return slots
+
+
+def test_ranks_are_read_once_they_have_claimed_their_slots(node: NodeSlots, tmp_path: Path) -> None:
+    assert node.read() == {}
+    (tmp_path / "0.slots").write_bytes(b"short")
+    Slots.create(tmp_path / "1.slots")
+    assert node.read() == {}
+    rank(tmp_path, 1, iteration=3)
+    rank(tmp_path, 0)
+    readings = node.read()
+    assert {local: reading.rank for local, reading in readings.items()} == {0: 4, 1: 5}
+    assert readings[1].iteration == 3
+
+
+def test_settings_reach_those_there_and_those_to_come(node: NodeSlots, tmp_path: Path) -> None:
+    first = rank(tmp_path, 0)
+    node.hand_down({"a": 1})
+    second = rank(tmp_path, 1)
+    node.read()
+    assert [s.settings() for s in (first, second)] == [(2, {"a": 1})] * 2
+    node.read()
+    assert first.settings() == (2, {"a": 1}), "handed down once"
+    node.hand_down({"a": 2})
+    assert [s.settings() for s in (first, second)] == [(4, {"a": 2})] * 2
+
+
+def test_a_stop_step_ahead_of_all_is_agreed(node: NodeSlots, tmp_path: Path) -> None:
+    slots = [rank(tmp_path, 0, iteration=8), rank(tmp_path, 1, iteration=9)]
+    assert node.set_stop_step(10) == (True, 9)
+    assert [(s.words[layout.STOP_STEP], s.words[layout.STOP_PREEMPTS]) for s in slots] == [(11, 0)] * 2
+    assert node.set_stop_step(12, preempts=True) == (True, 9)
+    assert node.set_stop_step(9) == (False, 9), "what is refused leaves the step before, and its kind, as they were"
+    assert [(s.words[layout.STOP_STEP], s.words[layout.STOP_PREEMPTS]) for s in slots] == [(13, 1)] * 2
+
+
+def test_a_stop_step_that_one_has_completed_is_refused_and_taken_back(node: NodeSlots, tmp_path: Path) -> None:
+    slots = [rank(tmp_path, 0, iteration=8), rank(tmp_path, 1, iteration=10)]
+    assert node.set_stop_step(10) == (False, 10)
+    assert [s.words[layout.STOP_STEP] for s in slots] == [0, 0]
+
+
+def test_a_stop_step_needs_the_slots_of_all(node: NodeSlots, tmp_path: Path) -> None:
+    rank(tmp_path, 0, iteration=8)
+    assert node.set_stop_step(10) == (False, 8)
+
+
+def test_after_close_nothing_is_touched(node: NodeSlots, tmp_path: Path) -> None:
+    rank(tmp_path, 0)
+    node.read()
+    node.close()
+    node.hand_down({"a": 1})
+    assert node.read() == {}
+    assert node.set_stop_step(10) == (False, None)
+
+
+def test_the_folder_is_private_and_keeps_one_attempt(tmp_path: Path) -> None:
+    folder = SlotsFolder(tmp_path)
+    first = folder.attempt(1)
+    second = folder.attempt(2)
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert not first.exists()
+    assert second.stat().st_mode & 0o777 == 0o700
+    folder.remove()
+    assert not folder.path.exists()

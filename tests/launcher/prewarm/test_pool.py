@@ -1,0 +1,307 @@
+"""What the pool does: parks one step at a time, keeps its bounds, and says why a rank starts fresh."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.conftest import FakeMonitor, Launcher, wait_for
+from launcher.starts import THE_NEXT, Starts
+from rankwatch.contract.enums import ProcessState
+from rankwatch_launcher.node import memory
+from rankwatch_launcher.node.procfs import process_state
+from rankwatch_launcher.prewarm import pool as standby
+from rankwatch_launcher.prewarm.handle import Command
+from rankwatch_launcher.prewarm.pool import Standby, StandbySettings
+
+GIB = memory.GIB
+
+
+@pytest.fixture
+def starts(tmp_path: Path) -> Iterator[Starts]:
+    (tmp_path / "train.py").write_text("print('ran')\n")
+    made = Starts(tmp_path)
+    yield made
+    made.close()
+
+
+def module(starts: Starts, name: str, text: str) -> None:
+    (starts.folder / f"{name}.py").write_text(text)
+    starts.modules = (name,)
+
+
+def train(starts: Starts) -> list[str]:
+    return [str(starts.folder / "train.py")]
+
+
+def taken(pool: Standby, starts: Starts, **changes: str) -> str:
+    """Start the next attempt's rank; return what was said if it was not taken from the standby, else nothing."""
+    before = set(pool._said)
+    process = pool.take(0, (sys.executable, "-u", *train(starts)), {**os.environ, **THE_NEXT, **changes}, 2, 2)
+    if process is not None:
+        assert process.wait(30) == 0
+        return ""
+    return " ".join(pool._said - before) or "nothing was said"
+
+
+# What makes a rank start fresh ----------------------------------------------------------------------------------------
+
+
+def test_another_port_and_attempt_are_no_reason(starts: Starts) -> None:
+    assert taken(starts.ready(starts.pool(), train(starts)), starts) == ""
+
+
+def test_a_variable_that_is_read_at_import_is_named(starts: Starts) -> None:
+    pool = starts.ready(starts.pool(), train(starts))
+    assert "OMP_NUM_THREADS has changed since it was parked" in taken(pool, starts, OMP_NUM_THREADS="7")
+    assert not pool._parked
+    assert not pool.off, "the next one is parked with what this rank was given"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import os; RESTARTS = os.environ.get('TORCHELASTIC_RESTART_COUNT')", "has read or set TORCHELASTIC_RESTART"),
+        ("import os; HAS = 'MASTER_PORT' in os.environ", "has read or set MASTER_PORT"),
+        ("import os; HAS = os.getenvb(b'MASTER_PORT')", "has read or set MASTER_PORT"),
+        ("import os; os.environ['RANKWATCH_ATTEMPT'] = '9'", "has read or set RANKWATCH_ATTEMPT"),
+        ("import os; COPY = dict(os.environ)", "has read the whole environment"),
+        ("import os; RANK = int(os.environ['RANK'])", ""),
+    ],
+)
+def test_a_module_that_reads_what_changes_is_not_used(starts: Starts, text: str, said: str) -> None:
+    module(starts, "reader", text)
+    pool = starts.ready(starts.pool(), train(starts))
+    assert not pool.off
+    found = taken(pool, starts)
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_a_module_that_was_edited_meanwhile_is_not_used(starts: Starts) -> None:
+    module(starts, "model", "WIDTH = 1")
+    pool = starts.ready(starts.pool(), train(starts))
+    path = starts.folder / "model.py"
+    os.utime(path, (1, 1))
+    assert f"{path} has changed since it was imported" in taken(pool, starts)
+
+
+def test_another_command_is_not_used(starts: Starts) -> None:
+    pool = starts.ready(starts.pool(), train(starts))
+    env = {**os.environ, **THE_NEXT}
+    assert pool.take(0, (sys.executable, "-u", *train(starts), "--more"), env, 2, 2) is None
+    assert any("the command has changed" in line for line in pool._said)
+
+
+def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
+    gate = starts.folder / "gate"
+    os.mkfifo(gate)
+    module(starts, "slow", f"open({str(gate)!r}).read()")
+    pool = starts.pool()
+    starts.wish(pool, train(starts))
+
+    def importing() -> bool:
+        pool.tick()
+        return any(p.busy == "slow" for p in pool._parked.values())
+
+    wait_for(importing)
+    assert taken(pool, starts) == "nothing was said"
+    gate.write_text("")
+    starts.ready(pool, train(starts))
+    assert taken(pool, starts) == ""
+
+
+# What ends the standby ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import not_there", "late cannot be imported ahead: ModuleNotFoundError: No module named 'not_there'"),
+        ("raise SystemExit(0)", "late cannot be imported ahead: SystemExit: 0"),
+        ("import os; os._exit(9)", "ended while it imported late (exit code 9)"),
+        ("import os; os.write(2, b'x\\nno license\\n'); os.abort()", "(signal 6: no license)"),
+        ("import threading, time; threading.Thread(target=time.sleep, args=(60,), name='beat').start()", "(beat)"),
+        ("import sys; sys.path.insert(0, '/nowhere')", "before the script's in sys.path"),
+        ("print('x' * 2000000)", "prints more than"),
+    ],
+)
+def test_an_import_that_cannot_be_done_ahead_is_said_once(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    heard: list[str] = []
+    # Not by way of handlers: an earlier test in this process may have given the logger one of its own.
+    monkeypatch.setattr(standby.logger, "warning", lambda words, *values: heard.append(words % values))
+    module(starts, "late", text)
+    pool = starts.ready(starts.pool(), train(starts))
+    assert said in pool.off
+    assert not pool._parked
+    for _ in range(3):
+        pool.tick()
+    assert taken(pool, starts) == "nothing was said"
+    assert [said in words for words in heard] == [True]
+
+
+def test_a_module_that_makes_a_context_on_the_accelerator_is_refused(starts: Starts) -> None:
+    # A stand-in for torch on a machine with a GPU: the script's folder comes first in sys.path.
+    (starts.folder / "torch.py").write_text("class cuda:\n    is_initialized = staticmethod(lambda: True)\n")
+    module(starts, "greedy", "import torch")
+    pool = starts.ready(starts.pool(), train(starts))
+    assert (
+        pool.off
+        == "greedy cannot be imported ahead: it makes a context on the accelerator (torch.cuda.is_initialized())"
+    )
+
+
+def test_one_that_dies_while_it_waits_is_said(starts: Starts) -> None:
+    pool = starts.ready(starts.pool(), train(starts))
+    (waiting,) = pool._parked.values()
+    os.kill(waiting.process.pid, signal.SIGKILL)
+
+    def noticed() -> str:
+        pool.tick()
+        return pool.off
+
+    assert "of local rank 0 ended while it waited (signal 9)" in wait_for(noticed)
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["/bin/true"], "not by the launcher's own"),
+        ([sys.executable, "-u", "-X", "dev", "train.py"], "Python's option -X"),
+        ([sys.executable, "-u", "nowhere.py"], "nowhere.py is no file"),
+        ([sys.executable, "train.py"], "not started with python -u"),
+        ([sys.executable, "-u"], "no script"),
+    ],
+)
+def test_commands_that_cannot_be_parked_are_named(argv: list[str], why: str, tmp_path: Path) -> None:
+    pool = Standby(StandbySettings(), dict, settle_seconds=0.0)
+    assert pool.take(0, argv, dict(os.environ), 2, 2) is None
+    pool.tick()
+    assert why in pool.off
+    assert pool._probe is None
+
+
+def test_the_scripts_folder_leads(tmp_path: Path) -> None:
+    (tmp_path / "a.py").touch()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "link.py").symlink_to(tmp_path / "a.py")
+    python = sys.executable
+    script = Command.of([python, "-u", "b/link.py", "x"], python, str(tmp_path))
+    assert isinstance(script, Command)
+    assert (script.first, script.main) == (str(tmp_path), str(tmp_path / "b/link.py"))
+    module = Command.of([python, "-u", "-m", "a"], python, str(tmp_path))
+    assert isinstance(module, Command)
+    assert (module.first, module.main) == (str(tmp_path), "")
+
+
+# When, and how much ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_parked_before_the_attempt_has_settled(starts: Starts) -> None:
+    now = 0.0
+    pool = Standby(StandbySettings(), dict, base=("json",), clock=lambda: now)
+    starts.pools.append(pool)
+    starts.wish(pool, train(starts))
+    now = standby.SETTLE_SECONDS - 0.1
+    pool.tick()
+    assert pool._probe is None
+    now = standby.SETTLE_SECONDS
+    pool.tick()
+    assert pool._probe is not None
+
+
+def test_one_import_at_a_time(starts: Starts) -> None:
+    pool = starts.pool()
+    env = {**os.environ, **THE_NEXT}
+    for local_rank in range(3):
+        pool.take(local_rank, (sys.executable, "-u", *train(starts)), env, 2, 2)
+    most = 0
+
+    def all_ready() -> bool:
+        nonlocal most
+        pool.tick()
+        most = max(most, sum(bool(p.busy) for p in pool._parked.values()))
+        return sum(p.imported == ["json"] for p in pool._parked.values()) == 3
+
+    wait_for(all_ready)
+    assert most == 1
+
+
+def test_one_that_grows_beyond_its_limit_ends_the_standby(starts: Starts) -> None:
+    pool = starts.pool(memory=1 << 20)
+    starts.ready(pool, train(starts))
+    wait_for(lambda: pool.tick() or pool.off)
+    assert "GiB, more than --standby-memory 0.000976562" in pool.off
+    assert not pool._parked
+
+
+def test_none_is_parked_while_memory_is_short(starts: Starts) -> None:
+    pool = starts.pool()
+    free = 3 * GIB
+    pool.available = lambda: free
+    starts.wish(pool, train(starts))
+    waits = "standby waits for memory: 3.0 GiB are available, less than --standby-memory (2 GiB) and 2 GiB beside it"
+    wait_for(lambda: pool.tick() or waits in pool._said)
+    assert not pool._parked
+    free = 5 * GIB
+    starts.ready(pool, train(starts))
+    (waiting,) = pool._parked.values()
+    free = GIB // 2
+    wait_for(lambda: pool.tick() or not pool._parked)
+    assert process_state(waiting.process.pid) is ProcessState.EXITED
+    assert "standby gives its memory back: 0.5 GiB are available" in pool._said
+    assert not pool.off
+
+
+# In a job -------------------------------------------------------------------------------------------------------------
+
+RESTARTED = """
+own = Own()
+own.pulse()
+meet()
+say(f"sum {together():g} pid {os.getpid()}")
+own.words[layout.FIRST_ITERATION] = 1
+own.words[layout.FIRST_STEP_AT] = time.monotonic_ns()
+own.done(0)
+while FIRST and not Path("go").exists():
+    time.sleep(0.01)
+if FIRST and RANK == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+together()
+finish()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_killed_rank_is_followed_by_ranks_from_the_standby(
+    start: Callable[..., Launcher], script: Callable[[str], str], monitor: FakeMonitor, tmp_path: Path
+) -> None:
+    launcher = start("--monitor", monitor.url, "--standby", "--nproc-per-node", "2", script(RESTARTED))
+    wait_for(lambda: "2 interpreters wait with torch" in launcher.output or launcher.process.poll() is not None, 200.0)
+    (tmp_path / "go").touch()
+    assert launcher.wait(100.0) == 0, launcher.output
+    second = {e["local_rank"]: e["pid"] for e in monitor.events("started") if e["attempt"] == 2}
+    for local_rank, pid in second.items():
+        assert f"local rank {local_rank} starts from the standby (pid {pid})" in launcher.output
+        assert f"<rank {local_rank} attempt 2: sum 2 pid {pid}>" in launcher.output
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_launcher_that_is_killed_leaves_no_parked_interpreter(
+    start: Callable[..., Launcher], script: Callable[[str], str], monitor: FakeMonitor
+) -> None:
+    launcher = start("--monitor", monitor.url, "--standby", "--nproc-per-node", "1", script(RESTARTED))
+    wait_for(lambda: "1 interpreters wait with torch" in launcher.output or launcher.process.poll() is not None, 150.0)
+    assert launcher.process.poll() is None, launcher.output
+    launcher.process.kill()
+    launcher.process.wait()
+    # The fixture fails if anything that the launcher has started outlives it.

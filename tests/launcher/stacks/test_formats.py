@@ -1,0 +1,56 @@
+"""What py-spy and faulthandler print, read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rankwatch.contract.messages import Frame
+from rankwatch_launcher.stacks.formats import MAX_FRAMES, from_faulthandler, from_py_spy
+
+
+def thread(name: str, native: int | None, frames: int = 1) -> dict[str, object]:
+    frame = [{"name": f"f{i}", "filename": "/a.py", "line": i} for i in range(frames)]
+    return {"thread_name": name, "thread_id": 7, "os_thread_id": native, "frames": frame}
+
+
+def test_py_spy_finds_the_main_thread_by_its_id_or_its_name() -> None:
+    assert len(from_py_spy(json.dumps([thread("other", 11, 2), thread("whatever", 10, 3)]), 10)) == 3
+    assert from_py_spy(json.dumps([thread("other", 11, 2), thread("MainThread", None)]), 10) == (
+        Frame("f0", "/a.py", 0),
+    )
+    with pytest.raises(ValueError, match="main thread's stack was not found"):
+        from_py_spy(json.dumps([thread("other", 11)]), 10)
+
+
+def test_long_stacks_are_cut() -> None:
+    frames = from_py_spy(json.dumps([thread("w", 11), thread("m", 10, frames=500)]), 10)
+    assert len(frames) == MAX_FRAMES
+    assert frames[0].function == "f0", "the inner frames are kept"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "[]", '[{"frames": []}]', '{"a": 1}'])
+def test_what_is_no_output_of_py_spy_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        from_py_spy(text, 10)
+
+
+DUMP = """
+Thread 0x00007f01 (most recent call first):
+  File "/lib/threading.py", line 324 in wait
+  File "/lib/threading.py", line 622 in _bootstrap
+
+Current thread 0x00007f02 (most recent call first):
+  File "/train.py", line 12 in stuck here
+  File "/train.py", line ??? in <module>
+"""
+
+
+def test_faulthandler_prints_the_main_thread_last() -> None:
+    assert from_faulthandler(DUMP) == (Frame("stuck here", "/train.py", 12), Frame("<module>", "/train.py", 0))
+
+
+def test_an_empty_dump_is_refused() -> None:
+    with pytest.raises(ValueError, match="no stack"):
+        from_faulthandler("")

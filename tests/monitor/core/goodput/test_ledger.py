@@ -1,0 +1,62 @@
+"""The accounts themselves: the window, the way through the store, the counters, the size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from monitor.core.accounted import Accounted, checkpoints
+from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core.goodput.accounting import Bucket, Ledger
+from rankwatch_monitor.core.goodput.ledger import WINDOW_MINUTES
+
+
+def test_the_window_forgets_what_was_long_ago() -> None:
+    scene = Accounted(on_hang="log", checkpoint=10_000).run(60).hang(2).run(1000).resume().run(60)
+    ratio, (seconds, lately) = accounting.ratio(scene.job), accounting.window(scene.job)
+    assert seconds == pytest.approx(scene.lived)
+    assert lately == pytest.approx(ratio)
+    scene.run(3600)
+    seconds, lately = accounting.window(scene.job)
+    assert 59 * 60 <= seconds <= 60 * 60
+    assert lately == 1.0
+    assert accounting.ratio(scene.job) < 0.9
+    assert len(accounting.of(scene.job).minutes) <= WINDOW_MINUTES
+
+
+def test_checkpoint_after_checkpoint_without_a_step_stays_small() -> None:
+    scene = Accounted(heartbeat_timeout=None).run(10)
+    for _ in range(200):
+        checkpoints(scene, 2)
+        scene.busy = True
+        scene.run(2)
+    assert len(accounting.of(scene.job).pending) <= 257
+    assert scene.spent["checkpointing"] == pytest.approx(400.0, rel=0.1)
+
+
+def test_a_ledger_survives_the_store() -> None:
+    scene = Accounted().run(60).hang(2).run(5)
+    ledger = accounting.of(scene.job)
+    row = json.loads(json.dumps(ledger.to_json()))
+    again = Ledger.of_json(row)
+    assert again.to_json() == ledger.to_json()
+    assert again.counted == ledger.settled
+
+
+def test_the_counters_of_a_killed_monitor_never_lie_above_those_of_the_next() -> None:
+    scene = Accounted().run(100)
+    stored = accounting.of(scene.job).to_json()
+    scene.run(10)
+    before = accounting.of(scene.job).counted
+    after = Ledger.of_json(json.loads(json.dumps(stored))).counted
+    assert all(after[bucket] >= before[bucket] for bucket in Bucket)
+    assert before[Bucket.PRODUCTIVE] > 0
+
+
+def test_a_look_without_news_changes_nothing() -> None:
+    scene = Accounted().run(60)
+    before = accounting.of(scene.job).to_json()
+    accounting.account(scene.job, scene.now + 0.3)
+    accounting.account(scene.job, scene.now)
+    assert accounting.of(scene.job).to_json() == before

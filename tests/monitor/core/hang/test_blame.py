@@ -1,0 +1,400 @@
+"""Who is to blame, in one-sided and in even scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from monitor.core.scene import LOADING, REDUCING, TORCH, Fate, Scene
+from rankwatch.contract.enums import CulpritClass, ProcessEventKind, ProcessState, RankState, VerdictKind
+from rankwatch.contract.messages import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
+from rankwatch_monitor.core.hang.blame import Blame, blame, exit_words
+from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.hang.stacks import Stacks, waits_for_peers
+from rankwatch_monitor.core.ranks import ALIVE, UNINTERRUPTIBLE, RankColumns
+
+
+def test_a_stopped_process_is_named_before_anything_else() -> None:
+    scene = Scene(on_hang="capture").run(10).stop(1).until_found()
+    assert scene.blamed == {1: "stopped"}
+    assert scene.rank_state(1) is RankState.STOPPED
+    assert "stopped by a signal" in scene.incident.reason
+
+
+def test_a_rank_that_holds_its_gil_is_named() -> None:
+    scene = Scene(on_hang="capture").run(10).hold_gil(3).until_found()
+    assert scene.blamed == {3: "gil_held"}
+    assert "GIL" in scene.incident.reason
+    assert "rank 3" in scene.incident.reason.lower()
+
+
+@pytest.mark.parametrize("fault", ["stop", "hold_gil"])
+def test_a_rank_that_is_back_within_its_limit_raises_nothing(fault: str) -> None:
+    scene = Scene().run(10)
+    getattr(scene, fault)(2)
+    assert scene.run(8).resume().run(60).quiet()
+    assert scene.rank_state(2) is RankState.RUNNING
+
+
+def test_a_host_cut_off_after_a_living_pulse_is_silent_not_holding_its_gil() -> None:
+    # The launcher spoke for a rank a last time, its pulse was fresh; then the whole host disappeared.
+    scene = Scene(hosts=2, silence_timeout=30.0, section_timeouts={"step": None}).run(10)
+    rank = scene.ranks[3]
+    seen = RankObservation(3, rank.pid, ProcessState.ALIVE, pulse_age=0.2, beats=rank.beats, iteration=rank.iteration)
+    scene.now += 0.1
+    scene.submit(NodeObservation("node-1", 1, (seen,)))
+    scene.cut_host(1).until_found()
+    assert set(scene.blamed.values()) == {"host_silent"}
+    assert set(scene.blamed) <= {2, 3}
+
+
+def test_a_silent_host_is_named_with_all_its_ranks() -> None:
+    scene = Scene(ranks=8, hosts=2, silence_timeout=5.0, section_timeouts={"step": None})
+    scene.run(10).cut_host(1).until_found()
+    assert scene.blamed == dict.fromkeys((4, 5, 6, 7), "host_silent")
+    assert "likewise ranks 5, 6, 7" in scene.incident.reason
+
+
+def test_two_ranks_behind_are_both_named() -> None:
+    scene = Scene(ranks=8, launchers=False).run(10).hang(2).hang(5)
+    scene.ranks[2].progress = 0
+    scene.run(11)
+    assert scene.blamed == {2: "behind", 5: "behind"}
+    assert "the 6 other ranks wait" in scene.incident.reason
+    assert "likewise rank 5" in scene.incident.reason
+
+
+def test_a_symmetric_stall_names_nobody_and_says_why() -> None:
+    scene = Scene().run(10).stall()
+    scene.until_found()
+    assert scene.blamed == {}
+    assert "same place" in scene.incident.reason
+    assert "nobody is named" in scene.incident.reason
+    assert [scene.rank_state(r) for r in range(4)] == [RankState.HUNG] * 4
+
+
+def test_a_rank_alone_past_its_limit_is_named_although_all_count_alike() -> None:
+    scene = Scene(launchers=False).run(10)
+    scene.hang(2, ahead=0)
+    for rank in scene.ranks:
+        if rank.number != 2:
+            rank.opened = {}
+    scene.run(12)
+    assert scene.blamed == {2: "behind"}
+    assert "the other ranks are not" in scene.incident.reason
+
+
+def test_a_single_rank_is_named() -> None:
+    scene = Scene(ranks=1, launchers=False).run(10).hang(0).run(11)
+    assert scene.blamed == {0: "behind"}
+    assert "only rank" in scene.incident.reason
+
+
+def test_the_last_rank_alive_is_not_called_the_only_one() -> None:
+    scene = Scene(ranks=2).run(10).die(1, exit_code=0)
+    scene.hang(0).until_found()
+    assert 0 in scene.blamed
+    assert "it is the only rank:" not in scene.incident.reason
+    assert not scene.incident.reason.endswith("it is the only rank.")
+
+
+def test_waiting_ranks_are_shown_as_waiting_and_the_culprit_as_hung() -> None:
+    scene = Scene(launchers=False).run(10).hang(2).run(12)
+    assert [str(scene.rank_state(r)) for r in range(4)] == ["waiting", "waiting", "hung", "waiting"]
+
+
+# Counts alone ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_counts_more_does_not_make_culprits_of_the_others() -> None:
+    # Rank 0 opens sections of its own (logging, checkpoints), so its progress is always ahead.
+    scene = Scene(launchers=False).run(10).stall()
+    scene.ranks[0].progress = 5
+    scene.run(11)
+    assert scene.blamed == {}
+
+
+def test_stacks_find_the_culprit_among_ranks_that_count_differently() -> None:
+    scene = Scene(on_hang="capture").run(10).hang(2)
+    scene.ranks[0].progress = 5
+    for rank in (1, 3):
+        scene.ranks[rank].progress = 0
+    scene.until_found().run(1)
+    assert scene.blamed == {2: "behind"}
+
+
+def test_stacks_overrule_counts() -> None:
+    # Rank 1 counts less for a reason of its own and waits like the others; rank 3 is the one that does not.
+    scene = Scene(on_hang="capture").run(10).hang(3)
+    scene.ranks[1].progress, scene.ranks[3].progress = 0, 1
+    scene.until_found().run(1)
+    assert scene.blamed == {3: "behind"}
+    assert "load_batch" in scene.incident.reason
+    assert "train.py:41" in scene.incident.reason
+
+
+def test_stacks_that_all_wait_leave_a_stall_without_a_name() -> None:
+    scene = Scene(on_hang="capture").run(10).stall().until_found().run(2)
+    assert scene.incident.stacks
+    assert scene.blamed == {}
+
+
+# Two ranks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stuck", [0, 1])
+def test_in_a_world_of_two_the_stacks_tell_who(stuck: int) -> None:
+    scene = Scene(ranks=2, on_hang="capture").run(10).hang(stuck).until_found().run(1)
+    assert scene.blamed == {stuck: "behind"}
+    assert "the other rank waits" in scene.incident.reason
+
+
+@pytest.mark.parametrize("fault", ["stop", "hold_gil"])
+def test_in_a_world_of_two_process_states_tell_who(fault: str) -> None:
+    scene = Scene(ranks=2, on_hang="capture").run(10)
+    getattr(scene, fault)(1)
+    scene.until_found()
+    assert set(scene.blamed) == {1}
+
+
+def test_in_a_world_of_two_without_stacks_no_false_place_is_told() -> None:
+    # One rank is a whole step behind the other: whoever is named, they are not "stuck in the same place".
+    scene = Scene(ranks=2, launchers=False).run(10).hang(1)
+    scene.ranks[0].iteration = (scene.ranks[0].iteration or 0) + 1
+    scene.run(11)
+    assert 0 not in scene.blamed
+    assert "same place" not in scene.incident.reason
+
+
+def test_a_healthy_world_of_two_raises_nothing() -> None:
+    assert Scene(ranks=2).run(200).quiet()
+
+
+# A bare stage: columns, verdicts and evidence as they would be ------------------------------------------------------
+
+
+def columns_of(size: int, hosts: int = 1) -> RankColumns:
+    """Ranks that have all come equally far and all speak."""
+    columns = RankColumns(size)
+    columns.seen_R[:] = True
+    columns.process_R[:] = ALIVE
+    columns.iteration_R[:] = 10
+    columns.progress_R[:] = 1
+    for rank in range(size):
+        columns.hosts[rank] = f"host-{rank * hosts // size}"
+    return columns
+
+
+def overrun(*ranks: int, kind: VerdictKind = VerdictKind.SECTION_OVERRUN, elapsed: float = 62.0) -> list[Verdict]:
+    return [Verdict(kind, rank, "step", 10.0, elapsed, 0.0) for rank in ranks]
+
+
+def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int = 0) -> Stacks:
+    """Stacks of ranks 0, 1, ...; those whose number in the world's group is ``waiting`` wait there."""
+    stacks = Stacks()
+    for rank, frames in enumerate(stands):
+        told = numbers[rank : rank + 1]
+        collectives = [Collective("default_pg", "all_reduce", n, n - (n == waiting)) for n in told]
+        stacks.add(RankStack(rank, 100 + rank, "py-spy", frames, collectives=tuple(collectives)))
+    return stacks
+
+
+def blamed(columns: RankColumns, verdicts: list[Verdict], stacks: Stacks, unasked: Sequence[str] = ()) -> Blame:
+    return blame(columns, verdicts, stacks.groups(), 100.0, fronts=stacks.fronts(), unasked=unasked)
+
+
+# Collectives ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_rank_that_has_not_entered_the_collective_is_named() -> None:
+    stacks = taken(REDUCING, LOADING, REDUCING, REDUCING, numbers=[58, 57, 58, 58], waiting=58)
+    judged = blamed(columns_of(4), overrun(0, 1, 2, 3), stacks)
+    assert [(c.rank, c.kind) for c in judged.culprits] == [(1, CulpritClass.BEHIND)]
+    assert "'all_reduce' number 58 of group 'default_pg', in which 3 ranks wait" in judged.culprits[0].reason
+
+
+def test_a_majority_that_has_not_entered_is_named_and_counts_do_not_overrule_it() -> None:
+    columns = columns_of(4)
+    columns.progress_R[0] = 0
+    stacks = taken(REDUCING, LOADING, LOADING, LOADING, numbers=[58, 57, 57, 57], waiting=58)
+    assert {c.rank for c in blamed(columns, overrun(0, 1, 2, 3), stacks).culprits} == {1, 2, 3}
+
+
+def test_of_two_that_have_not_entered_the_one_that_waits_elsewhere_is_not_named() -> None:
+    # Rank 1 receives from rank 2 point to point, which no sequence number shows.
+    receiving = (Frame("recv", TORCH, 2400), *LOADING)
+    stacks = taken(REDUCING, receiving, LOADING, numbers=[58, 57, 57], waiting=58)
+    assert [c.rank for c in blamed(columns_of(3), overrun(0, 1, 2), stacks).culprits] == [2]
+
+
+def test_a_late_rank_that_waits_leaves_the_blame_to_one_that_stands_outside() -> None:
+    # Only rank 1 is late, but its stack waits for a peer; rank 3, which is in no group with it, does not.
+    receiving = (Frame("recv", TORCH, 2400), *LOADING)
+    stacks = taken(REDUCING, receiving, REDUCING, LOADING, numbers=[58, 57, 58], waiting=58)
+    judged = blamed(columns_of(4), overrun(0, 1, 2, 3), stacks)
+    assert [c.rank for c in judged.culprits] == [3]
+    assert "load_batch" in judged.culprits[0].reason
+
+
+def test_a_late_rank_that_waits_for_its_own_device_is_named_when_nobody_stands_outside() -> None:
+    stacks = taken(REDUCING, (Frame("synchronize", TORCH, 1),), REDUCING, numbers=[58, 57, 58], waiting=58)
+    assert [c.rank for c in blamed(columns_of(3), overrun(0, 1, 2), stacks).culprits] == [1]
+
+
+def test_sequence_numbers_speak_without_any_stack() -> None:
+    stacks = taken((), (), (), numbers=[58, 57, 58], waiting=58)
+    assert [c.rank for c in blamed(columns_of(3), overrun(0, 1, 2), stacks).culprits] == [1]
+
+
+def test_a_rank_that_has_ended_is_not_accused_of_being_late() -> None:
+    columns = columns_of(3)
+    columns.ended_R[1] = True
+    stacks = taken(REDUCING, (), REDUCING, numbers=[58, 57, 58], waiting=58)
+    assert blamed(columns, overrun(0, 2), stacks).culprits == ()
+
+
+def test_all_in_the_same_collective_names_nobody_and_says_which() -> None:
+    stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
+    judged = blamed(columns_of(2), overrun(0, 1), stacks)
+    assert judged.culprits == ()
+    assert "in the same place ('all_reduce' number 58 of group 'default_pg'), so nobody" in judged.explanation
+
+
+def test_without_numbers_the_function_is_told() -> None:
+    judged = blamed(columns_of(2), overrun(0, 1), taken(REDUCING, REDUCING))
+    assert judged.explanation == "all ranks are stuck in the same place ('all_reduce'), so nobody is named"
+
+
+def test_ranks_that_wait_for_each_other_are_told_and_nobody_is_named() -> None:
+    stacks = Stacks()
+    for rank, (a, b) in enumerate([(5, 4), (4, 5)]):
+        told = (Collective("a", "all_reduce", a, 4), Collective("b", "broadcast", b, 4))
+        stacks.add(RankStack(rank, 1, "py-spy", REDUCING, collectives=told))
+    judged = blamed(columns_of(2), overrun(0, 1), stacks)
+    assert judged.culprits == ()
+    assert "ranks 0, 1 wait for each other in different collectives" in judged.explanation
+
+
+def test_of_ranks_behind_by_count_those_that_wait_are_not_named() -> None:
+    columns = columns_of(6)
+    columns.progress_R[[1, 2]] = 0
+    stands = [REDUCING] * 6
+    stands[2] = LOADING
+    judged = blamed(columns, overrun(*range(6)), taken(*stands))
+    assert [c.rank for c in judged.culprits] == [2]
+    assert "the 5 other ranks wait for it" in judged.culprits[0].reason
+
+
+# Nodes and devices ----------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_could_not_be_asked_is_mentioned_and_not_accused() -> None:
+    stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
+    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, unasked=["host-1"])
+    assert judged.culprits == ()
+    assert judged.explanation == (
+        "the ranks that could be asked all wait for their peers ('all_reduce' number 58 of group 'default_pg'), "
+        "so nobody is named; host-1 did not answer in time, so the ranks there could not be asked"
+    )
+
+
+def test_a_rank_that_is_late_is_named_although_a_node_could_not_be_asked() -> None:
+    stacks = taken(REDUCING, LOADING, numbers=[58, 57], waiting=58)
+    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, unasked=["host-1"])
+    assert [c.rank for c in judged.culprits] == [1]
+
+
+def test_progress_names_a_rank_of_a_node_that_could_not_be_asked() -> None:
+    columns = columns_of(4, hosts=2)
+    columns.progress_R[3] = 0
+    judged = blamed(columns, overrun(0, 1, 2, 3), taken(REDUCING, REDUCING), unasked=["host-1"])
+    assert [c.rank for c in judged.culprits] == [3]
+
+
+def test_a_lost_node_is_told_as_one() -> None:
+    verdicts = overrun(4, 5, 6, 7, kind=VerdictKind.NODE_LOST)
+    judged = blamed(columns_of(8, hosts=2), verdicts, Stacks())
+    assert {c.rank: c.kind for c in judged.culprits} == dict.fromkeys((4, 5, 6, 7), CulpritClass.HOST_SILENT)
+    words = "nothing was heard of host-1, neither its launcher nor its 4 ranks, for 62.0 s"
+    assert {c.reason for c in judged.culprits} == {words}
+
+
+@pytest.mark.parametrize("known", ["from its launcher", "from its stack"])
+def test_a_rank_stuck_in_the_kernel_past_a_limit_names_its_node(known: str) -> None:
+    columns, stacks = columns_of(4, hosts=2), taken(REDUCING, REDUCING, LOADING, REDUCING)
+    if known == "from its launcher":
+        columns.process_R[2] = UNINTERRUPTIBLE
+    else:
+        stacks.add(RankStack(2, 1, "py-spy", LOADING, process_state=ProcessState.UNINTERRUPTIBLE))
+    judged = blamed(columns, overrun(0, 1, 2, 3), stacks)
+    assert [(c.rank, c.kind, c.host) for c in judged.culprits] == [(2, CulpritClass.DEVICE_OR_NETWORK, "host-1")]
+    assert "state D" in judged.culprits[0].reason
+    assert "host-1" in judged.culprits[0].reason
+
+
+def test_a_rank_that_reads_a_file_within_its_limit_is_not_stuck_in_the_kernel() -> None:
+    columns = columns_of(4)
+    columns.process_R[2] = UNINTERRUPTIBLE
+    stacks = taken(REDUCING, LOADING, REDUCING, REDUCING)
+    assert {c.rank for c in blamed(columns, overrun(0, 1, 3), stacks).culprits} == {1}
+
+
+def test_a_file_system_that_stalls_all_nodes_is_no_ones_fault() -> None:
+    columns = columns_of(4, hosts=2)
+    columns.process_R[:] = UNINTERRUPTIBLE
+    judged = blamed(columns, overrun(0, 1, 2, 3), Stacks())
+    assert judged.culprits == ()
+    assert "4 of 4 ranks are stuck in the kernel (state D)" in judged.explanation
+
+
+# Deaths ---------------------------------------------------------------------------------------------------------------
+
+
+def test_deaths_of_different_kinds_are_not_called_alike() -> None:
+    scene = Scene(hosts=2, launchers=True).run(10)
+    job, now = scene.job, scene.now
+    for rank, words in ((2, {"signal": "SIGKILL", "age": 2.0}), (0, {"exit_code": 1, "age": 0.5})):
+        node = scene.ranks[rank].node
+        from_launcher = process_exit(node, rank, **words)  # type: ignore[arg-type]
+        job.apply(from_launcher, now)
+    scene.judge()
+    reason = scene.incident.reason
+    assert set(scene.blamed) >= {2}
+    assert "Rank 2" in reason, "the first to die is spoken of first"
+    assert "SIGKILL; likewise rank 0" not in reason
+    assert "code 1; likewise rank 2" not in reason
+    assert scene.incident.timeline.since == pytest.approx(now - 2.0)
+
+
+def process_exit(node: str, rank: int, **how: object) -> ProcessEvent:
+    return ProcessEvent(node, ProcessEventKind.EXITED, 1, rank=rank, **how)  # type: ignore[arg-type]
+
+
+def test_a_death_outweighs_a_stopped_peer() -> None:
+    scene = Scene().run(10).stop(1).run(1).die(3, signal="SIGKILL")
+    assert scene.blamed == {3: "dead"}
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "words"),
+    [
+        (1, "", "exited with code 1"),
+        (1, "ValueError: no data", "exited with code 1 (ValueError: no data)"),
+        (-9, "", "was killed by SIGKILL"),
+        (-5, "", "was killed by SIGTRAP"),
+        (-34, "", "was killed by signal 34"),
+    ],
+)
+def test_exit_words(code: int, message: str, words: str) -> None:
+    columns = RankColumns(2)
+    columns.exit_code_R[1] = code
+    if message:
+        columns.exit_messages[1] = message
+    assert exit_words(columns, 1) == words
+
+
+def test_frames_of_the_scene_are_what_they_pretend_to_be() -> None:
+    assert waits_for_peers(REDUCING)
+    assert not waits_for_peers(LOADING)
+    assert Fate.RUNS == "runs"

@@ -1,0 +1,226 @@
+"""Limits in force, where they come from, and what ranks, files and people are told of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rankwatch.contract import ft_state
+from rankwatch.contract.enums import LimitSource
+from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.hang.limits import in_force, state_to_keep, table, worth_telling
+from rankwatch_monitor.core.hang.observed_durations import Lessons
+from rankwatch_monitor.core.job import Job
+
+
+def policy(**changes: Any) -> Policy:
+    return Policy().changed(changes)
+
+
+def taught(step: float = 0.5, **longest: float) -> Lessons:
+    lessons = Lessons()
+    for name, seconds in {"step": step, **longest}.items():
+        lessons.finished(name, 16)
+        lessons.took(name, seconds, first=20 * seconds)
+    return lessons
+
+
+def test_what_a_person_configured_is_in_force() -> None:
+    limits = in_force(policy(section_timeouts={"step": 10}, heartbeat_timeout=None))
+    assert dict(limits.rank.sections) == {"step": 10.0}
+    assert limits.rank.heartbeat is None
+    assert limits.initial_heartbeat == 1800.0
+    assert limits.silence == 60.0
+    assert limits.rank.of_section("step", first=False) == (10.0, LimitSource.CONFIGURED)
+
+
+def test_a_learned_limit_is_five_times_the_longest_seen() -> None:
+    limits = in_force(policy(), taught(step=4.0))
+    assert limits.rank.of_section("step", first=False) == (20.0, LimitSource.LEARNED)
+    assert limits.rank.of_section("step", first=True) == (1800.0, LimitSource.FIRST_TIME)
+
+
+def test_a_learned_limit_is_never_below_ten_seconds() -> None:
+    assert in_force(policy(), taught(step=0.1)).rank.learned == {"step": 10.0}
+    assert in_force(policy(learned_minimum=2, learned_factor=3), taught(step=0.1)).rank.learned == {"step": 2.0}
+
+
+def test_a_configured_limit_goes_before_a_learned_one() -> None:
+    limits = in_force(policy(section_timeouts={"step": 300}), taught(step=4.0, data=3.0))
+    assert limits.rank.of_section("step", first=False) == (300.0, LimitSource.CONFIGURED)
+    assert dict(limits.rank.learned) == {"data": 15.0}
+
+
+def test_where_timeouts_are_to_be_calculated_a_learned_limit_goes_before_a_configured_one() -> None:
+    calculated = policy(section_timeouts={"step": 300, "save": 9}, calculate_timeouts=True)
+    limits = in_force(calculated, taught(step=4.0))
+    assert limits.rank.of_section("step", first=False) == (20.0, LimitSource.LEARNED)
+    assert limits.rank.of_section("save", first=False) == (9.0, LimitSource.CONFIGURED)
+    assert in_force(calculated).rank.of_section("step", first=False) == (300.0, LimitSource.CONFIGURED)
+
+
+def test_a_loaded_limit_goes_before_a_configured_one() -> None:
+    lessons = Lessons()
+    lessons.load(LearnedTimeouts({"step": 40.0, "setup": 90.0}, 25.0, 700.0, 70.0))
+    limits = in_force(policy(section_timeouts={"step": 300, "other": 9}), lessons)
+    assert dict(limits.rank.sections) == {"other": 9.0}
+    step, source = limits.rank.of_section("step", first=False)
+    assert (step, limits.source_of("step", source)) == (40.0, LimitSource.LOADED)
+    assert (limits.rank.out_of_section, limits.out_of_section_source) == (25.0, LimitSource.LOADED)
+    assert (limits.rank.heartbeat, limits.heartbeat_source) == (70.0, LimitSource.LOADED)
+    assert limits.initial_heartbeat == 700.0
+
+
+def test_a_loaded_limit_and_one_learned_now_are_merged_half_and_half() -> None:
+    lessons = taught(step=4.0)
+    lessons.load(LearnedTimeouts({"step": 40.0}))
+    limits = in_force(policy(), lessons)
+    step, source = limits.rank.of_section("step", first=False)
+    assert (step, limits.source_of("step", source)) == (30.0, LimitSource.LEARNED)
+
+
+def test_a_loaded_limit_is_raised_to_what_this_run_has_shown() -> None:
+    """The file may be of a smaller model. A limit that each step passes would end the job again and again."""
+    lessons = Lessons()
+    lessons.load(LearnedTimeouts({"step": 12.0, "data": 12.0}))
+    lessons.took("step", first=95.0)
+    assert in_force(policy(), lessons).rank.learned == {"step": 95.0, "data": 12.0}
+    lessons.took("step", 80.0)
+    assert in_force(policy(), lessons).rank.learned == {"step": 400.0, "data": 12.0}
+    lessons.finished("step", 100)
+    assert in_force(policy(), lessons).rank.learned == {"step": 206.0, "data": 12.0}, "the mean, once it is known"
+
+
+def test_with_learning_off_only_what_was_configured_counts() -> None:
+    limits = in_force(policy(section_timeouts={"data": 7}, learn_timeouts=False), taught())
+    assert dict(limits.rank.learned) == {}
+    assert limits.rank.first_time is None
+    assert limits.rank.of_section("step", first=False)[0] is None
+    lessons = taught()
+    lessons.load(LearnedTimeouts({"step": 40.0}, 25.0, 700.0, 70.0))
+    limits = in_force(policy(section_timeouts={"step": 7}, learn_timeouts=False), lessons)
+    assert limits.rank.of_section("step", first=False) == (7.0, LimitSource.CONFIGURED)
+    assert (limits.rank.out_of_section, limits.rank.heartbeat) == (None, 300.0)
+
+
+def test_a_first_run_that_is_known_to_be_long_gets_a_longer_limit() -> None:
+    limits = in_force(policy(first_time_timeout=60), taught(step=4.0))  # its first run took 80 s
+    assert limits.rank.of_section("step", first=True) == (400.0, LimitSource.FIRST_TIME)
+    assert limits.rank.of_section("unknown", first=True) == (60.0, LimitSource.FIRST_TIME)
+
+
+def test_ranks_are_told_the_limits_that_they_can_pass_by_themselves() -> None:
+    limits = in_force(policy(section_timeouts={"step": 10}, out_of_section_timeout=5), taught(data=3.0))
+    assert json.loads(json.dumps(limits.rank.to_settings())) == {
+        "limits": {
+            "sections": {"step": 10.0},
+            "heartbeat": 300.0,
+            "heartbeat_outside": True,
+            "out_of_section": 5.0,
+            "learned": {"data": 15.0},
+            "first_time": 1800.0,
+            "first_times": {},
+        }
+    }
+
+
+def test_the_default_heartbeat_limit_counts_where_no_section_has_a_limit() -> None:
+    assert in_force(policy()).rank.heartbeat_outside
+    assert not in_force(policy(heartbeat_timeout=20)).rank.heartbeat_outside
+    assert not in_force(policy(learn_timeouts=False)).rank.heartbeat_outside
+    assert not in_force(policy(first_time_timeout=None)).rank.heartbeat_outside
+
+
+def test_small_changes_of_learned_limits_are_not_worth_telling() -> None:
+    told = in_force(policy(), taught(step=10.0)).rank
+    assert not worth_telling(told, in_force(policy(), taught(step=10.9)).rank)
+    assert worth_telling(told, in_force(policy(), taught(step=11.2)).rank)
+    assert worth_telling(told, in_force(policy(), taught(step=10.0, data=1.0)).rank)
+    assert worth_telling(told, in_force(policy(heartbeat_timeout=20), taught(step=10.0)).rank)
+
+
+def job(policy: Policy, lessons: Lessons | None = None) -> Job:
+    job = Job("j", 0.0, policy=policy)
+    job.lessons = lessons or Lessons()
+    return job
+
+
+def test_the_table_names_every_limit_once_with_its_value() -> None:
+    rows = table(job(policy(section_timeouts={"step": 10, "load": 3})))
+    assert [(r["what"], r["section"]) for r in rows] == [
+        ("section", "load"),
+        ("section", "step"),
+        ("out_of_section", None),
+        ("heartbeat", None),
+        ("initial_heartbeat", None),
+        ("silence", None),
+        ("first_time", None),
+    ]
+    assert all(r["in_force"] == r["configured"] for r in rows)
+    assert {r["source"] for r in rows if r["in_force"]} == {"configured"}
+
+
+def test_the_table_tells_configured_learned_loaded_and_which_is_in_force() -> None:
+    lessons = taught(step=4.0, data=3.0)
+    lessons.load(LearnedTimeouts({"data": 25.0}))
+    lessons.took("evaluation", first=9.0)
+    rows = {r["section"]: r for r in table(job(policy(section_timeouts={"step": 300}), lessons)) if r["section"]}
+    picked = ("configured", "learned", "loaded", "in_force", "source")
+    assert tuple(rows["step"][key] for key in picked) == (300.0, 20.0, None, 300.0, "configured")
+    assert tuple(rows["data"][key] for key in picked) == (None, 15.0, 25.0, 20.0, "learned")
+    assert tuple(rows["evaluation"][key] for key in picked) == (None, None, None, 1800.0, "first_time")
+
+
+def test_nothing_is_kept_before_anything_was_learned() -> None:
+    assert state_to_keep(policy(section_timeouts={"step": 10}), Lessons(), at_end=True) == {}
+
+
+def test_what_is_kept_reads_back_as_it_was() -> None:
+    lessons = taught(step=4.0)
+    lessons.took("setup", first=30.0)
+    lessons.idled(6.0)
+    during = state_to_keep(policy(section_timeouts={"load": 8}), lessons, at_end=False)
+    assert ft_state.read(json.loads(json.dumps(during))) == LearnedTimeouts({"step": 20.0})
+    assert during["current_timeouts"]["section"]["section"]["load"] == 8.0
+    at_end = ft_state.read(state_to_keep(policy(), lessons, at_end=True))
+    assert at_end.out_of_section == 30.0, "learned only from a whole run"
+    assert "setup" not in at_end.sections, "this run did not load a checkpoint"
+
+
+def test_setup_is_kept_when_it_has_loaded_a_checkpoint() -> None:
+    lessons = taught(step=4.0)
+    lessons.took("setup", first=30.0)
+    lessons.resumed = True
+    assert ft_state.read(state_to_keep(policy(), lessons, at_end=False)).sections["setup"] == 150.0
+
+
+def test_the_time_outside_is_not_kept_of_a_run_without_setup_or_steps() -> None:
+    lessons = taught(step=4.0)
+    lessons.idled(6.0)
+    assert ft_state.read(state_to_keep(policy(), lessons, at_end=True)).out_of_section is None
+
+
+def test_the_time_outside_is_not_kept_when_no_rank_told_it() -> None:
+    """Other emitters send finished sections, and nothing of the time between them."""
+    lessons = taught()
+    lessons.finished("setup", 4)
+    assert state_to_keep(policy(), lessons, at_end=True)["current_timeouts"]["section"]["out_of_section"] is None
+    lessons.idled(3.0)
+    assert state_to_keep(policy(), lessons, at_end=True)["current_timeouts"]["section"]["out_of_section"] == 15.0
+
+
+def test_what_was_loaded_is_kept_also_when_this_run_learned_nothing_of_it() -> None:
+    lessons = Lessons()
+    lessons.load(LearnedTimeouts({"evaluation": 77.0}, 25.0))
+    kept = ft_state.read(state_to_keep(policy(), lessons, at_end=True))
+    assert kept == LearnedTimeouts({"evaluation": 77.0}, 25.0)
+
+
+def test_limits_are_made_anew_when_the_policy_or_the_lessons_change() -> None:
+    watched = job(policy(), taught(step=4.0))
+    assert watched.limits is watched.limits
+    watched.lessons.took("step", 8.0)
+    assert watched.limits.rank.learned == {"step": 40.0}
+    watched.policy = policy(learned_factor=2)
+    assert watched.limits.rank.learned == {"step": 16.0}

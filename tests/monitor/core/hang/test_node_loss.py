@@ -1,0 +1,153 @@
+"""A lost node is named at once, also when its loss first looked like a crash; a crash that came first stays one."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState, VerdictKind
+from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core.hang.node_loss import UNSAID
+
+WHY = "nothing was heard of its launcher for 15 s"
+
+
+def lose(scene: Scene, node: str = "node-1", by: str = "node-0", **more: object) -> Scene:
+    scene.event(ProcessEventKind.NODE_LOST, by, lost_node=node, reason=WHY, **more)
+    return scene
+
+
+def test_a_lost_node_is_named_at_once_with_its_ranks() -> None:
+    scene = Scene(4, 2).run(10).cut_host(1)
+    scene.run(3)
+    assert not scene.job.incidents, "nobody has said anything yet, and the limit for silence is far"
+    lose(scene)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.incident.reason == f"Node host-1 is lost with ranks 2, 3: {WHY}."
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+    assert [scene.rank_state(rank) for rank in (2, 3)] == [RankState.DEAD] * 2
+    assert scene.incident.timeline.since == scene.now - 3
+    assert "launchers" in scene.incident.action_reason
+    scene.run(70)
+    assert scene.issued == [], "the launchers act on it by themselves"
+    assert len(scene.job.incidents) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (
+            "node node-1 on host-1 is lost: its launcher has given no sign for 15.0 s",
+            "its launcher has given no sign for 15.0 s",
+        ),
+        ("", UNSAID),
+    ],
+)
+def test_the_node_is_named_once_in_a_sentence(said: str, kept: str) -> None:
+    scene = Scene(4, 2).run(10).cut_host(1)
+    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason=said)
+    assert scene.incident.reason == f"Node host-1 is lost with ranks 2, 3: {kept}."
+
+
+def test_its_healthy_twin_raises_nothing() -> None:
+    assert Scene(4, 2).run(90).quiet()
+
+
+def test_the_crash_that_follows_from_a_lost_node_is_called_by_its_cause() -> None:
+    scene = Scene(4, 2).run(10).cut_host(1)
+    scene.die(0, exit_code=1, message="Connection closed by peer")
+    assert scene.incident.kind is VerdictKind.PROCESS_EXITED
+    scene.run(2)
+    lose(scene)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+    assert scene.incident.reason == (
+        f"Node host-1 is lost with ranks 2, 3: {WHY}; after that, rank 0 on host-0 exited with code 1 "
+        "(Connection closed by peer)."
+    )
+    assert scene.said[-1] == scene.incident.reason
+    said = len(scene.said)
+    lose(scene, by="node-0")
+    assert len(scene.said) == said, "every launcher tells it, and it is said once"
+
+
+def test_a_loss_that_is_told_when_the_next_attempt_runs_already_renames_its_incident() -> None:
+    scene = Scene(4, 2).run(10).cut_host(1)
+    scene.die(0, exit_code=1, message="Connection closed by peer")
+    scene.run(1)
+    scene.submit(NodeRegistration("node-2", "host-2", 10, 2, "gpt"))
+    scene.event(ProcessEventKind.RESTARTING, "node-0", reason="rank 0 crashed")
+    for rank in range(4):
+        node = f"node-{0 if rank < 2 else 2}"
+        scene.event(ProcessEventKind.STARTED, node, attempt=2, rank=rank, pid=900 + rank, world_size=4)
+    assert scene.job.attempt == 2
+    assert scene.incident.open
+    lose(scene, attempt=2)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+    assert scene.incident.reason.startswith(f"Node host-1 is lost with ranks 2, 3: {WHY}; after that, rank 0 on host-0")
+    assert scene.incident.open, "it is over with the first new step"
+
+
+def test_a_crash_before_the_loss_keeps_its_name() -> None:
+    scene = Scene(4, 2).run(10)
+    scene.die(0, exit_code=1, message="ValueError: no data")
+    scene.run(2)  # node-1 is heard of meanwhile
+    scene.cut_host(1)
+    lose(scene)
+    assert scene.incident.kind is VerdictKind.PROCESS_EXITED
+    assert scene.blamed == {0: "dead"}
+
+
+def test_a_crash_on_the_node_itself_was_told_by_its_launcher_and_keeps_its_name() -> None:
+    scene = Scene(4, 2).run(10).die(2, signal="SIGKILL").cut_host(1)
+    lose(scene)
+    assert scene.incident.kind is VerdictKind.PROCESS_EXITED
+    assert scene.blamed == {2: "dead"}
+
+
+def test_a_hang_for_want_of_a_lost_node_is_left_to_the_launchers() -> None:
+    scene = Scene(4, 2, on_hang="capture").run(10).cut_host(1)
+    scene.mute_nodes.add("node-0")
+    scene.until_found()
+    assert scene.incident.kind is VerdictKind.SECTION_OVERRUN
+    lose(scene)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    scene.run(30)
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
+def test_several_lost_nodes_are_all_named() -> None:
+    scene = Scene(6, 3).run(10).cut_host(1).cut_host(2)
+    lose(scene)
+    lose(scene, "node-2")
+    assert set(scene.blamed) == {2, 3, 4, 5}
+    assert "Node host-1 is lost" in scene.incident.reason
+    assert "node host-2 is lost" in scene.incident.reason
+
+
+def test_a_lost_node_outlives_a_restart_of_the_monitor() -> None:
+    scene = Scene(4, 2).run(10).cut_host(1)
+    lose(scene)
+    scene.reload(2)
+    lost = scene.job.nodes["node-1"].lost
+    assert lost is not None
+    assert (lost.ranks, lost.reason) == ((2, 3), WHY)
+    scene.run(5)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+
+
+def test_a_node_that_nobody_knows_or_that_has_ended_is_not_lost() -> None:
+    scene = Scene(4, 2).run(10)
+    lose(scene, "node-7")
+    scene.event(ProcessEventKind.FINISHED, "node-1")
+    lose(scene, "node-1")
+    assert scene.quiet()
+
+
+def test_a_job_whose_node_is_lost_ends_with_the_others() -> None:
+    scene = Scene(4, 2).run(10).cut_host(1)
+    lose(scene)
+    scene.event(ProcessEventKind.FAILED, "node-0", reason="no node takes the place of host-1")
+    assert scene.state == "failed"
+    assert not scene.incident.open

@@ -1,0 +1,205 @@
+"""Grouping of stacks, and which of them wait for peers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankwatch.contract.enums import ProcessState
+from rankwatch.contract.messages import Collective, Frame, RankStack
+from rankwatch_monitor.core.hang.stacks import (
+    MAX_COLLECTIVES,
+    MAX_ERRORS,
+    MAX_FRAMES,
+    MAX_PLACES,
+    MAX_TEXT,
+    Failure,
+    Stacks,
+    group,
+    of_ranges,
+    ranges,
+    waits_for_peers,
+)
+
+TORCH = "/opt/conda/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def stack(rank: int, *functions: str, file: str = "/srv/me/train.py", line: int = 1) -> RankStack:
+    return RankStack(rank, 100 + rank, "py-spy", tuple(Frame(f, file, line) for f in functions))
+
+
+def test_the_odd_one_comes_first() -> None:
+    groups = group([stack(r, "all_reduce", file=TORCH) for r in range(16) if r != 7] + [stack(7, "load")])
+    assert [g.ranks for g in groups] == [(7,), tuple(r for r in range(16) if r != 7)]
+    assert [g.label for g in groups] == ["rank 7", "15 ranks"]
+
+
+def test_line_numbers_do_not_split_a_group_and_the_lowest_rank_is_shown() -> None:
+    (only,) = group([stack(3, "f", line=30), stack(1, "f", line=10)])
+    assert only.ranks == (1, 3)
+    assert only.frames[0].line == 10
+
+
+def test_the_same_function_of_another_file_is_another_place() -> None:
+    assert len(group([stack(0, "f"), stack(1, "f", file="/srv/me/other.py")])) == 2
+
+
+def test_stacks_that_could_not_be_had_are_left_out() -> None:
+    assert group([RankStack(0, 1, "", error="no permission")]) == []
+    assert group([]) == []
+
+
+@pytest.mark.parametrize("function", ["all_reduce", "ProcessGroupNCCL.barrier", "Work.wait", "_engine_run_backward"])
+def test_a_collective_of_torch_waits(function: str) -> None:
+    assert waits_for_peers(stack(0, function, "train_step", file=TORCH).frames)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        stack(0, "wait", file="/srv/me/train.py").frames,
+        stack(0, "send", file="/usr/lib/python3.12/socket.py").frames,
+        stack(0, "forward", file=TORCH).frames,
+        stack(0, "wait", file="/srv/me/torchlike/queue.py").frames,
+        (),
+    ],
+    ids=["a user's wait", "a socket", "another torch function", "a name alike", "nothing"],
+)
+def test_anything_else_does_not(frames: tuple[Frame, ...]) -> None:
+    assert not waits_for_peers(frames)
+
+
+def test_a_windows_path_is_understood() -> None:
+    assert waits_for_peers((Frame("barrier", r"C:\venv\Lib\site-packages\torch\distributed\distributed_c10d.py", 1),))
+
+
+@given(st.dictionaries(st.integers(0, 50), st.sampled_from(["f", "g", "h"])))
+def test_every_rank_is_in_exactly_one_group(places: dict[int, str]) -> None:
+    groups = group(stack(rank, function) for rank, function in places.items())
+    ranks = [r for g in groups for r in g.ranks]
+    assert sorted(ranks) == sorted(places)
+    assert [len(g.ranks) for g in groups] == sorted(len(g.ranks) for g in groups)
+    for g in groups:
+        assert len({places[r] for r in g.ranks}) == 1
+
+
+# The container --------------------------------------------------------------------------------------------------------
+
+
+def test_a_ranks_newest_stack_replaces_the_earlier() -> None:
+    stacks = Stacks.of([stack(0, "f"), stack(1, "f")])
+    stacks.add(stack(0, "g"))
+    assert [g.ranks for g in stacks.groups()] == [(0,), (1,)]
+    stacks.add(RankStack(0, 1, "", error="gone"))
+    assert [g.ranks for g in stacks.groups()] == [(1,)]
+    assert stacks.failures() == [Failure((0,), "gone", "unknown")]
+    assert len(stacks) == 2
+    stacks.add(stack(0, "f"))
+    assert [g.ranks for g in stacks.groups()] == [(0, 1)]
+    assert not stacks.failures()
+
+
+def test_a_process_that_cannot_run_stands_apart() -> None:
+    asleep = replace(stack(1, "f"), process_state=ProcessState.UNINTERRUPTIBLE)
+    groups = Stacks.of([stack(0, "f"), asleep, stack(2, "f")]).groups()
+    assert [(g.ranks, g.process_state) for g in groups] == [((1,), "uninterruptible"), ((0, 2), "unknown")]
+
+
+def test_what_is_kept_does_not_grow_with_different_stacks() -> None:
+    stacks = Stacks.of(stack(rank, f"f{rank}") for rank in range(1000))
+    stacks.add(stack(1000, "all_reduce", "f", file=TORCH))
+    groups = stacks.groups()
+    assert sum(bool(g.frames) for g in groups) == MAX_PLACES
+    assert sorted(r for g in groups for r in g.ranks) == list(range(1001)), "every rank is accounted for"
+    rest = {g.waits: g for g in groups if not g.frames}
+    assert rest[True].ranks == (1000,), "whether it waits is known of those beyond, too"
+    assert len(rest[False].ranks) == 1000 - MAX_PLACES
+    assert "different stacks" in rest[False].note
+
+
+def test_errors_are_bounded() -> None:
+    failures = Stacks.of(RankStack(r, 1, "", error=f"no process {r}" * 99) for r in range(500)).failures()
+    assert len(failures) == MAX_ERRORS + 1
+    assert sorted(r for f in failures for r in f.ranks) == list(range(500))
+    assert max(len(f.error) for f in failures) <= MAX_TEXT
+
+
+def test_a_stack_that_is_too_long_is_cut_and_says_so() -> None:
+    long = stack(0, *("f" * 9999 for _ in range(500)), file="/srv/" + "d" * 9999 + "/train.py")
+    (only,) = Stacks.of([replace(long, error="for its size cut")]).groups()
+    assert len(only.frames) == MAX_FRAMES
+    assert only.frames[0].file.endswith("/train.py")
+    assert max(len(only.frames[0].function), len(only.frames[0].file)) <= MAX_TEXT
+    assert only.note == f"for its size cut; cut to the inner {MAX_FRAMES} of 500 frames"
+
+
+def test_a_call_that_waits_counts_although_it_was_cut_away() -> None:
+    deep = (*(Frame("helper", "/srv/me/train.py", 1) for _ in range(MAX_FRAMES)), Frame("all_reduce", TORCH, 1))
+    (only,) = Stacks.of([RankStack(0, 1, "py-spy", deep)]).groups()
+    assert only.waits
+
+
+def test_fronts_are_per_group_with_the_furthest_first_and_bounded() -> None:
+    many = tuple(Collective(f"g{i:03}", "all_reduce", 1, 0) for i in range(500))
+    stacks = Stacks.of([replace(stack(0, "f"), collectives=many)])
+    assert len(stacks.fronts()) == MAX_COLLECTIVES
+    stacks = Stacks.of(
+        replace(stack(r, "f"), collectives=(Collective("dp", "all_reduce", 57 + (r != 2), 57),)) for r in range(4)
+    )
+    assert [(f.enqueued, f.ranks, f.waits) for f in stacks.fronts()] == [(58, (0, 1, 3), True), (57, (2,), False)]
+    stacks.add(stack(2, "f"))
+    assert [f.ranks for f in stacks.fronts()] == [(0, 1, 3)], "the newest word of a rank counts"
+
+
+RANK_STACKS = st.builds(
+    RankStack,
+    rank=st.integers(0, 30),
+    pid=st.just(1),
+    method=st.sampled_from(["py-spy", "faulthandler"]),
+    frames=st.lists(st.builds(Frame, st.sampled_from("fgh"), st.sampled_from([TORCH, "/a.py"]), st.integers(0, 9))).map(
+        tuple
+    ),
+    process_state=st.sampled_from(ProcessState),
+    error=st.sampled_from(["", "no right"]),
+    collectives=st.lists(
+        st.builds(Collective, st.sampled_from("ab"), st.just("barrier"), st.integers(0, 3), st.integers(-1, 3)),
+        unique_by=lambda c: c.group,
+    ).map(tuple),
+)
+
+
+@given(st.lists(RANK_STACKS))
+def test_what_is_stored_comes_back(taken: list[RankStack]) -> None:
+    stacks = Stacks.of(taken)
+    back = Stacks.of_json(json.loads(json.dumps(stacks.to_json())))
+    assert back.groups() == stacks.groups()
+    assert back.failures() == stacks.failures()
+    assert back.fronts() == stacks.fronts()
+    assert list(back) == list(stacks) == sorted({s.rank for s in taken})
+    assert back == stacks
+    back.add(stack(31, "f"))
+    assert back != stacks
+
+
+def test_a_hundred_thousand_ranks_are_stored_in_a_few_kilobytes() -> None:
+    waits = stack(0, *("all_reduce", *(f"layer_{i}" for i in range(40))), file=TORCH)
+    told = tuple(Collective(f"group ({i})", "all_reduce", 58, 57) for i in range(8))
+    stacks = Stacks.of(replace(waits, rank=rank, collectives=told) for rank in range(100_000))
+    stacks.add(stack(77_777, "load_batch"))
+    stored = json.dumps(stacks.to_json())
+    assert len(stored) < 30_000
+    assert [g.label for g in stacks.groups()] == ["rank 77777", "99999 ranks"]
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_ranges_come_back(ranks: set[int]) -> None:
+    assert of_ranges(ranges(ranks)) == tuple(sorted(ranks))
+
+
+def test_ranges_are_short() -> None:
+    assert ranges([0, 1, 2, 8]) == "0-2,8"
+    assert ranges([]) == ""

@@ -1,0 +1,232 @@
+"""Hangs that nobody configured a limit for: suspected, confirmed, acted on; and long pauses that are none.
+
+Each scene has its silent twin: the same pause, from which the ranks come back.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.core.scene import LOADING, Fate, Scene
+from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
+from rankwatch_monitor.core.incident.incident import Phase
+from rankwatch_monitor.core.views import job_view
+
+
+def trained(**changes: object) -> Scene:
+    """A job without any configured limit that has run long enough to be known."""
+    return Scene(teaches=True, **changes).run(40)
+
+
+def test_a_hang_without_configuration_is_suspected_within_ten_seconds_and_captured_at_once() -> None:
+    scene = trained().hang(2)
+    began = scene.now
+    scene.until_found(within=15)
+    incident = scene.incident
+    assert scene.now - began <= 12
+    assert not incident.confirmed
+    assert [d.kind for d in scene.issued] == [DirectiveKind.CAPTURE]
+    scene.run(3)
+    assert incident.timeline.captured is not None
+    assert incident.phase is Phase.CONFIRMING
+    assert scene.blamed == {2: "behind"}
+    assert "has made no progress in section 'step' for" in incident.reason
+    assert scene.state == "running", "it is only suspected"
+    assert job_view.job_state(scene.job, scene.now)[1] == f"suspected: {incident.reason}"
+    assert "over its learned limit of 10 s" in incident.reason
+    assert incident.action_reason == "the policy says restart, once 60 s have shown no progress"
+
+
+def test_the_restart_follows_the_confirmation_and_a_second_capture() -> None:
+    scene = trained().hang(2).until_found()
+    incident, opened = scene.incident, scene.now
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART))
+    assert 60 <= scene.now - opened <= 64
+    assert incident.confirmed
+    assert scene.state in ("hung", "recovering")
+    assert len(scene.directives(DirectiveKind.CAPTURE)) == 2
+    timeline = incident.timeline
+    assert timeline.since < timeline.detected < timeline.decided <= timeline.captured
+    scene.run(20)
+    assert incident.phase is Phase.CLOSED
+    assert scene.state == "running"
+    assert incident.timeline.first_step is not None
+
+
+def test_ranks_that_go_on_within_the_window_are_left_alone() -> None:
+    scene = trained().hang(2).until_found()
+    scene.run(30).resume().run(5)
+    assert scene.incident.phase is Phase.CLOSED
+    assert not scene.incident.confirmed
+    assert scene.incident.outcome == "the ranks went on by themselves"
+    assert not scene.directives(DirectiveKind.RESTART)
+    assert scene.run(100).job.attempt == 1
+
+
+def test_a_rank_that_moves_a_little_within_the_window_is_not_confirmed() -> None:
+    scene = trained().hang(2).until_found()
+    for _ in range(4):
+        scene.run(20)
+        for rank in scene.ranks:  # something moves, and stops again
+            rank.opened = {"step": scene.now}
+    assert not any(incident.confirmed for incident in scene.job.incidents)
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
+def test_a_configured_limit_that_is_passed_meanwhile_confirms_at_once() -> None:
+    scene = trained(heartbeat_timeout=25.0).hang(2).until_found()
+    scene.until(lambda: scene.incident.confirmed, within=20)
+    assert scene.directives(DirectiveKind.RESTART) or scene.run(3).directives(DirectiveKind.RESTART)
+
+
+def test_a_person_need_not_wait_for_the_confirmation() -> None:
+    scene = trained().hang(2).until_found().run(3)
+    scene.order(Action.RESTART, "seen enough")
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=5)
+    assert scene.incident.confirmed
+
+
+def test_a_watched_job_is_confirmed_too_although_nobody_can_act() -> None:
+    scene = trained(launchers=False).hang(2).until_found()
+    assert not scene.incident.confirmed
+    scene.run(61)
+    assert scene.incident.confirmed
+    assert scene.incident.phase is Phase.DETECTED
+    assert not scene.issued
+
+
+def test_observe_only_confirms_and_does_nothing() -> None:
+    scene = trained(observe_only=True).hang(2).until_found().run(90)
+    assert scene.incident.confirmed
+    assert not scene.directives(DirectiveKind.RESTART)
+
+
+def test_a_confirmation_is_not_shortened_by_a_monitor_that_comes_back() -> None:
+    scene = trained().hang(2).until_found().run(3)
+    opened = scene.incident.opened_at
+    scene.reload(away=30)
+    back = scene.now
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=100)
+    assert scene.now - back >= 60
+    assert len(scene.job.incidents) == 1
+    assert scene.job.incidents[0].opened_at == opened
+
+
+def test_nothing_is_judged_before_sixteen_steps() -> None:
+    scene = Scene(teaches=True).run(10).hang(2).run(100)
+    assert scene.quiet(), "first_time_timeout holds meanwhile"
+    scene.run(1800)
+    assert scene.blamed == {2: "behind"}
+    assert "over the limit of 1800 s for what is not known yet" in scene.incident.reason
+
+
+@pytest.mark.parametrize("section", ["checkpointing", "evaluation", "load_weights"])
+@pytest.mark.parametrize("within_step", [False, True])
+def test_a_pause_that_was_never_seen_before_is_no_alarm(section: str, within_step: bool) -> None:
+    scene = trained().enter(section, within_step=within_step).run(600).leave().run(60)
+    assert scene.quiet()
+
+
+def test_the_moment_after_a_long_section_is_no_lack_of_heartbeats() -> None:
+    scene = trained().enter("evaluation").run(400)
+    for rank in scene.ranks:
+        rank.opened, rank.idle_since = {}, scene.now
+    assert scene.run(5).quiet()
+    scene.run(300)
+    assert scene.job.incidents, "but there it must not stay"
+
+
+@pytest.mark.parametrize("section", ["checkpointing", "evaluation"])
+def test_a_hang_inside_such_a_pause_is_found(section: str) -> None:
+    scene = trained(beats=False).enter(section)
+    scene.until_found(within=1810)
+    assert scene.incident.section == section
+    scene.run(70)
+    assert scene.incident.confirmed
+
+
+def test_a_checkpoint_is_known_after_one_save() -> None:
+    scene = trained().enter("checkpointing").run(30).leave().run(10)
+    twin = trained().enter("checkpointing").run(30).leave().run(10)
+    assert twin.enter("checkpointing").run(140).leave().run(70).quiet()
+    scene.enter("checkpointing").until_found(within=160)
+    assert scene.incident.limit == 150.0
+
+
+def test_a_long_section_inside_the_step_does_not_make_the_step_late() -> None:
+    scene = trained().enter("evaluation", within_step=True).run(300)
+    assert scene.quiet()
+    scene.leave()
+    assert scene.run(30).quiet(), "the step goes on after it"
+
+
+def test_the_first_step_of_a_restarted_rank_may_compile() -> None:
+    scene = trained().hang(2).until_found()
+    scene.until(lambda: scene.job.attempt == 2)
+    for rank in scene.ranks:
+        rank.opened = {"step": scene.now}
+    scene.busy = True
+    scene.run(300)
+    assert len(scene.job.incidents) == 1
+    scene.busy = False
+    scene.run(20)
+    assert scene.state == "running"
+
+
+def test_a_hang_in_the_first_step_is_found_later() -> None:
+    scene = Scene(teaches=True, beats=False, first_time_timeout=120.0)
+    scene.busy = True
+    scene.run(3)
+    for rank in scene.ranks:
+        rank.opened = {"step": scene.now}
+    scene.until_found(within=130)
+    assert scene.incident.limit == 120.0
+
+
+def test_a_configured_limit_is_raised_in_the_first_step_only() -> None:
+    scene = Scene(teaches=True, section_timeouts={"step": 10.0})
+    scene.busy = True
+    scene.run(3)
+    for rank in scene.ranks:
+        rank.opened = {"step": scene.now}
+    assert scene.run(200).quiet()
+    scene.busy = False
+    scene.run(5).hang(1).until_found(within=15)
+    assert scene.incident.confirmed, "a person configured it"
+
+
+def test_a_job_that_comes_back_smaller_is_not_judged_by_the_pace_of_the_larger_one() -> None:
+    scene = Scene(ranks=8, teaches=True).run(40)
+    scene.launch(attempt=2, size=1)
+    scene.run(5).busy = True
+    assert scene.run(400).quiet(), "a step takes eight times as long, and more"
+    twin = Scene(ranks=8, teaches=True).run(40)
+    twin.launch(attempt=2)
+    twin.run(5).hang(2).until_found(within=15)
+
+
+def test_a_symmetric_stall_names_nobody() -> None:
+    scene = trained().stall().until_found()
+    scene.run(70)
+    assert scene.incident.confirmed
+    assert scene.blamed == {}
+    assert "nobody is named" in scene.incident.reason
+
+
+def test_a_finished_job_is_no_suspicion() -> None:
+    scene = trained()
+    scene.finish(ProcessEventKind.FINISHED)
+    assert scene.run(200).quiet()
+
+
+def test_one_of_two_is_named_while_the_other_goes_on() -> None:
+    """Ranks that do not wait for each other: counts and stacks say nothing, but one goes on and the other does not."""
+    scene = Scene(ranks=2, teaches=True).run(40)
+    scene.ranks[1].fate, scene.ranks[1].frames = Fate.HANGS, LOADING
+    scene.busy = True
+    for _ in range(15):
+        scene.ranks[0].iteration = (scene.ranks[0].iteration or 0) + 1
+        scene.ranks[0].opened, scene.ranks[0].frames = {"step": scene.now + 0.5}, LOADING
+        scene.tick()
+    assert scene.blamed == {1: "behind"}
+    assert "the other ranks are not" in scene.incident.reason

@@ -1,0 +1,175 @@
+"""Restarts that leave nodes out: by a person's order, and by policy within its cap."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import Action, DirectiveKind, NodeRole, ProcessEventKind
+from rankwatch.contract.messages import NodeObservation, NodeRegistration
+from rankwatch_monitor.core.events import Order
+from rankwatch_monitor.core.incident import exclusion
+
+RESTART = DirectiveKind.RESTART
+BY_POLICY = {"on_hang": "restart_excluding_node", "max_restarts": 50}
+
+
+def spare(scene: Scene, name: str = "node-9", role: NodeRole = NodeRole.SPARE) -> Scene:
+    scene.submit(NodeRegistration(name, name.replace("node", "host"), 10, 2, "gpt"))
+    scene.submit(NodeObservation(name, 0, role=role, role_reason="enough nodes"))
+    return scene
+
+
+def excludes(scene: Scene, *, ranks: tuple[int, ...] = (), names: tuple[str, ...] = (), reason: str = "") -> None:
+    chosen = exclusion.chosen(scene.job, ranks, names)
+    scene.submit(Order(Action.RESTART_EXCLUDING_NODE, reason, chosen))
+
+
+# Orders ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("meant", [{"ranks": (3,)}, {"names": ("node-1",)}, {"names": ("host-1",), "ranks": (2, 3)}])
+def test_an_order_restarts_without_the_node(meant: dict[str, tuple[str, ...]]) -> None:
+    scene = spare(Scene(4, 2).run(10))
+    excludes(scene, **meant, reason="bad memory")  # type: ignore[arg-type]
+    scene.until(lambda: scene.directives(RESTART))
+    assert scene.directives(RESTART)[0].exclude == ("node-1",)
+    assert scene.incident.reason == "A person ordered a restart without host-1: bad memory."
+    assert "node host-1 is excluded; the spare host-9 takes its place" in scene.incident.action_reason
+    assert scene.incident.to_json()["exclude"] == ["node-1"]
+    scene.until(lambda: scene.closings)
+    assert scene.incident.action is Action.RESTART_EXCLUDING_NODE
+
+
+def test_a_plain_restart_excludes_nobody() -> None:
+    scene = Scene(4, 2).run(10)
+    scene.order(Action.RESTART)
+    scene.until(lambda: scene.directives(RESTART))
+    assert scene.directives(RESTART)[0].exclude == ()
+
+
+def test_while_the_launchers_act_the_job_says_what_becomes_of_the_node() -> None:
+    scene = Scene(4, 2)
+    scene.ignored.add(RESTART)
+    scene.run(10)
+    excludes(scene, ranks=(0,))
+    scene.run(3)
+    assert scene.state == "recovering"
+    assert "no spare waits" in scene.incident.action_reason
+    assert "else wait for another one" in scene.incident.action_reason
+
+
+def test_an_excluded_node_that_runs_again_by_another_restart_is_excluded_from_the_new_attempt() -> None:
+    scene = Scene(4, 2)
+    scene.mute_nodes |= {"node-0", "node-1"}
+    scene.run(10)
+    excludes(scene, ranks=(3,))
+    scene.restart("rank 0 crashed")
+    scene.run(1)
+    (directive,) = scene.directives(RESTART)
+    assert (directive.attempt, directive.exclude) == (2, ("node-1",))
+    scene.ignored.add(RESTART)
+    scene.mute_nodes.clear()
+    scene.run(30)
+    assert scene.job.attempt == 3
+    assert len(scene.directives(RESTART)) == 1, "it is not ordered a third time"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "names", "words"),
+    [
+        ((), (), "which node is to be left out"),
+        ((9,), (), "runs rank 9; there are ranks 0, 1, 2, 3"),
+        ((), ("moon",), "no node 'moon'; its nodes are host-0, host-1"),
+        ((0, 2), (), "order 'restart' or 'stop' instead"),
+        ((), ("host-8",), "is parked and runs no ranks"),
+    ],
+)
+def test_an_order_that_cannot_be_says_why(ranks: tuple[int, ...], names: tuple[str, ...], words: str) -> None:
+    scene = spare(Scene(4, 2).run(10), "node-8", NodeRole.PARKED)
+    with pytest.raises(ValueError, match=words):
+        excludes(scene, ranks=ranks, names=names)
+    assert scene.quiet()
+
+
+def test_a_spare_and_a_node_that_has_left_cannot_be_excluded_but_a_spare_may_be_all_that_is_left() -> None:
+    scene = spare(Scene(4, 2).run(10))
+    with pytest.raises(ValueError, match="is a spare"):
+        exclusion.chosen(scene.job, (), ("host-9",))
+    assert exclusion.chosen(scene.job, (0, 2), ()) == ("node-0", "node-1")
+    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1")
+    with pytest.raises(ValueError, match="has left"):
+        exclusion.chosen(scene.job, (), ("node-1",))
+
+
+# Policy ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_excludes_the_node_of_the_culprit() -> None:
+    scene = Scene(4, 2, **BY_POLICY).run(10).hang(2)
+    scene.until(lambda: scene.closings)
+    assert scene.directives(RESTART)[0].exclude == ("node-1",)
+    assert scene.incident.action is Action.RESTART_EXCLUDING_NODE
+    assert "node host-1 is excluded" in scene.incident.action_reason
+    assert scene.blamed == {2: "behind"}
+
+
+def test_its_twin_with_a_plain_restart_excludes_nobody() -> None:
+    scene = Scene(4, 2).run(10).hang(2)
+    scene.until(lambda: scene.closings)
+    assert scene.directives(RESTART)[0].exclude == ()
+
+
+def test_nobody_to_blame_is_a_plain_restart() -> None:
+    scene = Scene(4, 2, **BY_POLICY).run(10).stall()
+    scene.until(lambda: scene.closings)
+    assert scene.directives(RESTART)[0].exclude == ()
+    assert scene.incident.action is Action.RESTART
+    assert "nobody is to blame by name, so no node is excluded" in scene.incident.action_reason
+
+
+def test_the_only_node_is_not_excluded() -> None:
+    scene = Scene(4, 1, **BY_POLICY).run(10).hang(2)
+    scene.until(lambda: scene.closings)
+    assert scene.directives(RESTART)[0].exclude == ()
+    assert "there is none but host-0" in scene.incident.action_reason
+
+
+def test_beyond_the_cap_nodes_stay_and_an_hour_later_they_may_go_again() -> None:
+    scene = Scene(4, 2, **BY_POLICY).run(10)
+    for rank, excluded in ((2, ("node-1",)), (0, ())):
+        scene.hang(rank)
+        closed = len(scene.closings)
+        scene.until(lambda closed=closed: len(scene.closings) > closed)  # type: ignore[misc]
+        scene.run(5)
+        assert scene.directives(RESTART)[-1].exclude == excluded
+    assert "the cap is 1 an hour, and 1 was excluded in the last hour" in scene.job.incidents[-1].action_reason
+    assert scene.job.incidents[-1].action is Action.RESTART
+    scene.now += 3600.0
+    scene.job.last_heard = scene.now
+    scene.launch(attempt=scene.attempt + 1)
+    scene.run(10).hang(2)
+    scene.until(lambda: len(scene.directives(RESTART)) > 2)
+    assert scene.directives(RESTART)[-1].exclude == ("node-1",)
+
+
+def test_what_a_person_excluded_leaves_the_policys_cap_alone() -> None:
+    scene = Scene(6, 3, **BY_POLICY).run(10)
+    excludes(scene, ranks=(0,))
+    scene.until(lambda: scene.closings).run(5)
+    scene.hang(4).until(lambda: len(scene.closings) > 1)
+    assert scene.directives(RESTART)[-1].exclude == ("node-2",)
+
+
+def test_a_used_up_budget_stops_instead_as_for_any_restart() -> None:
+    scene = Scene(4, 2, on_hang="restart_excluding_node", max_restarts=0).run(10).hang(2)
+    scene.until(lambda: scene.directives(DirectiveKind.STOP))
+    assert "the restart budget is used up (0 of 0)" in scene.incident.action_reason
+
+
+def test_a_reloaded_monitor_knows_what_it_excluded() -> None:
+    scene = Scene(4, 2, **BY_POLICY)
+    scene.ignored.add(RESTART)
+    scene.run(10).hang(2).until(lambda: scene.directives(RESTART))
+    scene.reload(1)
+    assert scene.incident.exclude == ("node-1",)

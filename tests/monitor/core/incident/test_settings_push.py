@@ -1,0 +1,127 @@
+"""What launchers and ranks are told, and that they are told it again only when it has changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
+from rankwatch.contract.messages import NodeRegistration, ProcessEvent
+from rankwatch.contract.policy import Policy
+from rankwatch.recording.shared_slots import NAME_LIMIT, SETTINGS_BYTES, Slots
+from rankwatch_launcher.node.slots import NodeSlots
+from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport, SectionStatistics
+from rankwatch_monitor.core.incident.settings_push import TEACH_INTERVAL, hand_down, settings_of, teach
+from rankwatch_monitor.core.job import Job
+
+NOW = 1000.0
+DEFAULT = {"source": "auto", "interval": 0, "ranks": "all", "report_interval": 300.0}
+
+
+def job(*, launcher: bool = True, **policy: Any) -> Job:
+    """One rank; its launcher, if it has one, was told what is in force at :data:`NOW`."""
+    made = Job("job", NOW, policy=Policy().changed(policy))
+    if launcher:
+        made.apply(NodeRegistration("node", "host", 1, 1), NOW)
+        made.apply(ProcessEvent("node", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=1), NOW)
+    assert teach(made, NOW) is None
+    return made
+
+
+def in_slots(settings: dict[str, Any]) -> int:
+    """Bytes that settings take in the slots of a rank."""
+    return len(json.dumps({name: settings[name] for name in ("limits", "profiling")}, separators=(",", ":")))
+
+
+def test_what_the_ranks_are_told_of_profiling() -> None:
+    assert settings_of(job())["profiling"] == DEFAULT
+    changed = job(kernel_timings="kineto", profiling_interval=8, profiled_ranks="0,8-15", report_interval=60)
+    assert settings_of(changed)["profiling"] == {
+        "source": "kineto",
+        "interval": 8,
+        "ranks": "0,8-15",
+        "report_interval": 60.0,
+    }
+
+
+def test_where_nothing_is_scored_nothing_is_profiled() -> None:
+    assert settings_of(job(straggler_detection=False))["profiling"] == {**DEFAULT, "ranks": "none"}
+
+
+def test_a_stride_and_a_trace_go_down_once_each() -> None:
+    training = job()
+    training.performance.stride = 32
+    assert teach(training, NOW + TEACH_INTERVAL / 2) is None, "not too often"
+    directive = teach(training, NOW + TEACH_INTERVAL)
+    assert directive is not None
+    assert (directive.kind, directive.settings["profiling"]) == (DirectiveKind.SETTINGS, {**DEFAULT, "stride": 32})
+    assert "limits" in directive.settings, "all of it goes down together"
+    later = NOW + TEACH_INTERVAL
+    assert [teach(training, later + seconds) for seconds in range(50)] == [None] * 50
+
+    wanted = {"rank": 3, "id": "t1"}
+    training.performance.trace = wanted
+    asked = teach(training, later + 50)
+    assert asked is not None
+    assert asked.settings["profiling"] == {**DEFAULT, "stride": 32, "trace": wanted}
+    training.performance.trace = None
+    taken_back = teach(training, later + 50 + TEACH_INTERVAL)
+    assert taken_back is not None
+    assert taken_back.settings["profiling"] == {**DEFAULT, "stride": 32}
+
+
+def test_a_changed_policy_is_told_once() -> None:
+    training = job()
+    training.apply(PolicyChanged(training.policy.changed({"profiling_interval": 4})), NOW + 100)
+    assert hand_down(training, "the policy was changed", NOW + 100).settings["profiling"]["interval"] == 4
+    assert [teach(training, NOW + 100 + seconds) for seconds in range(50)] == [None] * 50
+
+
+def test_a_job_without_a_launcher_has_nobody_to_be_told() -> None:
+    watched = job(launcher=False)
+    watched.performance.stride = 32
+    assert teach(watched, NOW + 100) is None
+
+
+def learned(sections: int, letters: int) -> dict[str, Any]:
+    """Settings of a job that has learned the limits of so many sections, with names of so many letters."""
+    training = job()
+    names = [f"{i:0{letters}d}" for i in range(sections)]
+    longest = {name: 100.123456789 + i for i, name in enumerate(names)}
+    finished = {name: SectionStatistics(40, 40 * seconds, seconds, seconds) for name, seconds in longest.items()}
+    who = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
+    first = dict.fromkeys(names, 1.0)
+    training.apply(RankReport(who, finished=finished, longest=longest, first_durations=first), NOW)
+    settings = settings_of(training)
+    assert len(settings["limits"]["learned"]) == sections, "this job has taught them all"
+    return settings
+
+
+def test_the_limits_of_as_many_sections_as_a_rank_has_names_for_fit_into_the_slots() -> None:
+    assert in_slots(learned(NAME_LIMIT, 40)) < SETTINGS_BYTES
+    assert in_slots(learned(200, 15)) < SETTINGS_BYTES
+
+
+def test_ranks_keep_what_they_had_when_it_does_not_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with_room = settings_of(job())
+    too_much = learned(256, 40)
+    assert in_slots(too_much) > SETTINGS_BYTES
+    rank = Slots.create(tmp_path / "0.slots")
+    rank.claim(rank=0, local_rank=0, world_size=1, attempt=1)
+    node = NodeSlots(tmp_path, 1)
+    try:
+        node.hand_down(with_room)
+        with caplog.at_level(logging.WARNING):
+            node.hand_down(too_much)
+            node.read()
+        assert caplog.text.count("settings were not handed to local rank 0") == 1, "said once"
+        handed = rank.settings()
+        assert handed is not None
+        assert handed[1] == json.loads(json.dumps(with_room))
+    finally:
+        node.close()
+        rank.close()

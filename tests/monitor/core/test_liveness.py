@@ -1,0 +1,41 @@
+"""Whether a job is there at all."""
+
+from __future__ import annotations
+
+from monitor.core.scene import Fate, Scene
+from rankwatch_monitor.core.liveness import lost, said_goodbye
+
+
+def goodbye(scene: Scene) -> Scene:
+    for rank in scene.ranks:
+        report = scene.report(rank)
+        assert report is not None
+        scene.job.apply(report._replace(ended=True), scene.now)
+        rank.fate = Fate.ENDED
+    return scene
+
+
+def test_a_job_of_which_nothing_is_heard_any_more_is_lost() -> None:
+    scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2, 3)
+    assert not lost(scene.run(30).job, scene.now)
+    assert lost(scene.run(1).job, scene.now)
+
+
+def test_one_that_is_heard_is_not() -> None:
+    scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2)
+    assert not lost(scene.run(300).job, scene.now)
+
+
+def test_without_a_limit_nothing_is_ever_lost() -> None:
+    scene = Scene(launchers=False, silence_timeout=None).run(10).cut(0, 1, 2, 3)
+    assert not lost(scene.run(3000).job, scene.now)
+
+
+def test_a_job_whose_ranks_all_said_goodbye_is_not_lost_but_gone() -> None:
+    scene = goodbye(Scene(launchers=False, silence_timeout=30.0).run(10)).run(300)
+    assert said_goodbye(scene.job)
+    assert not lost(scene.job, scene.now)
+
+
+def test_a_job_that_never_spoke_said_no_goodbye() -> None:
+    assert not said_goodbye(Scene(launchers=False).job)

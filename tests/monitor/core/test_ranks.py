@@ -1,0 +1,61 @@
+"""Columns over ranks: growing, forgetting, sections."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rankwatch_monitor.core.ranks import ALIVE, EXITED, UNKNOWN, RankColumns
+
+
+def test_growing_keeps_what_is_known() -> None:
+    columns = RankColumns(2)
+    columns.set_sections(1, 100.0, {"step": 3.0}, None)
+    columns.iteration_R[1], columns.hosts[1] = 7, "a"
+    columns.grow(5)
+    columns.grow(3)
+    assert len(columns) == 5
+    assert len(columns.hosts) == len(columns.instances) == len(columns.retired) == 5
+    assert columns.open_since_RS.shape == (5, 1)
+    assert columns.open_sections(1, 100.0) == {"step": 3.0}
+    assert columns.open_sections(4, 100.0) == {}
+    assert (columns.iteration_R[1], columns.iteration_R[4], columns.hosts[1]) == (7, -1, "a")
+    assert columns.process_R.tolist() == [UNKNOWN] * 5
+
+
+def test_forgetting_a_rank_leaves_its_neighbours() -> None:
+    columns = RankColumns(3)
+    for rank in range(3):
+        columns.set_sections(rank, 10.0, {"step": 1.0}, None)
+        columns.seen_R[rank], columns.process_R[rank] = True, ALIVE
+    columns.process_R[1] = EXITED
+    columns.clear(1)
+    assert columns.seen_R.tolist() == [True, False, True]
+    assert columns.uses_sections_R.tolist() == [True, False, True]
+    assert columns.process_R.tolist() == [ALIVE, UNKNOWN, ALIVE]
+    assert columns.open_sections(1, 10.0) == {}
+    assert columns.open_sections(2, 10.0) == {"step": 1.0}
+
+
+def test_sections_are_replaced_as_a_whole() -> None:
+    columns = RankColumns(1)
+    columns.set_sections(0, 10.0, {"epoch": 8.0, "step": 2.0}, None)
+    columns.set_sections(0, 12.0, {"epoch": 10.0}, None)
+    assert columns.open_sections(0, 12.0) == {"epoch": pytest.approx(10.0)}
+    assert columns.sections == ["epoch", "step"]
+
+
+def test_idle_time_counts_only_while_no_section_is_open() -> None:
+    columns = RankColumns(1)
+    columns.set_sections(0, 10.0, {}, 4.0)
+    assert columns.idle_since_R[0] == 6.0
+    columns.set_sections(0, 11.0, {"step": 0.5}, 4.0)
+    assert np.isnan(columns.idle_since_R[0])
+    columns.set_sections(0, 12.0, {}, None)
+    assert np.isnan(columns.idle_since_R[0])
+
+
+def test_open_sections_come_outermost_first_and_never_negative() -> None:
+    columns = RankColumns(1)
+    columns.set_sections(0, 10.0, {"inner": 1.0, "outer": 5.0}, None)
+    assert list(columns.open_sections(0, 9.0).items()) == [("outer", 4.0), ("inner", 0.0)]

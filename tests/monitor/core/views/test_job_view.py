@@ -1,0 +1,149 @@
+"""What the API and the page are shown, derived when asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from monitor.core.scene import Fate, Scene
+from rankwatch.contract.enums import Action, DirectiveKind, ProcessState, RankState
+from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.job_view import RANK_STATES, job_state, rank_states, ranks, stack_groups, summary
+
+
+def test_the_life_of_a_job_in_states() -> None:
+    scene = Scene()
+    scene.ignored.add(DirectiveKind.CAPTURE)
+    states = [scene.state]
+
+    def look() -> None:
+        if scene.state != states[-1]:
+            states.append(scene.state)
+
+    for _ in range(10):
+        scene.tick()
+        look()
+    scene.hang(2)
+    for _ in range(30):
+        scene.tick()
+        look()
+    scene.finish()
+    look()
+    assert states == ["starting", "running", "hung", "recovering", "running", "finished"]
+
+
+def test_a_job_that_nobody_spoke_of_is_starting_then_lost() -> None:
+    job = Job("job", 100.0)
+    assert job_state(job, 110.0) == ("starting", "no rank has reported yet")
+    state, reason = job_state(job, 500.0)
+    assert state == "lost"
+    assert "400 s" in reason
+
+
+def test_a_job_whose_launcher_speaks_is_not_lost() -> None:
+    scene = Scene(silence_timeout=30.0, initial_heartbeat_timeout=None)
+    for rank in scene.ranks:
+        rank.starts_in = 10_000
+    scene.run(300)
+    assert scene.state in ("starting", "running")
+
+
+def test_a_watched_job_whose_ranks_all_said_goodbye_has_finished() -> None:
+    scene = Scene(launchers=False).run(10)
+    for rank in scene.ranks:
+        report = scene.report(rank)
+        assert report is not None
+        scene.job.apply(report._replace(ended=True), scene.now)
+        rank.fate = Fate.ENDED
+    scene.run(1000)
+    assert scene.state == "finished"
+    assert scene.quiet()
+
+
+def test_every_state_comes_with_a_reason_unless_all_is_well() -> None:
+    scene = Scene(on_hang="log").run(10)
+    assert job_state(scene.job, scene.now)[1] == ""
+    scene.hang(2).until_found()
+    assert job_state(scene.job, scene.now) == ("hung", scene.incident.reason)
+
+
+def test_an_ordered_capture_does_not_make_a_job_look_hung() -> None:
+    scene = Scene().run(10)
+    scene.order(Action.CAPTURE)
+    assert scene.state == "running"
+
+
+def test_the_summary_is_json_and_says_what_the_api_promises() -> None:
+    scene = Scene().run(20)
+    shown = summary(scene.job, scene.now)
+    json.dumps(shown)
+    for key in ("id", "name", "state", "world_size", "ranks_reporting", "attempt", "started_at", "goodput"):
+        assert key in shown
+    assert (shown["state"], shown["world_size"], shown["ranks_reporting"], shown["attempt"]) == ("running", 4, 4, 1)
+    assert shown["iterations_per_second"] == pytest.approx(1.0)
+
+
+def test_a_rank_is_shown_with_its_ages() -> None:
+    scene = Scene(launchers=False).run(10)
+    scene.ranks[1].opened = {"step": scene.now - 4.0, "forward": scene.now - 1.0}
+    report = scene.report(scene.ranks[1])
+    assert report is not None
+    scene.job.apply(report, scene.now)
+    row = ranks(scene.job, scene.now + 2.0)[1]
+    json.dumps(row)
+    assert row["open_sections"] == {"step": pytest.approx(6.0), "forward": pytest.approx(3.0)}
+    assert list(row["open_sections"]) == ["step", "forward"], "outermost first"
+    assert row["heartbeat_age"] == pytest.approx(2.5)
+    assert row["report_age"] == pytest.approx(2.0)
+    assert (row["rank"], row["host"], row["state"], row["idle"]) == (1, "host-0", "running", None)
+
+
+def test_a_rank_that_never_spoke_is_shown_without_made_up_numbers() -> None:
+    scene = Scene(launchers=False)
+    scene.ranks[3].starts_in = 10_000
+    scene.run(5)
+    row = ranks(scene.job, scene.now)[3]
+    assert row["state"] == "unseen"
+    assert {row[k] for k in ("iteration", "pid", "heartbeat_age", "report_age", "progress")} == {None}
+
+
+def test_the_bytes_of_the_live_grid_are_the_order_of_the_vocabulary() -> None:
+    scene = Scene(on_hang="log").run(10).stop(1).until_found()
+    codes = rank_states(scene.job, verdicts_of(scene.job, scene.now))
+    assert codes.dtype.itemsize == 1
+    assert RANK_STATES[codes[1]] is RankState.STOPPED
+    assert tuple(RankState) == RANK_STATES
+
+
+def test_the_culprit_row_says_why() -> None:
+    scene = Scene(on_hang="log").run(10).hang(2).until_found()
+    rows = ranks(scene.job, scene.now)
+    assert "behind" in rows[2]["reason"]
+    assert rows[0]["reason"] == ""
+    scene.resume().run(3)
+    assert ranks(scene.job, scene.now)[2]["reason"] == ""
+
+
+def test_after_the_restart_nobody_is_shown_as_hung() -> None:
+    scene = Scene().run(10).hang(2)
+    scene.until(lambda: scene.closings).run(2)
+    assert {row["state"] for row in ranks(scene.job, scene.now)} == {"running"}
+
+
+def test_stack_groups_show_the_culprit_first() -> None:
+    scene = Scene(on_hang="capture").run(10).stop(2).until_found().run(1)
+    groups = stack_groups(scene.incident)
+    json.dumps(groups)
+    assert [g["ranks"] for g in groups] == [[2], [0, 1, 3]]
+    assert [g["is_culprit"] for g in groups] == [True, False]
+    assert [g["label"] for g in groups] == ["rank 2", "3 ranks"]
+    assert [g["waits"] for g in groups] == [False, True]
+    assert groups[0]["process_state"] == ProcessState.STOPPED
+
+
+def test_a_silent_rank_is_shown_as_silent_also_when_it_is_blamed() -> None:
+    scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(2).until_found()
+    assert job_view.ranks(scene.job, scene.now)[2]["state"] == "silent"

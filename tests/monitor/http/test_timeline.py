@@ -1,0 +1,232 @@
+"""Timelines, trends, the grid's looks and the policy's schema, asked of a monitor that gets real OTLP."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from rankwatch.contract.policy import Policy
+from rankwatch_monitor.http.grid import NO_COORDINATE, UNKNOWN
+from rankwatch_monitor.service.span_store import LEAST, MOST, SECTIONS, SPANS_IN_JOB, SpanRecord, Timelines, capacity
+from support.monitor_process import Api
+from support.otlp import PROTOBUF, add_window, attributes, body, rank_report
+from support.waiting import wait_for
+
+SECOND = 10**9
+STEP = (("data", 0.0, 0.1), ("step", 0.1, 0.4), ("forward", 0.1, 0.15), ("backward", 0.25, 0.2))
+"""Name, start and duration of the sections of one step, in seconds; ``forward`` begins together with ``step``."""
+
+
+def steps_of(job: str, rank: int, iterations: Iterable[int], clock: float = 1.7e9, attempt: int = 0) -> bytes:
+    """The spans of some steps of a rank, by the clock of its host; inner ones come first, as ranks send them."""
+    request = ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    who = {"rankwatch.job.id": job, "dl.rank": rank, "rankwatch.attempt": attempt}
+    resource.resource.attributes.extend(attributes(who))
+    scope = resource.scope_spans.add()
+    for iteration in iterations:
+        for name, start, duration in reversed(STEP):
+            span = scope.spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, name=name)
+            span.start_time_unix_nano = (round(clock) + iteration) * SECOND + round(start * SECOND)
+            span.end_time_unix_nano = span.start_time_unix_nano + round(duration * SECOND)
+            span.attributes.extend(attributes({"dl.iteration": iteration}))
+    return request.SerializeToString()
+
+
+def send(api: Api, *requests: bytes) -> None:
+    for request in requests:
+        assert api.post("/v1/traces", content=request, headers=PROTOBUF).status_code == 200
+
+
+@pytest.fixture
+def running(api: Api, job: str) -> str:
+    """A job of four ranks, of which two have sent spans; their clocks are an hour apart."""
+    reports = [rank_report(job, rank, iteration=30, beats=1, heartbeat_age=10.0 * rank) for rank in range(4)]
+    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    send(api, steps_of(job, 0, (10, 20, 30)), steps_of(job, 3, (10, 20), clock=1.7e9 + 3600))
+    return job
+
+
+def test_steps_stand_side_by_side_whatever_the_clocks_say(api: Api, running: str) -> None:
+    told = api.read(f"/jobs/{running}/timeline?ranks=0,3&steps=20")
+    assert (told["sampled"], told["ranks_known"], told["attempt"]) == ([10, 20, 30], 2, 0)
+    first, other = (lane["steps"][0] for lane in told["ranks"])
+    assert first["spans"] == other["spans"]
+    assert other["began"] - first["began"] == pytest.approx(3600, abs=1e-3)
+    named = [(told["sections"][number], depth, start, seconds) for number, depth, start, seconds in first["spans"]]
+    assert named == [
+        ("data", 0, 0.0, 0.1),
+        ("step", 0, 0.1, 0.4),
+        ("forward", 1, 0.1, 0.15),
+        ("backward", 1, 0.25, 0.2),
+    ]
+    assert first["seconds"] == pytest.approx(0.5)
+
+
+def test_without_a_choice_the_first_ranks_and_their_last_steps(api: Api, running: str) -> None:
+    told = api.read(f"/jobs/{running}/timeline?last=2")
+    lanes = {lane["rank"]: [step["iteration"] for step in lane["steps"]] for lane in told["ranks"]}
+    assert lanes == {0: [20, 30], 3: [20]}  # rank 3 never came to step 30, and that is to be seen
+
+
+def test_a_rank_that_sent_none_has_an_empty_lane(api: Api, running: str) -> None:
+    (lane,) = api.read(f"/jobs/{running}/timeline?ranks=1")["ranks"]
+    assert (lane["rank"], lane["host"], lane["steps"]) == (1, "node-a", [])
+
+
+def test_a_new_attempt_begins_anew_and_late_spans_of_the_old_one_are_let_go(api: Api, running: str) -> None:
+    send(api, steps_of(running, 0, (20,), attempt=1), steps_of(running, 0, (40,)))
+    told = api.read(f"/jobs/{running}/timeline?ranks=0")
+    assert (told["attempt"], told["sampled"]) == (1, [20])
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("ranks=nobody", "ranks are written like 0,8-15; not 'nobody'"),
+        ("ranks=7", "the job has no such ranks: they are numbered from 0 to 3"),
+        ("steps=1-", "steps are written like 0,8-15; not '1-'"),
+        ("last=0", "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_in_words(api: Api, running: str, query: str, words: str) -> None:
+    answer = api.get(f"/api/v1/jobs/{running}/timeline?{query}")
+    assert answer.status_code == 422
+    assert words in answer.json()["detail"]
+
+
+def test_more_ranks_than_an_answer_holds_are_refused(api: Api, job: str) -> None:
+    assert api.post("/v1/metrics", content=body(rank_report(job, 0, 100)), headers=PROTOBUF).status_code == 200
+    answer = api.get(f"/api/v1/jobs/{job}/timeline?ranks=all")
+    assert (answer.status_code, "more than 64 ranks" in answer.json()["detail"]) == (422, True)
+
+
+def test_spans_of_an_unknown_job_make_no_job(api: Api, job: str) -> None:
+    send(api, steps_of(job, 0, (1,)))
+    assert api.get(f"/api/v1/jobs/{job}/timeline").status_code == 404
+
+
+# The memory ---------------------------------------------------------------------------------------------------------
+
+
+def records(job: str, rank: int, number: int, section: str = "step", attempt: int = 0) -> list[SpanRecord]:
+    return [SpanRecord(job, rank, attempt, section, 1 + i, 2 + i, i) for i in range(number)]
+
+
+def test_the_newest_spans_of_each_rank_stay_and_a_silent_rank_keeps_its_own() -> None:
+    kept = Timelines()
+    kept.take(records("j", 5, 3), ["j"], 8)
+    kept.take(records("j", 0, MOST + 100), ["j"], 8)
+    assert len(kept) == MOST + 3
+    assert kept.of("j").iterations([5]) == [0, 1, 2]
+    assert kept.of("j").iterations([0])[0] == 100
+
+
+def test_a_large_job_keeps_less_of_each_rank() -> None:
+    assert capacity(1) == capacity(2048) == MOST
+    assert capacity(16_384) == 64
+    assert capacity(131_072) == LEAST
+    assert all(capacity(ranks) * ranks <= max(SPANS_IN_JOB, LEAST * ranks) for ranks in (1, 3000, 16_384, 100_000))
+    kept, ranks = Timelines(), 4097
+    for rank in range(ranks):
+        kept.take(records("j", rank, MOST if rank == 0 else 1), ["j"], ranks)
+    assert kept.of("j").iterations([0]) == list(range(MOST - capacity(ranks), MOST))
+    assert len(kept) == len(kept.of("j")) == capacity(ranks) + ranks - 1
+
+
+def test_the_job_of_which_nothing_was_heard_for_longest_is_forgotten_first() -> None:
+    kept = Timelines(in_all=30)
+    for job in ("a", "b", "a", "c"):
+        kept.take(records(job, 0, 10, attempt=0), ["a", "b", "c"], 8)
+    assert [len(kept.of(job)) for job in "abc"] == [20, 0, 10]
+    assert len(kept) == 30
+
+
+def test_what_was_kept_of_a_job_that_is_gone_goes_too() -> None:
+    kept = Timelines()
+    kept.take(records("a", 0, 4), ["a"], 8)
+    kept.take(records("b", 0, 2), ["b"], 8)
+    assert (len(kept), len(kept.of("a"))) == (2, 0)
+
+
+def test_spans_that_cannot_be_placed_are_not_kept() -> None:
+    kept = Timelines()
+    outside = SpanRecord("j", 0, 0, "evaluation", 1, 2, None)
+    kept.take([outside, *records("j", 8, 1), *records("other", 0, 1)], ["j"], 8)
+    assert len(kept) == 0
+    kept.take([each for number in range(SECTIONS + 5) for each in records("j", 0, 1, f"section-{number}")], ["j"], 8)
+    assert len(kept) == len(kept.of("j").sections) == SECTIONS
+
+
+def test_a_new_attempt_lets_the_spans_of_the_old_one_go() -> None:
+    kept = Timelines()
+    for rank in range(3):
+        kept.take(records("j", rank, 10), ["j"], 8)
+    kept.take(records("j", 1, 2, attempt=1), ["j"], 8)
+    assert (len(kept), kept.of("j").ranks) == (2, [1])
+
+
+# Looks, layout, trends, schema ---------------------------------------------------------------------------------------
+
+
+def read_bytes(api: Api, job: str, look: str) -> list[int]:
+    return list(base64.b64decode(api.read(f"/jobs/{job}/grid/{look}")["bytes"]))
+
+
+def test_ages_of_heartbeats_are_told_in_a_byte_each(api: Api, running: str) -> None:
+    ages = [2 ** (byte / 16) - 1 for byte in read_bytes(api, running, "heartbeat_age")]
+    told = [rank["heartbeat_age"] for rank in api.ranks(running)]
+    assert ages == pytest.approx(told, rel=0.06, abs=0.5)
+    assert ages == sorted(ages)
+
+
+def test_what_is_not_known_has_a_byte_of_its_own(api: Api, running: str) -> None:
+    assert read_bytes(api, running, "temperature") == [UNKNOWN] * 4
+    assert api.get(f"/api/v1/jobs/{running}/grid/colour").status_code == 422
+    told = api.read(f"/jobs/{running}/layout")
+    assert told == {"unknown": NO_COORDINATE, "coordinates": {}, "looks": ["heartbeat_age"]}
+
+
+def test_parallel_coordinates_are_told_where_ranks_tell_them(api: Api, job: str) -> None:
+    reports = [
+        rank_report(job, rank, resource={"dl.pipeline_parallel.rank": rank // 2, "dl.pipeline_parallel.size": 2})
+        for rank in range(3)
+    ]
+    for report in reports:  # the layout is told of with windows of steps
+        add_window(report, 8, sections={"step": {"median": 0.1}})
+    reports.append(rank_report(job, 3))
+    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    told = api.read(f"/jobs/{job}/layout")["coordinates"]
+    assert list(told) == ["pipeline"]
+    assert np.frombuffer(base64.b64decode(told["pipeline"]), "<u2").tolist() == [0, 0, 1, NO_COORDINATE]
+
+
+def test_trends_begin_with_the_job(api: Api, running: str) -> None:
+    told = wait_for(lambda: (points := api.read(f"/jobs/{running}/trends"))["at"] and points, "a first point")
+    assert len(told["at"]) == len(told["goodput"]) == len(told["goodput_window"])
+    assert (told["goodput"][0], told["scores"]) == (None, {})  # too early for a ratio, and no rank has a score
+
+
+def test_the_schema_describes_every_setting_of_the_policy(api: Api) -> None:
+    rows = {row["name"]: row for row in api.read("/policy/schema")["settings"]}
+    assert {name: row["default"] for name, row in rows.items()} == Policy().to_json()
+    assert all(row["meaning"] for row in rows.values())
+    assert rows["section_timeouts"]["kind"] == "seconds_by_name"
+    assert rows["observe_only"]["kind"] == "switch"
+    assert (rows["silence_timeout"]["kind"], rows["silence_timeout"]["unit"]) == ("number", "s")
+    assert "save_and_stop" in rows["on_hang"]["choices"]
+
+
+@pytest.mark.parametrize("row", Policy().to_json())
+def test_only_what_the_schema_calls_optional_can_be_switched_off(row: str) -> None:
+    from rankwatch_monitor.http.policy_schema import described
+
+    if next(each for each in described() if each["name"] == row)["optional"]:
+        assert Policy().changed({row: None}).to_json()[row] is None
+    else:
+        with pytest.raises(ValueError, match=row.removeprefix("profiled_")):
+            Policy().changed({row: None})

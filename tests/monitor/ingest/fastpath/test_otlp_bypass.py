@@ -1,0 +1,194 @@
+"""The short way of metrics requests: which go it, and that it tells nobody anything else than the ordinary way."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankwatch_monitor.ingest.fastpath.otlp_bypass import BEGINS, LONGEST_HEAD, read_head
+from support.monitor_process import Api, RunningMonitor, running_monitor
+from support.otlp import body, rank_report
+
+USUAL = (("Host", "m:1"), ("Content-Type", "application/x-protobuf"), ("Content-Length", "12"))
+
+
+def head(*fields: tuple[str, str], begins: bytes = BEGINS) -> bytes:
+    return begins + b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in fields)
+
+
+def test_what_ranks_and_collectors_send_goes_the_short_way() -> None:
+    more = (
+        ("Authorization", "Bearer t"),
+        ("Content-Encoding", "gzip"),
+        ("Connection", "Keep-Alive"),
+        ("Rankwatch-Job", "j"),
+    )
+    headers = read_head(head(*USUAL, *more))
+    assert headers is not None
+    assert headers["authorization"] == "Bearer t"
+    assert headers["content-length"] == "12"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        USUAL[1:],
+        USUAL[:2],
+        (*USUAL, ("content-length", "12")),
+        (*USUAL, ("Transfer-Encoding", "chunked")),
+        (*USUAL, ("Expect", "100-continue")),
+        (*USUAL, ("Connection", "close")),
+        (*USUAL, ("Upgrade", "websocket")),
+        (*USUAL, ("X-Empty", "")),
+        (*USUAL, ("X Space", "1")),
+        (*USUAL, ("X-Bytes", "\xff")),
+        (*USUAL, ("X-Control", "a\x00b")),
+        (*USUAL, ("X-Folded", "a\r\n b")),
+        (*USUAL, ("X-Bare", "a\nContent-Length: 3")),
+        (USUAL[0], USUAL[1], ("Content-Length", "-1")),
+        (USUAL[0], USUAL[1], ("Content-Length", "1,2")),
+        (USUAL[0], USUAL[1], ("Content-Length", "٣")),
+        (USUAL[0], USUAL[1], ("Content-Length", "9" * 20)),
+        (USUAL[0], ("Content-Type", "application/json"), USUAL[2]),
+        (USUAL[0], ("Content-Type", "application/x-protobuf; charset=x"), USUAL[2]),
+    ],
+)
+def test_whatever_is_unusual_goes_the_ordinary_way(fields: tuple[tuple[str, str], ...]) -> None:
+    try:
+        made = head(*fields)
+    except UnicodeEncodeError:
+        made = BEGINS + "".join(f"{name}: {value}\r\n" for name, value in fields).encode()
+    assert read_head(made) is None
+
+
+@pytest.mark.parametrize(
+    "line", ["POST /v1/metrics?x HTTP/1.1", "POST /v1/metrics HTTP/1.0", "GET /v1/metrics HTTP/1.1"]
+)
+def test_another_request_line_goes_the_ordinary_way(line: str) -> None:
+    assert read_head(head(*USUAL, begins=f"{line}\r\n".encode())) is None
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_fail(noise: bytes) -> None:
+    read_head(BEGINS + noise)
+    found = read_head(head(*USUAL) + noise + b"\r\n")
+    assert found is None or found["content-length"] == "12"
+
+
+# Over real connections ----------------------------------------------------------------------------------------------
+
+TOKEN = "letmein"
+
+
+@pytest.fixture(scope="module")
+def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor]:
+    with running_monitor(tmp_path_factory.mktemp("express"), "--token", TOKEN) as running:
+        yield running
+
+
+@contextmanager
+def connected(monitor: RunningMonitor) -> Iterator[socket.socket]:
+    where = urlsplit(monitor.url)
+    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+        yield connection
+
+
+def request(content: bytes, *more: tuple[str, str], token: str = TOKEN) -> bytes:
+    fields = (*USUAL[:2], ("Content-Length", str(len(content))), ("Authorization", f"Bearer {token}"), *more)
+    return head(*fields) + b"\r\n" + content
+
+
+def reports(job: str, rank: int = 0) -> bytes:
+    return body(rank_report(job, rank, 2, iteration=7, beats=1, heartbeat_age=0.1))
+
+
+def answers(connection: socket.socket, number: int) -> list[tuple[int, bytes]]:
+    """So many answers: status and body."""
+    stream, found = connection.makefile("rb"), []
+    for _ in range(number):
+        status = int(stream.readline().split()[1])
+        length = 0
+        while (line := stream.readline().strip()) != b"":
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        found.append((status, stream.read(length)))
+    return found
+
+
+def test_requests_in_any_pieces_and_one_behind_the_other(monitor: RunningMonitor) -> None:
+    whole = request(reports("pieces", 0)) + request(gzip.compress(reports("pieces", 1)), ("Content-Encoding", "gzip"))
+    with connected(monitor) as connection, Api(monitor.url, TOKEN) as api:
+        before = api.metrics()[("rankwatch_ingest_reports_total", ())]
+        connection.sendall(whole)
+        assert answers(connection, 2) == [(200, b"")] * 2
+        for at in range(0, len(whole), 61):
+            connection.sendall(whole[at : at + 61])
+        assert answers(connection, 2) == [(200, b"")] * 2
+        assert api.metrics()[("rankwatch_ingest_reports_total", ())] == before + 4
+        assert {rank["rank"]: rank["iteration"] for rank in api.ranks("pieces")} == {0: 7, 1: 7}
+
+
+def test_both_ways_take_turns_on_one_connection(monitor: RunningMonitor) -> None:
+    get = f"GET /livez HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    with connected(monitor) as connection:
+        for _ in range(3):
+            connection.sendall(request(reports("turns")))
+            assert answers(connection, 1) == [(200, b"")]
+            connection.sendall(get)
+            assert answers(connection, 1)[0][0] == 200
+        connection.sendall(get + request(reports("turns")) + get)  # what comes behind an ordinary one goes its way
+        assert [status for status, _ in answers(connection, 3)] == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "token", "status"),
+    [
+        (b"\xff\xff", (), TOKEN, 400),
+        (b"no gzip", (("Content-Encoding", "gzip"),), TOKEN, 400),
+        (b"", (("Content-Encoding", "br"),), TOKEN, 415),
+        (b"", (), "wrong", 401),
+        (b"", (("X-Long", "x" * LONGEST_HEAD),), TOKEN, 200),
+    ],
+)
+def test_it_refuses_as_the_ordinary_way_does(
+    monitor: RunningMonitor, content: bytes, more: tuple[tuple[str, str], ...], token: str, status: int
+) -> None:
+    with connected(monitor) as connection:
+        connection.sendall(request(content, *more, token=token))
+        short = answers(connection, 1)
+    with connected(monitor) as connection:
+        connection.sendall(request(content, *more, ("Connection", "close"), token=token))  # the ordinary way
+        ordinary = answers(connection, 1)
+    assert short == ordinary
+    assert short[0][0] == status
+
+
+def test_a_sender_that_goes_away_in_the_middle_holds_nothing(monitor: RunningMonitor) -> None:
+    for _ in range(50):
+        with connected(monitor) as connection:
+            connection.sendall(request(b"x" * 100_000)[:50_000])
+    with Api(monitor.url, TOKEN) as api:
+        assert api.get("/readyz").status_code == 200
+    with connected(monitor) as connection:
+        connection.sendall(request(reports("after")))
+        assert answers(connection, 1) == [(200, b"")]
+
+
+def test_with_forwarding_every_request_goes_the_ordinary_way(tmp_path: Path) -> None:
+    with running_monitor(tmp_path, "--forward", "http://127.0.0.1:9", "--token", TOKEN) as monitor:
+        with connected(monitor) as connection:
+            connection.sendall(request(reports("tee")))
+            assert answers(connection, 1) == [(200, b"")]
+        with Api(monitor.url, TOKEN) as api:
+            waiting = {
+                name: value for (name, _), value in api.metrics().items() if name.startswith("rankwatch_forward")
+            }
+            assert waiting["rankwatch_forward_waiting_bytes"] > 0

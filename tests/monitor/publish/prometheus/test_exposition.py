@@ -1,0 +1,264 @@
+"""What Prometheus gets of a job's performance; the rest is judged in ``tests/monitor/service/test_prometheus.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from monitor.publish.scored import NOW, scored, straggler
+from rankwatch import __version__
+from rankwatch.contract.enums import Action, Cause, CulpritClass, VerdictKind
+from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.hang.blame import Culprit
+from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.lateness import PARTS
+from rankwatch_monitor.publish.forward.forwarder import Backend, Forwarding
+from rankwatch_monitor.publish.prometheus import names as names
+from rankwatch_monitor.publish.prometheus.exposition import NAMED, Own, exposition
+from rankwatch_monitor.publish.publisher import Publishing
+from rankwatch_monitor.publish.webhook.delivery import Message
+from rankwatch_monitor.publish.webhook.publisher import Receiver, Webhooks
+from support.http_receiver import Answers, HttpReceiver
+from support.waiting import wait_for
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+def published(*jobs: Job, own: Own | None = None, now: float = NOW) -> bytes:
+    return exposition(jobs, own or Own(0, {}, 0.0, 0, 0), now)
+
+
+def samples(*jobs: Job, own: Own | None = None, now: float = NOW) -> dict[Sample, float]:
+    found = {}
+    for family in text_string_to_metric_families(published(*jobs, own=own, now=now).decode()):
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found, "Prometheus refuses a series that stands twice"
+            found[key] = sample.value
+    return found
+
+
+def value(found: dict[Sample, float], name: str, **labels: str) -> float | None:
+    return found.get((f"rankwatch_{name}", frozenset(({"job": "job"} | labels).items())))
+
+
+def test_scores_over_the_ranks_and_the_worst_by_name() -> None:
+    found = samples(scored(512, slow=77))
+    assert value(found, "gpu_score", score="relative", aggregation="min") == 0.5
+    assert value(found, "gpu_score", score="individual", aggregation="max") == 1.0
+    assert value(found, "gpu_score", score="robust", aggregation="median") == pytest.approx(1.0, abs=0.01)
+    assert value(found, "rank_gpu_score", rank="77", host="host-19", score="robust") == 0.5
+    assert value(found, "rank_lateness_seconds", rank="77", host="host-19") == 0.2
+    assert value(found, "scored_ranks", score="relative") == 512
+    assert value(found, "step_seconds") == 1.0
+    assert value(found, "scoring_seconds") == 0.0421
+
+
+def test_stragglers_the_verdict_and_the_cost() -> None:
+    found = samples(scored(8, slow=5))
+    reason = "its kernels take twice as long as those of its peers (rank 5)"
+    assert value(found, "straggler", rank="5", host="host-1", cause="compute", reason=reason) == 1.0
+    assert value(found, "job_verdict", verdict="worker") == 1.0
+    assert value(found, "job_verdict", verdict="healthy") == 0.0
+    assert value(found, "straggler_cost_gpu_seconds_total") == 4500.0
+
+
+def test_what_a_step_went_into_and_where_timings_come_from() -> None:
+    job = scored(4)
+    job.performance.parts_RP = np.array([[0.1, 0.2, 0.5, 0.2], [0.1, 0.4, 0.5, 0.0], [0.3, 0.3, 0.5, 0.1]])
+    job.performance.sources_of = {0: ("cupti", ""), 1: ("cupti", ""), 2: ("none", "no CUPTI here")}
+    found = samples(job)
+    parts = {part: value(found, "step_part_seconds", part=part) for part in PARTS}
+    assert parts == {"data": 0.1, "host": 0.3, "compute": 0.5, "communication": 0.1}
+    assert value(found, "kernel_source_ranks", source="cupti") == 2
+    assert value(found, "kernel_source_ranks", source="none") == 1
+
+
+def test_each_family_has_the_labels_of_the_table() -> None:
+    job = scored(8, slow=5)
+    job.performance.parts_RP = np.full((8, len(PARTS)), 0.25)
+    job.performance.sources_of = {0: ("cupti", "")}
+    labels = {name: {label for label, _ in given} for name, given in samples(job)}
+    for family in (*names.FROM_WINDOWS, names.STRAGGLER_COST, names.JOB_VERDICT):
+        assert labels[family.name] == set(family.labels)
+
+
+def test_the_healthy_twin_has_no_straggler() -> None:
+    found = samples(scored(8))
+    assert value(found, "job_verdict", verdict="healthy") == 1.0
+    assert not [key for key in found if key[0] == "rankwatch_straggler"]
+
+
+def test_a_job_without_scores_publishes_none() -> None:
+    published_names = {name for name, _ in samples(Job("job", NOW))}
+    assert not published_names & {"rankwatch_gpu_score", "rankwatch_rank_gpu_score", "rankwatch_step_seconds"}
+
+
+def test_ranks_without_a_score_are_counted_and_never_nan() -> None:
+    job = scored(8)
+    assert job.performance.told.scores is not None
+    job.performance.told.scores.gpu_relative_R[:7] = np.nan
+    job.performance.told.scores.gpu_robust_R[:] = np.nan
+    found = samples(job)
+    assert (value(found, "scored_ranks", score="relative"), value(found, "scored_ranks", score="robust")) == (1, 0)
+    assert value(found, "gpu_score", score="robust", aggregation="min") is None
+    assert not [key for key, figure in found.items() if np.isnan(figure)]
+
+
+def test_series_do_not_grow_with_the_ranks_nor_with_the_stragglers() -> None:
+    job = scored(4096, slow=5)
+    job.performance.told.stragglers += [straggler(rank) for rank in range(10, 1000)]
+    by_name = Counter(name for name, _ in samples(job))
+    assert by_name["rankwatch_straggler"] == 100
+    assert by_name["rankwatch_rank_gpu_score"] == 15
+    assert by_name["rankwatch_rank_lateness_seconds"] == 5
+
+
+def hung(action: Action, why: str, *, culprits: int = 1, policy: Policy | None = None) -> Job:
+    """A job with an open incident about which ``action`` is taken, and why."""
+    job = Job("job", NOW - 60.0, policy=policy)
+    blamed = tuple(Culprit(rank, "host-0", CulpritClass.HOST_SILENT, "silent") for rank in range(culprits))
+    about = Incident("i1", "job", VerdictKind.SILENT, 0, NOW, "Rank 0 is silent.", blamed, action=action)
+    about.action_reason = why
+    job.incidents.append(about)
+    job.last_heard = NOW
+    return job
+
+
+def test_culprits_are_named_up_to_a_bound() -> None:
+    by_name = Counter(name for name, _ in samples(hung(Action.RESTART, "the policy says restart", culprits=4096)))
+    assert by_name["rankwatch_culprit"] == NAMED
+
+
+@pytest.mark.parametrize(
+    ("action", "why"), [(Action.LOG, "observe-only is on"), (Action.STOP, "the restart budget is used up (3 of 3)")]
+)
+def test_what_the_policy_wants_and_is_not_done_is_told_with_the_reason(action: Action, why: str) -> None:
+    assert value(samples(hung(action, why)), "action_withheld", wanted="restart", reason=why) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("action", "policy"),
+    [
+        (Action.RESTART, Policy()),
+        (Action.LOG, Policy().changed({"on_hang": "log"})),
+        (Action.STOP, Policy().changed({"on_hang": "stop"})),
+        (Action.STOP, Policy().changed({"on_hang": "save_and_stop"})),  # the ranks did not stop by themselves
+    ],
+)
+def test_what_is_done_as_the_policy_says_is_not_withheld(action: Action, policy: Policy) -> None:
+    found = samples(hung(action, "the policy says so", policy=policy))
+    assert not [key for key in found if key[0] == "rankwatch_action_withheld"]
+
+
+def test_a_straggler_that_is_not_acted_on_is_told_only_if_the_policy_wants_it() -> None:
+    job = scored(8, slow=5)
+    job.performance.told.stragglers[0].action_reason = "observe-only is on"
+    assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") is None
+    job.policy = job.policy.changed({"on_straggler": "capture"})
+    assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") == 1.0
+
+
+def test_a_reason_that_tells_an_age_makes_no_series() -> None:
+    def reasons(job: Job, now: float) -> set[Sample]:
+        return {key for key in samples(job, now=now) if key[0] == "rankwatch_job_reason"}
+
+    job = hung(Action.LOG, "observe-only is on")
+    assert len(reasons(job, NOW)) == 1
+    assert value(samples(job, now=NOW + 3600.0), "job_state", state="lost") == 1.0
+    assert reasons(job, NOW + 3600.0) == set()
+
+
+def test_counters_begin_at_zero_so_that_an_increase_is_seen() -> None:
+    found = samples(Job("job", NOW))
+    assert {value(found, "incidents_total", kind=kind) for kind in VerdictKind} == {0.0}
+    assert {value(found, "stragglers_total", cause=cause) for cause in Cause} == {0.0}
+
+
+def test_restarts_left_are_never_negative() -> None:
+    job = Job("job", NOW)
+    job.restarts = 5
+    assert value(samples(job), "job_restarts_left") == 0.0
+
+
+def test_the_monitor_tells_of_itself() -> None:
+    store = {"store_waiting": 40, "store_lost": 6, "store_fenced": 2}
+    own = Own(7, {"bad_body": 2}, 0.01, 1, 3, tick_age=0.2, not_judged=4, publish_errors={"wandb": 5}, **store)
+    found = samples(own=own)
+    told = {name: figure for (name, _), figure in found.items()}
+    assert told["rankwatch_store_errors"] == 3
+    assert told["rankwatch_store_rows_waiting"] == 40
+    assert told["rankwatch_store_rows_lost_total"] == 6
+    assert told["rankwatch_store_rows_fenced_total"] == 2
+    assert told["rankwatch_tick_age_seconds"] == 0.2
+    assert told["rankwatch_jobs_not_judged"] == 4
+    assert found["rankwatch_publish_errors_total", frozenset({("publisher", "wandb")})] == 5
+    assert [dict(labels)["version"] for name, labels in found if name == "rankwatch_build_info"] == [__version__]
+
+
+def test_what_publishers_count_begins_at_zero_and_is_told_by_outcome(
+    receiver: HttpReceiver, fast_retries: None, tmp_path: Path
+) -> None:
+    """Both are real, and so is the receiver: it refuses the first message and the first request for good."""
+
+    def told() -> dict[Sample, float]:
+        return samples(own=Own(0, {}, 0.0, 0, 0, published=publishing.samples()))
+
+    def counted(what: str) -> dict[str, float]:
+        return {dict(labels)["outcome"]: figure for (name, labels), figure in told().items() if name == what}
+
+    webhooks = Webhooks([Receiver(receiver.url, "json")], {}, lambda: NOW)
+    forwarding = Forwarding([Backend(receiver.url, {})], tmp_path / "spool", 1 << 20)
+    publishing = Publishing([forwarding], [webhooks])
+    try:
+        messages, requests = "rankwatch_webhook_messages_total", "rankwatch_forward_requests_total"
+        assert counted(messages) == {"delivered": 0, "given_up": 0, "dropped": 0}
+        assert counted(requests) == {"sent": 0, "refused": 0, "missed": 0, "unspooled": 0}
+        labels = {name: {label for label, _ in given} for name, given in told()}
+        assert {f.name for f in names.FROM_PUBLISHERS} - labels.keys() == {names.PUBLISH_ERRORS.name}
+        assert all(labels[f.name] == set(f.labels) for f in names.FROM_PUBLISHERS if f.name in labels)
+
+        receiver.answers = Answers(first=[400])
+        (delivery,) = webhooks.deliveries.values()
+        for number in range(2):
+            delivery.put(Message(f"key-{number}", number, "job", time.time(), {"event": "job_lost", "text": "lost"}))
+        wait_for(lambda: counted(messages) == {"delivered": 1, "given_up": 1, "dropped": 0}, "both came to an end")
+        receiver.answers = Answers(first=[400])
+        for _ in range(3):
+            asyncio.run(forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told"))
+        wait_for(lambda: (counted(requests)["sent"], counted(requests)["refused"]) == (2, 1), "all were answered")
+        wait_for(lambda: told()["rankwatch_forward_waiting_bytes", frozenset()] == 0, "nothing waits")
+
+        receiver.away()
+        delivery.put(Message("key-3", 3, "job", time.time(), {"event": "job_back", "text": "back"}))
+        asyncio.run(forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told"))
+        assert told()["rankwatch_webhook_messages_waiting", frozenset()] == 1
+        assert told()["rankwatch_forward_waiting_bytes", frozenset()] > len(b"told")
+    finally:
+        webhooks.close(10)
+        forwarding.close(10)
+
+
+def test_one_rank_told_of_twice_is_one_series() -> None:
+    job = scored(8)
+    job.performance.told.stragglers += [straggler(3), straggler(3), straggler(3, cause=Cause.DATA)]
+    assert Counter(name for name, _ in samples(job))["rankwatch_straggler"] == 2
+
+
+def test_promtool_finds_nothing_wrong() -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("needs promtool")
+    done = subprocess.run(
+        [tool, "check", "metrics"], input=published(scored(8, slow=5)), capture_output=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -1,0 +1,173 @@
+"""W&B's own library writes files offline, which are read back; trouble with it harms nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from monitor.publish.scored import NOW, scored, straggler
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.publish.snapshot import snapshot
+from rankwatch_monitor.publish.wandb import publisher as wandb
+from rankwatch_monitor.publish.wandb.run import Where, run_id
+from support.waiting import wait_for
+from support.wandb_files import written_runs
+
+KEY = "0123456789" * 4
+
+
+@pytest.mark.parametrize("job", ["gpt", "gpt-2_B", "x" * 64])
+def test_an_id_that_wandb_takes_stays_as_it_is(job: str) -> None:
+    assert run_id(job) == job
+
+
+@pytest.mark.parametrize("job", ["my job", "ns/gpt:1", "größe", "x" * 65, "x" * 300, "/", ""])
+def test_another_id_stays_readable_short_and_its_own(job: str) -> None:
+    made = run_id(job)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", made)
+    assert made == run_id(job)
+    assert made != run_id(job + "x")
+
+
+def test_two_jobs_that_look_alike_have_two_runs() -> None:
+    assert run_id("a/b") != run_id("a:b")
+    assert run_id("a/b").startswith("a-b-")
+
+
+def test_nothing_of_the_trainings_own_run_reaches_the_monitors() -> None:
+    own = {"WANDB_RUN_ID": "abc", "WANDB_SERVICE": "3-1-unix-x", "WANDB_SWEEP_ID": "s", "WANDB_API_KEY": KEY}
+    wandb.prepare(own, Where("p", folder="/tmp/w"))
+    assert own["WANDB_API_KEY"] == KEY
+    assert not {"WANDB_RUN_ID", "WANDB_SERVICE", "WANDB_SWEEP_ID"} & set(own)
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[wandb.WandbPublisher]:
+    where = Where("a project", mode="offline", folder=str(tmp_path))
+    prepared = dict(os.environ)
+    wandb.prepare(prepared, where)
+    for name in os.environ.keys() - prepared.keys():
+        monkeypatch.delenv(name)
+    for name, value in prepared.items():
+        monkeypatch.setenv(name, value)
+    made = wandb.WandbPublisher(where)
+    yield made
+    made.close(10.0)
+
+
+def written(publisher: wandb.WandbPublisher, job: Job, *moments: float) -> None:
+    """Publish the job at these moments, each once the one before was written."""
+    for moment in moments:
+        publisher.publish(snapshot(job, moment))
+        wait_for(lambda: publisher.idle, "the thread has written what waits")
+
+
+def test_scores_tables_and_alerts_are_in_the_file(publisher: wandb.WandbPublisher, tmp_path: Path) -> None:
+    job = scored(8, slow=6)
+    job.last_heard = NOW
+    job.columns.seen_R[:] = True
+    job.policy = job.policy.changed({"relative_threshold": 0.8})
+    written(publisher, job, NOW, NOW + 10.0)
+    job.performance.told.stragglers[0].ended = NOW + 15.0
+    job.performance.told.stragglers.append(straggler(1))
+    written(publisher, job, NOW + 20.0, NOW + 330.0)
+    publisher.close(10.0)
+    assert (publisher.errors, publisher.dropped) == (0, 0)
+
+    (run,) = written_runs(tmp_path)
+    assert (run.run.run_id, run.run.display_name, run.run.run_group, run.run.project) == (
+        *("job", "gpt", "job"),
+        "a project",
+    )
+    assert run.run.resume is True
+    assert run.config["world_size"] == 8
+    assert run.config["policy"]["relative_threshold"] == 0.8
+    assert run.step_metrics["rankwatch/*"] == "rankwatch/iteration"
+    assert [row["_step"] for row in run.rows] == [360, 361, 362, 393], "the job's age in units of ten seconds"
+    assert [run.last(f"gpu_relative_{end}") for end in ("min", "max")] == [0.5, 1.0]
+    assert 0.99 < run.last("gpu_relative_median") < 1.0
+    assert run.last("gpu_robust_min") == 0.5
+    assert run.last("gpu_individual_max") == 1.0
+    assert run.last("section/forward/robust_min") == 0.55
+    assert (run.last("lateness_max"), run.last("step_seconds"), run.last("cost_gpu_hours")) == (0.2, 1.0, 1.25)
+    assert run.summary["rankwatch/verdict"] == "worker"
+    assert run.summary["rankwatch/verdict_reason"] == "rank 6 makes the others wait"
+
+    first, changed, after_a_report = run.tables("worst_ranks")
+    assert first[0] == {
+        "rank": 6,
+        "host": "host-1",
+        "gpu_relative": 0.5,
+        "gpu_individual": pytest.approx(0.99, abs=0.01),
+        "gpu_robust": 0.5,
+        "lateness": 0.2,
+        "cause": "compute",
+        "reason": "its kernels take twice as long as those of its peers (rank 6)",
+    }
+    assert [table[0]["rank"] for table in (changed, after_a_report)] == [1, 1]
+    assert [[s["rank"] for s in table if s["ended"] is None] for table in run.tables("stragglers")] == [[6], [1]]
+    assert [(a.title, a.level) for a in run.alerts] == [
+        ("rank 6 is slow: compute (gpt)", "WARN"),
+        ("rank 1 is slow: compute (gpt)", "WARN"),
+    ]
+    assert run.alerts[0].text == job.performance.told.stragglers[0].reason
+
+
+def test_a_job_that_is_over_ends_its_run_and_one_that_is_back_goes_on_in_it(
+    publisher: wandb.WandbPublisher, tmp_path: Path
+) -> None:
+    job = scored(4)
+    job.last_heard = NOW
+    written(publisher, job, NOW, NOW + 100.0)  # nothing was heard of it for longer than its silence timeout
+    (lost,) = written_runs(tmp_path)
+    assert (lost.finished, lost.exit_code) == (True, 1)
+    job.last_heard = NOW + 2000.0
+    written(publisher, job, NOW + 2000.0)
+    publisher.close(10.0)
+    lost, back = written_runs(tmp_path)
+    assert lost.run.run_id == back.run.run_id == "job"
+    assert back.rows[0]["_step"] > lost.rows[-1]["_step"], "else W&B would drop what came later"
+    assert (back.finished, back.exit_code) == (True, 0)
+
+
+def test_only_the_newest_of_each_job_waits_and_only_so_many_jobs(publisher: wandb.WandbPublisher) -> None:
+    taken = snapshot(scored(2), NOW)
+    begun = time.monotonic()
+    for number in range(3 * wandb.WAITING_JOBS):
+        publisher.publish(dataclasses.replace(taken, job_id=f"job-{number}", state=taken.state))
+    assert time.monotonic() - begun < 5.0, "the loop does not wait for W&B"
+    assert len(publisher._waiting) <= wandb.WAITING_JOBS
+    assert publisher.dropped > 0
+    with publisher._news:
+        publisher._waiting.clear()
+
+
+def test_its_process_killed_is_one_warning_and_a_new_one_later(
+    publisher: wandb.WandbPublisher, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wandb, "RETRY", 0.0)
+    job = scored(4)
+    job.last_heard = NOW
+    written(publisher, job, NOW)
+    (service,) = wandb._services(os.getpid())
+    os.kill(service, signal.SIGKILL)
+    at = NOW
+    while publisher.errors == 0:  # it takes a moment until the library notices
+        assert at < NOW + 3000, "no error in 300 rows"
+        at += 10
+        job.last_heard = at
+        written(publisher, job, at)
+    assert "tries again every" in caplog.text
+    at += 10
+    job.last_heard = at
+    written(publisher, job, at)
+    publisher.close(10.0)
+    assert len([r for r in caplog.records if "W&B" in r.getMessage()]) == 1
+    assert written_runs(tmp_path)[-1].rows[-1]["_step"] == (at - job.created_at) // 10

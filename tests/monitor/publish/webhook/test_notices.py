@@ -1,0 +1,145 @@
+"""What is worth a message: each thing once, with its own sentence, and nothing of a job that is well."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from monitor.core.accounted import Accounted
+from monitor.publish.scored import NOW, scored, straggler
+from rankwatch.contract.enums import Cause, ProcessEventKind
+from rankwatch_monitor.core.incident.incident import Phase
+from rankwatch_monitor.core.straggler.describe import Seen, sentence
+from rankwatch_monitor.publish.webhook.notices import SHOWN, Event, Notice, Told, already, news
+
+
+def told_of(scene: Accounted, told: Told, seconds: int) -> list[Notice]:
+    """What is told while the scene goes on for so long; asked as often as the loop may."""
+    found = []
+    for _ in range(seconds):
+        scene.run(1)
+        found += news(scene.job, told, scene.now)
+        assert news(scene.job, told, scene.now) == [], "the same is not told twice"
+    return found
+
+
+def events(notices: list[Notice]) -> list[str]:
+    return [notice.body["event"] for notice in notices]
+
+
+def test_a_job_that_is_well_is_no_news() -> None:
+    assert told_of(Accounted(ranks=4), Told(), 120) == []
+
+
+def test_an_incident_is_told_when_it_opens_and_when_it_is_over() -> None:
+    scene, told = Accounted(ranks=4).run(20), Told()
+    scene.hang(2)
+    opened, closed = told_of(scene, told, 100)
+    incident = scene.job.incidents[0]
+    assert incident.phase is Phase.CLOSED
+    assert (opened.body["event"], closed.body["event"]) == ("incident_opened", "incident_closed")
+    assert opened.key != closed.key
+    assert opened.body["text"].startswith(incident.reason)
+    assert f"Action: {incident.action.replace('_', ' ')}; {incident.action_reason}." in opened.body["text"]
+    shown = opened.body["incident"]
+    assert [(c["rank"], c["host"]) for c in shown["culprits"]] == [(c.rank, c.host) for c in incident.culprits]
+    assert closed.body["incident"]["outcome"] == incident.outcome
+    assert incident.outcome in closed.body["text"]
+    lasted = closed.body["incident"]["total_s"]
+    assert closed.body["incident"]["cost_gpu_hours"] == pytest.approx(lasted * 4 / 3600)
+    assert "GPU-hours" in closed.body["text"]
+    json.dumps([opened.body, closed.body], allow_nan=False)
+
+
+def test_what_is_only_suspected_is_not_told_until_it_is_confirmed() -> None:
+    scene = Accounted(ranks=4).run(20)
+    scene.hang(2).until_found()
+    (incident,) = scene.job.incidents
+    incident.confirmed = False
+    told = already(scene.job, scene.now)
+    assert news(scene.job, told, scene.now) == []
+    incident.confirmed = True
+    assert events(news(scene.job, told, scene.now)) == ["incident_opened"]
+
+
+def test_a_suspicion_that_came_to_nothing_is_never_told() -> None:
+    scene, told = Accounted(ranks=4).run(20), Told()
+    scene.hang(2).until_found()
+    (incident,) = scene.job.incidents
+    incident.confirmed, incident.phase = False, Phase.CLOSED
+    assert [e for e in events(news(scene.job, told, scene.now)) if e.startswith("incident")] == []
+
+
+def test_the_same_thing_has_the_same_key_whoever_tells_it() -> None:
+    scene = Accounted(ranks=4).run(20)
+    scene.hang(2).until_found()
+    first, second = news(scene.job, Told(), scene.now), news(scene.job, Told(), scene.now + 5)
+    assert [notice.key for notice in first] == [notice.key for notice in second] != []
+    assert all(notice.key.replace("_", "").isalnum() for notice in first)
+
+
+def test_what_was_before_is_told_already() -> None:
+    scene = Accounted(ranks=4).run(20)
+    scene.hang(2).until_found()
+    told = already(scene.job, scene.now)
+    assert news(scene.job, told, scene.now) == []
+    assert events(told_of(scene, told, 100)) == ["incident_closed"], "but its end is still to come"
+
+
+@pytest.mark.parametrize(
+    ("ends", "event"),
+    [
+        (ProcessEventKind.FINISHED, Event.JOB_FINISHED),
+        (ProcessEventKind.FAILED, Event.JOB_FAILED),
+        (ProcessEventKind.STOPPED, Event.JOB_STOPPED),
+    ],
+)
+def test_the_end_of_a_job_is_told_once(ends: ProcessEventKind, event: Event) -> None:
+    scene, told = Accounted(ranks=2), Told()
+    assert told_of(scene, told, 20) == []
+    scene.finish(ends, "because of that")
+    (notice,) = told_of(scene, told, 60)
+    assert notice.body["event"] == event
+    assert notice.body["text"].startswith(f"The job is {notice.body['job']['state']}")
+
+
+def test_a_job_that_is_lost_and_heard_of_again() -> None:
+    scene, told = Accounted(ranks=2, launchers=False), Told()
+    assert told_of(scene, told, 20) == []
+    scene.cut(0, 1)
+    found = [n for n in told_of(scene, told, 1200) if n.body["event"].startswith("job")]
+    assert events(found) == ["job_lost"]
+    scene.resume()
+    found = [n for n in told_of(scene, told, 60) if n.body["event"].startswith("job")]
+    assert events(found) == ["job_back"]
+
+
+def test_stragglers_that_are_found_together_are_one_message() -> None:
+    job, told = scored(), Told()
+    news(job, told, NOW)
+    stragglers = job.performance.told.stragglers
+    stragglers += [straggler(1), straggler(2)]
+    stragglers[0].reason = sentence(Seen(1, "host-0", 3, 0.1, 0.2, Cause.DATA, 0.15, 0.01, "data"))
+    (found,) = news(job, told, NOW)
+    assert found.body["event"] == "straggler_found"
+    assert [s["rank"] for s in found.body["stragglers"]] == [1, 2]
+    assert found.body["text"] == f"{stragglers[0].reason} {stragglers[1].reason}.", "the monitor's own sentences"
+    assert found.body["text"].count("Rank 1 on host-0 is slow") == 1
+    stragglers[0].ended = NOW + 60
+    (ended,) = news(job, told, NOW + 60)
+    assert ended.body["event"] == "straggler_ended"
+    assert ended.body["text"] == (
+        "Rank 1 on host-0 is as fast as its peers again after 11 min 00 s; it cost 1.25 GPU-hours."
+    )
+    assert news(job, told, NOW + 61) == []
+
+
+def test_a_message_stays_small_however_many_are_slow() -> None:
+    job, told = scored(1000), Told()
+    news(job, told, NOW)
+    job.performance.told.stragglers += [straggler(rank) for rank in range(500)]
+    (found,) = news(job, told, NOW)
+    assert (len(found.body["stragglers"]), found.body["stragglers_count"]) == (SHOWN, 500)
+    assert f"And {500 - SHOWN} more ranks." in found.body["text"]
+    assert len(json.dumps(found.body)) < 20_000

@@ -1,0 +1,118 @@
+"""Playing leaves out ticks in which nothing can happen: what is decided must be the same, and at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core.effects import Changed, Effect
+from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.replay.player import Play, Replay
+from rankwatch_monitor.replay.recording import Entry, beginning
+from rankwatch_monitor.simulator.outcome import Performance
+from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
+from rankwatch_monitor.simulator.scene import Scene
+
+SCENES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "healthy": ({"evaluate_every": 40, "evaluation": 60.0, "stall_every": 25}, {}),
+    "relaunched": ({"relaunch_every": 60, "compilation": 60.0}, {"first_time_timeout": 50.0}),
+    "hang": ({"faults": (Fault(FaultKind.HANG, (1,), 40),)}, {}),
+    "configured": ({"faults": (Fault(FaultKind.STOP, (1,), 40),)}, {"section_timeouts": {"step": 8.0}}),
+    "passing": ({"faults": (Fault(FaultKind.GIL, (1,), 40, seconds=30.0),)}, {}),
+    "silent": ({"faults": (Fault(FaultKind.NETWORK, (1,), 40),), "launchers": False}, {"silence_timeout": 20.0}),
+    "node": ({"faults": (Fault(FaultKind.NODE_LOST, (3,), 40),), "interval": 5.0}, {}),
+    "killed": ({"faults": (Fault(FaultKind.KILL, (1,), 40),)}, {}),
+    "absent": ({"faults": (Fault(FaultKind.NEVER_STARTED, (1,)),)}, {"initial_heartbeat_timeout": 30.0}),
+    "watched": ({"faults": (Fault(FaultKind.HANG, (1,), 40),), "launchers": False}, {}),
+}
+
+
+def decided(name: str, *, every_tick: bool) -> tuple[list[tuple[float, str]], int]:
+    """All that is decided in a scene, with its time, and how often the core was asked."""
+    habits, policy = SCENES[name]
+    told: list[tuple[float, str]] = []
+
+    def note(at: float, effect: Effect) -> None:
+        what = effect.said if isinstance(effect, Changed) else f"{effect.directive.id} {effect.directive.kind}"
+        told.append((round(at, 6), what))
+
+    plan = Plan(**{"world": 4, "nodes": 2, "seconds": 240.0, "compilation": 5.0, **habits})
+    performance = Performance(Scene(plan), policy, every_tick=every_tick, on_effect=note)
+    performance.run()
+    return told, performance.judged
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_ticks_that_are_left_out_do_not_matter(name: str) -> None:
+    (every, many), (some, few) = decided(name, every_tick=True), decided(name, every_tick=False)
+    assert some == every
+    assert few < many / 2
+    assert some or name == "healthy"
+
+
+def report(rank: int, **told: Any) -> RankReport:
+    return RankReport(RankIdentity("job", rank, world_size=2, instance=f"i{rank}"), **told)
+
+
+def test_a_day_in_which_nothing_comes_costs_nothing() -> None:
+    told: list[tuple[str, float]] = []
+    replay = Replay(lambda job, at, effect: told.append((job.id, at)))
+    replay.play([Entry(100.0, "job", report(rank, iteration=3)) for rank in range(2)] + [Entry(90_000.0)])
+    assert not told
+    assert replay.jobs["job"].due > 90_000.0
+
+
+def test_silence_is_judged_at_its_time_although_nothing_comes() -> None:
+    told: list[float] = []
+    replay = Replay(lambda job, at, effect: told.append(at))
+    entries = [Entry(100.0, "job", report(0, iteration=3))]
+    entries += [Entry(100.0 + i, "job", report(1, iteration=3)) for i in range(100)]
+    replay.play(entries)
+    assert told
+    assert 160.0 < told[0] <= 160.2
+
+
+def test_another_policy_shows_what_would_have_happened() -> None:
+    entries = [Entry(100.0 + i, "job", report(i % 2, open_sections={"step": float(i)})) for i in range(60)]
+
+    def opened(**policy: Any) -> list[float]:
+        found: list[float] = []
+        Replay(lambda job, at, effect: found.append(at), policy=policy).play(entries)
+        return found
+
+    assert not opened()
+    assert 120.0 < opened(section_timeouts={"step": 20.0})[0] < 122.0
+    assert not opened(section_timeouts={"step": 20.0}, detection=False)
+
+
+def test_a_policy_given_to_the_replay_holds_against_what_was_recorded() -> None:
+    job = Job("job", 100.0)
+    play = Play(job, 100.0, {"silence_timeout": 7.0})
+    play.take(NodeRegistration("n", "h", 1, 2, policy={"silence_timeout": 99.0, "max_restarts": 8}), 100.0)
+    assert (job.policy.silence_timeout, job.policy.max_restarts) == (7.0, 8)
+    effects = play.take(PolicyChanged(job.policy.changed({"silence_timeout": 50.0, "max_restarts": 1})), 101.0)
+    assert (job.policy.silence_timeout, job.policy.max_restarts) == (7.0, 1)
+    assert len(effects) == 1, "the launchers are told"
+
+
+def test_what_the_core_refuses_is_counted() -> None:
+    play = Play(Job("job", 100.0), 100.0)
+    assert play.take(NodeRegistration("n", "h", 1, 2, policy={"nonsense": 1}), 100.0) == []
+    assert play.refused == 1
+
+
+def test_a_job_that_is_told_again_goes_on_and_a_new_one_begins_anew() -> None:
+    replay = Replay(lambda job, at, effect: None)
+    first = Job("job", 90.0)
+    replay.play([beginning(first, 100.0), Entry(100.0, "job", report(0)), beginning(first, 101.0)])
+    assert replay.jobs["job"].job.instrumented
+    replay.play([beginning(Job("job", 102.0), 102.0)])
+    assert not replay.jobs["job"].job.instrumented
+
+
+def test_a_job_that_cannot_be_taken_up_is_an_error_with_its_name() -> None:
+    with pytest.raises(ValueError, match="job broken cannot be taken up"):
+        Replay(lambda job, at, effect: None).play([Entry(1.0, "broken", began={"id": "broken"})])

@@ -1,0 +1,89 @@
+"""What the loop hands down of what a job has taught, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
+from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
+from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
+from rankwatch_monitor.core.incident.settings_push import KEEP_INTERVAL, TEACH_INTERVAL
+from rankwatch_monitor.service.clock import Clock
+from rankwatch_monitor.service.monitor import Monitor
+
+WHO = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
+
+
+class Moved(Clock):
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def now(self) -> float:
+        return self.at
+
+
+class Stage:
+    """One rank with a launcher, and a monitor that is judged by what it hands down."""
+
+    def __init__(self) -> None:
+        self.clock = Moved()
+        self.monitor = Monitor(clock=self.clock)
+        self.job = self.monitor.register("job", "gpt")
+        self.monitor.submit("job", NodeRegistration("node", "host", 1, 1, "gpt"))
+        self.monitor.submit("job", ProcessEvent("node", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=1))
+
+    def hear(self, **told: Any) -> None:
+        self.monitor.take([RankReport(WHO, **told)])
+        self.monitor.tick()
+
+    def later(self, seconds: float) -> None:
+        self.clock.at += seconds
+        self.monitor.tick()
+
+    def handed(self) -> list[Directive]:
+        return [d for d in self.job.directives if d.kind is DirectiveKind.SETTINGS]
+
+    def kept_outside(self) -> float | None:
+        state: dict[str, Any] = self.handed()[-1].settings["ft_state_at_end"]
+        outside: float | None = state["current_timeouts"]["section"]["out_of_section"]
+        return outside
+
+
+def steps(count: int, longest: float, **more: Any) -> dict[str, Any]:
+    took = {"step": SectionStatistics(count, count * longest, longest, longest)}
+    return {"finished": took, "longest": {"step": longest}, **more}
+
+
+def test_limits_are_handed_down_when_they_are_learned_and_when_they_change_much() -> None:
+    stage = Stage()
+    stage.later(TEACH_INTERVAL)
+    stage.hear(**steps(15, 4.0))
+    assert not stage.handed()
+    stage.hear(**steps(1, 4.0))
+    assert stage.handed()[-1].settings["limits"]["learned"] == {"step": 20.0}
+    for longest in (4.1, 4.2, 4.3):
+        stage.later(TEACH_INTERVAL + 1)
+        stage.hear(**steps(1, longest))
+    assert len(stage.handed()) == 1
+    stage.hear(**steps(1, 8.0))
+    assert stage.handed()[-1].settings["limits"]["learned"] == {"step": 40.0}
+    stage.later(10 * KEEP_INTERVAL)
+    assert len(stage.handed()) == 2, "there is no news"
+
+
+def test_what_holds_for_the_whole_run_is_handed_down_when_the_last_rank_says_goodbye() -> None:
+    """The launcher writes the file when the ranks have ended, so it cannot wait for the next minute."""
+    stage = Stage()
+    stage.hear(finished={"setup": SectionStatistics(1, 1.0, 1.0, 1.0)}, idle_longest=3.0)
+    stage.later(TEACH_INTERVAL)
+    stage.hear(**steps(100, 1.0))
+    assert stage.kept_outside() == 15.0
+    stage.later(1.0)
+    stage.hear(idle_longest=600.0)
+    assert len(stage.handed()) == 1
+    stage.hear(ended=True)
+    assert stage.kept_outside() == 3000.0
+    stage.later(1.0)
+    assert len(stage.handed()) == 2, "once"

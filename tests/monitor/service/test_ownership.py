@@ -1,0 +1,50 @@
+"""The loop's side of shared jobs: what leaves memory stays in the store, and comes back from there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.ingest.limits import Limits
+from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.store.leases import Leases
+from rankwatch_monitor.store.repository import Repository
+
+
+def report(job: str, *, ended: bool = False) -> RankReport:
+    return RankReport(RankIdentity(job, 2, world_size=3, instance=job, job_name=f"{job}-name"), ended=ended)
+
+
+async def until(monitor: Monitor, job: str) -> None:
+    """Wait until a job is ours and was taken up."""
+    deadline = time.monotonic() + 20
+    assert monitor.sharing is not None
+    while not await monitor.sharing.hold(job, contact=True):
+        assert time.monotonic() < deadline
+
+
+def test_a_job_that_had_to_leave_memory_is_loaded_again_and_not_begun_anew(tmp_path: Path) -> None:
+    repository = Repository(str(tmp_path / "shared.db"), shared=True)
+    leases = Leases(repository.engine, "a", "http://a", 60.0)
+    monitor = Monitor(repository=repository, limits=Limits(jobs=1), leases=leases)
+
+    async def scene() -> None:
+        monitor.begin()
+        await until(monitor, "first")
+        assert monitor.take([report("first", ended=True)]) == []
+        monitor.tick()
+        await until(monitor, "second")
+        assert monitor.take([report("second")]) == []
+        assert set(monitor.jobs) == {"second"}, "there is room for one job"
+        assert not monitor.watches("first")
+        assert await asyncio.to_thread(repository.flush)
+        await until(monitor, "first")
+        assert monitor.jobs["first"].world_size == 3
+        assert monitor.jobs["first"].name == "first-name"
+
+    try:
+        asyncio.run(scene())
+    finally:
+        monitor.close()

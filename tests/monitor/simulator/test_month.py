@@ -1,0 +1,66 @@
+"""A long time in good health, with everything in it that takes its time: not one alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rankwatch_monitor.simulator.outcome import evaluate
+from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
+from rankwatch_monitor.simulator.scene import Scene
+
+DAY = 86_400.0
+MONTH: dict[str, Any] = {
+    "world": 8,
+    "nodes": 2,
+    "interval": 10.0,
+    "step": 4.0,
+    "setup": 30.0,
+    "compilation": 240.0,
+    "checkpoint_every": 500,
+    "checkpoint": 45.0,
+    "evaluate_every": 1500,
+    "evaluation": 310.0,
+    "stall_every": 700,
+    "stall": 60.0,
+    "relaunch_every": 14_000,
+    "delay": 0.0,
+}
+"""About 40 checkpoints, 13 evaluations and 30 data stalls a day, and two relaunches that compile anew in three days.
+Evaluations last longer than the heartbeat limit, though each rank beats only once a step. A data stall may last as long
+as the confirmation window."""
+
+
+def plan(days: float, *faults: Fault, **changes: Any) -> Plan:
+    return Plan(**{**MONTH, "seconds": days * DAY, "faults": faults, **changes})
+
+
+def healthy(days: float, seed: int, **changes: Any) -> None:
+    outcome = evaluate(Scene(plan(days, seed=seed, **changes)))
+    assert outcome.events > 60_000 * days
+    assert outcome.seconds >= 0.99 * days * DAY
+    assert outcome.false_alarms == []
+    assert outcome.alarms == 0
+
+
+def test_a_day_without_a_fault_is_a_day_without_an_alarm() -> None:
+    healthy(1.0, seed=5, relaunch_every=5000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_month_without_a_fault_is_a_month_without_an_alarm() -> None:
+    healthy(30.0, seed=1)
+
+
+@pytest.mark.parametrize("section", ["checkpointing", "evaluation", "data", "forward"])
+def test_a_hang_in_the_same_job_is_found(section: str) -> None:
+    """Five hours into the very job that raises no alarm; the silent twin of the day above."""
+    fault = Fault(FaultKind.HANG, (5,), step=4300, section=section)
+    outcome = evaluate(Scene(plan(0.3, fault, seed=5, relaunch_every=0)))
+    (finding,) = outcome.findings
+    assert finding.right, finding
+    assert finding.latency is not None
+    assert finding.latency < 5.5 * 60.0
+    assert outcome.false_alarms == []

@@ -1,0 +1,181 @@
+"""``rankwatch order`` and ``rankwatch policy`` against a real monitor, also one that wants tokens."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankwatch.cli.actions import ACTIONS, changes_of, lines, order, policy
+from rankwatch.cli.terminal import Terminal
+from rankwatch.contract.policy import Policy
+from support.launcher import PlayedLauncher
+from support.monitor_fixtures import api as api
+from support.monitor_fixtures import job as job
+from support.monitor_fixtures import monitor as monitor
+from support.monitor_process import Api, RunningMonitor, environment, running_monitor
+from support.otlp import PROTOBUF, body, reports_of_all
+from support.pseudo_terminal import seated
+
+
+@pytest.fixture
+def launcher(api: Api, job: str) -> PlayedLauncher:
+    """A job of four ranks that is well, with the launcher that runs it."""
+    played = PlayedLauncher(api, job)
+    played.register()
+    played.start(1)
+    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 4)), headers=PROTOBUF).status_code == 200
+    return played
+
+
+def test_an_order_reaches_the_launcher_with_its_reason(
+    monitor: RunningMonitor, api: Api, job: str, launcher: PlayedLauncher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert order([job, "capture", "--reason", "just looking", "--monitor", monitor.url]) == 0
+    directive = launcher.next_directive("capture")
+    assert "just looking" in directive["reason"]
+    [incident] = api.incidents(job)
+    assert capsys.readouterr().out == (
+        f"ordered; 'rankwatch incidents {job} {incident['id']}' shows what becomes of it\n"
+    )
+
+
+def test_what_ends_work_is_not_ordered_where_nobody_can_be_asked(
+    monitor: RunningMonitor, api: Api, job: str, launcher: PlayedLauncher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert order([job, "stop", "--monitor", monitor.url]) == 2
+    assert "add --yes if it is meant" in capsys.readouterr().err
+    assert api.incidents(job) == []
+    assert order([job, "stop", "--yes", "--json", "--monitor", monitor.url]) == 0
+    assert json.loads(capsys.readouterr().out)["incident_id"] == api.incidents(job)[0]["id"]
+
+
+@pytest.mark.parametrize(("answer", "code", "ordered"), [("y", 0, 1), ("", 2, 0), ("no", 2, 0)])
+def test_a_person_is_asked_first(
+    monitor: RunningMonitor,
+    api: Api,
+    job: str,
+    launcher: PlayedLauncher,
+    answer: str,
+    code: int,
+    ordered: int,
+) -> None:
+    command = [sys.executable, "-m", "rankwatch", "order", job, "restart", "--monitor", monitor.url]
+    with seated(command, environment(TERM="xterm")) as seat:
+        seat.until(f"restart kills and starts anew all 4 ranks of job '{job}' (running, step 7). Do it? [y/N] ")
+        seat.press(f"{answer}\r")
+        assert seat.ended() == code
+    assert len(api.incidents(job)) == ordered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["restart", "--rank", "1"], "'ranks' and 'nodes' go with restart_excluding_node"),
+        (["restart_excluding_node", "--node", "no-such"], "no-such"),
+    ],
+)
+def test_what_the_monitor_refuses_is_said_in_its_words(
+    monitor: RunningMonitor,
+    api: Api,
+    job: str,
+    launcher: PlayedLauncher,
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert order([job, *arguments, "--yes", "--monitor", monitor.url]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rankwatch order: ")
+    assert words in said
+    assert api.incidents(job) == []
+
+
+def test_a_job_that_is_only_watched_cannot_be_ordered_about(
+    monitor: RunningMonitor, api: Api, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert api.post("/v1/metrics", content=body(*reports_of_all(job, 2)), headers=PROTOBUF).status_code == 200
+    assert order([job, "restart", "--yes", "--monitor", monitor.url]) == 2
+    assert capsys.readouterr().err.startswith(f"rankwatch order: job '{job}' is only watched")
+
+
+def test_every_action_can_be_ordered() -> None:
+    assert ACTIONS == ("capture", "restart", "restart_excluding_node", "save_and_stop", "stop")
+
+
+def test_a_policy_is_changed_and_shown(
+    monitor: RunningMonitor, api: Api, job: str, launcher: PlayedLauncher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["observe_only=true", "silence_timeout=none", "section_timeouts=step=30,save=600"]
+    assert policy([job, *changes, "--monitor", monitor.url]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said[1:4]] == ["observe_only", "section_timeouts", "silence_timeout"]
+    now = api.read(f"/jobs/{job}/policy")
+    assert now["observe_only"] is True
+    assert now["silence_timeout"] is None
+    assert now["section_timeouts"] == {"step": 30, "save": 600}
+    assert policy([job, "section_timeouts=save=none", "--json", "--monitor", monitor.url]) == 0
+    assert json.loads(capsys.readouterr().out)["section_timeouts"] == {"step": 30}
+    assert policy([job, "--monitor", monitor.url]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > len(Policy().to_json())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["JOB", "observe_only=maybe"], "observe_only must be true or false, not 'maybe'"),
+        (["JOB", "no_such=1"], "unknown policy setting 'no_such'"),
+        (["JOB", "observe_only"], "changes are written NAME=VALUE"),
+        (["JOB", "section_timeouts=30"], "section_timeouts=NAME=SECONDS"),
+        (["observe_only=true"], "name the job first, then what to change: rankwatch policy JOB observe_only=true"),
+    ],
+)
+def test_changes_that_make_no_sense(
+    monitor: RunningMonitor,
+    job: str,
+    launcher: PlayedLauncher,
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert policy([*(job if a == "JOB" else a for a in arguments), "--monitor", monitor.url]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rankwatch policy: ")
+    assert words in said
+
+
+def test_a_token_that_may_only_read_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running_monitor(tmp_path, "--token", "all", "--read-token", "looks") as guarded:
+        with Api(guarded.url, "all") as api:
+            assert api.post("/v1/metrics", content=body(*reports_of_all("job", 2)), headers=PROTOBUF).status_code == 200
+        at = ["--monitor", guarded.url]
+        assert policy(["job", *at, "--token", "looks"]) == 0
+        capsys.readouterr()
+        assert policy(["job", "observe_only=true", *at, "--token", "looks"]) == 2
+        assert capsys.readouterr().err == (
+            "rankwatch policy: this token does not allow control; use one that does: give one that may control with "
+            "--token or RANKWATCH_TOKEN\n"
+        )
+        assert policy(["job", "observe_only=true", *at, "--token", "all"]) == 0
+
+
+def test_values_are_read_as_json_has_them() -> None:
+    given = ["a=true", "b=false", "c=none", "d=3", "e=0.5", "f=off", "section_timeouts=a=b=3"]
+    assert changes_of(given) == {
+        "a": True,
+        "b": False,
+        "c": None,
+        "d": 3,
+        "e": 0.5,
+        "f": "off",
+        "section_timeouts": {"a=b": 3},
+    }
+
+
+def test_what_is_not_the_default_is_marked() -> None:
+    changed = Policy().changed({"observe_only": True}).to_json()
+    said = lines(changed, Terminal(200))
+    assert [line.split()[:3] for line in said if "  *  " in line] == [["observe_only", "true", "*"]]
+    assert max(map(len, lines(changed, Terminal(80)))) <= 80

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rankwatch
+from rankwatch.contract import env as environment
+
+SIGNAL = signal.SIGRTMIN + 4
+
+
+@pytest.mark.parametrize("kind", ["hang", "gil"])
+def test_a_signal_writes_the_stacks_of_a_stuck_rank_into_the_slots_folder(tmp_path: Path, kind: str) -> None:
+    with stuck_rank(tmp_path, kind) as pid:
+        stacks = tmp_path / "0.stack"
+        for _ in range(2):
+            os.kill(pid, SIGNAL)
+            wait_until(
+                lambda: f"in rankwatch_injected_{'hang' if kind == 'hang' else 'held_gil'}" in stacks.read_text()
+            )
+            assert "in train" in stacks.read_text()
+            os.truncate(stacks, 0)  # as a launcher does between two captures
+
+
+def test_py_spy_may_read_a_rank_that_it_is_no_ancestor_of(tmp_path: Path) -> None:
+    py_spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+    if py_spy is None:
+        pytest.skip("py-spy is missing")
+    with stuck_rank(tmp_path, "hang") as pid:
+        dump = subprocess.run(
+            [py_spy, "dump", "--nonblocking", "--pid", str(pid)], capture_output=True, text=True, check=False
+        )
+        if "ermission" in dump.stderr:
+            pytest.skip(f"py-spy may not trace here: {dump.stderr.strip()}")
+        assert "rankwatch_injected_hang" in dump.stdout
+
+
+def test_a_signal_that_cannot_be_used_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(environment.SLOTS_DIR, str(tmp_path))
+    monkeypatch.setenv(environment.STACK_SIGNAL, str(int(signal.SIGSEGV)))
+    rankwatch.init()
+    assert "signal 11 cannot write stacks" in caplog.text
+
+
+class stuck_rank:  # noqa: N801 - used like a function
+    """A process stuck in ``train`` as the fault says; yields its pid."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        program = (
+            "import rankwatch\nfrom rankwatch import faults\nrankwatch.init()\n"
+            "def train():\n    with rankwatch.step():\n        faults.maybe_inject(0)\ntrain()"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=os.environ
+            | {
+                environment.SLOTS_DIR: str(folder),
+                environment.STACK_SIGNAL: str(int(SIGNAL)),
+                "RANKWATCH_INJECT": f"rank=0,step=0,kind={kind}",
+            },
+        )
+        self._folder = folder
+
+    def __enter__(self) -> int:
+        from rankwatch.recording.shared_slots import Slots, read
+
+        def inside() -> bool:
+            try:
+                seen = read(Slots.open(self._folder / "0.slots"))
+            except (OSError, ValueError):
+                return False
+            # The fault is imported after the step was entered; that takes milliseconds.
+            return seen is not None and seen.open_sections.get("step", 0.0) > 0.3
+
+        wait_until(inside)
+        return self._process.pid
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    tick = threading.Event()
+    while not condition():
+        assert time.monotonic() < end
+        tick.wait(0.01)

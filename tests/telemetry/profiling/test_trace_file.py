@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rankwatch.profiling.source import Collective, Kernel, Trace
+from rankwatch.profiling.trace_file import MAX_FILES, MAX_LANES, write
+
+TRACE = Trace(
+    [Kernel("aten::add[8,8]", 2_000, 5_000, 3_000), Kernel("", 5_000, 6_000, 1_000, "aten::mul")],
+    [Collective("default_pg", "gloo:all_reduce", 4_000, 9_000)],
+    [(1_000, 2_000)],
+)
+
+
+def shown(path: Path) -> dict[str, list[list[str]]]:
+    """By kind of lane, the names in each."""
+    events = json.loads(path.read_text())["traceEvents"]
+    kinds = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    found: dict[str, list[list[str]]] = {}
+    for tid, kind in kinds.items():
+        found.setdefault(kind, []).append([e["name"] for e in events if e["ph"] == "X" and e["tid"] == tid])
+    return found
+
+
+def test_what_is_written_is_a_chrome_trace(tmp_path: Path) -> None:
+    sections = [("forward", 2_000, 6_000)]
+    path = write(tmp_path / "made", "a/job of mine", 3, "../incident 7", TRACE, (1_000, 11_000), sections)
+    assert path == tmp_path / "made" / "a_job_of_mine-rank3-.._incident_7.json"
+    events = json.loads(path.read_text())["traceEvents"]
+    assert [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"] == [
+        ("step", 0, 0.0, 10.0),
+        ("forward", 1, 1.0, 4.0),
+        ("aten::add[8,8]", 2, 1.0, 3.0),
+        ("aten::mul", 2, 4.0, 1.0),
+        ("gloo:all_reduce", 3, 3.0, 5.0),
+        ("data", 4, 0.0, 1.0),
+    ]
+    assert list(shown(path)) == ["step", "sections", "operators", "collectives", "data loader"]
+    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == ["rank 3"]
+    assert list(path.parent.iterdir()) == [path], "nothing unfinished is left"
+
+
+def test_what_overlaps_is_in_lanes_of_its_own_and_what_nests_is_not(tmp_path: Path) -> None:
+    spans = {"a": (0, 10), "in a": (2, 9), "over the end of a": (5, 12), "after a": (10, 11), "b": (12, 20)}
+    collectives = [Collective("g", name, *span) for name, span in spans.items()]
+    path = write(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 20))
+    assert shown(path)["collectives"] == [["a", "in a", "after a", "b"], ["over the end of a"]]
+
+
+def test_a_thousand_that_overlap_do_not_make_a_thousand_lanes(tmp_path: Path) -> None:
+    collectives = [Collective("g", str(n), n, n + 1_000) for n in range(1_000)]
+    path = write(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 2_000))
+    lanes = shown(path)["collectives"]
+    assert len(lanes) == MAX_LANES
+    assert sum(map(len, lanes)) == 1_000
+
+
+def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
+    mine = tmp_path / "notes.json"
+    mine.touch()
+    for number in range(MAX_FILES + 5):
+        path = write(tmp_path, "job", 0, f"t{number}", TRACE, (0, 1))
+        os.utime(path, (number, number))
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert kept == {mine.name} | {f"job-rank0-t{number}.json" for number in range(5, MAX_FILES + 5)}
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError):
+        write(tmp_path / "file" / "folder", "job", 0, "t", TRACE, (0, 1))
