@@ -17,14 +17,6 @@ import rankwatch
 
 ROOT = Path(__file__).parent.parent
 
-LINE_LIMIT = 400
-LONG_FILES: dict[str, str] = {
-    "tests/monitor/core/scene.py": "one stage for all scenes: ranks, launchers and clock belong together",
-    "tests/monitor/core/incident/test_lifecycle.py": "one scenario after the other, each a few lines",
-    "tests/monitor/ingest/otlp/test_decoder.py": "one case after the other, each a few lines",
-}
-"""Python files that may be longer than LINE_LIMIT: path, and a reason that a reader would agree with."""
-
 TARGETS = ("help", "demo", "dev", "test", "test-long", "check", "format", "bench", "web", "clean")
 
 # Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.
@@ -100,14 +92,6 @@ def test_one_version_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert rankwatch.__version__ == version
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
-
-
-def test_python_files_hold_one_idea_each() -> None:
-    lengths = {str(path.relative_to(ROOT)): text(path).count("\n") for path in named(".py")}
-    too_long = {name: lines for name, lines in lengths.items() if lines > LINE_LIMIT and name not in LONG_FILES}
-    assert not too_long, "split them, or list them in LONG_FILES with the reason"
-    stale = [name for name in LONG_FILES if lengths.get(name, 0) <= LINE_LIMIT]
-    assert not stale, "these no longer need their exception"
 
 
 def test_the_licence_is_the_one_that_the_package_declares() -> None:
