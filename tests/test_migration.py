@@ -97,7 +97,9 @@ def is_there(path: str, parameters: dict[str, str | None]) -> bool:
 def takes(path: str, parameters: dict[str, str | None]) -> None:
     """The object of that name takes these parameters, with these defaults."""
     if path.startswith("rankwatch.integrations.nemo_run."):
-        known = parameters_of(definitions(ROOT / "telemetry/rankwatch/integrations/nemo_run")["plugins"], path.split(".")[3:])
+        known = parameters_of(
+            definitions(ROOT / "telemetry/rankwatch/integrations/nemo_run")["plugins"], path.split(".")[3:]
+        )
     else:
         known = signature(found(path))
     for name, default in parameters.items():
