@@ -232,7 +232,7 @@ PREAMBLE = '''
 import os, signal, sys, threading, time
 from pathlib import Path
 import torch, torch.distributed as dist
-from rankwatch import slots as layout
+from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.shared_slots import Slots
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["RANKWATCH_ATTEMPT"])
 FIRST = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"

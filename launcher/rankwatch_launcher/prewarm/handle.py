@@ -1,4 +1,4 @@
-"""The launcher's end of one parked interpreter: starts it, has it import, makes it a rank. See ``parked.py``."""
+"""The launcher's end of one parked interpreter: starts it, has it import, makes it a rank. See ``child.py``."""
 
 from __future__ import annotations
 

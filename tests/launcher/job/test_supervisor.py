@@ -22,24 +22,24 @@ PATIENCE = 200.0
 
 SUPERVISOR = """
 import json, os, sys
-from rankwatch_launcher import retry_loop
+from rankwatch_launcher.job import supervisor
 from rankwatch_launcher.log import to_stderr
 to_stderr()
-plan = retry_loop.Plan(**json.loads(sys.argv[1]))
-sys.exit(retry_loop.supervise(plan, ["--steps", "5"], os.environ, command=[sys.executable, "child.py"]))
+plan = supervisor.Plan(**json.loads(sys.argv[1]))
+sys.exit(supervisor.supervise(plan, ["--steps", "5"], os.environ, command=[sys.executable, "child.py"]))
 """
 CHILD = '''
 """Stands for the launcher: notes each launch, then does what the line of its number says."""
 import json, os, signal, sys
 from pathlib import Path
-from rankwatch_launcher import retry_loop
+from rankwatch_launcher.job import supervisor
 from rankwatch_launcher.job.outcome import Outcome
 
-tie = retry_loop.take_tie(os.environ)
+tie = supervisor.take_tie(os.environ)
 launches = Path("launches")
 number = len(launches.read_text().splitlines()) if launches.exists() else 0
 seen = {"word": tie.word, "job": os.environ.get("RANKWATCH_JOB_ID"), "argv": sys.argv[1:], "pid": os.getpid()}
-seen["hidden"] = retry_loop.SUPERVISED not in os.environ
+seen["hidden"] = supervisor.SUPERVISED not in os.environ
 
 def end(state, code, **more):
     Outcome(state, code, **more).write(Path(os.environ["RANKWATCH_OUTCOME"]))

@@ -17,7 +17,7 @@ ALONE = """
 import os, sys, threading
 from pathlib import Path
 import torch, torch.distributed as dist
-from rankwatch import control_plane
+from rankwatch.liveness import torch_control_plane as control_plane
 path = Path(sys.argv[1])
 assert not control_plane.offer(path), "there is no process group yet"
 assert not path.exists()
@@ -25,7 +25,7 @@ dist.init_process_group("gloo", init_method=f"file://{path.parent}/store", rank=
 
 def asked(path):
     import time
-    from rankwatch_launcher import collectives
+    from rankwatch_launcher.stacks import collectives
     return collectives.ask(path, collectives.FLIGHT_RECORDER, time.monotonic() + 5)
 
 def offered():

@@ -1,8 +1,8 @@
 """Python imports a module of this name at its start. This one parks the interpreter, or prepares a rank, or both.
 
 ==============  ====================================================================================================
-parked          the launcher has started it to wait for a later attempt (``parked.py`` beside this folder)
-watched         the script is run by ``rankwatch run --auto`` (``first_line.py`` beside this folder)
+parked          the launcher has started it to wait for a later attempt (``child.py`` beside this folder)
+watched         the script is run by ``rankwatch run --auto`` (``bootstrap.py`` beside this folder)
 stand-in        ``rankwatch run --stand-in nvrx``: imports of another package find Rankwatch
 ==============  ====================================================================================================
 
@@ -25,7 +25,7 @@ _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
 
 def _park() -> ImportError | None:
-    source = os.path.join(os.path.dirname(_FOLDER), "parked.py")
+    source = os.path.join(os.path.dirname(_FOLDER), "child.py")
     try:
         spec = importlib.util.spec_from_file_location("_rankwatch_parked", source)
         assert spec is not None
