@@ -114,8 +114,8 @@ class Instruments:
         self, meter: Meter, recorder: Recorder, profiling: Profiling | None = None, histogram_seconds: float = 0.0
     ) -> None:
         self._untold: list[tuple[float, dict[str, str]]] = []
-        self._told_at = 0
         self._tell_every = round(histogram_seconds * 1e9)
+        self._told_at = -self._tell_every  # the first report has them, also on a machine that booted a minute ago
         self._recorder = recorder
         self._profiling = profiling
         self._speed = Speed()
