@@ -1,14 +1,20 @@
-"""Sampled spans: one for each section of every n-th step. Imported on the exporter's thread only."""
+"""Sampled spans: one for each section of every n-th step. Imported on the exporter's thread only.
+
+Spans are built as finished records, without a tracer provider: a provider registers a hook that runs the SDK in each
+forked child.
+"""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, TraceFlags
 
 from rankwatch.contract import semconv
 from rankwatch.recording.recorder import Finished
@@ -19,15 +25,15 @@ SPANS_PER_EXPORT: Final = 512
 
 
 class Spans:
-    """Makes spans of finished sections, each with its own times, on a private provider."""
+    """Makes spans of finished sections, each with its own times."""
 
     def __init__(self, resource: Resource, slots: Slots, stride: int, scope: str) -> None:
+        self._resource = resource
         self._slots = slots
         self._stride = stride
-        self._ended = _Collector()
-        provider = TracerProvider(resource=resource, sampler=ALWAYS_ON, shutdown_on_exit=False)
-        provider.add_span_processor(self._ended)
-        self._tracer = provider.get_tracer(scope)
+        self._scope = InstrumentationScope(scope)
+        # The ids need a generator of their own: ranks that seed Python's global one alike would draw the same ids.
+        self._random = random.Random()
 
     def of(self, finished: Iterable[Finished]) -> tuple[Sequence[ReadableSpan], int]:
         """Return the spans of the sampled ones among ``finished``, and how many were too many."""
@@ -35,26 +41,22 @@ class Spans:
             return (), 0
         sampled = [section for section in finished if section.iteration % self._stride == 0]
         to_wall = time.time_ns() - time.monotonic_ns()
-        for section in sampled[:SPANS_PER_EXPORT]:
-            start = section.start_ns + to_wall
-            span = self._tracer.start_span(
-                self._slots.name(section.section_id),
-                attributes={semconv.ATTR_ITERATION: section.iteration},
-                start_time=start,
-            )
-            span.end(start + section.duration_ns)
-        return self._ended.take(), max(0, len(sampled) - SPANS_PER_EXPORT)
+        spans = [self._span(section, section.start_ns + to_wall) for section in sampled[:SPANS_PER_EXPORT]]
+        return spans, max(0, len(sampled) - SPANS_PER_EXPORT)
 
+    def _span(self, section: Finished, start: int) -> ReadableSpan:
+        return ReadableSpan(
+            self._slots.name(section.section_id),
+            self._context(),
+            resource=self._resource,
+            attributes={semconv.ATTR_ITERATION: section.iteration},
+            start_time=start,
+            end_time=start + section.duration_ns,
+            instrumentation_scope=self._scope,
+        )
 
-class _Collector(SpanProcessor):
-    """Hands ended spans over at once: they are already on the exporter's thread."""
-
-    def __init__(self) -> None:
-        self._spans: list[ReadableSpan] = []
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self._spans.append(span)
-
-    def take(self) -> Sequence[ReadableSpan]:
-        spans, self._spans = self._spans, []
-        return spans
+    def _context(self) -> SpanContext:
+        """Random ids; zero is not a valid one."""
+        trace_id = self._random.randrange(1, 2**128)
+        span_id = self._random.randrange(1, 2**64)
+        return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
