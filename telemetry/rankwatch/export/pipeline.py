@@ -41,6 +41,17 @@ DROP_REFUSED_POINTS: Final = "refused_points"
 DROP_SPANS: Final = "spans"
 
 
+class Meters(MeterProvider):
+    """A meter provider that does nothing in a forked child.
+
+    The SDK's own fork hook starts a thread pool there, and waits for ever on a lock of ``concurrent.futures`` if that
+    module was imported after the provider was made.
+    """
+
+    def _handle_fork(self) -> None:
+        """Replaces the hook of opentelemetry-sdk 1.44 and later; earlier ones have none."""
+
+
 class Reader(MetricReader):
     """Encodes each collection into the outbox. No thread and no fork hook: the exporter's thread calls ``collect``."""
 
@@ -74,11 +85,12 @@ class Export:
         self._recorder = recorder
         self._outbox: Outbox[bytes] = Outbox()
         self._reader = Reader(self._outbox, recorder)
-        self._provider = MeterProvider(
+        # The provider is not kept. The SDK's fork hook holds it weakly, so that in a child it finds nothing to call.
+        meter = Meters(
             [self._reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
-        )
+        ).get_meter(SCOPE)
         every = histogram_seconds(settings.world_size)
-        self._instruments = Instruments(self._provider.get_meter(SCOPE), recorder, profiling, every)
+        self._instruments = Instruments(meter, recorder, profiling, every)
         self._spans = Spans(resource, recorder.slots, settings.span_stride, SCOPE)
         metrics_url, traces_url = settings.endpoints
         self._metrics = Destination(metrics_url, settings) if metrics_url else None
@@ -94,7 +106,6 @@ class Export:
 
     def close(self) -> None:
         """Close the connections."""
-        self._provider.shutdown()
         for destination in (self._metrics, self._traces):
             if destination is not None:
                 destination.close()
