@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 LAST_REPORT: Final = 2.0
 """Seconds that shutdown() gives the last report."""
-IMPORT_WAIT: Final = 5.0
-"""Seconds that a fork waits at most for the exporter's thread to import OpenTelemetry; it takes less than one."""
+IMPORT_WAIT: Final = 30.0
+"""Seconds that forks wait at most, all together, until the exporter's thread has imported OpenTelemetry; this takes
+less than one, and many on a shared file system that a thousand ranks read at once."""
 
 _log = logging.getLogger("rankwatch")
 # Reentrant: a signal handler may call shutdown() while init() runs.

@@ -45,6 +45,8 @@ class Exporter:
         self._wake = threading.Event()
         self._stopping = False
         self._made = threading.Event()
+        self._fork_wait: float | None = None
+        """Seconds that forks may still wait for the imports, once one has waited."""
         self._thread = threading.Thread(target=self._run, name="rankwatch-exporter", daemon=True)
 
     def start(self) -> None:
@@ -71,9 +73,15 @@ class Exporter:
         self._thread.join(wait)
 
     def settle(self, wait: float) -> None:
-        """Wait until the thread imports nothing any more: a child forked meanwhile would inherit locked modules."""
-        if self._thread.is_alive():
-            self._made.wait(wait)
+        """Wait until the thread imports nothing any more: a child forked meanwhile would inherit locked modules.
+
+        All forks together wait ``wait`` seconds at most: where a driver hangs in the thread, only the first is delayed.
+        """
+        left = wait if self._fork_wait is None else self._fork_wait
+        if left > 0 and self._thread.is_alive() and threading.current_thread() is not self._thread:
+            begin = time.monotonic()
+            self._made.wait(left)
+            self._fork_wait = left - (time.monotonic() - begin)
 
     def _run(self) -> None:
         try:

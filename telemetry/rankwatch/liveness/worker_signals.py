@@ -57,6 +57,8 @@ def shelter_children(number: int) -> None:
     _number = number
     if not _hooked:
         _hooked = True
+        # subprocess is used in the workers. Imported here, it is not imported there: its lock may be held in a child.
+        import subprocess  # noqa: F401
         from multiprocessing import util
 
         _exiting = mmap.mmap(-1, 1)

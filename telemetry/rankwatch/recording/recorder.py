@@ -120,6 +120,7 @@ class Recorder:
     def disconnect(self) -> None:
         """Let sections that are still open end in private memory: the slots are the parent's, or done with."""
         self.words = memoryview(bytearray(layout.NAMES_OFFSET)).cast("q")
+        self._naming = threading.RLock()  # another thread may have held the old one when the process forked
 
 
 def _nothing() -> None:

@@ -100,6 +100,40 @@ def test_settling_waits_for_the_imports_and_not_longer_than_it_may(recorder: Rec
     exporter.stop(10)
 
 
+def test_all_forks_together_wait_no_longer_than_one_may(recorder: Recorder) -> None:
+    """A driver that hangs in the thread delays one worker of a data loader, not each of them."""
+    gate = threading.Event()
+
+    def hangs() -> Reports:
+        gate.wait(60)
+        return Reports()
+
+    exporter = Exporter(hangs, recorder, 1.0)
+    exporter.start()
+    exporter.settle(0.01)
+    begin = time.monotonic()
+    exporter.settle(30)
+    assert time.monotonic() - begin < 5
+    gate.set()
+    exporter.stop(10)
+
+
+def test_a_fork_by_the_thread_itself_does_not_wait(recorder: Recorder) -> None:
+    waited = []
+
+    def forks() -> Reports:
+        begin = time.monotonic()
+        exporter.settle(30)
+        waited.append(time.monotonic() - begin)
+        return Reports()
+
+    exporter = Exporter(forks, recorder, 1.0)
+    exporter.start()
+    exporter.stop(10)
+    assert len(waited) == 1
+    assert waited[0] < 5
+
+
 def test_a_senseless_interval_is_told_and_ignored(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     exporter = Exporter(Reports, recorder, 1.0)
     exporter.configure({"export_interval": -3})
