@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from rankwatch.contract.files import replace_file
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http import deadlines
 from rankwatch_monitor.http.auth import Tokens
@@ -222,10 +223,7 @@ async def _announce(url: str, server: uvicorn.Server, settings: Settings) -> Non
             "the token travels in clear text beyond this machine: give --tls-cert and --tls-key, or use a TLS proxy"
         )
     if settings.ready_file:
-        target = Path(settings.ready_file)
-        unfinished = target.with_name(target.name + ".tmp")
-        unfinished.write_text(json.dumps({"url": url, "pid": os.getpid()}))
-        unfinished.replace(target)
+        replace_file(Path(settings.ready_file), json.dumps({"url": url, "pid": os.getpid()}))
 
 
 async def _end_with(parent: int | None, server: uvicorn.Server) -> None:

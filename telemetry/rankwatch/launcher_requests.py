@@ -6,10 +6,8 @@ socket, nobody to wait for, and it is read also when the rank has died meanwhile
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rankwatch.contract import env
+from rankwatch.contract.files import replace_file
 from rankwatch.recording.shared_slots import REQUESTS, SPARABLE
 
 if TYPE_CHECKING:
@@ -54,14 +53,7 @@ class Mailbox:
             number = self._words[REQUESTS] + 1
             if self._file(number - UNREAD).exists():
                 raise OSError(f"the last {UNREAD} requests have not been read")
-            file = self._file(number)
-            unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-            try:
-                unfinished.write_text(body)
-                unfinished.replace(file)
-            finally:
-                with contextlib.suppress(OSError):
-                    unfinished.unlink()
+            replace_file(self._file(number), body)
             self._words[REQUESTS] = number
 
     def say_sparable(self, *, sparable: bool) -> None:

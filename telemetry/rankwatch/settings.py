@@ -33,11 +33,10 @@ def _text(raw: str) -> str:
 
 
 def _flag(raw: str) -> bool:
-    if raw.lower() in ("1", "true", "yes", "on"):
-        return True
-    if raw.lower() in ("0", "false", "no", "off"):
-        return False
-    raise ValueError("true or false")
+    try:
+        return environment.parse_bool(raw)
+    except ValueError:
+        raise ValueError("true or false") from None
 
 
 def _url(raw: str) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,18 +46,20 @@ def test_the_launcher_finds_each_request_with_its_rank_and_reason(slots_dir: Pat
     assert [path.name for path in slots_dir.glob(".*")] == [], "no unfinished file is left"
 
 
-def test_the_count_grows_only_after_the_file_stands(slots_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_request_count_grows_only_after_the_file_is_written(
+    slots_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rankwatch.init()
     counts = []
-    replace = Path.replace
+    replace = os.replace
 
-    def watched(self: Path, target: Path) -> Path:
+    def watched(*paths: Any) -> None:
         seen = read(Slots.open(slots_dir / "0.slots"))
         assert seen is not None
         counts.append(seen.requests)
-        return replace(self, target)
+        replace(*paths)
 
-    monkeypatch.setattr(Path, "replace", watched)
+    monkeypatch.setattr(os, "replace", watched)
     rankwatch.stop_job("now")
     assert counts == [0]
     assert heard(slots_dir, 0)[0] == 1

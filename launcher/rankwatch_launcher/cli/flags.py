@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, Final
 
+from rankwatch.contract.env import parse_bool
 from rankwatch.contract.policy import Policy, parse_section_timeouts
 from rankwatch_launcher.cli.options import Options
 
@@ -117,7 +118,9 @@ def given_options(
         variable = PREFIX + option.name.upper()
         if option.metadata and (text := environment.get(variable, "")):
             try:
-                given[option.name] = _truth(text) if isinstance(option.default, bool) else option.metadata["read"](text)
+                given[option.name] = (
+                    parse_bool(text) if isinstance(option.default, bool) else option.metadata["read"](text)
+                )
             except ValueError as error:
                 raise ValueError(f"{variable}: {error}") from None
     flagged = {f.name: getattr(args, f.name) for f in fields(Options) if f.metadata and hasattr(args, f.name)}
@@ -212,19 +215,11 @@ def _parse(setting: Field[Any], text: str) -> Any:
     if setting.name == SECTIONS:
         return parse_section_timeouts(text)
     if isinstance(setting.default, bool):
-        return _truth(text)
+        return parse_bool(text)
     try:
         return _reader(setting.name)(text)
     except argparse.ArgumentTypeError as error:
         raise ValueError(str(error)) from None
-
-
-def _truth(text: str) -> bool:
-    if text.lower() in ("1", "true", "yes", "on"):
-        return True
-    if text.lower() in ("0", "false", "no", "off"):
-        return False
-    raise ValueError(f"must be true or false, not {text!r}")
 
 
 def _help(setting: Field[Any]) -> str:

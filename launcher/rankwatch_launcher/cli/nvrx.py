@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
+from rankwatch.contract.env import parse_bool
 from rankwatch.contract.policy import Policy, timeout
 from rankwatch_launcher.cli.options import seconds, signal_name
 
@@ -139,7 +140,7 @@ def _signal(value: Any) -> str:
 
 
 def _flag(value: Any) -> bool:
-    return str(value).lower() in ("true", "1", "yes")
+    return parse_bool(str(value))
 
 
 def _any(value: Any) -> Any:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from rankwatch.contract.env import parse_bool
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node import memory
 from rankwatch_launcher.prewarm.pool import MEMORY, StandbySettings
@@ -14,10 +15,6 @@ from rankwatch_launcher.prewarm.pool import MEMORY, StandbySettings
 WANTED: Final = "RANKWATCH_STANDBY"
 MODULES: Final = "RANKWATCH_STANDBY_MODULES"
 SIZE: Final = "RANKWATCH_STANDBY_MEMORY"
-WORDS: Final = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("", "0", "false", "no", "off"), False),
-}
 DEFAULT_SIZE: Final = f"{MEMORY / memory.GIB:g}"
 MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -51,9 +48,11 @@ def chosen(args: argparse.Namespace, env: Mapping[str, str]) -> StandbySettings 
     Raises:
         ValueError: an environment variable does not hold what it should; the text names it.
     """
-    word = env.get(WANTED, "").lower()
-    if word not in WORDS:
-        raise ValueError(f"{WANTED}: must be true or false, not {word!r}")
+    word = env.get(WANTED, "")
+    try:
+        switched_on = parse_bool(word) if word else None
+    except ValueError as error:
+        raise ValueError(f"{WANTED}: {error}") from None
     try:
         modules = args.standby_modules if args.standby_modules is not None else _modules(env.get(MODULES, ""))
     except argparse.ArgumentTypeError as error:
@@ -62,9 +61,7 @@ def chosen(args: argparse.Namespace, env: Mapping[str, str]) -> StandbySettings 
         size = args.standby_memory if args.standby_memory is not None else _size(env.get(SIZE, "") or DEFAULT_SIZE)
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"{SIZE}: {error}") from None
-    wanted = args.standby
-    if wanted is None:
-        wanted = WORDS[word] if word else bool(modules)
+    wanted = next((given for given in (args.standby, switched_on) if given is not None), bool(modules))
     if not wanted:
         return None
     from rankwatch_launcher.agent import torch_compat  # which imports torch: the job-retry loop must not

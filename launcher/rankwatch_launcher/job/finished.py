@@ -7,7 +7,6 @@ nodes see it. Ends of chained jobs are mostly no completion: a job that was stop
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.contract import env as environment
+from rankwatch.contract.files import replace_file
 from rankwatch_launcher.cli.options import Options
 from rankwatch_launcher.job.outcome import FINISHED, Outcome
 from rankwatch_launcher.log import logger
@@ -67,15 +67,4 @@ def _write(path: Path, outcome: Outcome) -> None:
         "iteration": outcome.iteration,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Other launchers of the job may write it in this moment, each with a name of its own.
-    unfinished = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
-    try:
-        with unfinished.open("w") as file:
-            json.dump(body, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+    replace_file(path, json.dumps(body, indent=2) + "\n", sync=True)

@@ -15,14 +15,13 @@ state             code  meaning
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rankwatch.contract import exit_codes
+from rankwatch.contract import env
+from rankwatch.contract.files import replace_file
 
 FINISHED: Final = "finished"
 STOPPED: Final = "stopped"
@@ -30,9 +29,9 @@ PREEMPTED: Final = "preempted"
 FAILED: Final = "failed"
 
 CODE_FAILED: Final = 1
-CODE_RESUME_ELSEWHERE: Final = exit_codes.RESUME_ELSEWHERE
-CODE_RESULT_REJECTED: Final = exit_codes.RESULT_REJECTED
-CODE_DO_NOT_REQUEUE: Final = exit_codes.DO_NOT_REQUEUE
+CODE_RESUME_ELSEWHERE: Final = env.EXIT_RESUME_ELSEWHERE
+CODE_RESULT_REJECTED: Final = env.EXIT_RESULT_REJECTED
+CODE_DO_NOT_REQUEUE: Final = env.EXIT_DO_NOT_REQUEUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +60,7 @@ class Outcome:
             OSError: the file cannot be written.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            unfinished.write_text(json.dumps(asdict(self), indent=2) + "\n")
-            unfinished.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
+        replace_file(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Outcome | None:

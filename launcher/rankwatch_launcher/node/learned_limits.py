@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from rankwatch.contract import env, ft_state
+from rankwatch.contract.files import replace_file
 from rankwatch_launcher.log import logger
 
 NOW: Final = "ft_state"
@@ -105,10 +106,8 @@ class FtState:
             folder, content = self._shared, {**self.loaded, **(self._at_end or self._now)}
         if folder is None or not content:
             return
-        unfinished = folder / f".{env.LEARNED_FILE}.{threading.get_ident()}"
-        with contextlib.suppress(OSError):  # the attempt's folder goes with the attempt
-            unfinished.write_text(json.dumps(content))
-            unfinished.replace(folder / env.LEARNED_FILE)
+        with contextlib.suppress(OSError):  # the attempt's folder is removed with the attempt
+            replace_file(folder / env.LEARNED_FILE, json.dumps(content))
 
     def _due(self) -> Mapping[str, Any] | None:
         """What the file should hold and does not, if it is ours to write; the caller has the lock."""
@@ -143,21 +142,10 @@ class FtState:
     def _replace(self, content: Mapping[str, Any]) -> None:
         """Write the file so that a reader finds the old content or the new one, whatever happens in between."""
         target = self._target()
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with temporary.open("w") as file:
-                json.dump(content, file, indent=2, sort_keys=True)
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            if self._spoilt:  # it may be something else that a person named by mistake
-                os.replace(target, target.with_name(f"{target.name}.unreadable"))
-                self._spoilt = False
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        if self._spoilt:  # it may be something else that a person named by mistake
+            os.replace(target, target.with_name(f"{target.name}.unreadable"))
+            self._spoilt = False
+        replace_file(target, json.dumps(content, indent=2, sort_keys=True) + "\n", sync=True)
 
     def _target(self) -> Path:
         """The file. Looked at each time: a folder of checkpoints may be made by the training script."""

@@ -1,9 +1,13 @@
-"""Environment variables that a launcher sets for its ranks; a person may set the same ones without our launcher."""
+"""What a launcher and its ranks agree on outside of messages: environment variables, file names and exit codes.
+
+The launcher sets the variables for its ranks; they may also be set by hand, without the launcher.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+# Environment variables ------------------------------------------------------------------------------------------------
 MONITOR_URL: Final = "RANKWATCH_MONITOR"
 """Base URL of the monitor, for example http://127.0.0.1:9560; OTLP goes to its /v1/metrics and /v1/traces."""
 TOKEN: Final = "RANKWATCH_TOKEN"
@@ -13,16 +17,19 @@ ATTEMPT: Final = "RANKWATCH_ATTEMPT"
 SLOTS_DIR: Final = "RANKWATCH_SLOTS_DIR"
 """Folder of the attempt's slot files on this node; a rank uses ``<local rank>.slots`` in it."""
 STACK_SIGNAL: Final = "RANKWATCH_STACK_SIGNAL"
-"""Number of the signal on which init() lets faulthandler write ``<local rank>.stack`` into the slots folder."""
-
+"""Number of the signal on which init() makes faulthandler write ``<local rank>.stack`` into the slots folder."""
 STOP_SIGNAL: Final = "RANKWATCH_RANK_STOP_SIGNAL"
-"""Number of the signal that a rank takes for "save and stop". Set where a scheduler signals the ranks themselves."""
+"""Number of the signal that a rank handles as "save and stop". Set where a scheduler signals the ranks themselves."""
 FINISHED_FLAG: Final = "FAULT_TOL_FINISHED_FLAG_FILE"
-"""File whose existence says that training is complete: no launcher runs the job again. The name users of NVRx know."""
+"""File whose existence marks the training as complete: the job is not run again. The name is that of NVRx."""
+
+# Files in the slots folder --------------------------------------------------------------------------------------------
+LEARNED_FILE: Final = "learned.json"
+"""Timeouts learned by the monitor, written by the launcher (:mod:`rankwatch.contract.ft_state`)."""
 
 
 def slots_file(local_rank: int) -> str:
-    """Name of a rank's slot file within ``RANKWATCH_SLOTS_DIR``."""
+    """Name of a rank's slot file."""
     return f"{local_rank}.slots"
 
 
@@ -32,12 +39,32 @@ def stack_file(local_rank: int) -> str:
 
 
 def request_file(local_rank: int, number: int) -> str:
-    """Name of the file that holds the ``number``-th thing a rank says to its launcher, from 1.
+    """Name of the file with the ``number``-th request of a rank, from 1.
 
-    It is a :class:`~rankwatch.contract.messages.RankRequest`; the launcher removes it once it is read.
+    It holds a :class:`~rankwatch.contract.messages.RankRequest`; the launcher removes it after reading.
     """
     return f"{local_rank}.request.{number}"
 
 
-LEARNED_FILE: Final = "learned.json"
-"""Name of the file, in the slots folder, in which the launcher leaves what the monitor has learned (``ft_state``)."""
+# Exit codes of ranks and launchers (16 and 17: Megatron's) -----------------------------------------------------------
+EXIT_RESUME_ELSEWHERE: Final = 16
+"""A rejected result was reproduced: resume the job on another node to tell a faulty device from a correct result
+(``EXIT_CODE_RESUME_TO_DISAMBIGUATE``). Used by the rank, then by its launcher."""
+EXIT_RESULT_REJECTED: Final = 17
+"""A result is wrong and the cause is known (``EXIT_CODE_FAILED_ON_RESULT_VALIDATION``). Used by both, too."""
+EXIT_DO_NOT_REQUEUE: Final = 93
+"""Another launch would end the same way."""
+
+
+def parse_bool(text: str) -> bool:
+    """Read a boolean of an environment variable, a flag or a configuration file, in any case.
+
+    Raises:
+        ValueError: it is none of 1, true, yes, on, 0, false, no, off.
+    """
+    word = text.strip().lower()
+    if word in ("1", "true", "yes", "on"):
+        return True
+    if word in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(f"must be true or false, not {text!r}")

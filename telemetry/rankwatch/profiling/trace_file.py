@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from rankwatch.contract.files import replace_file
 from rankwatch.profiling.source import Interval, Span, Trace
 
 MAX_FILES: Final = 20
@@ -34,15 +34,8 @@ def write(
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_plain(job)}-rank{rank}-{_plain(request)}.json"
-    unfinished = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        with unfinished.open("w") as file:
-            file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-            file.write(",\n".join(json.dumps(event) for event in _events(trace, step, sections, rank)))
-            file.write("\n]}\n")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    events = ",\n".join(json.dumps(event) for event in _events(trace, step, sections, rank))
+    replace_file(path, ('{"displayTimeUnit": "ms", "traceEvents": [\n', events, "\n]}\n"))
     _keep_newest(folder)
     return path
 

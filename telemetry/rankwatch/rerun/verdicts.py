@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import Final
 
-from rankwatch.contract import exit_codes
+from rankwatch.contract import env
 
-EXIT_CODE_RESUME_TO_DISAMBIGUATE: Final = exit_codes.RESUME_ELSEWHERE
+EXIT_CODE_RESUME_TO_DISAMBIGUATE: Final = env.EXIT_RESUME_ELSEWHERE
 """The job is to be resumed from its checkpoint, on another device, to tell a faulty device from a correct result."""
-EXIT_CODE_FAILED_ON_RESULT_VALIDATION: Final = exit_codes.RESULT_REJECTED
+EXIT_CODE_FAILED_ON_RESULT_VALIDATION: Final = env.EXIT_RESULT_REJECTED
 """A result is wrong, or right but rejected; a person must look."""
 
 

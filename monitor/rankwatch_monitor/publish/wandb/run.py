@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rankwatch.contract.files import replace_file
 from rankwatch_monitor.publish.snapshot import Snapshot
 from rankwatch_monitor.publish.wandb import rows as rows
 
@@ -158,7 +159,5 @@ class _Memory:
 
     def save(self) -> None:
         """Write it down."""
-        unfinished = self._file.with_suffix(".new")
         with contextlib.suppress(OSError):
-            unfinished.write_text(json.dumps({"step": self.step, "told": list(self.told)[-REMEMBERED:]}))
-            unfinished.replace(self._file)
+            replace_file(self._file, json.dumps({"step": self.step, "told": list(self.told)[-REMEMBERED:]}))

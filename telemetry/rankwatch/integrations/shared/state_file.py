@@ -6,16 +6,15 @@ for those who name a folder in their script, as with nvidia-resiliency-ext.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.contract import ft_state
+from rankwatch.contract.files import replace_file
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.integrations.shared.with_timeout import aside
 
@@ -80,16 +79,12 @@ class StateFile:
 
     def _write(self, body: str) -> None:
         self._kept = False
-        unfinished = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(body)
-            unfinished.replace(self.path)
+            replace_file(self.path, body)
             self._kept = True
         except OSError as error:
             self._log.warning("calculated timeouts cannot be kept in %s: %s", self.path, error)
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
 
 
 def as_policy(learned: LearnedTimeouts) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_the_machines_own_sitecustomize_runs_as_ever(tmp_path: Path) -> None:
 def test_the_arguments_of_the_scripts_own_init_count() -> None:
     script = """
 import rankwatch
-from rankwatch import sections, slots
+from rankwatch.recording import sections, shared_slots as slots
 before = sections._recorder
 rankwatch.init(rank=3, world_size=8)
 with rankwatch.step(7):

@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,17 +54,25 @@ def test_a_file_system_that_hangs_is_not_waited_for(
     monkeypatch.setattr(state_file, "FILE_SECONDS", 0.05)
     file = StateFile(tmp_path / FILE_NAME, LOG)
     os.mkfifo(file.path)  # whoever opens it to read waits for a writer
-    unfinished = tmp_path / f".{FILE_NAME}.{os.getpid()}"
-    os.mkfifo(unfinished)
+    stuck, go_on = threading.Event(), threading.Event()
+    replace = os.replace
+
+    def hang(*paths: Any) -> None:
+        stuck.set()
+        assert go_on.wait(60)
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", hang)
     try:
         assert file.read() is None
         assert "takes longer than 0.05 s" in caplog.text
         before = threading.active_count()
         assert not any(file.write(CONTENT, seconds=0.01) for _ in range(5))
+        assert stuck.wait(10)
         assert threading.active_count() <= before + 1, "one thread writes, however often it is asked to"
     finally:
-        for path in (file.path, unfinished):
-            os.close(os.open(path, os.O_RDWR))  # opens both ends: whoever waits goes on
+        os.close(os.open(file.path, os.O_RDWR))  # opens both ends, which unblocks the reader
+        go_on.set()
     wait_for(lambda: threading.active_count() <= before - 1 or file.path.is_file(), "it goes on when it can")
 
 
