@@ -1,4 +1,4 @@
-"""Restarts of the training function within its processes, the first layer before the launcher's.
+"""In-process restarts: restarts the training function within its processes, before the launcher restarts the ranks.
 
 ::
 
@@ -7,8 +7,9 @@
         torch.distributed.init_process_group("gloo")
         ...
 
-What an exception, a hang or the loss of a rank costs then is a new process group and a load of the checkpoint: no new
-interpreter, no imports, no CUDA context. Parameters: :class:`rankwatch.inprocess.options.Options`.
+After an exception, a hang or the loss of a rank this costs a new process group and a checkpoint load, but no new
+interpreter, imports or CUDA context. Enters: a function and :class:`rankwatch.inprocess.options.Options`; leaves: its
+result, restart notices to the monitor, or ``InProcessError``, which ends the process. Start with ``call.py``.
 """
 
 from __future__ import annotations

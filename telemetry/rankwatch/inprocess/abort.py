@@ -1,4 +1,4 @@
-"""Ends what torch.distributed waits for, and takes its process groups down, so that the function can begin anew."""
+"""Unblocks pending collectives of torch.distributed and destroys its process groups."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ _log = logging.getLogger("rankwatch")
 
 
 def _distributed() -> Any:
-    """torch.distributed, where the script has imported it."""
+    """Return torch.distributed, if the script has imported it."""
     return importlib.import_module("torch.distributed") if "torch.distributed" in sys.modules else None
 
 
-def abort_collectives(before: frozenset[str]) -> None:
-    """Unblock every thread of this process that waits for other ranks. From the watching thread; raises nothing.
+def abort_collectives(sockets_before: frozenset[str]) -> None:
+    """Unblock every thread of this process that waits for other ranks. Called by the monitor thread; never raises.
 
-    NCCL's communicators are aborted by torch; connections of anything else opened since ``before`` are cut.
+    NCCL communicators are aborted; TCP connections opened since ``sockets_before`` was taken are shut down.
     """
     try:
         for group in _groups():
             for backend in _backends(group):
                 if hasattr(backend, "abort"):
                     backend.abort()
-    except Exception:  # noqa: BLE001 - the rest must happen; what stays blocked is ended by the watchdog
+    except Exception:  # noqa: BLE001 - torch internals; a thread that stays blocked is ended by the watchdog
         _log.warning("process groups could not be aborted", exc_info=True)
     try:
-        connections.cut_since(before)
+        connections.shutdown_since(sockets_before)
     except Exception:  # noqa: BLE001 - as above
-        _log.warning("connections could not be cut", exc_info=True)
+        _log.warning("connections could not be shut down", exc_info=True)
 
 
 def destroy_groups() -> None:
-    """Forget all process groups, once nothing waits in them any more. From the function's thread; raises nothing."""
+    """Destroy all process groups, once no thread waits in them. Called by the function's thread; never raises."""
     distributed = _distributed()
     if distributed is None or not distributed.is_available():
         return
     try:
         if distributed.is_initialized():
             distributed.destroy_process_group()
-    except Exception:  # noqa: BLE001 - groups that are broken may say so; what counts is that they are forgotten
-        _log.info("a broken process group complained", exc_info=True)
+    except Exception:  # noqa: BLE001 - broken groups may raise; they are removed from torch's registry below
+        _log.info("destroying a broken process group raised", exc_info=True)
     if distributed.is_initialized():
         c10d = distributed.distributed_c10d
         c10d._world.pg_map.clear()
@@ -53,7 +53,7 @@ def destroy_groups() -> None:
 
 
 def groups_exist() -> bool:
-    """Whether the script has made a process group."""
+    """Whether the script has created a process group."""
     return bool(_groups())
 
 
@@ -65,7 +65,7 @@ def _groups() -> list[Any]:
 
 
 def _backends(group: Any) -> list[Any]:
-    """The backends of a process group that know how to abort; gloo's does nothing when asked."""
+    """Return the backends of a process group. The ``abort`` of gloo does nothing."""
     torch: Any = importlib.import_module("torch")
     found = []
     for device in getattr(group, "_device_types", []):

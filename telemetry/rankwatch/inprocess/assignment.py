@@ -1,18 +1,17 @@
-"""Who trains in the next iteration. Pure: what a situation is in, who gets which rank out.
+"""Assigns active ranks for the next iteration. Pure.
 
 How this works
 --------------
-Every process is known for good by the rank that it started with, its initial rank. An assignment takes the places of
-the last iteration, the reserves that waited, and who is lost, and gives the places of the next one, or None where it
-cannot:
+Every process is identified by the rank that it started with, its initial rank. An assignment takes the places of the
+last iteration, its reserves and the lost ranks, and returns the next places, or None if no valid assignment exists:
 
 ==================  ================================================================================================
-KeepWorldSize       survivors keep their places, reserves take those of the lost ones; with too few reserves: None
-FillGaps            survivors below the new world size keep their places, the others move into the gaps; it may shrink
-ShiftRanks          all move up past the gaps and keep their order; it may shrink
+KeepWorldSize       survivors keep their places, reserves replace lost ranks; with too few reserves: None
+FillGaps            survivors below the new world size keep their places, the others fill gaps; the world may shrink
+ShiftRanks          all move up past the gaps and keep their order; the world may shrink
 ==================  ================================================================================================
 
-:func:`compose` puts what limits the active ranks behind one of them.
+:func:`compose` applies limits on the active ranks after one of them.
 """
 
 from __future__ import annotations
@@ -23,34 +22,34 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Who is left, all by initial rank."""
+    """Input of an assignment, by initial rank."""
 
     places: tuple[int, ...]
-    """Who had which active rank: ``places[active rank]``."""
+    """The active ranks: ``places[active rank]``."""
     reserves: tuple[int, ...] = ()
-    """Who waited, in the order in which they step in."""
+    """In the order in which they become active."""
     lost: frozenset[int] = frozenset()
-    """Who of them is dead, unhealthy, or gone with its node."""
+    """Those that are dead, unhealthy, or on an excluded node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Who trains next, and who waits."""
+    """The active ranks and the reserves of the next iteration, by initial rank."""
 
     places: tuple[int, ...]
     reserves: tuple[int, ...] = ()
 
 
 Assign = Callable[[Situation], Places | None]
-"""Gives the next places, or None when the survivors cannot go on. Every rank must come to the same result."""
+"""Returns the next places, or None if the survivors cannot continue. Must be deterministic: every rank calls it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepWorldSize:
-    """The same number of ranks, or none: what a job needs whose sharding is fixed. The default."""
+    """Keeps the world size, for jobs whose sharding is fixed. The default."""
 
     def __call__(self, now: Situation) -> Places | None:
-        """Return the next places, or None where reserves are missing."""
+        """Return the next places; None if there are too few reserves."""
         reserves = [rank for rank in now.reserves if rank not in now.lost]
         places = list(now.places)
         for index, rank in enumerate(places):
@@ -63,10 +62,10 @@ class KeepWorldSize:
 
 @dataclass(frozen=True, slots=True)
 class FillGaps:
-    """Reserves first; without them the ranks at the end move into the gaps, and the world shrinks."""
+    """Fills gaps with reserves, then with the last active ranks, in which case the world shrinks."""
 
     def __call__(self, now: Situation) -> Places | None:
-        """Return the next places; None when nobody is left."""
+        """Return the next places; None if no rank is left."""
         reserves = [rank for rank in now.reserves if rank not in now.lost]
         places: list[int | None] = [None if rank in now.lost else rank for rank in now.places]
         size = min(len(places), sum(rank is not None for rank in places) + len(reserves))
@@ -77,10 +76,10 @@ class FillGaps:
 
 @dataclass(frozen=True, slots=True)
 class ShiftRanks:
-    """All move up past the gaps; reserves follow behind the last; without them the world shrinks."""
+    """Moves all ranks up past the gaps, and appends reserves; without them the world shrinks."""
 
     def __call__(self, now: Situation) -> Places | None:
-        """Return the next places; None when nobody is left."""
+        """Return the next places; None if no rank is left."""
         left = [rank for rank in (*now.places, *now.reserves) if rank not in now.lost]
         size = len(now.places)
         return Places(tuple(left[:size]), tuple(left[size:])) if left else None
@@ -88,46 +87,46 @@ class ShiftRanks:
 
 @dataclass(frozen=True, slots=True)
 class MaxActiveWorldSize:
-    """At most so many ranks train; for :func:`compose`."""
+    """Limits the active world size; for :func:`compose`."""
 
     max_active_world_size: int | None = None
 
     def __call__(self, now: Situation) -> Places | None:
-        """Return the places up to the limit, and the others as reserves."""
+        """Return the places up to the limit; the others become reserves."""
         size = len(now.places) if self.max_active_world_size is None else self.max_active_world_size
         return _first(now, size)
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveWorldSizeDivisibleBy:
-    """So many ranks train that the divisor goes into them; for :func:`compose`."""
+    """Makes the active world size a multiple of ``divisor``; for :func:`compose`."""
 
     divisor: int = 1
 
     def __call__(self, now: Situation) -> Places | None:
-        """Return the places up to the largest multiple; None when not even one is there."""
+        """Return the places up to the largest multiple; None if that is 0."""
         return _first(now, len(now.places) // self.divisor * self.divisor)
 
 
 def compose(*parts: Assign) -> Assign:
-    """Return an assignment that does one after the other, the first part first."""
+    """Return an assignment that applies the parts in order."""
 
     def assign(now: Situation) -> Places | None:
         for part in parts:
-            after = part(now)
-            if after is None:
+            places = part(now)
+            if places is None:
                 return None
-            now = Situation(after.places, after.reserves)
+            now = Situation(places.places, places.reserves)
         return Places(now.places, now.reserves)
 
     return assign
 
 
-def first_places(world: int, active: int | None, nodes: Sequence[str], assign: Assign) -> Places | None:
-    """Return who begins: the first ``active`` of ``world`` ranks, the others wait.
+def initial_places(world: int, active: int | None, nodes: Sequence[str], assign: Assign) -> Places | None:
+    """Return the places of the first iteration: ``active`` of ``world`` ranks, the others are reserves.
 
     Raises:
-        ValueError: there are fewer ranks than are to train.
+        ValueError: there are fewer than ``active`` ranks.
     """
     if active is not None and active > world:
         raise ValueError(f"active_world_size is {active}, but only {world} ranks were started")
@@ -136,8 +135,8 @@ def first_places(world: int, active: int | None, nodes: Sequence[str], assign: A
     return assign(Situation(tuple(range(size)), tuple(range(size, world))))
 
 
-def with_their_nodes(lost: Collection[int], nodes: Sequence[str], granularity: str) -> frozenset[int]:
-    """Return who is lost once nodes are lost with their ranks, if they are; ``nodes`` by initial rank."""
+def with_node_mates(lost: Collection[int], nodes: Sequence[str], granularity: str) -> frozenset[int]:
+    """Return the lost ranks, with granularity ``node`` all ranks of their nodes; ``nodes`` by initial rank."""
     if granularity == "rank":
         return frozenset(lost)
     gone = {nodes[rank] for rank in lost}

@@ -1,12 +1,11 @@
-"""Cuts the connections that a job's communication has opened, so that whoever waits on one of them gets an error.
+"""Shuts down the TCP connections of collectives, so that threads waiting on them get an error.
 
-No call of torch ends a collective of gloo that waits: ``abort``, ``shutdown`` and ``destroy_process_group`` return
-and leave it waiting (torch 2.13). What ends it is that its connection breaks, so this breaks it, at this end; the
-error comes at both ends. The same ends a wait on a ``TCPStore``, in ``init_process_group`` for example.
+No call of torch ends a pending gloo collective: ``abort``, ``shutdown`` and ``destroy_process_group`` return and leave
+it waiting (torch 2.13). Shutting down its connection raises an error at both ends. The same ends a wait on a
+``TCPStore``, in ``init_process_group`` for example.
 
-Cut is every TCP connection that this process has opened since a given moment and that belongs to no socket object of
-Python: those of wandb, of an object store's client or of our own exporter are spared, those of gloo, NCCL and the
-store are C++'s.
+This applies to TCP connections opened since a given moment that belong to no Python socket object: the connections of
+gloo, NCCL and the store are opened in C++; those of wandb, object stores and the exporter are Python's and are kept.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ import os
 import socket
 
 
-def open_now() -> frozenset[str]:
-    """The sockets that this process has open, each by the name that the kernel gives it for life."""
+def open_sockets() -> frozenset[str]:
+    """Return the open sockets of this process, by their inode names, which the kernel does not reuse while open."""
     return frozenset(_sockets().values())
 
 
-def cut_since(before: frozenset[str]) -> int:
-    """Cut the TCP connections that were opened since, those of Python's own sockets excepted; return how many."""
+def shutdown_since(before: frozenset[str]) -> int:
+    """Shut down the non-Python TCP connections that are not in ``before``; return how many."""
     new = {fd: name for fd, name in _sockets().items() if name not in before}
     if not new:
         return 0
-    spared = _of_python()
-    return sum(_cut(fd, name) for fd, name in new.items() if fd not in spared)
+    python_fds = _python_sockets()
+    return sum(_shutdown(fd, name) for fd, name in new.items() if fd not in python_fds)
 
 
 def _sockets() -> dict[int, str]:
@@ -41,27 +40,27 @@ def _sockets() -> dict[int, str]:
     return found
 
 
-def _of_python() -> set[int]:
+def _python_sockets() -> set[int]:
     found = set()
-    for thing in gc.get_objects():
-        # By its type: some objects of torch answer isinstance() with a warning.
-        if issubclass(type(thing), socket.socket):
+    for item in gc.get_objects():
+        # Not isinstance(): some objects of torch emit a warning for it.
+        if issubclass(type(item), socket.socket):
             with contextlib.suppress(OSError):
-                found.add(thing.fileno())
+                found.add(item.fileno())
     return found
 
 
-def _cut(fd: int, name: str) -> bool:
+def _shutdown(fd: int, name: str) -> bool:
     try:
         number = os.dup(fd)
     except OSError:  # closed meanwhile
         return False
-    if os.readlink(f"/proc/self/fd/{number}") != name:  # and its number given to something else
+    if os.readlink(f"/proc/self/fd/{number}") != name:  # and its descriptor reused
         os.close(number)
         return False
     with socket.socket(fileno=number) as copy:
         internet = copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM
-        # A listener that is shut down would end the thread of gloo that accepts on it, and the process with it.
+        # Shutting down a listener ends the gloo thread that accepts on it, and the process with it.
         if not internet or copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             return False
         try:

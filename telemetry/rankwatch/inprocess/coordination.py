@@ -1,21 +1,21 @@
-"""What the ranks tell each other about restarts, through a store that none of their own deaths takes away.
+"""What the ranks share about restarts, in a store that survives the death of any rank.
 
 How this works
 --------------
-The store is the launcher's where it offers one (``TORCHELASTIC_USE_AGENT_STORE``), else that of a process which rank 0
-starts (:mod:`rankwatch.inprocess.store_host`). Keys that begin with ``I/`` belong to iteration I:
+The store is the launcher's where it offers one (``TORCHELASTIC_USE_AGENT_STORE``), else that of a process started by
+rank 0 (:mod:`rankwatch.inprocess.store_server`). Keys that begin with ``I/`` belong to iteration I:
 
 ================  ==================================================================================================
-member/R          who rank R is, written once
-plan/I            who trains in iteration I; the first proposal counts
-lost              who is dead, one line each, added by whoever noticed
-I/records         what befell whom, one line each
-I/end             ``done`` or ``interrupted``; the first word counts, so that all agree how an iteration ended
-I/completed       how many ranks have finished the function
-I/finished        which, one line each
-I/back            who came back after an interruption, and how it is, one line each
-I/master          where the first rank of iteration I holds the store of the process groups
-beat/R            counts the heartbeats of rank R
+member/R          the process of rank R, written once
+plan/I            the plan of iteration I; the first proposal wins
+lost              ranks that are dead, one line each, appended by the rank that noticed
+I/records         faults, one line each
+I/end             ``done`` or ``interrupted``; the first value wins, so that all ranks agree
+I/completed       count of ranks that have finished the function
+I/finished        these ranks, one line each
+I/back            ranks that have checked in after an interruption, and whether they are fit, one line each
+I/master          address and port of the process groups' store
+beat/R            count of the heartbeats of rank R
 ================  ==================================================================================================
 """
 
@@ -29,8 +29,8 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from rankwatch.inprocess import store_host
-from rankwatch.inprocess.decision import Kind, Plan, Record
+from rankwatch.inprocess import store_server
+from rankwatch.inprocess.decision import FaultKind, FaultRecord, IterationPlan
 from rankwatch.inprocess.members import Member
 from rankwatch.inprocess.state import InProcessError
 
@@ -38,20 +38,20 @@ T = TypeVar("T")
 
 DONE: Final = b"done"
 INTERRUPTED: Final = b"interrupted"
-LOOK_EVERY: Final = 0.05
-"""Seconds between two looks at a key; a job of thousands of ranks looks less often, so that the store keeps up."""
-LOOKS_A_SECOND: Final = 20_000
-"""What one store is asked by all ranks together, at most."""
+POLL_INTERVAL: Final = 0.05
+"""Seconds between two reads of a key. Longer in jobs of thousands of ranks, to bound the load of the store."""
+MAX_READS_PER_SECOND: Final = 20_000
+"""Reads of all ranks together."""
 
 
 class Coordination:
-    """One connection to the store. Each thread has its own, since a connection answers one question at a time."""
+    """One connection to the store. Not thread-safe: each thread has its own."""
 
     def __init__(self, host: str, port: int, prefix: str, world: int, timeout: float) -> None:
         """Connect.
 
         Raises:
-            InProcessError: nobody answers within the timeout, in seconds.
+            InProcessError: there is no store at this address; ``timeout`` in seconds.
         """
         distributed: Any = importlib.import_module("torch.distributed")
         try:
@@ -61,16 +61,21 @@ class Coordination:
         except RuntimeError as error:
             raise InProcessError(f"no coordination store answers at {host}:{port}: {error}") from error
         self._store = distributed.PrefixStore(prefix, client)
-        self.look_every = max(LOOK_EVERY, world / LOOKS_A_SECOND)
+        self.poll_interval = max(POLL_INTERVAL, world / MAX_READS_PER_SECOND)
 
-    # Who is there -----------------------------------------------------------------------------------------------------
+    # Membership -------------------------------------------------------------------------------------------------------
 
     def register(self, member: Member) -> None:
-        """Say who this process is."""
+        """Publish this process."""
         self._store.set(f"member/{member.rank}", member.to_json())
 
+    def deregister(self, rank: int, world: int) -> None:
+        """Record that this rank no longer needs the store."""
+        self._append(store_server.FINISHED, {"rank": rank})
+        self._store.set(store_server.WORLD_SIZE, str(world))
+
     def members(self, world: int, timeout: float) -> list[Member]:
-        """All processes, once they have registered.
+        """Return all processes, once they have registered.
 
         Raises:
             InProcessError: some have not within the timeout.
@@ -81,96 +86,92 @@ class Coordination:
             raise InProcessError(f"{len(missing)} of {world} ranks did not start within {timeout:g} s: {missing[:8]}")
         return [Member(**json.loads(self._store.get(key))) for key in keys]
 
-    def beat(self, rank: int) -> None:
-        """Say that a rank lives."""
+    def send_heartbeat(self, rank: int) -> None:
+        """Count one heartbeat of a rank."""
         self._store.add(f"beat/{rank}", 1)
-        self._store.add(store_host.BEATS, 1)
+        self._store.add(store_server.HEARTBEATS, 1)
 
-    def beats(self, rank: int) -> int:
-        """How often a rank has said so."""
+    def heartbeat_count(self, rank: int) -> int:
+        """Return the number of heartbeats of a rank."""
         return int(self._store.add(f"beat/{rank}", 0))
 
-    def lose(self, rank: int, why: str) -> None:
-        """Say that a rank is gone for good; twice does no harm."""
-        self._append(store_host.LOST, {"rank": rank, "why": why})
+    def mark_lost(self, rank: int, why: str) -> None:
+        """Record that a rank is gone for good. Idempotent."""
+        self._append(store_server.LOST, {"rank": rank, "why": why})
 
     def lost(self) -> dict[int, str]:
-        """Who is gone, and why, as the first one said who noticed."""
+        """Return the lost ranks and why; the first reason recorded wins."""
         found: dict[int, str] = {}
-        for line in self._lines(store_host.LOST):
+        for line in self._lines(store_server.LOST):
             found.setdefault(line["rank"], line["why"])
         return found
 
     # One iteration ----------------------------------------------------------------------------------------------------
 
-    def interrupt(self, iteration: int, record: Record) -> bytes:
-        """End an iteration because of this, unless it has ended already; return how it has ended."""
+    def interrupt(self, iteration: int, record: FaultRecord) -> None:
+        """Record a fault, and end the iteration unless it has ended already."""
         self._append(f"{iteration}/records", asdict(record))
-        return self._end(iteration, INTERRUPTED)
+        self._end(iteration, INTERRUPTED)
 
     def complete(self, iteration: int, rank: int, of: int) -> None:
-        """Say that this rank has finished the function; the last one ends the iteration."""
+        """Record that this rank has finished the function; the last one ends the iteration."""
         self._append(f"{iteration}/finished", {"rank": rank})
         if self._store.add(f"{iteration}/completed", 1) >= of:
             self._end(iteration, DONE)
 
     def completed(self, iteration: int) -> set[int]:
-        """Who has finished the function."""
+        """Return the ranks that have finished the function."""
         return {line["rank"] for line in self._lines(f"{iteration}/finished")}
 
-    def ended(self, iteration: int) -> bytes:
-        """How an iteration has ended; empty: it has not."""
+    def end_status(self, iteration: int) -> bytes:
+        """Return ``DONE`` or ``INTERRUPTED``; empty if the iteration has not ended."""
         key = f"{iteration}/end"
         return bytes(self._store.get(key)) if self._store.check([key]) else b""
 
-    def until_ended(self, iteration: int, timeout: float | None) -> bytes:
-        """Wait for the end of an iteration; empty when the timeout has passed."""
-        return self._until(lambda: self.ended(iteration), timeout) or b""
+    def wait_for_end(self, iteration: int, timeout: float | None) -> bytes:
+        """Wait for the end of an iteration and return its status; empty after the timeout."""
+        return self._until(lambda: self.end_status(iteration), timeout) or b""
 
-    def records(self, iteration: int) -> list[Record]:
-        """What befell whom, the first one first."""
-        return [Record(**{**line, "kind": Kind(line["kind"])}) for line in self._lines(f"{iteration}/records")]
+    def records(self, iteration: int) -> list[FaultRecord]:
+        """Return the faults of an iteration, the earliest first."""
+        lines = self._lines(f"{iteration}/records")
+        return [FaultRecord(**{**line, "kind": FaultKind(line["kind"])}) for line in lines]
 
-    # Between two ------------------------------------------------------------------------------------------------------
+    # Between two iterations -------------------------------------------------------------------------------------------
 
-    def come_back(self, iteration: int, rank: int, unfit: str) -> None:
-        """Say that this rank has left the function, and why it may not go on, if so."""
+    def check_in(self, iteration: int, rank: int, unfit: str) -> None:
+        """Record that this rank has left the function; ``unfit``: why it may not continue, or empty."""
         self._append(f"{iteration}/back", {"rank": rank, "unfit": unfit})
 
-    def back(self, iteration: int) -> dict[int, str]:
-        """Who came back, and why it may not go on; empty: it may."""
+    def checked_in(self, iteration: int) -> dict[int, str]:
+        """Return the ranks that have checked in, and why each may not continue, or empty."""
         return {line["rank"]: line["unfit"] for line in self._lines(f"{iteration}/back")}
 
-    def propose(self, plan: Plan) -> None:
-        """Propose an iteration; the first proposal counts."""
+    def propose(self, plan: IterationPlan) -> None:
+        """Propose an iteration; the first proposal wins."""
         self._store.compare_set(f"plan/{plan.iteration}", "", plan.to_json())
 
-    def plan(self, iteration: int) -> Plan | None:
-        """What was agreed on for an iteration."""
+    def plan(self, iteration: int) -> IterationPlan | None:
+        """Return the plan of an iteration, once there is one."""
         key = f"plan/{iteration}"
-        return Plan.from_json(self._store.get(key)) if self._store.check([key]) else None
+        return IterationPlan.from_json(self._store.get(key)) if self._store.check([key]) else None
 
-    def offer_master(self, iteration: int, address: str, port: int) -> None:
-        """Say where the process groups of an iteration meet."""
+    def publish_master(self, iteration: int, address: str, port: int) -> None:
+        """Publish MASTER_ADDR and MASTER_PORT of an iteration."""
         self._store.set(f"{iteration}/master", f"{address} {port}")
 
     def master(self, iteration: int) -> tuple[str, str] | None:
-        """Where the process groups of an iteration meet: address and port."""
+        """Return MASTER_ADDR and MASTER_PORT of an iteration, once they are published."""
         key = f"{iteration}/master"
         if not self._store.check([key]):
             return None
         address, _, port = self._store.get(key).decode().partition(" ")
         return address, port
 
-    def say_goodbye(self, rank: int, world: int) -> None:
-        """This rank asks nothing more."""
-        self._append(store_host.GOODBYES, {"rank": rank})
-        self._store.set(store_host.RANKS, str(world))
-
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _end(self, iteration: int, how: bytes) -> bytes:
-        return bytes(self._store.compare_set(f"{iteration}/end", "", how.decode()))
+    def _end(self, iteration: int, status: bytes) -> None:
+        self._store.compare_set(f"{iteration}/end", "", status.decode())
 
     def _append(self, key: str, line: dict[str, Any]) -> None:
         self._store.append(key, json.dumps(line) + "\n")
@@ -181,11 +182,11 @@ class Coordination:
         return [json.loads(line) for line in self._store.get(key).decode().splitlines()]
 
     def _until(self, condition: Callable[[], T], timeout: float | None) -> T | None:
-        """The first true value of a condition; None when there is none in time."""
-        # Not the store's own wait(): it writes two lines to stderr for each that times out.
+        """Return the first true value of a condition; None after the timeout."""
+        # Not the store's own wait(): it writes two lines to stderr for each timeout.
         deadline = None if timeout is None else time.monotonic() + timeout
         while not (found := condition()):
             if deadline is not None and time.monotonic() > deadline:
                 return None
-            time.sleep(self.look_every)
+            time.sleep(self.poll_interval)
         return found

@@ -1,13 +1,13 @@
-"""What follows an interruption: whose fault it was, who goes on, or why nobody does. Pure.
+"""Plans the iteration after an interruption: the cause, the ranks that continue, or why none can. Pure.
 
 How this works
 --------------
-All ranks that are left come back and say how they are. What they have recorded meanwhile tells the cause; of several
-records the first line counts that any of them fits, since most of the others follow from it:
+After an interruption every surviving rank checks in. The faults recorded meanwhile are explained by one root cause:
+the first line of this list that any record matches, since the later ones are usually consequences of it.
 
-1. a rank is gone            its process died, was killed, or left
-2. a rank raised             but not one whose collective merely failed: that is what the others see of 1. and 2.
-3. a rank made no progress   of several the one that had come least far
+1. a rank is gone            its process died, was killed, or exited
+2. a rank raised             anything but the failure of a collective, which is how ranks see cases 1 and 2 elsewhere
+3. a rank made no progress   if several, the one with the least progress
 4. a collective failed
 """
 
@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from rankwatch.inprocess.assignment import Assign, Situation, with_their_nodes
+from rankwatch.inprocess.assignment import Assign, Situation, with_node_mates
 
 
-class Kind(StrEnum):
-    """What a rank says went wrong; in the order in which they explain each other."""
+class FaultKind(StrEnum):
+    """What went wrong on a rank, causes before their consequences."""
 
     GONE = "gone"
     RAISED = "raised"
@@ -31,50 +31,51 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """What befell one rank, known by its initial rank. ``what`` follows "rank N" in a sentence."""
+class FaultRecord:
+    """One fault of one rank, by its initial rank. ``what`` follows "rank N" in a sentence."""
 
     rank: int
-    kind: Kind
+    kind: FaultKind
     what: str
     progress: int = 0
-    """How far it had come in this iteration."""
+    """Progress that the rank had made in this iteration."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One iteration: who trains, who waits, who is out; all by initial rank."""
+class IterationPlan:
+    """The roles of all ranks in one iteration, by initial rank."""
 
     iteration: int
     places: tuple[int, ...]
+    """The active ranks: ``places[active rank]``."""
     reserves: tuple[int, ...] = ()
-    out: Mapping[int, str] = field(default_factory=dict)
-    """Who takes no part any more, and why."""
-    faults: Mapping[int, int] = field(default_factory=dict)
-    """How many faults each rank has caused."""
+    excluded: Mapping[int, str] = field(default_factory=dict)
+    """Ranks that take no part any more, and why."""
+    fault_counts: Mapping[int, int] = field(default_factory=dict)
+    """Faults that each rank has caused so far."""
     cause: str = ""
-    """Why the iteration before was interrupted: one sentence without its full stop."""
+    """Why the previous iteration was interrupted: a sentence without its full stop."""
     culprit: int | None = None
-    gave_up: str = ""
-    """Why nobody goes on; empty: they do."""
+    abandoned: str = ""
+    """Why no rank continues; empty if they do."""
 
     def to_json(self) -> str:
         """Return it as text for the store."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Plan:
-        """Read what :meth:`to_json` wrote."""
+    def from_json(cls, text: str | bytes) -> IterationPlan:
+        """Read the text of :meth:`to_json`."""
         raw = json.loads(text)
         raw["places"], raw["reserves"] = tuple(raw["places"]), tuple(raw["reserves"])
-        raw["out"] = {int(rank): why for rank, why in raw["out"].items()}
-        raw["faults"] = {int(rank): count for rank, count in raw["faults"].items()}
+        raw["excluded"] = {int(rank): why for rank, why in raw["excluded"].items()}
+        raw["fault_counts"] = {int(rank): count for rank, count in raw["fault_counts"].items()}
         return cls(**raw)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What a decision depends on beside the ranks themselves."""
+class RestartRules:
+    """The options of the wrapper that a decision depends on."""
 
     assign: Assign
     granularity: str = "rank"
@@ -82,11 +83,11 @@ class Rules:
     max_restarts: int | None = None
 
 
-def cause(records: Sequence[Record]) -> Record | None:
-    """The record that explains the others; None without records."""
-    for kind in Kind:
+def root_cause(records: Sequence[FaultRecord]) -> FaultRecord | None:
+    """Return the record that explains the others; None without records."""
+    for kind in FaultKind:
         found = [record for record in records if record.kind is kind]
-        if kind is Kind.NO_PROGRESS and found:
+        if kind is FaultKind.NO_PROGRESS and found:
             return min(found, key=lambda record: (record.progress, record.rank))
         if found:
             return found[0]
@@ -94,54 +95,55 @@ def cause(records: Sequence[Record]) -> Record | None:
 
 
 def decide(
-    plan: Plan,
-    records: Sequence[Record],
+    plan: IterationPlan,
+    records: Sequence[FaultRecord],
     lost: Mapping[int, str],
     unfit: Mapping[int, str],
     nodes: Sequence[str],
-    rules: Rules,
-) -> Plan:
+    rules: RestartRules,
+) -> IterationPlan:
     """Return the plan of the next iteration.
 
     Args:
-        plan: of the iteration that was interrupted.
-        records: what befell whom in it, the first one first.
-        lost: who is dead or has not come back, and why.
-        unfit: who came back and may not go on, and why.
+        plan: of the interrupted iteration.
+        records: its faults, the earliest first.
+        lost: ranks that are dead or did not check in, and why.
+        unfit: ranks that checked in and may not continue, and why.
         nodes: by initial rank.
-        rules: what the wrapper was told.
+        rules: the wrapper's options.
     """
-    # A death may be noticed only after its victims have said that their collective failed.
-    gone = [Record(rank, Kind.GONE, f"is lost: {lost[rank]}") for rank in plan.places if rank in lost]
-    why = cause([*records, *gone])
-    faults = dict(plan.faults)
-    out = {**plan.out, **unfit, **lost}
-    if why is not None:
-        faults[why.rank] = faults.get(why.rank, 0) + 1
+    # A death may be noticed only after its victims have recorded that their collective failed.
+    gone = [FaultRecord(rank, FaultKind.GONE, f"is lost: {lost[rank]}") for rank in plan.places if rank in lost]
+    fault = root_cause([*records, *gone])
+    counts = dict(plan.fault_counts)
+    excluded = {**plan.excluded, **unfit, **lost}
+    if fault is not None:
+        counts[fault.rank] = counts.get(fault.rank, 0) + 1
         limit = rules.max_rank_faults
-        if limit is not None and faults[why.rank] > limit:
-            out.setdefault(why.rank, f"it has caused {faults[why.rank]} faults, max_rank_faults is {limit}")
-    for rank in with_their_nodes(out, nodes, rules.granularity):
-        out.setdefault(rank, f"its node {nodes[rank]} is left out")
-    said = f"rank {why.rank} {why.what}" if why is not None else "the iteration was interrupted"
-    culprit = why.rank if why is not None else None
+        if limit is not None and counts[fault.rank] > limit:
+            excluded.setdefault(fault.rank, f"it has caused {counts[fault.rank]} faults, max_rank_faults is {limit}")
+    for rank in with_node_mates(excluded, nodes, rules.granularity):
+        excluded.setdefault(rank, f"its node {nodes[rank]} is excluded")
+    cause = f"rank {fault.rank} {fault.what}" if fault is not None else "the iteration was interrupted"
+    culprit = fault.rank if fault is not None else None
     iteration = plan.iteration + 1
-    after = rules.assign(Situation(plan.places, plan.reserves, frozenset(out)))
-    gave_up = ""
+    assigned = rules.assign(Situation(plan.places, plan.reserves, frozenset(excluded)))
+    abandoned = ""
     if rules.max_restarts is not None and iteration > rules.max_restarts:
-        gave_up = f"max_restarts ({rules.max_restarts}) is used up"
-    elif after is None:
-        missing = sorted(rank for rank in out if rank in plan.places)
-        gave_up = f"without {_ranks(missing)} too few are left ({'; '.join(out[rank] for rank in missing[:3])})"
-    places, reserves = (after.places, after.reserves) if after is not None else ((), ())
-    return Plan(iteration, places, reserves, out, faults, said, culprit, gave_up)
+        abandoned = f"max_restarts ({rules.max_restarts}) is used up"
+    elif assigned is None:
+        missing = sorted(rank for rank in excluded if rank in plan.places)
+        reasons = "; ".join(excluded[rank] for rank in missing[:3])
+        abandoned = f"without {_ranks(missing)} too few are left ({reasons})"
+    places, reserves = (assigned.places, assigned.reserves) if assigned is not None else ((), ())
+    return IterationPlan(iteration, places, reserves, excluded, counts, cause, culprit, abandoned)
 
 
-def can_lose(plan: Plan, rank: int, nodes: Sequence[str], rules: Rules) -> bool:
-    """Whether the others would go on if the process of ``rank`` ended now."""
-    if plan.gave_up or (rules.max_restarts is not None and plan.iteration >= rules.max_restarts):
+def is_expendable(plan: IterationPlan, rank: int, nodes: Sequence[str], rules: RestartRules) -> bool:
+    """Whether the other ranks would continue if the process of ``rank`` ended now."""
+    if plan.abandoned or (rules.max_restarts is not None and plan.iteration >= rules.max_restarts):
         return False
-    lost = with_their_nodes({*plan.out, rank}, nodes, rules.granularity)
+    lost = with_node_mates({*plan.excluded, rank}, nodes, rules.granularity)
     return rules.assign(Situation(plan.places, plan.reserves, lost)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Health checks for ``Wrapper(health_check=...)``: whether this rank's device still answers."""
+"""Health checks for ``Wrapper(health_check=...)``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rankwatch.inprocess.state import HealthCheckError, State
 
 @dataclass(frozen=True, slots=True)
 class CudaHealthCheck:
-    """The rank's CUDA device finishes what it was given. Nothing where CUDA was not used.
+    """Synchronizes the rank's CUDA device. Does nothing if CUDA is not in use.
 
     ``timeout`` is in seconds, or a ``timedelta``.
     """
@@ -27,7 +27,7 @@ class CudaHealthCheck:
         """Wait for the device.
 
         Raises:
-            HealthCheckError: it does not answer in time, or says that it failed.
+            HealthCheckError: it does not synchronize in time, or reports an error.
         """
         if "torch" not in sys.modules:
             return
@@ -36,33 +36,33 @@ class CudaHealthCheck:
             return
         index = int(os.environ.get("LOCAL_RANK", cuda.current_device()))
         seconds = self.timeout.total_seconds() if isinstance(self.timeout, timedelta) else self.timeout
-        within(seconds, lambda: cuda.synchronize(index), f"device {index}")
+        call_with_timeout(seconds, lambda: cuda.synchronize(index), f"device {index}")
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Several health checks, one after the other."""
+    """Runs several health checks in order."""
 
     checks: tuple[Callable[[State], Any], ...]
 
     def __call__(self, state: State) -> None:
-        """Do them; the first that raises ends it."""
+        """Run them; the first that raises ends it."""
         for check in self.checks:
             check(state)
 
 
-def within(seconds: float, action: Callable[[], Any], what: str) -> None:
-    """Do something in another thread, which is left behind if it does not come back.
+def call_with_timeout(seconds: float, action: Callable[[], Any], what: str) -> None:
+    """Call ``action`` in a daemon thread, which is abandoned after the timeout.
 
     Raises:
-        HealthCheckError: it raised, or is not done in time.
+        HealthCheckError: it raised, or did not finish in time.
     """
     problem: list[BaseException] = []
 
     def attempt() -> None:
         try:
             action()
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that asked
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             problem.append(error)
 
     thread = threading.Thread(target=attempt, name="rankwatch-health", daemon=True)

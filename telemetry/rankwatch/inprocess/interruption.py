@@ -1,13 +1,13 @@
-"""Unwinds one thread from another: an asynchronous exception, and a signal that wakes what the thread sleeps in.
+"""Unwinds one thread from another, by an asynchronous exception and a signal that interrupts system calls.
 
 How this works
 --------------
-The interpreter raises an asynchronous exception between two bytecodes. A thread that waits in a system call does not
-get there, so the main thread is sent a signal as well: its handler does nothing, but Python calls it, and calls
-nothing again that then raises. What neither reaches is C code that blocks without the interpreter (a collective: its
-connections are cut instead, see :mod:`rankwatch.inprocess.connections`) or with it (the watchdog process ends that).
+The interpreter raises an asynchronous exception between two bytecodes. A thread blocked in a system call executes none,
+so the main thread is also sent a signal, whose handler does nothing: the system call returns to the interpreter, which
+then raises. Neither reaches C code that blocks with the GIL released (a collective: its connections are shut down, see
+:mod:`rankwatch.inprocess.connections`) or held (the watchdog process kills the rank).
 
-It is only raised between :meth:`Interruption.arm` and :meth:`Interruption.disarm`; code that swallows it gets it again.
+The exception is only raised between :meth:`Interruption.arm` and :meth:`Interruption.disarm`, and again if swallowed.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from rankwatch.inprocess.state import RankShouldRestart
 
 
 class Interruption:
-    """Makes the thread that creates it interruptible, from :meth:`arm` to :meth:`disarm`."""
+    """Interrupts the thread that creates it, from :meth:`arm` to :meth:`disarm`."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._armed = False
-        self._number, self._before = _take_a_signal()
+        self._signal, self._previous_handler = _claim_signal()
         self.atomic = threading.RLock()
-        """Held by the thread while it must not be interrupted."""
+        """Held by the thread while it must not be interrupted; reentrant."""
 
     def arm(self) -> None:
-        """From now on :meth:`strike` raises. By the thread itself."""
+        """Allow interruptions. Called by the thread itself."""
         with self._lock:
             self._armed = True
 
     def disarm(self) -> None:
-        """From now on nothing is raised any more, what was on its way neither. By the thread itself, and nested in a
-        handler of :class:`RankShouldRestart` where it may have been raised already."""
+        """Forbid interruptions and discard a pending one. Called by the thread itself, inside a handler of
+        :class:`RankShouldRestart` if one may have been raised already."""
         while True:
             try:
                 with self._lock:
@@ -49,8 +49,9 @@ class Interruption:
             except RankShouldRestart:
                 continue
 
-    def strike(self) -> bool:
-        """Raise in the thread, if it is armed and not within ``atomic``; from another thread. Say whether it was."""
+    def interrupt(self) -> bool:
+        """Raise in the thread if it is armed and does not hold ``atomic``; called by another thread. Return whether it
+        is armed."""
         if not self.atomic.acquire(blocking=False):
             return True
         try:
@@ -60,15 +61,15 @@ class Interruption:
                 _raise_in(self._thread, RankShouldRestart)
         finally:
             self.atomic.release()
-        if self._number:
+        if self._signal:
             with contextlib.suppress(OSError):
-                signal.pthread_kill(self._thread, self._number)
+                signal.pthread_kill(self._thread, self._signal)
         return True
 
     def close(self) -> None:
-        """Give the signal back. By the thread itself."""
-        if self._number:
-            signal.signal(self._number, self._before)
+        """Restore the signal's handler. Called by the thread itself."""
+        if self._signal:
+            signal.signal(self._signal, self._previous_handler)
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
@@ -76,8 +77,8 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
 
 
-def _take_a_signal() -> tuple[int, Any]:
-    """A signal that nobody uses, with a handler that does nothing; 0 in other threads, which get no signals."""
+def _claim_signal() -> tuple[int, Any]:
+    """Return an unused real-time signal, now with a no-op handler; 0 outside the main thread, which handles signals."""
     if threading.current_thread() is not threading.main_thread():
         return 0, None
     for number in range(signal.SIGRTMAX - 2, signal.SIGRTMIN, -1):

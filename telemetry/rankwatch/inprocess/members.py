@@ -1,4 +1,4 @@
-"""The processes that take part: how each is known to the others, and whether one on this host is still alive."""
+"""The processes of the job: how each identifies itself to the others, and whether one on this host is alive."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process, by the rank that it started with."""
+    """One process, by its initial rank."""
 
     rank: int
     node: str
-    """What is lost as one with granularity ``node``: a host, or one launcher's part of it."""
+    """The unit that is lost with granularity ``node``: a host, or one launcher's part of it."""
     host: str
-    """Unique to a set of processes that see each other's pids."""
+    """Equal for processes of the same boot and pid namespace, which see each other's pids."""
     pid: int
     started: str
-    """When the process began, as the kernel counts: tells it from another with its number."""
+    """Start time in clock ticks since boot; distinguishes processes that reuse a pid."""
     address: str
-    """Where the others reach a port that it opens."""
+    """Address at which other ranks reach this process."""
 
     def to_json(self) -> str:
         """Return it as text for the store."""
@@ -40,12 +40,12 @@ def own(rank: int, store_host: str, store_port: int) -> Member:
 
 
 def is_dead(member: Member) -> bool:
-    """Whether a process of this host has ended; one that nobody has collected yet has."""
+    """Whether a process of this host has ended; a zombie has."""
     return _started(member.pid) != member.started
 
 
 def _started(pid: int) -> str | None:
-    """When it began; None for one that has ended."""
+    """Return the start time; None for a process that has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -54,7 +54,7 @@ def _started(pid: int) -> str | None:
 
 
 def _address_towards(host: str, port: int) -> str:
-    """This host's address as the store sees it. Where that is its loopback, the store's host is this one."""
+    """Return this host's address on the route to the store; on the store's own host, the store's address."""
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

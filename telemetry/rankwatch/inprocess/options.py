@@ -1,4 +1,4 @@
-"""What a person may set about in-process restarts: names, defaults, units and meanings in one place."""
+"""Options of in-process restarts: name, default, unit and meaning of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankwatch.inprocess.assignment import Assign
 from rankwatch.inprocess.state import State
 
 Callback = Callable[[State], Any]
-"""What a person hands in to be called at one point of the life of an iteration; its result is not looked at."""
+"""User code that is called at one point of an iteration; its result is ignored."""
 
 
 def _about(unit: str, meaning: str) -> dict[str, str]:
@@ -25,69 +25,69 @@ class Options:
     """The settings of one :class:`rankwatch.inprocess.Wrapper`; durations in seconds."""
 
     soft_timeout: float = field(
-        default=60.0, metadata=_about("s", "no progress for so long: the function is interrupted and restarted")
+        default=60.0,
+        metadata=_about("s", "time without progress after which the function is interrupted and restarted"),
     )
     hard_timeout: float = field(
-        default=90.0, metadata=_about("s", "no progress for so long: the process is killed from outside")
+        default=90.0, metadata=_about("s", "time without progress after which the process is killed from outside")
     )
-    heartbeat_interval: float = field(
-        default=30.0, metadata=_about("s", "time between two heartbeats of a rank, read by its neighbour")
+    heartbeat_interval: float = field(default=30.0, metadata=_about("s", "time between two heartbeats of a rank"))
+    heartbeat_timeout: float = field(
+        default=60.0, metadata=_about("s", "time without a heartbeat after which a rank is lost")
     )
-    heartbeat_timeout: float = field(default=60.0, metadata=_about("s", "no heartbeat for so long: the rank is lost"))
     barrier_timeout: float = field(
         default=120.0,
-        metadata=_about("s", "how long a restart waits for ranks to come back, cleaned up"),
+        metadata=_about("s", "how long a restart waits for all ranks to leave the function and clean up"),
     )
     completion_timeout: float = field(
         default=120.0, metadata=_about("s", "how long a finished rank waits for the others to finish")
     )
-    monitor_thread_interval: float = field(default=1.0, metadata=_about("s", "how often the thread in the rank looks"))
-    monitor_process_interval: float = field(
-        default=1.0, metadata=_about("s", "how often the process beside the rank looks")
-    )
-    progress_watchdog_interval: float = field(
-        default=1.0, metadata=_about("s", "how often the main thread is asked for a sign of life")
-    )
+    monitor_thread_interval: float = field(default=1.0, metadata=_about("s", "check interval of the monitor thread"))
+    monitor_process_interval: float = field(default=1.0, metadata=_about("s", "check interval of the watchdog process"))
+    progress_watchdog_interval: float = field(default=1.0, metadata=_about("s", "how often the main thread is probed"))
     last_call_wait: float = field(
-        default=0.0, metadata=_about("s", "time for other ranks to raise what is their own, before the abort")
+        default=0.0,
+        metadata=_about("s", "time for other ranks to raise their own errors before collectives are aborted"),
     )
     termination_grace_time: float = field(
         default=5.0, metadata=_about("s", "between SIGTERM and SIGKILL at the hard timeout")
     )
     active_world_size: int | None = field(
-        default=None, metadata=_about("{rank}", "ranks that train; the others are warm reserves; None: all")
+        default=None, metadata=_about("{rank}", "active ranks; the others are warm reserves; None: all")
     )
     granularity: str = field(
-        default="rank", metadata=_about("", "what is lost with a rank: the `rank` alone or its whole `node`")
+        default="rank", metadata=_about("", "unit of exclusion: the `rank` alone or its whole `node`")
     )
     max_rank_faults: int | None = field(
-        default=None, metadata=_about("{fault}", "a rank that caused more faults takes no part; None: no bound")
+        default=None, metadata=_about("{fault}", "a rank that has caused more faults is excluded; None: no limit")
     )
     max_restarts: int | None = field(
-        default=10, metadata=_about("{restart}", "restarts in one call; after these the launcher is next")
+        default=10,
+        metadata=_about("{restart}", "restarts in one call, before the launcher restarts all ranks; None: no limit"),
     )
     store_port: int | None = field(
         default=None, metadata=_about("", "port of the coordination store; None: MASTER_PORT")
     )
-    enabled: bool = field(default=True, metadata=_about("", "False: the function is called once, unwatched"))
+    enabled: bool = field(default=True, metadata=_about("", "False: the function is called once, unmonitored"))
     initialize: Callback | None = field(
-        default=None, metadata=_about("", "called before each iteration, the first too")
+        default=None, metadata=_about("", "called before each iteration, including the first")
     )
     abort: Callback | None = field(
-        default=None, metadata=_about("", "called by the watching thread, before the process groups are aborted")
+        default=None, metadata=_about("", "called by the monitor thread, before the process groups are aborted")
     )
     finalize: Callback | None = field(
         default=None, metadata=_about("", "called after the function was left, before the health check")
     )
     health_check: Callback | None = field(
-        default=None, metadata=_about("", "raises when this rank may not go on; called before each entry")
+        default=None,
+        metadata=_about(
+            "", "raises if this rank may not continue; called before each iteration and after each interruption"
+        ),
     )
     completion: Callback | None = field(default=None, metadata=_about("", "called when all active ranks have finished"))
-    terminate: Callback | None = field(
-        default=None, metadata=_about("", "called when this rank takes no part any more")
-    )
+    terminate: Callback | None = field(default=None, metadata=_about("", "called when this rank is excluded or leaves"))
     rank_assignment: Assign | None = field(
-        default=None, metadata=_about("", "who trains next; None: `KeepWorldSize()`")
+        default=None, metadata=_about("", "assigns the active ranks of the next iteration; None: `KeepWorldSize()`")
     )
 
     def __post_init__(self) -> None:
@@ -97,11 +97,11 @@ class Options:
 
 
 def make(given: Mapping[str, Any]) -> Options:
-    """Return the options that were given, ``timedelta`` and plain seconds alike.
+    """Return the options; durations may be seconds or ``timedelta``.
 
     Raises:
-        TypeError: there is no such option, or it has another type.
-        ValueError: the options make no sense together; the text says which and what would.
+        TypeError: an option is unknown or has the wrong type.
+        ValueError: options contradict each other; the message names them.
     """
     known = {option.name: option for option in fields(Options)}
     made = {}
@@ -113,7 +113,7 @@ def make(given: Mapping[str, Any]) -> Options:
 
 
 def signature() -> Signature:
-    """What ``help()`` and an editor show of the wrapper's constructor, ``self`` included."""
+    """Return the signature of the wrapper's constructor for ``help()`` and editors, ``self`` included."""
     own = [Parameter("self", Parameter.POSITIONAL_ONLY)]
     for option in fields(Options):
         kind = "float | timedelta" if option.metadata["unit"] == "s" else option.type
@@ -122,7 +122,7 @@ def signature() -> Signature:
 
 
 def meanings() -> str:
-    """The options, one a line, with their meaning."""
+    """Return the options and their meanings, one per line."""
     return "\n".join(f"    {option.name}: {option.metadata['meaning']}" for option in fields(Options))
 
 
@@ -148,7 +148,7 @@ _ORDER = (
     ("monitor_process_interval", "soft_timeout"),
     ("progress_watchdog_interval", "soft_timeout"),
 )
-"""Of each pair the first must be the smaller one."""
+"""Pairs of which the first must be smaller."""
 
 
 def _problem(options: Options) -> str | None:

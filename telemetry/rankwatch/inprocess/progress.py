@@ -1,10 +1,10 @@
-"""How far the wrapped function has come: by its own word where it gives one, else by whether the main thread runs.
+"""Progress of the wrapped function: what it reports, or before its first report, whether the main thread runs.
 
 How this works
 --------------
-Its own word is :func:`rankwatch.inprocess.ping`, a completed ``rankwatch.step()`` or a ``rankwatch.heartbeat()``.
-Before the first of these in an iteration, while everything is imported, loaded and compiled, it is enough that the
-main thread executes Python: the interpreter is asked to call a function there, and it does so between two bytecodes.
+Reports are :func:`rankwatch.inprocess.ping`, a completed ``rankwatch.step()`` and ``rankwatch.heartbeat()``. Before the
+first of these in an iteration, while modules are imported, weights loaded and kernels compiled, it counts as progress
+that the main thread executes Python: a pending call of the interpreter runs between two bytecodes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rankwatch.recording import sections
 from rankwatch.recording.shared_slots import BEATS, FINISHED, ITERATION, PROGRESS
 
 
-class _SignOfLife:
-    """Asks the main thread to run a function; there is one, since a call that is on its way cannot be taken back.
+class _MainThreadProbe:
+    """Counts calls that the main thread executes. One per process, since a pending call cannot be withdrawn.
 
-    The function is libc's ``sem_post``. One in Python would be where an interruption that is on its way is raised, and
-    from a callback nothing can be raised.
+    The pending call is libc's ``sem_post``. In a Python function a pending interruption would be raised, and a callback
+    cannot propagate it.
     """
 
     def __init__(self) -> None:
@@ -31,63 +31,63 @@ class _SignOfLife:
         self._value = libc.sem_getvalue
         self._post = ctypes.cast(libc.sem_post, ctypes.c_void_p)
         self._add = ctypes.pythonapi.Py_AddPendingCall
-        self._asked = 0
+        self._scheduled = 0
 
     @property
     def count(self) -> int:
-        """How often it has answered."""
+        """Calls that the main thread has executed."""
         value = ctypes.c_int()
         self._value(self._semaphore, ctypes.byref(value))
         return value.value
 
-    def ask(self) -> None:
-        """Ask, unless it was asked already and has not answered."""
-        if self._asked == self.count and self._add(self._post, self._semaphore) == 0:
-            self._asked += 1
+    def schedule(self) -> None:
+        """Schedule a call, unless one is pending."""
+        if self._scheduled == self.count and self._add(self._post, self._semaphore) == 0:
+            self._scheduled += 1
 
 
-_life = _SignOfLife()
+_probe = _MainThreadProbe()
 
 
 class Progress:
-    """Seen by the watching thread; counts what the function did in one iteration."""
+    """Progress within one iteration, as the monitor thread observes it."""
 
     def __init__(self) -> None:
         self._main = threading.current_thread() is threading.main_thread()
         self.begin()
 
     def begin(self) -> None:
-        """A new iteration begins, with no progress yet."""
+        """Begin an iteration, with no progress yet."""
         self._pings = 0
-        self._own = self._own_words()
-        self._life = _life.count
+        self._reported = self._reports()
+        self._probe_count = _probe.count
         self.since_ns = time.monotonic_ns()
-        """When it last came further."""
+        """Time of the last progress, of ``time.monotonic_ns()``."""
         self.steps = 0
-        """How often it came further by its own word, as far as was looked."""
+        """Checks at which the function had reported progress."""
 
     def ping(self) -> None:
-        """The function came further; from the function."""
+        """Report progress. Called by the function."""
         self._pings += 1
 
-    def look(self) -> float:
-        """Return the seconds since it last came further; call it often."""
+    def idle_seconds(self) -> float:
+        """Return the seconds since the last progress; the more often it is called, the more exact."""
         now = time.monotonic_ns()
-        own = self._own_words()
-        if own != self._own:
-            # Sections alone are progress once there were steps: before the first one it takes what it takes.
-            if self.steps or own[:3] != self._own[:3]:
+        reported = self._reports()
+        if reported != self._reported:
+            # Before the first step, whose duration is unknown, finished sections alone do not count.
+            if self.steps or reported[:3] != self._reported[:3]:
                 self.steps += 1
                 self.since_ns = now
-            self._own = own
-        if not self.steps and (_life.count != self._life or not self._main):
-            self._life = _life.count
+            self._reported = reported
+        if not self.steps and (_probe.count != self._probe_count or not self._main):
+            self._probe_count = _probe.count
             self.since_ns = now
         if self._main:
-            _life.ask()
+            _probe.schedule()
         return (now - self.since_ns) / 1e9
 
-    def _own_words(self) -> tuple[int, ...]:
+    def _reports(self) -> tuple[int, ...]:
         recorder = sections.attached()
         if recorder is None:
             return (self._pings, 0, 0, 0, 0)
@@ -95,7 +95,7 @@ class Progress:
         return (self._pings, words[ITERATION], words[BEATS], words[FINISHED], words[PROGRESS])
 
 
-def iteration_of_rankwatch() -> int | None:
-    """The step that this rank is in, where ``rankwatch.step()`` is used."""
+def current_step() -> int | None:
+    """Return the step that this rank is in, if ``rankwatch.step()`` is used."""
     recorder = sections.attached()
     return recorder.words[ITERATION] if recorder is not None and recorder.words[ITERATION] else None

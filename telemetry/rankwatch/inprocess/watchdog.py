@@ -1,76 +1,64 @@
-"""A process beside a rank that ends it when its time is over, whatever the rank's interpreter does meanwhile.
-
-How this works
---------------
-It is a script of its own: the standard library only, no import of this package, a few megabytes. The rank hands it a
-page of shared memory and moves a deadline forward in it; a rank that hangs with the GIL held, or is stopped, cannot
-move it any more. When the deadline has passed: SIGTERM, the grace time, SIGKILL. Being late itself is forgiven once:
-whoever stopped both of them, or the whole machine, shall not find the rank dead.
-
-    python -I -S watchdog.py FD PID INTERVAL GRACE
-
-Words of the page, 64 bits each: 0 the deadline (``time.monotonic_ns()``; 0: none), 1 set to 1 when it begins to kill.
-"""
+"""The rank's handle on its watchdog process: starts it, and moves the deadline in the memory that both share."""
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
-import select
-import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
-DEADLINE = 0
-KILLING = 1
-SIZE = 4096
+from rankwatch.inprocess import watchdog_process
 
-
-def watch(words: memoryview[int], parent: int, interval: float, grace: float) -> None:
-    """Look until the parent has gone; end it when its deadline has passed. Standard input ends with the parent."""
-    looked, overslept = time.monotonic_ns(), False
-    late = int((3 * interval + 1) * 1e9)
-    while os.getppid() == parent:
-        if _gone(interval):
-            return
-        now = time.monotonic_ns()
-        overslept, looked = now - looked > late, now
-        deadline = words[DEADLINE]
-        if deadline and now > deadline and not overslept:
-            _end(words, parent, grace)
-            return
+CLOSE_TIMEOUT = 5.0
+"""Seconds for the watchdog to end once its pipe is closed; normally it ends at once."""
 
 
-def _end(words: memoryview[int], parent: int, grace: float) -> None:
-    words[KILLING] = 1
-    text = f"rankwatch: process {parent} made no progress until its hard timeout: SIGTERM, and SIGKILL in {grace:g} s\n"
-    os.write(2, text.encode())
-    try:
-        os.kill(parent, signal.SIGTERM)
-        until = time.monotonic() + grace
-        while os.getppid() == parent and (left := until - time.monotonic()) > 0:
-            if _gone(min(left, 0.2)):
-                return
-        if os.getppid() == parent:
-            os.kill(parent, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+class Watchdog:
+    """A process that kills this one when a deadline passes. Initially there is no deadline."""
 
+    def __init__(self, interval: float, grace: float) -> None:
+        """Start the process, which checks every ``interval`` and kills ``grace`` seconds after SIGTERM.
 
-def _gone(seconds: float) -> bool:
-    """Wait so long for the parent's end of the pipe to close."""
-    readable, _, _ = select.select([0], [], [], seconds)
-    return bool(readable) and os.read(0, 1) == b""
+        Raises:
+            OSError: the process or the shared memory cannot be created.
+        """
+        fd = os.memfd_create("rankwatch-deadline")
+        try:
+            os.ftruncate(fd, watchdog_process.SIZE)
+            self._page = mmap.mmap(fd, watchdog_process.SIZE)
+            self._words = memoryview(self._page).cast("q")
+            script = str(Path(watchdog_process.__file__))
+            arguments = [str(fd), str(os.getpid()), str(interval), str(grace)]
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", script, *arguments], stdin=subprocess.PIPE, pass_fds=(fd,)
+            )
+        finally:
+            os.close(fd)
 
+    @property
+    def pid(self) -> int:
+        """Of the watchdog process."""
+        return self._process.pid
 
-def main() -> None:
-    """Run as a script."""
-    fd, parent = int(sys.argv[1]), int(sys.argv[2])
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for the rank, which may want to save first
-    with mmap.mmap(fd, SIZE) as page, memoryview(page) as view, view.cast("q") as words:
-        watch(words, parent, float(sys.argv[3]), float(sys.argv[4]))
+    def set_timeout(self, seconds: float | None) -> None:
+        """Move the deadline to ``seconds`` from now; None removes it."""
+        self._words[watchdog_process.DEADLINE] = 0 if seconds is None else time.monotonic_ns() + int(seconds * 1e9)
 
+    def set_deadline(self, at_ns: int) -> None:
+        """Move the deadline to a time of ``time.monotonic_ns()``."""
+        self._words[watchdog_process.DEADLINE] = at_ns
 
-if __name__ == "__main__":
-    main()
+    def close(self) -> None:
+        """End the watchdog process."""
+        self.set_timeout(None)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(CLOSE_TIMEOUT)
+        except subprocess.TimeoutExpired:  # a forked child holds the pipe open
+            self._process.kill()
+            self._process.wait()

@@ -1,4 +1,4 @@
-"""The wrapper itself: what a person decorates a training function with."""
+"""The decorator for training functions, and what code inside one may call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RUN_LATER = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.
 
 
 class CallWrapper:
-    """One call of a wrapped function: a parameter annotated with this class is given it."""
+    """One call of a wrapped function; passed to parameters annotated with this class."""
 
     @property
     def iteration(self) -> int:
@@ -26,23 +26,23 @@ class CallWrapper:
         return iteration()
 
     def ping(self) -> None:
-        """Say that the function comes further."""
+        """Report progress."""
         ping()
 
     def atomic(self) -> contextlib.AbstractContextManager[None]:
-        """A stretch that must not be interrupted."""
+        """Return a context in which no restart interrupts."""
         return atomic()
 
 
 class Wrapper:
     """Restarts a training function within its processes: after an exception on any rank, a hang, or the loss of a rank.
 
-    The parameters stand at ``__init__``, which are those of :class:`rankwatch.inprocess.options.Options`.
-    The wrapped function returns what the function returns, on the ranks that trained; the others return None.
+    Parameters: :class:`rankwatch.inprocess.options.Options`. The wrapped function returns the function's result on
+    active ranks and None on reserves.
 
     Raises:
-        TypeError: there is no such parameter, or it has another type.
-        ValueError: the parameters make no sense together.
+        TypeError: a parameter is unknown or has the wrong type.
+        ValueError: parameters contradict each other.
         rankwatch.inprocess.InProcessError: (from the call) no restart is possible any more; let it end the process.
     """
 
@@ -73,24 +73,24 @@ class Wrapper:
 
 
 def iteration() -> int:
-    """0 in the first run of the function and one more after each restart; 0 outside a wrapped function."""
+    """Return 0 in the first iteration and one more after each restart; 0 outside a wrapped function."""
     call = current()
     return call.state.iteration if call is not None and call.state is not None else 0
 
 
 def ping() -> None:
-    """Say that the function comes further; from the first one on, the timeouts hold between two.
+    """Report progress. From the first report on, the timeouts apply to the time between two.
 
-    A completed ``rankwatch.step()`` says the same. Does nothing outside a wrapped function.
+    A completed ``rankwatch.step()`` is a report too. Does nothing outside a wrapped function.
     """
     call = current()
-    if call is not None and call.watcher is not None:
-        call.watcher.progress.ping()
+    if call is not None and call.monitor_thread is not None:
+        call.monitor_thread.progress.ping()
 
 
 @contextlib.contextmanager
 def atomic() -> Iterator[None]:
-    """A stretch that no restart interrupts: ``with inprocess.atomic(): ...``. The hard timeout still ends it."""
+    """Context in which no restart interrupts: ``with inprocess.atomic(): ...``. The hard timeout still applies."""
     call = current()
     lock = call.interruption.atomic if call is not None and call.interruption is not None else None
     with lock if lock is not None else contextlib.nullcontext():
@@ -98,7 +98,7 @@ def atomic() -> Iterator[None]:
 
 
 def _wants_call(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters that are annotated with :class:`CallWrapper`."""
+    """Return the parameters annotated with :class:`CallWrapper`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -107,6 +107,6 @@ def _wants_call(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _is_call(annotation: Any) -> bool:
-    if isinstance(annotation, str):  # with ``from __future__ import annotations``, under whatever name it was imported
+    if isinstance(annotation, str):  # under ``from __future__ import annotations``
         return annotation.removesuffix(" | None").rpartition(".")[2] == "CallWrapper"
     return annotation in (CallWrapper, CallWrapper | None)

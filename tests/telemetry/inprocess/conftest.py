@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from rankwatch.inprocess.meeting import free_port
+from rankwatch.inprocess.store import free_port
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
 

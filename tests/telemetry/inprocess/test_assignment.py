@@ -12,8 +12,8 @@ from rankwatch.inprocess.assignment import (
     ShiftRanks,
     Situation,
     compose,
-    first_places,
-    with_their_nodes,
+    initial_places,
+    with_node_mates,
 )
 
 ALL = (0, 1, 2, 3, 4, 5, 6, 7)
@@ -47,12 +47,12 @@ def test_who_trains_next(
 
 
 def test_the_first_ranks_begin_and_the_others_wait() -> None:
-    assert first_places(4, 3, ["n"] * 4, KeepWorldSize()) == Places((0, 1, 2), (3,))
-    assert first_places(2, None, ["n"] * 2, KeepWorldSize()) == Places((0, 1))
+    assert initial_places(4, 3, ["n"] * 4, KeepWorldSize()) == Places((0, 1, 2), (3,))
+    assert initial_places(2, None, ["n"] * 2, KeepWorldSize()) == Places((0, 1))
     with pytest.raises(ValueError, match="active_world_size is 5, but only 4 ranks were started"):
-        first_places(4, 5, ["n"] * 4, KeepWorldSize())
+        initial_places(4, 5, ["n"] * 4, KeepWorldSize())
 
 
 def test_a_node_is_lost_with_one_of_its_ranks() -> None:
-    assert with_their_nodes({1}, ["a", "a", "b"], "node") == {0, 1}
-    assert with_their_nodes({1}, ["a", "a", "b"], "rank") == {1}
+    assert with_node_mates({1}, ["a", "a", "b"], "node") == {0, 1}
+    assert with_node_mates({1}, ["a", "a", "b"], "rank") == {1}

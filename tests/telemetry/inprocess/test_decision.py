@@ -3,89 +3,99 @@ from __future__ import annotations
 import pytest
 
 from rankwatch.inprocess.assignment import FillGaps, KeepWorldSize
-from rankwatch.inprocess.decision import Kind, Plan, Record, Rules, can_lose, cause, decide
+from rankwatch.inprocess.decision import (
+    FaultKind,
+    FaultRecord,
+    IterationPlan,
+    RestartRules,
+    decide,
+    is_expendable,
+    root_cause,
+)
 
-RAISED = Record(1, Kind.RAISED, "raised ValueError")
-CUT = Record(0, Kind.COLLECTIVE, "raised RuntimeError")
+RAISED = FaultRecord(1, FaultKind.RAISED, "raised ValueError")
+CUT = FaultRecord(0, FaultKind.COLLECTIVE, "raised RuntimeError")
 NODES = ["a", "a", "b", "b"]
-PLAN = Plan(0, (0, 1), (2, 3))
+PLAN = IterationPlan(0, (0, 1), (2, 3))
 
 
 @pytest.mark.parametrize(
     ("records", "rank"),
     [
         ([CUT, RAISED], 1),
-        ([CUT, RAISED, Record(0, Kind.GONE, "is lost")], 0),
-        ([Record(0, Kind.NO_PROGRESS, "", 7), Record(1, Kind.NO_PROGRESS, "", 6)], 1),
-        ([Record(0, Kind.NO_PROGRESS, "", 7), CUT], 0),
-        ([RAISED, Record(0, Kind.RAISED, "")], 1),
+        ([CUT, RAISED, FaultRecord(0, FaultKind.GONE, "is lost")], 0),
+        ([FaultRecord(0, FaultKind.NO_PROGRESS, "", 7), FaultRecord(1, FaultKind.NO_PROGRESS, "", 6)], 1),
+        ([FaultRecord(0, FaultKind.NO_PROGRESS, "", 7), CUT], 0),
+        ([RAISED, FaultRecord(0, FaultKind.RAISED, "")], 1),
         ([CUT], 0),
     ],
 )
-def test_what_explains_the_others_is_the_cause(records: list[Record], rank: int) -> None:
-    found = cause(records)
+def test_what_explains_the_others_is_the_cause(records: list[FaultRecord], rank: int) -> None:
+    found = root_cause(records)
     assert found is not None
     assert found.rank == rank
 
 
 def test_an_exception_restarts_the_same_ranks() -> None:
-    after = decide(PLAN, [CUT, RAISED], {}, {}, NODES, Rules(KeepWorldSize()))
-    assert (after.iteration, after.places, after.reserves, after.gave_up) == (1, (0, 1), (2, 3), "")
-    assert (after.cause, after.culprit, after.faults) == ("rank 1 raised ValueError", 1, {1: 1})
+    after = decide(PLAN, [CUT, RAISED], {}, {}, NODES, RestartRules(KeepWorldSize()))
+    assert (after.iteration, after.places, after.reserves, after.abandoned) == (1, (0, 1), (2, 3), "")
+    assert (after.cause, after.culprit, after.fault_counts) == ("rank 1 raised ValueError", 1, {1: 1})
 
 
 def test_a_death_is_the_cause_though_its_victims_spoke_first() -> None:
-    after = decide(PLAN, [CUT], {1: "its process died"}, {}, NODES, Rules(KeepWorldSize()))
+    after = decide(PLAN, [CUT], {1: "its process died"}, {}, NODES, RestartRules(KeepWorldSize()))
     assert after.cause == "rank 1 is lost: its process died"
-    assert (after.places, after.reserves, after.out) == ((0, 2), (3,), {1: "its process died"})
+    assert (after.places, after.reserves, after.excluded) == ((0, 2), (3,), {1: "its process died"})
 
 
 def test_the_loss_of_a_reserve_is_no_cause() -> None:
-    after = decide(PLAN, [RAISED], {3: "its process died"}, {}, NODES, Rules(KeepWorldSize()))
+    after = decide(PLAN, [RAISED], {3: "its process died"}, {}, NODES, RestartRules(KeepWorldSize()))
     assert (after.culprit, after.places, after.reserves) == (1, (0, 1), (2,))
 
 
 def test_with_granularity_node_the_healthy_ranks_of_the_node_go_too() -> None:
-    after = decide(PLAN, [RAISED], {}, {1: "sick"}, NODES, Rules(KeepWorldSize(), "node"))
+    after = decide(PLAN, [RAISED], {}, {1: "sick"}, NODES, RestartRules(KeepWorldSize(), "node"))
     assert after.places == (2, 3)
-    assert after.out == {1: "sick", 0: "its node a is left out"}
+    assert after.excluded == {1: "sick", 0: "its node a is excluded"}
 
 
 def test_the_fault_that_is_one_too_many_costs_the_place() -> None:
-    rules = Rules(KeepWorldSize(), max_rank_faults=1)
+    rules = RestartRules(KeepWorldSize(), max_rank_faults=1)
     once = decide(PLAN, [RAISED], {}, {}, NODES, rules)
-    assert (once.places, once.out) == ((0, 1), {})
+    assert (once.places, once.excluded) == ((0, 1), {})
     twice = decide(once, [RAISED], {}, {}, NODES, rules)
     assert twice.places == (0, 2)
-    assert twice.out == {1: "it has caused 2 faults, max_rank_faults is 1"}
+    assert twice.excluded == {1: "it has caused 2 faults, max_rank_faults is 1"}
 
 
 def test_nobody_goes_on_without_enough_ranks_and_it_says_why() -> None:
-    after = decide(Plan(0, (0, 1)), [], {1: "its process died"}, {}, NODES, Rules(KeepWorldSize()))
-    assert after.gave_up == "without rank 1 too few are left (its process died)"
+    after = decide(IterationPlan(0, (0, 1)), [], {1: "its process died"}, {}, NODES, RestartRules(KeepWorldSize()))
+    assert after.abandoned == "without rank 1 too few are left (its process died)"
 
 
 def test_nobody_goes_on_after_the_last_restart() -> None:
-    after = decide(Plan(2, (0, 1)), [RAISED], {}, {}, NODES, Rules(KeepWorldSize(), max_restarts=2))
-    assert after.gave_up == "max_restarts (2) is used up"
+    after = decide(IterationPlan(2, (0, 1)), [RAISED], {}, {}, NODES, RestartRules(KeepWorldSize(), max_restarts=2))
+    assert after.abandoned == "max_restarts (2) is used up"
 
 
 def test_a_plan_comes_back_from_the_store_as_it_was() -> None:
-    plan = Plan(3, (4, 1), (2,), {0: "dead"}, {0: 2}, "rank 0 died", 0, "")
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = IterationPlan(3, (4, 1), (2,), {0: "dead"}, {0: 2}, "rank 0 died", 0, "")
+    assert IterationPlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize(
     ("plan", "rank", "rules", "can"),
     [
-        (Plan(0, (0, 1), (2,)), 0, Rules(KeepWorldSize()), True),
-        (Plan(0, (0, 1), (2,)), 2, Rules(KeepWorldSize()), True),
-        (Plan(0, (0, 1)), 0, Rules(KeepWorldSize()), False),
-        (Plan(0, (0, 1)), 0, Rules(FillGaps()), True),
-        (Plan(1, (2, 1), (), {0: "it is dead"}), 1, Rules(KeepWorldSize()), False),
-        (Plan(3, (0, 1), (2,)), 0, Rules(KeepWorldSize(), max_restarts=3), False),
-        (Plan(0, (0, 1), (2,)), 2, Rules(KeepWorldSize(), granularity="node"), False),
+        (IterationPlan(0, (0, 1), (2,)), 0, RestartRules(KeepWorldSize()), True),
+        (IterationPlan(0, (0, 1), (2,)), 2, RestartRules(KeepWorldSize()), True),
+        (IterationPlan(0, (0, 1)), 0, RestartRules(KeepWorldSize()), False),
+        (IterationPlan(0, (0, 1)), 0, RestartRules(FillGaps()), True),
+        (IterationPlan(1, (2, 1), (), {0: "it is dead"}), 1, RestartRules(KeepWorldSize()), False),
+        (IterationPlan(3, (0, 1), (2,)), 0, RestartRules(KeepWorldSize(), max_restarts=3), False),
+        (IterationPlan(0, (0, 1), (2,)), 2, RestartRules(KeepWorldSize(), granularity="node"), False),
     ],
 )
-def test_a_rank_can_be_lost_while_others_could_take_its_place(plan: Plan, rank: int, rules: Rules, can: bool) -> None:
-    assert can_lose(plan, rank, ["a", "b", "b"], rules) is can
+def test_a_rank_can_be_lost_while_others_could_take_its_place(
+    plan: IterationPlan, rank: int, rules: RestartRules, can: bool
+) -> None:
+    assert is_expendable(plan, rank, ["a", "b", "b"], rules) is can

@@ -92,4 +92,4 @@ def test_with_a_sick_rank_its_whole_node_is_left_out(job: Job) -> None:
     assert job.ends() == [1, 1, 0, 0], job.logs()
     assert job.results() == {2: "0 of 2 in iteration 1", 3: "1 of 2 in iteration 1"}
     assert "its health check raised RuntimeError: the device is sick" in job.why(0)
-    assert "is left out" in job.why(1)
+    assert "is excluded" in job.why(1)

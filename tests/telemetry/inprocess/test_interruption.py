@@ -49,7 +49,7 @@ def test_whatever_the_main_thread_does(interruption: Interruption, busy: Callabl
 
     def strike() -> None:
         begun.wait()
-        while interruption.strike():
+        while interruption.interrupt():
             if over.wait(0.2):
                 return
 
@@ -70,21 +70,21 @@ def test_whatever_the_main_thread_does(interruption: Interruption, busy: Callabl
 def test_what_is_on_its_way_when_it_is_disarmed_never_comes(interruption: Interruption) -> None:
     for _ in range(300):
         interruption.arm()
-        thread = threading.Thread(target=interruption.strike)
+        thread = threading.Thread(target=interruption.interrupt)
         try:
             thread.start()
             interruption.disarm()
         except RankShouldRestart:
             interruption.disarm()
         thread.join()
-        assert not interruption.strike()
+        assert not interruption.interrupt()
 
 
 def test_an_atomic_stretch_is_not_interrupted(interruption: Interruption) -> None:
     interruption.arm()
     answers: list[bool] = []
     with interruption.atomic:
-        thread = threading.Thread(target=lambda: answers.append(interruption.strike()))
+        thread = threading.Thread(target=lambda: answers.append(interruption.interrupt()))
         thread.start()
         thread.join()
     interruption.disarm()
@@ -93,16 +93,16 @@ def test_an_atomic_stretch_is_not_interrupted(interruption: Interruption) -> Non
 
 def test_connections_of_python_are_spared_and_others_cut() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        before = connections.open_now()
+        before = connections.open_sockets()
         spared = socket.create_connection(server.getsockname())
         peer_of_spared, _ = server.accept()
         other = socket.create_connection(server.getsockname()).detach()
         peer, _ = server.accept()
         peer.settimeout(10)
         with spared, peer_of_spared, peer, socket.socket(fileno=None) as _:
-            assert connections.cut_since(before) == 1
+            assert connections.shutdown_since(before) == 1
             assert peer.recv(1) == b"", "the other end sees that it is cut"
             peer_of_spared.sendall(b"x")
             assert spared.recv(1) == b"x"
         socket.socket(fileno=other).close()
-    assert connections.cut_since(connections.open_now()) == 0
+    assert connections.shutdown_since(connections.open_sockets()) == 0

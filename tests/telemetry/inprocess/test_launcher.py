@@ -89,7 +89,7 @@ def test_when_all_give_up_the_launcher_restarts_for_that_reason(training: Traini
     assert training.launchers[0].wait() == 0, training.launchers[0].said()
     assert [len(said.said(rank, "start")) for rank in (0, 1)] == [2, 2]
     reasons = [incident["reason"] for incident in training.incidents()]
-    assert any("no restart in the same processes follows: max_restarts (0) is used up" in why for why in reasons)
+    assert any("no in-process restart is possible: max_restarts (0) is used up" in why for why in reasons)
 
 
 @pytest.mark.long

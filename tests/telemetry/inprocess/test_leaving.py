@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from rankwatch.inprocess import store_host
+from rankwatch.inprocess import store_server
 from rankwatch.inprocess.coordination import Coordination
 from support.waiting import wait_for
 from telemetry.inprocess.conftest import Job
@@ -19,13 +19,13 @@ def test_a_reserve_that_was_taken_for_dead_leaves_when_it_comes_to_and_the_other
     patience = {"heartbeat_timeout": 3.0, "hard_timeout": 20.0, "barrier_timeout": 21.0, "completion_timeout": 60.0}
     job.start(3, [[0, 0, 6, "dawdle"]], options={"active_world_size": 2, **patience})
     wait_for(lambda: job.said(0, "fault"), "the ranks train", 60.0)
-    store = Coordination("127.0.0.1", job.port, f"{store_host.PREFIX}/1", 3, 10.0)
+    store = Coordination("127.0.0.1", job.port, f"{store_server.PREFIX}/1", 3, 10.0)
     reserve = job.processes[2].pid
     os.kill(reserve, signal.SIGSTOP)
     wait_for(store.lost, "its heartbeat is missed")
     os.kill(reserve, signal.SIGCONT)
     assert job.processes[2].wait(15) == 1
-    assert "rank 2 takes no part any more: no heartbeat for 3 s" in job.why(2)
+    assert "rank 2 is excluded: no heartbeat for 3 s" in job.why(2)
     (job.folder / "go").touch()
     assert job.ends() == [0, 0, 1], job.logs()
     assert job.results() == {0: "0 of 2 in iteration 0", 1: "1 of 2 in iteration 0"}

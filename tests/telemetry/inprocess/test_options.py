@@ -93,4 +93,4 @@ def test_the_constructor_shows_its_parameters() -> None:
     shown = inspect.signature(Wrapper).parameters
     assert {name: p.default for name, p in shown.items()} == {f.name: f.default for f in fields(Options)}
     assert shown["soft_timeout"].annotation == "float | timedelta"
-    assert "soft_timeout: no progress for so long" in (Wrapper.__init__.__doc__ or "")
+    assert "soft_timeout: time without progress" in (Wrapper.__init__.__doc__ or "")

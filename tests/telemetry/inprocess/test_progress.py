@@ -18,8 +18,8 @@ def test_an_interruption_that_meets_a_question_in_the_main_thread_is_raised_all_
 
         def ask_and_strike(begun: threading.Event = begun) -> None:
             begun.wait()
-            progress.look()
-            interruption.strike()
+            progress.idle_seconds()
+            interruption.interrupt()
 
         thread = threading.Thread(target=ask_and_strike)
         thread.start()
@@ -39,7 +39,7 @@ def test_an_interruption_that_meets_a_question_in_the_main_thread_is_raised_all_
     began = progress.since_ns
 
     def comes_further() -> bool:
-        progress.look()
+        progress.idle_seconds()
         return progress.since_ns > began
 
     wait_for(comes_further, "the main thread is asked and answers again")

@@ -14,24 +14,24 @@ from support.waiting import wait_for
 
 PROGRAM = """
 import ctypes, os, signal, sys, time
-from rankwatch.inprocess.guard import Guard
-guard = Guard(0.05, float(sys.argv[2]))
-print(guard.pid, flush=True)
+from rankwatch.inprocess.watchdog import Watchdog
+watchdog = Watchdog(0.05, float(sys.argv[2]))
+print(watchdog.pid, flush=True)
 kind = sys.argv[1]
 if kind == "closes":
-    guard.give(0.2)
-    guard.give(None)
-    guard.close()
+    watchdog.set_timeout(0.2)
+    watchdog.set_timeout(None)
+    watchdog.close()
     time.sleep(0.5)
     sys.exit(7)
-guard.give(0.3)
+watchdog.set_timeout(0.3)
 if kind == "gil":
     signal.signal(signal.SIGTERM, lambda *_: None)
     ctypes.PyDLL(None).sleep(1000)
 if kind == "stop":
     os.kill(os.getpid(), signal.SIGSTOP)
 if kind == "rest":
-    guard.give(None)
+    watchdog.set_timeout(None)
 time.sleep(1000)
 """
 

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from rankwatch.inprocess.outcome import describe, is_collective, let_go
+from rankwatch.inprocess.state import clear_frames, describe, is_collective_error
 
 
 class Tensor:
@@ -31,7 +31,7 @@ def test_an_error_that_is_kept_holds_no_tensors_and_neither_does_what_led_to_it(
     with pytest.raises(RuntimeError) as caught:
         failing(held)
     error = caught.value
-    let_go(error)
+    clear_frames(error)
     gc.collect()
     assert held[0]() is None
     assert error.__cause__ is not None, "the error itself is as it was"
@@ -41,11 +41,11 @@ def test_an_error_that_followed_from_a_broken_collective_is_one_of_a_collective(
     broken = RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer")
     wrapped = ValueError("the step failed")
     wrapped.__cause__ = broken
-    assert is_collective(broken)
-    assert is_collective(wrapped)
-    assert not is_collective(ValueError("the step failed"))
+    assert is_collective_error(broken)
+    assert is_collective_error(wrapped)
+    assert not is_collective_error(ValueError("the step failed"))
     broken.__context__ = wrapped
-    assert is_collective(wrapped), "a ring of them ends"
+    assert is_collective_error(wrapped), "a ring of them ends"
 
 
 def test_an_error_that_cannot_say_what_it_is_has_a_name() -> None:
