@@ -208,4 +208,4 @@ def test_a_histogram_of_a_clock_that_was_set_back_is_still_counted() -> None:
         point.sum, point.min, point.max = 0.5 * count, 0.5, 0.5
         point.attributes.add(key="rankwatch.section").value.string_value = "step"
         edge.post(body(report), traces=False, encoded="protobuf", encoding="")
-    assert edge.monitor.jobs["j"].lessons.sections["step"].count == 20
+    assert edge.monitor.jobs["j"].durations.sections["step"].count == 20

@@ -44,7 +44,7 @@ def test_the_seeds_themselves_are_taken() -> None:
             refused = edge.post(data[2:], traces=bool(data[0] & 1), encoded="json" if data[0] & 2 else "protobuf",
                                 encoding="")  # fmt: skip
             assert refused is None, refused
-    assert edge.monitor.jobs["gpt"].columns.seen_R[3]
+    assert edge.monitor.jobs["gpt"].columns.reported_R[3]
 
 
 def test_what_the_fuzzer_found_is_harmless_now() -> None:
@@ -100,7 +100,7 @@ def test_of_an_attribute_that_comes_twice_the_same_one_counts_each_time() -> Non
     report.resource.attributes.add(key="dl.rank").value.int_value = 2
     for _ in range(2):
         send(edge, report)
-    assert edge.monitor.jobs["gpt"].columns.seen_R.tolist() == [False, False, True, False]
+    assert edge.monitor.jobs["gpt"].columns.reported_R.tolist() == [False, False, True, False]
 
 
 def test_points_out_of_order_and_repeated_end_at_the_newest() -> None:
@@ -191,6 +191,6 @@ def test_a_million_names_fill_no_memory(kind: str) -> None:
     edge.look()
     for kept in edge.monitor.jobs.values():
         assert len(kept.columns.sections) <= LIMITS.sections_per_job
-        assert len(kept.lessons.sections) <= Limits().sections_per_job
+        assert len(kept.durations.sections) <= Limits().sections_per_job
         assert len(kept.dropped) <= Limits().sections_per_job, "what was dropped is kept by reason, and reasons are few"
     assert len(edge.metrics._tracker) <= LIMITS.processes_remembered

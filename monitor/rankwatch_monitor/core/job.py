@@ -23,9 +23,9 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.core.facts import Drops, Ending, Node, Pace, Stop, Told
 from rankwatch_monitor.core.goodput.ledger import Ledger
-from rankwatch_monitor.core.hang.detect import FOREIGN_GAP, SILENT_GAPS
+from rankwatch_monitor.core.hang.detect import FOREIGN_REPORT_INTERVAL, SILENT_INTERVALS
 from rankwatch_monitor.core.hang.limits import Limits, in_force
-from rankwatch_monitor.core.hang.observed_durations import Lessons
+from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.incident import notices
 from rankwatch_monitor.core.incident.incident import Incident, Phase, about
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE, RankColumns
@@ -51,7 +51,7 @@ class Job:
         self.world_size = 0
         self.attempt = 0
         self.attempt_since = now
-        self.watching_since = now
+        self.silence_baseline = now
         self.columns = RankColumns()
         self.nodes: dict[str, Node] = {}
         self.nodes_version = 0
@@ -62,7 +62,7 @@ class Job:
         self.launches = 0
         """How often the job was launched again after it had ended, or was gone."""
         self.restarting_attempt = 0
-        self.spoke = self.stepped = False
+        self.instrumented_before = self.stepped_before = False
         """A rank of an earlier attempt of this run has spoken, has completed a step."""
         self.incidents: list[Incident] = []
         self.directives: list[Directive] = []
@@ -72,7 +72,7 @@ class Job:
         self.orders: deque[Order] = deque(maxlen=16)
         self.notices: deque[notices.Notice] = deque(maxlen=notices.KEPT)
         self.refused_step: int | None = None
-        self.lessons = Lessons()
+        self.durations = ObservedDurations()
         self.ledger = Ledger(now)
         self.performance = Performance()
         self._limits: tuple[Policy, int, Limits] | None = None
@@ -81,7 +81,7 @@ class Job:
         self.stale_reports = 0
         self.pace = Pace()
         self.last_heard = now
-        self.trouble_since: float | None = None
+        self.verdicts_since: float | None = None
         """Since when there have been verdicts; ``decide`` keeps it."""
 
     # Events -----------------------------------------------------------------------------------------------------------
@@ -122,11 +122,11 @@ class Job:
         silence = self.policy.silence_timeout
         if silence is None or pause <= silence / 2:
             return
-        gap_R = self.columns.gap_R
-        usual = float(np.nanmedian(gap_R)) if np.any(~np.isnan(gap_R)) else 0.0
-        if pause > SILENT_GAPS * usual:
+        report_interval_R = self.columns.report_interval_R
+        usual = float(np.nanmedian(report_interval_R)) if np.any(~np.isnan(report_interval_R)) else 0.0
+        if pause > SILENT_INTERVALS * usual:
             # The whole job was out of sight (as after a pause of the monitor): silence counts from here.
-            self.watching_since = now
+            self.silence_baseline = now
 
     def _report(self, report: RankReport, now: float) -> None:
         who = report.identity
@@ -135,14 +135,14 @@ class Job:
             return
         columns, rank = self.columns, who.rank
         # item() gives Python's own numbers, several times as fast as numpy's: this runs 20,000 times a second.
-        if not columns.seen_R.item(rank):
-            columns.seen_R[rank] = True
-            columns.first_spoke_R[rank] = now
-            columns.gap_R[rank] = FOREIGN_GAP if report.foreign else nan
-        elif now > (before := columns.self_spoke_R.item(rank)):
-            columns.gap_R[rank] = now - before
-        columns.spoke_R[rank] = columns.heard_R[rank] = columns.self_spoke_R[rank] = now
-        columns.pulse_R[rank] = nan
+        if not columns.reported_R.item(rank):
+            columns.reported_R[rank] = True
+            columns.first_report_R[rank] = now
+            columns.report_interval_R[rank] = FOREIGN_REPORT_INTERVAL if report.foreign else nan
+        elif now > (before := columns.last_report_R.item(rank)):
+            columns.report_interval_R[rank] = now - before
+        columns.last_update_R[rank] = columns.last_heard_R[rank] = columns.last_report_R[rank] = now
+        columns.liveness_tick_R[rank] = nan
         if columns.process_R.item(rank) not in (EXITED, UNINTERRUPTIBLE):
             # Its other threads speak while the main one is stuck in the kernel; its launcher tells when it is out.
             columns.process_R[rank] = ALIVE
@@ -154,10 +154,10 @@ class Job:
         columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
         if report.open_sections is not None:
             columns.set_sections(rank, now, report.open_sections, report.idle, report.quiet, report.first_time)
-        columns.ended_R[rank] = report.ended
+        columns.shut_down_R[rank] = report.ended
         if report.finished or report.longest or report.first_durations or report.idle_longest is not None:
             self._learn(report)
-        self.lessons.resumed |= bool(report.first_iteration)
+        self.durations.resumed |= bool(report.first_iteration)
         self.performance.take(report, now)
         for reason, count in report.dropped.items():
             self.drops.add(reason, who, count)
@@ -172,14 +172,14 @@ class Job:
             rank = seen.rank
             if columns.process_R[rank] == EXITED:
                 continue
-            columns.heard_R[rank] = now
+            columns.last_heard_R[rank] = now
             columns.process_R[rank] = PROCESS_CODES.index(ProcessState(seen.process_state))
             if seen.pulse_age is None:
                 continue
-            columns.pulse_R[rank] = now - seen.pulse_age
-            columns.spoke_R[rank] = now
-            if not columns.seen_R[rank]:
-                columns.seen_R[rank], columns.first_spoke_R[rank] = True, now
+            columns.liveness_tick_R[rank] = now - seen.pulse_age
+            columns.last_update_R[rank] = now
+            if not columns.reported_R[rank]:
+                columns.reported_R[rank], columns.first_report_R[rank] = True, now
             if seen.beats:
                 columns.beat(rank, seen.beats, seen.heartbeat_age, now)
             self._progress(rank, seen.iteration, seen.progress, now)
@@ -188,15 +188,15 @@ class Job:
                 columns.set_sections(rank, now, seen.open_sections, seen.idle, seen.quiet, seen.first_time)
 
     def _learn(self, report: RankReport) -> None:
-        lessons = self.lessons
+        durations = self.durations
         for name, statistics in report.finished.items():
-            lessons.finished(name, statistics.count)
+            durations.finished(name, statistics.count)
         for name, seconds in report.longest.items():
-            lessons.took(name, seconds)
+            durations.took(name, seconds)
         for name, seconds in report.first_durations.items():
-            lessons.took(name, first=seconds)
+            durations.took(name, first=seconds)
         if report.idle_longest is not None:
-            lessons.idled(report.idle_longest)
+            durations.idled(report.idle_longest)
 
     def _acknowledged(self, event: Acknowledged, now: float) -> None:
         if (node := self.nodes.get(event.ack.node)) is not None:
@@ -235,7 +235,7 @@ class Job:
         if who.attempt > self.attempt:
             self.begin_attempt(who.attempt, now, who.world_size)
         self.world_size = max(self.world_size, who.world_size, who.rank + 1)
-        self.lessons.grown(self.world_size)
+        self.durations.grown(self.world_size)
         self.columns.grow(self.world_size)
         columns, rank = self.columns, who.rank
         owner = columns.instances[rank]
@@ -261,7 +261,7 @@ class Job:
         columns, rank = self.columns, who.rank
         if rank >= len(columns) or who.instance == columns.instances[rank] or who.host != columns.hosts[rank]:
             return False
-        if now - columns.self_spoke_R.item(rank) > OWNER_SILENCE:
+        if now - columns.last_report_R.item(rank) > OWNER_SILENCE:
             return False
         return bool(0 < who.started_at < columns.started_R.item(rank))
 
@@ -270,8 +270,8 @@ class Job:
         if self.acting_nodes():
             return False
         columns, silence = self.columns, self.policy.silence_timeout
-        silent_R = now - columns.heard_R > (np.inf if silence is None else silence)
-        return bool(np.all(~columns.seen_R | columns.ended_R | silent_R))
+        silent_R = now - columns.last_heard_R > (np.inf if silence is None else silence)
+        return bool(np.all(~columns.reported_R | columns.shut_down_R | silent_R))
 
     def make_room(self, rank: int) -> None:
         """Have columns for this rank."""
@@ -280,10 +280,10 @@ class Job:
 
     def begin_attempt(self, attempt: int, at: float, world_size: int | None = None) -> None:
         """A new attempt runs since ``at``: what was known of the ranks was about others."""
-        self.spoke, self.stepped = self.speaks, self.counts_steps
-        self.attempt, self.attempt_since, self.watching_since = attempt, at, at
+        self.instrumented_before, self.stepped_before = self.ever_instrumented, self.counts_steps
+        self.attempt, self.attempt_since, self.silence_baseline = attempt, at, at
         self.world_size = world_size or self.world_size  # an elastic job may come back smaller
-        self.lessons.begun(world_size)
+        self.durations.begun(world_size)
         self.columns = RankColumns(self.world_size)
         self.pace = Pace()
         self.performance.begin_attempt()
@@ -297,7 +297,7 @@ class Job:
         self.launches += 1
         self.restarts = self.restarting_attempt = 0
         self.begin_attempt(0, now)
-        self.spoke = self.stepped = False
+        self.instrumented_before = self.stepped_before = False
 
     def launched_anew(self, now: float) -> None:
         """A new rendezvous counts attempts from 1: the launchers before it are gone, whether they said so or not."""
@@ -324,24 +324,24 @@ class Job:
     def limits(self) -> Limits:
         """The limits in force; made anew only when the policy or what the job has taught has changed."""
         known = self._limits
-        if known is None or known[0] is not self.policy or known[1] != self.lessons.version:
-            known = self._limits = (self.policy, self.lessons.version, in_force(self.policy, self.lessons))
+        if known is None or known[0] is not self.policy or known[1] != self.durations.version:
+            known = self._limits = (self.policy, self.durations.version, in_force(self.policy, self.durations))
         return known[2]
 
     @property
     def instrumented(self) -> bool:
         """Whether any rank has spoken in this attempt."""
-        return bool(self.columns.seen_R.any())
+        return bool(self.columns.reported_R.any())
 
     @property
-    def speaks(self) -> bool:
+    def ever_instrumented(self) -> bool:
         """Whether its ranks call ``rankwatch.init()``: one has spoken in this run."""
-        return self.spoke or self.instrumented
+        return self.instrumented_before or self.instrumented
 
     @property
     def counts_steps(self) -> bool:
         """Whether any rank has completed a step in this run."""
-        return self.stepped or self.furthest_iteration is not None
+        return self.stepped_before or self.furthest_iteration is not None
 
     @property
     def furthest_iteration(self) -> int | None:

@@ -42,21 +42,21 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
     job.restarts += past.restarts
     job.launches += past.launches
     job.restarting_attempt = max(job.restarting_attempt, past.restarting_attempt)
-    _lessons(job, past)
+    _durations(job, past)
     job.ledger = past.ledger
     _performance(job.performance, past.performance)
     return closed
 
 
-def _lessons(job: Job, past: Job) -> None:
-    lessons, earlier = job.lessons, past.lessons
-    for name, lesson in earlier.sections.items():
-        lessons.took(name, lesson.longest, first=lesson.first)
-        lessons.finished(name, lesson.count)
-    lessons.idled(earlier.idle_longest)
-    lessons.resumed |= earlier.resumed
-    if not lessons.loaded:
-        lessons.load(earlier.loaded)
+def _durations(job: Job, past: Job) -> None:
+    durations, earlier = job.durations, past.durations
+    for name, observed in earlier.sections.items():
+        durations.took(name, observed.longest, first=observed.first)
+        durations.finished(name, observed.count)
+    durations.idled(earlier.idle_longest)
+    durations.resumed |= earlier.resumed
+    if not durations.loaded:
+        durations.load(earlier.loaded)
 
 
 def _performance(performance: Performance, past: Performance) -> None:

@@ -52,7 +52,7 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     if registration.job_name:
         job.name = registration.job_name
     if registration.ft_state:
-        job.lessons.load(ft_state.read(registration.ft_state))
+        job.durations.load(ft_state.read(registration.ft_state))
     job.policy = policy
     if registration.attempt > job.attempt:
         job.begin_attempt(registration.attempt, now)

@@ -64,7 +64,7 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
     job.world_size = max(job.world_size, event.world_size or 0, rank + 1)
     job.make_room(rank)
     columns = job.columns
-    columns.process_R[rank], columns.spared_R[rank] = ALIVE, False
+    columns.process_R[rank], columns.expected_exit_R[rank] = ALIVE, False
     columns.pid_R[rank] = event.pid or -1
     columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
     if node is not None:
@@ -79,8 +79,8 @@ def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> Non
 def _exited(job: Job, event: ProcessEvent, rank: int, at: float) -> None:
     job.make_room(rank)
     columns = job.columns
-    columns.process_R[rank], columns.spared_R[rank] = EXITED, event.spared
-    columns.heard_R[rank] = at
+    columns.process_R[rank], columns.expected_exit_R[rank] = EXITED, event.spared
+    columns.last_heard_R[rank] = at
     code = event.exit_code or 0
     if event.signal:
         code = -(signal_number(event.signal) or abs(code) or 1)

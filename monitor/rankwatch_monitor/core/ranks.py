@@ -23,65 +23,65 @@ PROCESS_CODES: Final = tuple(ProcessState)
 ALIVE, STOPPED, UNINTERRUPTIBLE, EXITED, UNKNOWN = range(len(PROCESS_CODES))
 
 _FLOATS = (
-    "first_spoke_R",
-    "spoke_R",
-    "heard_R",
-    "self_spoke_R",
-    "sections_told_R",
-    "gap_R",
-    "beat_R",
-    "first_beat_R",
+    "first_report_R",
+    "last_update_R",
+    "last_heard_R",
+    "last_report_R",
+    "sections_updated_R",
+    "report_interval_R",
+    "last_heartbeat_R",
+    "first_heartbeat_R",
     "idle_since_R",
-    "quiet_since_R",
-    "pulse_R",
+    "last_progress_R",
+    "liveness_tick_R",
     "first_step_R",
     "started_R",
 )
-_COUNTS = ("beats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R", "first_iteration_R")
+_COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R", "first_iteration_R")
 
 
 class RankColumns:
     """Columns over the ranks of one attempt of a job.
 
     ========================  =====================================================================================
-    ``seen_R``                spoke for itself in this attempt
-    ``first_spoke_R``         when it did so first
-    ``spoke_R``               when its progress was last told: by itself, or by its launcher from its slots
-    ``heard_R``               when anything was last heard of it, its mere process state included
-    ``self_spoke_R``          when it last spoke for itself
-    ``gap_R``                 seconds between its last two own reports
-    ``beats_R, beat_R``       heartbeats (-1: none told) and when the last one was
-    ``first_beat_R``          when the monitor first heard of a heartbeat
+    ``reported_R``                spoke for itself in this attempt
+    ``first_report_R``         when it did so first
+    ``last_update_R``               when its progress was last told: by itself, or by its launcher from its slots
+    ``last_heard_R``               when anything was last heard of it, its mere process state included
+    ``last_report_R``          when it last spoke for itself
+    ``report_interval_R``                 seconds between its last two own reports
+    ``heartbeats_R, last_heartbeat_R``       heartbeats (-1: none told) and when the last one was
+    ``first_heartbeat_R``          when the monitor first heard of a heartbeat
     ``iteration_R``           last completed step, -1: none
     ``progress_R``            progress within the current step
-    ``sections_told_R``       when its sections were last told of: other emitters may leave them out
+    ``sections_updated_R``       when its sections were last told of: other emitters may leave them out
     ``open_since_RS``         when each open section was entered
     ``idle_since_R``          when the last section closed, while none is open
-    ``quiet_since_R``         when it last showed progress: a section entered or left, a step completed
+    ``last_progress_R``         when it last showed progress: a section entered or left, a step completed
     ``first_RS``              a section is open that this process has never finished before
     ``process_R``             index into ``PROCESS_CODES``
-    ``pulse_R``               when its pulse thread last ran, as its launcher sees it
-    ``ended_R``               it shut down by itself
+    ``liveness_tick_R``               when its pulse thread last ran, as its launcher sees it
+    ``shut_down_R``               it shut down by itself
     ``exit_code_R``           exit code (negative: minus the signal's number), only where ``process_R`` is EXITED
-    ``spared_R``              it is EXITED, and the others go on without it
+    ``expected_exit_R``              it is EXITED, and the others go on without it
     ``exit_messages``         what a rank itself left when it ended, by rank
     ========================  =====================================================================================
     """
 
-    first_spoke_R: Floats
-    spoke_R: Floats
-    heard_R: Floats
-    self_spoke_R: Floats
-    sections_told_R: Floats
-    gap_R: Floats
-    beat_R: Floats
-    first_beat_R: Floats
+    first_report_R: Floats
+    last_update_R: Floats
+    last_heard_R: Floats
+    last_report_R: Floats
+    sections_updated_R: Floats
+    report_interval_R: Floats
+    last_heartbeat_R: Floats
+    first_heartbeat_R: Floats
     idle_since_R: Floats
-    quiet_since_R: Floats
-    pulse_R: Floats
+    last_progress_R: Floats
+    liveness_tick_R: Floats
     first_step_R: Floats
     started_R: Floats
-    beats_R: Ints
+    heartbeats_R: Ints
     iteration_R: Ints
     progress_R: Ints
     pid_R: Ints
@@ -93,10 +93,10 @@ class RankColumns:
             setattr(self, name, np.full(size, np.nan))
         for name in _COUNTS:
             setattr(self, name, np.full(size, -1, dtype=np.int64))
-        self.seen_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.reported_R: Bools = np.zeros(size, dtype=np.bool_)
         self.uses_sections_R: Bools = np.zeros(size, dtype=np.bool_)
-        self.ended_R: Bools = np.zeros(size, dtype=np.bool_)
-        self.spared_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.shut_down_R: Bools = np.zeros(size, dtype=np.bool_)
+        self.expected_exit_R: Bools = np.zeros(size, dtype=np.bool_)
         self.process_R: Ints = np.full(size, UNKNOWN, dtype=np.int64)
         self.exit_code_R: Ints = np.zeros(size, dtype=np.int64)
         self.open_since_RS: Floats = np.full((size, 0), np.nan)
@@ -110,7 +110,7 @@ class RankColumns:
         self.exit_messages: dict[int, str] = {}
 
     def __len__(self) -> int:
-        return len(self.seen_R)
+        return len(self.reported_R)
 
     def grow(self, size: int) -> None:
         """Make room for ranks up to ``size - 1``; nothing known is lost."""
@@ -123,10 +123,10 @@ class RankColumns:
         for name in (
             *_FLOATS,
             *_COUNTS,
-            "seen_R",
+            "reported_R",
             "uses_sections_R",
-            "ended_R",
-            "spared_R",
+            "shut_down_R",
+            "expected_exit_R",
             "process_R",
             "exit_code_R",
         ):
@@ -142,7 +142,7 @@ class RankColumns:
             getattr(self, name)[rank] = np.nan
         for name in _COUNTS:
             getattr(self, name)[rank] = -1
-        for column in (self.seen_R, self.uses_sections_R, self.ended_R, self.spared_R):
+        for column in (self.reported_R, self.uses_sections_R, self.shut_down_R, self.expected_exit_R):
             column[rank] = False
         self.process_R[rank] = UNKNOWN
         self.open_since_RS[rank], self.first_RS[rank] = np.nan, False
@@ -183,9 +183,9 @@ class RankColumns:
         for name in first_time:
             if name in columns_by_name:
                 first_S[columns_by_name[name]] = True
-        self.quiet_since_R[rank] = nan if quiet is None else now - quiet
+        self.last_progress_R[rank] = nan if quiet is None else now - quiet
         self.idle_since_R[rank] = nan if idle is None or open_sections else now - idle
-        self.uses_sections_R[rank], self.sections_told_R[rank] = True, now
+        self.uses_sections_R[rank], self.sections_updated_R[rank] = True, now
 
     def open_sections(self, rank: int, now: float) -> dict[str, float]:
         """Seconds each section of a rank has been open at ``now``, outermost first."""
@@ -196,12 +196,12 @@ class RankColumns:
     def beat(self, rank: int, beats: int, age: float | None, now: float) -> None:
         """Take in how often a rank has beaten; without an age, a higher count says that it beat just now."""
         if age is not None:
-            self.beat_R[rank] = now - age
-        elif beats > self.beats_R.item(rank):
-            self.beat_R[rank] = now
-        self.beats_R[rank] = beats
-        if beats > 0 and isnan(self.first_beat_R.item(rank)):
-            self.first_beat_R[rank] = now
+            self.last_heartbeat_R[rank] = now - age
+        elif beats > self.heartbeats_R.item(rank):
+            self.last_heartbeat_R[rank] = now
+        self.heartbeats_R[rank] = beats
+        if beats > 0 and isnan(self.first_heartbeat_R.item(rank)):
+            self.first_heartbeat_R[rank] = now
 
     def first_step(self, rank: int, iteration: int | None, age: float | None, now: float) -> None:
         """Take in the first step a process completed; of another emitter, the first it tells is the best known."""

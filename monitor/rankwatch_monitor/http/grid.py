@@ -65,7 +65,7 @@ def coordinates(job: Job) -> dict[str, str]:
 
 def _heartbeat_ages(job: Job, now: float) -> npt.NDArray[np.uint8]:
     """``16 log2(1 + age in seconds)``: fine where ages are short, and long ones still fit."""
-    return _bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, now - job.columns.beat_R)))
+    return _bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, now - job.columns.last_heartbeat_R)))
 
 
 def _temperatures(job: Job, now: float) -> npt.NDArray[np.uint8]:

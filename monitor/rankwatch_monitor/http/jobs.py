@@ -35,8 +35,8 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "timeouts": limits.table(job),
             "nodes": job_view.launchers(job, now),
             "sections": {
-                name: {"finished": lesson.count, "longest": lesson.longest, "first": lesson.first}
-                for name, lesson in sorted(job.lessons.sections.items())
+                name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
+                for name, observed in sorted(job.durations.sections.items())
             },
             "dropped": job.dropped,
         }

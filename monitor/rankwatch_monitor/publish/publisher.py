@@ -15,7 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
@@ -103,9 +103,13 @@ class Publishing:
                 return
             last.looked_at = now
         key = _key(job, now)
-        if last is None and key[0] in OVER:
+        if last is None and key[0] in TERMINAL_STATES:
             self._last[job] = _Last(key, now, now)  # it was over before this monitor began
-        elif last is None or key != last.key or (now - last.at >= job.policy.report_interval and key[0] not in OVER):
+        elif (
+            last is None
+            or key != last.key
+            or (now - last.at >= job.policy.report_interval and key[0] not in TERMINAL_STATES)
+        ):
             self._tell(job, now, key)
 
     def adopt(self, job: Job, now: float) -> None:
@@ -119,7 +123,7 @@ class Publishing:
             for watcher in self.watchers:
                 watcher.look(job, now)
             if (last := self._last.get(job)) is not None and (
-                (key := _key(job, now)) != last.key or key[0] not in OVER
+                (key := _key(job, now)) != last.key or key[0] not in TERMINAL_STATES
             ):
                 self._tell(job, now, key)
         deadline = time.monotonic() + CLOSING

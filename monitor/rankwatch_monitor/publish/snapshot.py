@@ -15,7 +15,7 @@ import numpy as np
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.goodput import accounting
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.scores import Scores, Straggler
 from rankwatch_monitor.core.views import job_view
@@ -84,7 +84,7 @@ class Snapshot:
     @property
     def over(self) -> bool:
         """Whether nothing more is to be expected of the job."""
-        return self.state in OVER
+        return self.state in TERMINAL_STATES
 
     @property
     def open_stragglers(self) -> int:

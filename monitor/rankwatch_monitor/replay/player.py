@@ -24,11 +24,17 @@ import numpy as np
 from rankwatch.contract.messages import Directive, NodeObservation, NodeRegistration
 from rankwatch_monitor.core.effects import Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, PolicyChanged, RankReport
-from rankwatch_monitor.core.hang.detect import SILENT_GAPS
+from rankwatch_monitor.core.hang.detect import SILENT_INTERVALS
 from rankwatch_monitor.core.hang.limits import Limits
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident.phases import REPEAT_AFTER, STEPLESS_AFTER
-from rankwatch_monitor.core.incident.settings_push import KEEP_INTERVAL, TEACH_INTERVAL, hand_down, settings_of, teach
+from rankwatch_monitor.core.incident.settings_push import (
+    PUSH_ALL_INTERVAL,
+    PUSH_INTERVAL,
+    push,
+    push_if_changed,
+    settings_of,
+)
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.straggler import detector, scoring
@@ -100,7 +106,7 @@ class Play:
             return []  # a launcher's own beat
         effects = self.judge(now)
         if isinstance(event, PolicyChanged):
-            effects.append(self._told(hand_down(self.job, "the policy was changed", now)))
+            effects.append(self._told(push(self.job, "the policy was changed", now)))
         return effects
 
     def judge(self, now: float) -> list[Effect]:
@@ -123,18 +129,18 @@ class Play:
         """What the loop does: hand down what was learned, when it matters and not too often."""
         if not self.job.acting_nodes() or self._nothing_new():
             return []
-        lesson, told = teach(self.job, now), self.job.told
-        if told is not None and now - told.at >= TEACH_INTERVAL and settings_of(self.job) == told.settings:
+        directive, told = push_if_changed(self.job, now), self.job.told
+        if told is not None and now - told.at >= PUSH_INTERVAL and settings_of(self.job) == told.settings:
             self._taught = self._now_taught()
-        return [] if lesson is None else [self._told(lesson)]
+        return [] if directive is None else [self._told(directive)]
 
-    def _told(self, lesson: Directive) -> Issue:
+    def _told(self, directive: Directive) -> Issue:
         self._taught = self._now_taught()
-        return Issue(lesson)
+        return Issue(directive)
 
     def _learned(self) -> tuple[int, bool]:
         """Changes when anything was learned that limits, or what is kept of them, may depend on."""
-        return self.job.lessons.version, self.job.lessons.resumed
+        return self.job.durations.version, self.job.durations.resumed
 
     def _nothing_new(self) -> bool:
         """Whether the launchers know all that could be handed down. What was learned makes new limits, equal or not."""
@@ -144,11 +150,11 @@ class Play:
     def _now_taught(self) -> tuple[Any, ...]:
         """What decides whether there is anything to hand down."""
         job = self.job
-        return job.limits, job.lessons.resumed, job.performance.stride, job.performance.trace
+        return job.limits, job.durations.resumed, job.performance.stride, job.performance.trace
 
     def _at_peace(self) -> bool:
         job = self.job
-        return job.open_incident is None and job.trouble_since is None and not job.orders
+        return job.open_incident is None and job.verdicts_since is None and not job.orders
 
     # Which ticks matter -----------------------------------------------------------------------------------------------
 
@@ -167,7 +173,7 @@ class Play:
         """Find the next tick that could matter when no event comes before it."""
         job, soon = self.job, self._next_tick(now)
         incident = job.open_incident
-        if self._every_tick or job.orders or (job.trouble_since is not None and incident is None):
+        if self._every_tick or job.orders or (job.verdicts_since is not None and incident is None):
             self.due = soon
         elif incident is not None:
             policy = job.policy
@@ -185,26 +191,26 @@ class Play:
             return NEVER
         if told is None:
             return self._judged_at
-        first = told.at + TEACH_INTERVAL
-        return first if self._judged_at < first else max(told.at + KEEP_INTERVAL, self._judged_at + TEACH_INTERVAL)
+        first = told.at + PUSH_INTERVAL
+        return first if self._judged_at < first else max(told.at + PUSH_ALL_INTERVAL, self._judged_at + PUSH_INTERVAL)
 
     def _silence_at(self, now: float) -> float:
         """The earliest moment at which a rank could be called silent, or one that never started."""
         job = self.job
         columns, limits = job.columns, job.limits
-        if job.ended is not None or not job.policy.detection or not len(columns) or not columns.seen_R.any():
+        if job.ended is not None or not job.policy.detection or not len(columns) or not columns.reported_R.any():
             return NEVER
-        judged_R = ~columns.ended_R & (columns.process_R != EXITED)
+        judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
         found = NEVER
-        absent_R = judged_R & ~columns.seen_R
+        absent_R = judged_R & ~columns.reported_R
         if limits.initial_heartbeat is not None and absent_R.any():
-            found = max(float(np.nanmin(columns.first_spoke_R)), job.watching_since) + limits.initial_heartbeat
-        speaking_R = judged_R & columns.seen_R
+            found = max(float(np.nanmin(columns.first_report_R)), job.silence_baseline) + limits.initial_heartbeat
+        speaking_R = judged_R & columns.reported_R
         if limits.silence is None or not speaking_R.any():
             return found
-        since_R = np.maximum(columns.heard_R, job.watching_since)[speaking_R]
-        gap_R = np.nan_to_num(SILENT_GAPS * columns.gap_R[speaking_R])
-        if now - float(since_R.max()) > max(limits.silence / 2, float(gap_R.max())) + TICK:
+        since_R = np.maximum(columns.last_heard_R, job.silence_baseline)[speaking_R]
+        report_interval_R = np.nan_to_num(SILENT_INTERVALS * columns.report_interval_R[speaking_R])
+        if now - float(since_R.max()) > max(limits.silence / 2, float(report_interval_R.max())) + TICK:
             return found  # nobody speaks, so nobody is silent; who speaks again is judged then
         return min(found, float(since_R.min()) + limits.silence)
 

@@ -25,7 +25,7 @@ from rankwatch_monitor.core.incident import settings_push
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import OVER, at_rest
+from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters, Limits
@@ -209,7 +209,7 @@ class Monitor:
 
     def _forget_an_ended_job(self, but: str = "") -> bool:
         """Let the job go that ended longest ago, if there is one; the store keeps it."""
-        ended = [job for job in self.jobs.values() if self._states[job.id] in OVER and job.id != but]
+        ended = [job for job in self.jobs.values() if self._states[job.id] in TERMINAL_STATES and job.id != but]
         if ended:
             self._retire(min(ended, key=lambda job: job.last_heard))
         return bool(ended)
@@ -307,7 +307,7 @@ class Monitor:
         if turned_away != self._turned_away:
             self._turned_away = turned_away
             for job in self.jobs.values():
-                job.watching_since = now
+                job.silence_baseline = now
 
     def _judge(self, job: Job, now: float) -> None:
         started = time.perf_counter()
@@ -329,8 +329,8 @@ class Monitor:
         for effect in effects:
             self._deliver(job, effect)
         accounting.account(job, now)
-        if (lesson := settings_push.teach(job, now)) is not None:
-            self._store_then_show(job, lesson)
+        if (settings := settings_push.push_if_changed(job, now)) is not None:
+            self._store_then_show(job, settings)
         state, reason = job_view.job_state(job, now)
         if state is not self._states[job.id]:
             told = job.open_incident is not None or not reason
@@ -339,7 +339,7 @@ class Monitor:
             self.keeping.turned(job, state, reason, now)
         self.keeping.look(job, now)
         self.trends.look(job, state, now)
-        if at_rest(job, state, now):
+        if may_compact(job, state, now):
             job.performance.rest()
         self._score_log.look(job, now)
         if self.publishing is not None:
@@ -374,7 +374,7 @@ class Monitor:
 
     def hand_down(self, job: Job) -> Directive:
         """Tell the launchers of a job which limits are in force now, so that its ranks know them."""
-        directive = settings_push.hand_down(job, "the policy was changed", self.clock.now())
+        directive = settings_push.push(job, "the policy was changed", self.clock.now())
         self._store_then_show(job, directive)
         return directive
 

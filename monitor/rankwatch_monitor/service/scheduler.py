@@ -13,7 +13,7 @@ from typing import Final
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.liveness import TERMINAL_STATES
 
 TICK: Final = 0.1
 """Seconds between two ticks. A verdict may come 0.5 s after its deadline; most of that is left to others."""
@@ -63,7 +63,7 @@ class Turns:
         last = self._last.setdefault(job.id, _Turn())
         # The wall's seconds of one judgement may be another process's; it is what it takes again and again that counts.
         last.cost = min(seconds, 2 * last.cost) if last.cost else seconds
-        last.at, last.over = now, state in OVER
+        last.at, last.over = now, state in TERMINAL_STATES
 
     def forget(self, job_id: str) -> None:
         """Let a job go."""

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.goodput import accounting
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.views import job_view, rankings
 
 EVERY: Final = 15.0
@@ -51,7 +51,7 @@ class Trends:
     def look(self, job: Job, state: JobState, now: float) -> None:
         """Add a point to a job that is not over, when its last one is old enough."""
         points = self._points.setdefault(job.id, deque(maxlen=KEPT))
-        if state not in OVER and not (points and now - _read(points[-1]).at < EVERY):
+        if state not in TERMINAL_STATES and not (points and now - _read(points[-1]).at < EVERY):
             points.append(_packed(_point(job, now)))
 
     def forget(self, job_id: str) -> None:

@@ -21,7 +21,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
 from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.blame import Culprit
-from rankwatch_monitor.core.hang.observed_durations import Lessons
+from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.incident.incident import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Job
@@ -36,7 +36,7 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
         "created_at": job.created_at,
         "last_heard": job.last_heard,
         "policy": job.policy.to_json(),
-        "learned": job.lessons.to_json(),
+        "learned": job.durations.to_json(),
         "body": {
             "name": job.name,
             "world_size": job.world_size,
@@ -45,7 +45,7 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
             "restarts": job.restarts,
             "launches": job.launches,
             "restarting_attempt": job.restarting_attempt,
-            "spoke": job.speaks,
+            "spoke": job.ever_instrumented,
             "stepped": job.counts_steps,
             "last_directive": job.last_directive,
             "last_incident": job.last_incident,
@@ -105,14 +105,14 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
     job.last_heard = row["last_heard"]
     job.world_size, job.attempt = body["world_size"], body["attempt"]
-    job.attempt_since, job.watching_since = body["attempt_since"], now
+    job.attempt_since, job.silence_baseline = body["attempt_since"], now
     job.columns.grow(job.world_size)
     job.launches = body.get("launches", 0)
     job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
-    job.spoke, job.stepped = body.get("spoke", False), body.get("stepped", False)
+    job.instrumented_before, job.stepped_before = body.get("spoke", False), body.get("stepped", False)
     job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
-    job.lessons = Lessons.of_json(row["learned"])
+    job.durations = ObservedDurations.of_json(row["learned"])
     if "ledger" in body:  # a row of an earlier version has none
         job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:

@@ -102,17 +102,17 @@ class Scene:
         steps: bool = True,
         sections: bool = True,
         interval: int = 1,
-        teaches: bool = False,
+        reports_durations: bool = False,
         **policy: Any,
     ) -> None:
         self.now = 1_000_000.0
-        limits = {"section_timeouts": {} if teaches else {"step": 10.0}, **policy}
+        limits = {"section_timeouts": {} if reports_durations else {"step": 10.0}, **policy}
         self.job = Job(job_id, self.now, policy=Policy().changed(limits))
         self.size, self.hosts = ranks, hosts
         self.launchers, self.checkpoint = launchers, checkpoint
         self.beats, self.steps, self.sections = beats, steps, sections
         self.interval = interval
-        self.teaches = teaches
+        self.reports_durations = reports_durations
         """Ranks tell how long their sections take and since when nothing has moved, as those of our own SDK do."""
         self.busy = False
         """Everybody is in a section that takes its time."""
@@ -381,7 +381,7 @@ class Scene:
             first_iteration=rank.first_iteration if self.steps else None,
             first_iteration_age=None if rank.first_iteration is None else self.now - rank.first_step_at,
         )
-        if not self.teaches:
+        if not self.reports_durations:
             return report
         moved = [*rank.opened.values(), *([] if rank.idle_since is None else [rank.idle_since])]
         took = SectionStatistics(rank.steps, 0.5 * rank.steps, 0.5, 0.5)
@@ -458,7 +458,9 @@ class Scene:
                         progress=0,
                         open_sections={n: self.now - at for n, at in rank.opened.items()},
                         uses_sections=True,
-                        quiet=self.now - max(rank.opened.values(), default=rank.beat_at) if self.teaches else None,
+                        quiet=self.now - max(rank.opened.values(), default=rank.beat_at)
+                        if self.reports_durations
+                        else None,
                     )
                 )
             self.submit(NodeObservation(node, self.attempt, tuple(seen)))

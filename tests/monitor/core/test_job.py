@@ -226,9 +226,9 @@ def test_registering_again_keeps_the_ranks_of_the_node() -> None:
 def test_what_a_report_does_not_mention_stays_as_it_was() -> None:
     scene = Scene(launchers=False).run(10)
     columns = scene.job.columns
-    before = (columns.iteration_R[0], columns.beats_R[0], columns.open_sections(0, scene.now))
+    before = (columns.iteration_R[0], columns.heartbeats_R[0], columns.open_sections(0, scene.now))
     scene.job.apply(RankReport(scene.identity(scene.ranks[0])), scene.now)
-    assert (columns.iteration_R[0], columns.beats_R[0], columns.open_sections(0, scene.now)) == before
+    assert (columns.iteration_R[0], columns.heartbeats_R[0], columns.open_sections(0, scene.now)) == before
 
 
 def test_beats_without_an_age_count_from_the_report_that_told_them() -> None:
@@ -236,9 +236,9 @@ def test_beats_without_an_age_count_from_the_report_that_told_them() -> None:
     who = RankIdentity("job", 0, instance="a")
     job.apply(RankReport(who, beats=5), 10.0)
     job.apply(RankReport(who, beats=5), 20.0)
-    assert job.columns.beat_R[0] == 10.0
+    assert job.columns.last_heartbeat_R[0] == 10.0
     job.apply(RankReport(who, beats=6), 30.0)
-    assert job.columns.beat_R[0] == 30.0
+    assert job.columns.last_heartbeat_R[0] == 30.0
 
 
 def test_the_pace_is_steps_per_second() -> None:

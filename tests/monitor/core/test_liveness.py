@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.core.scene import Fate, Scene
-from rankwatch_monitor.core.liveness import lost, said_goodbye
+from rankwatch_monitor.core.liveness import all_shut_down, lost
 
 
 def goodbye(scene: Scene) -> Scene:
@@ -33,9 +33,9 @@ def test_without_a_limit_nothing_is_ever_lost() -> None:
 
 def test_a_job_whose_ranks_all_said_goodbye_is_not_lost_but_gone() -> None:
     scene = goodbye(Scene(launchers=False, silence_timeout=30.0).run(10)).run(300)
-    assert said_goodbye(scene.job)
+    assert all_shut_down(scene.job)
     assert not lost(scene.job, scene.now)
 
 
 def test_a_job_that_never_spoke_said_no_goodbye() -> None:
-    assert not said_goodbye(Scene(launchers=False).job)
+    assert not all_shut_down(Scene(launchers=False).job)

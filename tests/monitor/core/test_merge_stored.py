@@ -61,10 +61,10 @@ def test_what_was_set_since_holds_and_all_else_is_as_it_was() -> None:
 
 def test_limits_go_on_from_the_longest_of_both() -> None:
     past, job = heard(1_000.0, median=3.0), heard(2_000.0, median=0.5)
-    version = job.lessons.version
+    version = job.durations.version
     join(job, past, Policy())
-    assert (job.lessons.sections["step"].longest, job.lessons.sections["step"].count) == (3.0, 40)
-    assert job.lessons.version > version
+    assert (job.durations.sections["step"].longest, job.durations.sections["step"].count) == (3.0, 40)
+    assert job.durations.version > version
 
 
 def test_devices_are_compared_with_their_own_best_of_both_times() -> None:

@@ -27,10 +27,10 @@ def test_forgetting_a_rank_leaves_its_neighbours() -> None:
     columns = RankColumns(3)
     for rank in range(3):
         columns.set_sections(rank, 10.0, {"step": 1.0}, None)
-        columns.seen_R[rank], columns.process_R[rank] = True, ALIVE
+        columns.reported_R[rank], columns.process_R[rank] = True, ALIVE
     columns.process_R[1] = EXITED
     columns.clear(1)
-    assert columns.seen_R.tolist() == [True, False, True]
+    assert columns.reported_R.tolist() == [True, False, True]
     assert columns.uses_sections_R.tolist() == [True, False, True]
     assert columns.process_R.tolist() == [ALIVE, UNKNOWN, ALIVE]
     assert columns.open_sections(1, 10.0) == {}

@@ -7,7 +7,7 @@ from typing import Any
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
-from rankwatch_monitor.core.incident.settings_push import KEEP_INTERVAL, TEACH_INTERVAL
+from rankwatch_monitor.core.incident.settings_push import PUSH_ALL_INTERVAL, PUSH_INTERVAL
 from rankwatch_monitor.service.clock import Clock
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -58,18 +58,18 @@ def steps(count: int, longest: float, **more: Any) -> dict[str, Any]:
 
 def test_limits_are_handed_down_when_they_are_learned_and_when_they_change_much() -> None:
     stage = Stage()
-    stage.later(TEACH_INTERVAL)
+    stage.later(PUSH_INTERVAL)
     stage.hear(**steps(15, 4.0))
     assert not stage.handed()
     stage.hear(**steps(1, 4.0))
     assert stage.handed()[-1].settings["limits"]["learned"] == {"step": 20.0}
     for longest in (4.1, 4.2, 4.3):
-        stage.later(TEACH_INTERVAL + 1)
+        stage.later(PUSH_INTERVAL + 1)
         stage.hear(**steps(1, longest))
     assert len(stage.handed()) == 1
     stage.hear(**steps(1, 8.0))
     assert stage.handed()[-1].settings["limits"]["learned"] == {"step": 40.0}
-    stage.later(10 * KEEP_INTERVAL)
+    stage.later(10 * PUSH_ALL_INTERVAL)
     assert len(stage.handed()) == 2, "there is no news"
 
 
@@ -77,7 +77,7 @@ def test_what_holds_for_the_whole_run_is_handed_down_when_the_last_rank_says_goo
     """The launcher writes the file when the ranks have ended, so it cannot wait for the next minute."""
     stage = Stage()
     stage.hear(finished={"setup": SectionStatistics(1, 1.0, 1.0, 1.0)}, idle_longest=3.0)
-    stage.later(TEACH_INTERVAL)
+    stage.later(PUSH_INTERVAL)
     stage.hear(**steps(100, 1.0))
     assert stage.kept_outside() == 15.0
     stage.later(1.0)

@@ -10,7 +10,7 @@ import pytest
 from rankwatch.contract.enums import ProcessEventKind, ProcessState
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent, RankObservation
 from rankwatch_monitor.core.events import RankIdentity, RankReport
-from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.errors import TooManyRanksError
 from rankwatch_monitor.ingest.limits import MIB, Limits
 from rankwatch_monitor.service.clock import Clock
@@ -54,7 +54,7 @@ def test_jobs_that_are_over_make_room_and_those_that_run_do_not() -> None:
     monitor.take([claim("over", 60), claim("runs", 30)])
     monitor.take([claim("over", 60, ended=True)])
     monitor.tick()
-    assert monitor._states["over"] in OVER
+    assert monitor._states["over"] in TERMINAL_STATES
     assert not monitor.take([claim("new", 70)])
     assert set(monitor.jobs) == {"runs", "new"}
     (refused,) = monitor.take([claim("more", 1)])

@@ -25,7 +25,7 @@ from rankwatch.contract.messages import Directive, Frame, NodeRegistration, Proc
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
 from rankwatch_monitor.core.hang.blame import Culprit
-from rankwatch_monitor.core.hang.observed_durations import Lessons, SectionLesson
+from rankwatch_monitor.core.hang.observed_durations import ObservedDurations, SectionDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.incident.incident import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Job
@@ -134,8 +134,8 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
 @given(
     policies,
     st.builds(
-        Lessons,
-        sections=st.dictionaries(names, st.builds(SectionLesson, whole, seconds, seconds), max_size=3),
+        ObservedDurations,
+        sections=st.dictionaries(names, st.builds(SectionDurations, whole, seconds, seconds), max_size=3),
         idle_longest=seconds,
         ranks=whole,
         resumed=st.booleans(),
@@ -149,7 +149,7 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
 )
 def test_any_job_comes_back_as_it_was(
     policy: Policy,
-    lessons: Lessons,
+    durations: ObservedDurations,
     nodes: list[tuple[NodeRegistration, set[int], ProcessEvent | None, tuple[NodeRole, str], Lost | None]],
     stopping: Stop | None,
     ended: Ending | None,
@@ -157,7 +157,7 @@ def test_any_job_comes_back_as_it_was(
     now: float,
 ) -> None:
     job = Job("job", 1.5, name="gpt", policy=policy)
-    job.lessons, job.ended = lessons, ended
+    job.durations, job.ended = durations, ended
     job.attempt, job.restarts, job.last_directive = counts
     job.world_size = 4
     job.stopping = stopping
@@ -171,7 +171,7 @@ def test_any_job_comes_back_as_it_was(
         "name",
         "created_at",
         "policy",
-        "lessons",
+        "durations",
         "ended",
         "stopping",
         "attempt",
@@ -179,7 +179,7 @@ def test_any_job_comes_back_as_it_was(
         "last_directive",
     ):
         assert getattr(back, name) == getattr(job, name), name
-    assert back.watching_since == now
+    assert back.silence_baseline == now
     assert len(back.columns) == 4
     assert not back.instrumented
     assert {n: asdict(x) | {"seen": 0} for n, x in back.nodes.items()} == {

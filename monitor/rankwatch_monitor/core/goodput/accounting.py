@@ -88,8 +88,8 @@ def account(job: Job, now: float) -> None:
 
 def _go_on(job: Job, ledger: Ledger, now: float, *, away: bool) -> None:
     if ledger.over:  # processes of the same attempt number have come after the end, without a launcher to say so
-        speaking_R = job.columns.seen_R & ~job.columns.ended_R
-        again = float(np.min(job.columns.first_spoke_R[speaking_R], initial=now))
+        speaking_R = job.columns.reported_R & ~job.columns.shut_down_R
+        again = float(np.min(job.columns.first_report_R[speaking_R], initial=now))
         ledger.settle(intervals.one(ledger.until, again, Bucket.DOWN))
         ledger.over = ledger.first = False
     if away or ledger.lost:
@@ -220,8 +220,8 @@ def _end(job: Job) -> float | None:
     """When the run ended; None while it goes on."""
     if job.ended is not None:
         return job.ended.at
-    if liveness.said_goodbye(job) and not job.acting_nodes():
-        return float(np.fmax.reduce(job.columns.self_spoke_R, initial=job.attempt_since))
+    if liveness.all_shut_down(job) and not job.acting_nodes():
+        return float(np.fmax.reduce(job.columns.last_report_R, initial=job.attempt_since))
     return None
 
 
@@ -230,7 +230,7 @@ def _end(job: Job) -> float | None:
 
 def _between_steps(columns: RankColumns) -> tuple[Bucket | None, float]:
     """The checkpoint or evaluation that most ranks are in, outside of a step, and since when; None: neither."""
-    speaking_R = columns.seen_R & ~columns.ended_R
+    speaking_R = columns.reported_R & ~columns.shut_down_R
     most = int(np.count_nonzero(speaking_R)) / 2
     for s, name in enumerate(columns.sections):
         if name not in _BETWEEN:
@@ -252,7 +252,7 @@ def _left_at(columns: RankColumns) -> float:
 
 def _last_sign(columns: RankColumns, iteration: int) -> float:
     """When the ranks that are furthest last showed progress; infinite when they do not tell."""
-    quiet_R = columns.quiet_since_R[columns.iteration_R == iteration]
+    quiet_R = columns.last_progress_R[columns.iteration_R == iteration]
     quiet_R = quiet_R[~np.isnan(quiet_R)]
     return float(np.max(quiet_R)) if len(quiet_R) else float("inf")
 

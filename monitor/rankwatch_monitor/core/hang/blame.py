@@ -140,7 +140,9 @@ def _in_kernel(columns: RankColumns, groups: Sequence[StackGroup]) -> set[int]:
 
 def _gil(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del verdicts, groups
-    lost_R = columns.heard_R - columns.pulse_R  # as its launcher last saw it; what it was not told it does not guess
+    lost_R = (
+        columns.last_heard_R - columns.liveness_tick_R
+    )  # as its launcher last saw it; what it was not told it does not guess
     runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
     ranks = np.flatnonzero((lost_R > PULSE_LOST) & runs_R)
     return tuple(
@@ -173,7 +175,7 @@ def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
 
 
 def _live(columns: RankColumns) -> Ints:
-    return np.flatnonzero(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED))
+    return np.flatnonzero(columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED))
 
 
 def _by_collectives(
@@ -271,7 +273,7 @@ def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, 
     offenders, ranks = {v.rank for v in verdicts}, _live(columns)
     live = len(ranks)
     others = np.array([r for r in ranks.tolist() if r not in offenders], dtype=np.int64)
-    go_on = len(others) > 0 and bool(np.all(columns.quiet_since_R[others] > max(v.since for v in verdicts)))
+    go_on = len(others) > 0 and bool(np.all(columns.last_progress_R[others] > max(v.since for v in verdicts)))
     if live > 1 and 2 * len(offenders) >= live and not go_on:
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"

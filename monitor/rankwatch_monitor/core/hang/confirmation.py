@@ -34,7 +34,7 @@ def proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float
     """Whether a suspicion holds at ``now``: see above, or a limit that a person configured was passed meanwhile."""
     if any(v.source.acts_at_once for v in verdicts):
         return True
-    begun, window = max(incident.opened_at, job.watching_since), job.policy.confirmation_window
+    begun, window = max(incident.opened_at, job.silence_baseline), job.policy.confirmation_window
     if now - begun < window:
         return False
     # Counted up to a rank's last word: nobody knows what it has done since then.
@@ -44,13 +44,13 @@ def proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float
 
 def _somebody_waits_for_nobody(job: Job, lasting: Sequence[Verdict], verdicts: Sequence[Verdict], now: float) -> bool:
     columns, rank = job.columns, job.limits.rank
-    free_R = columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED) & (columns.process_R != STOPPED)
-    free_R &= now - columns.sections_told_R <= job.policy.confirmation_window
+    free_R = columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED) & (columns.process_R != STOPPED)
+    free_R &= now - columns.sections_updated_R <= job.policy.confirmation_window
     free_R[[v.rank for v in verdicts]] = False
-    quiet_R = columns.sections_told_R - columns.quiet_since_R
+    quiet_R = columns.sections_updated_R - columns.last_progress_R
     moving_R = free_R & (quiet_R <= min(v.limit for v in lasting))
     busy = _least_iteration(columns, _busy(columns, rank, free_R & ~moving_R))
-    if 2 * np.count_nonzero(moving_R) > np.count_nonzero(columns.seen_R & ~columns.ended_R):
+    if 2 * np.count_nonzero(moving_R) > np.count_nonzero(columns.reported_R & ~columns.shut_down_R):
         moving_R[:] = False
     moving = _least_iteration(columns, moving_R)
     longest = rank.first_time or 0.0
@@ -61,8 +61,8 @@ def _busy(columns: RankColumns, rank: RankLimits, free_R: Bools) -> Bools:
     """Ranks within the limit of the section that they entered last, and in which they have not moved since."""
     busy_R = np.zeros(len(columns), dtype=np.bool_)
     entered_R = np.fmax.reduce(columns.open_since_RS, axis=1, initial=-np.inf)
-    still_R = free_R & (np.abs(entered_R - columns.quiet_since_R) <= SAME_MOMENT)
-    quiet_R = columns.sections_told_R - columns.quiet_since_R
+    still_R = free_R & (np.abs(entered_R - columns.last_progress_R) <= SAME_MOMENT)
+    quiet_R = columns.sections_updated_R - columns.last_progress_R
     for s, name in enumerate(columns.sections):
         inside_R = still_R & (columns.open_since_RS[:, s] == entered_R)
         for first in (False, True) if inside_R.any() else ():

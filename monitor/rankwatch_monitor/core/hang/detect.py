@@ -21,9 +21,9 @@ from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.limits import Limits
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns
 
-SILENT_GAPS = 3.0
+SILENT_INTERVALS = 3.0
 """A rank is silent only after it missed this many of its own export intervals: others may export once a minute."""
-FOREIGN_GAP = 60.0
+FOREIGN_REPORT_INTERVAL = 60.0
 """Seconds between another emitter's exports until two were seen: what OpenTelemetry's SDKs do unless they are told."""
 
 
@@ -51,22 +51,22 @@ _verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict
 """What ``Verdict._make`` does, in a third of the time."""
 
 
-def detect(columns: RankColumns, limits: Limits, now: float, *, watching_since: float) -> list[Verdict]:
+def detect(columns: RankColumns, limits: Limits, now: float, *, silence_baseline: float) -> list[Verdict]:
     """All verdicts at ``now``, ordered by rank.
 
     Args:
         columns: the ranks of the current attempt.
         limits: the limits in force.
         now: unix seconds.
-        watching_since: when this monitor began to watch this attempt; it was deaf before, so silence counts from then.
+        silence_baseline: silence counts from here at the earliest: when this monitor began to watch the attempt.
     """
-    judged_R = ~columns.ended_R & (columns.process_R != EXITED)
-    speaking_R = columns.seen_R & judged_R
-    verdicts = _exited(columns, watching_since)
+    judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
+    speaking_R = columns.reported_R & judged_R
+    verdicts = _exited(columns, silence_baseline)
     verdicts += _heartbeats(columns, limits, speaking_R)
     verdicts += _sections(columns, limits, speaking_R)
-    verdicts += _silent(columns, limits, speaking_R, now, watching_since)
-    verdicts += _never_started(columns, limits, judged_R, now, watching_since)
+    verdicts += _silent(columns, limits, speaking_R, now, silence_baseline)
+    verdicts += _never_started(columns, limits, judged_R, now, silence_baseline)
     return sorted(verdicts, key=lambda v: v.rank)
 
 
@@ -90,8 +90,8 @@ def _past(
     return list(map(_verdict, zip(repeat(kind), *told, repeat(source), repeat(""), strict=False)))
 
 
-def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:
-    failed_R = (columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.spared_R
+def _exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
+    failed_R = (columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.expected_exit_R
     return [
         Verdict(
             VerdictKind.PROCESS_EXITED,
@@ -99,7 +99,7 @@ def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:
             None,
             0.0,
             0.0,
-            float(np.nan_to_num(columns.heard_R[r], nan=watching_since)),
+            float(np.nan_to_num(columns.last_heard_R[r], nan=silence_baseline)),
         )
         for r in np.flatnonzero(failed_R)
     ]
@@ -107,29 +107,29 @@ def _exited(columns: RankColumns, watching_since: float) -> list[Verdict]:
 
 def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    has_beaten_R = columns.beats_R > 0
+    has_beaten_R = columns.heartbeats_R > 0
     if limits.rank.heartbeat is not None:
-        elapsed_R = columns.spoke_R - columns.beat_R
+        elapsed_R = columns.last_update_R - columns.last_heartbeat_R
         judged_R = speaking_R & has_beaten_R
         if limits.rank.heartbeat_outside:
             # Where every section has a limit, only the time outside of them is left, since the last of them closed.
-            elapsed_R = np.fmin(elapsed_R, columns.sections_told_R - columns.quiet_since_R)
-            judged_R &= np.all(np.isnan(columns.open_since_RS), axis=1) | np.isnan(columns.quiet_since_R)
+            elapsed_R = np.fmin(elapsed_R, columns.sections_updated_R - columns.last_progress_R)
+            judged_R &= np.all(np.isnan(columns.open_since_RS), axis=1) | np.isnan(columns.last_progress_R)
         kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
-        verdicts += _past(kind, elapsed_R, limits.rank.heartbeat, judged_R, end=columns.spoke_R, source=source)
+        verdicts += _past(kind, elapsed_R, limits.rank.heartbeat, judged_R, end=columns.last_update_R, source=source)
     if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
-        others_beat = float(np.nanmin(columns.first_beat_R))
-        elapsed_R = columns.spoke_R - np.fmax(columns.first_spoke_R, others_beat)
+        others_beat = float(np.nanmin(columns.first_heartbeat_R))
+        elapsed_R = columns.last_update_R - np.fmax(columns.first_report_R, others_beat)
         # A rank that shows progress otherwise need not beat: many scripts call heartbeat() on one rank only.
         waiting_R = speaking_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
         kind = VerdictKind.HEARTBEAT_OVERRUN
-        verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.spoke_R)
+        verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.last_update_R)
     return verdicts
 
 
 def _sections(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    told_R = columns.sections_told_R
+    told_R = columns.sections_updated_R
     for s, name in enumerate(columns.sections):
         limit = limits.rank.sections.get(name)
         if limit is not None:
@@ -154,14 +154,14 @@ def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Flo
     if rank.first_time is None or rank.first_time <= limit or STEP_SECTION not in columns.sections:
         return limit_R
     s = columns.sections.index(STEP_SECTION)
-    within_R = elapsed_R <= columns.sections_told_R - columns.open_since_RS[:, s]
+    within_R = elapsed_R <= columns.sections_updated_R - columns.open_since_RS[:, s]
     limit_R[columns.first_RS[:, s] & within_R] = rank.first_time
     return limit_R
 
 
 def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
     """Ranks that have shown no progress for longer than the limit that nobody configured of the section they are in."""
-    quiet_R = columns.sections_told_R - columns.quiet_since_R
+    quiet_R = columns.sections_updated_R - columns.last_progress_R
     open_RS = columns.open_since_RS
     shortest = min((*limits.rank.learned.values(), limits.rank.first_time or np.inf), default=np.inf)
     ranks = np.flatnonzero(speaking_R & (quiet_R > shortest))
@@ -182,33 +182,33 @@ def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -
             elapsed_R = quiet_R
             if source is LimitSource.FIRST_TIME:
                 # Nothing says what this section does: a heartbeat in it is as good a sign of life as any.
-                elapsed_R = np.fmin(quiet_R, columns.spoke_R - columns.beat_R)
+                elapsed_R = np.fmin(quiet_R, columns.last_update_R - columns.last_heartbeat_R)
             where_R = speaking_R & (innermost_R == s) & (first_R == first)
-            kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_told_R
+            kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
             verdicts += _past(kind, elapsed_R, limit, where_R, name, end=end, source=source)
     return verdicts
 
 
 def _silent(
-    columns: RankColumns, limits: Limits, speaking_R: Bools, now: float, watching_since: float
+    columns: RankColumns, limits: Limits, speaking_R: Bools, now: float, silence_baseline: float
 ) -> list[Verdict]:
     if limits.silence is None:
         return []
-    elapsed_R = now - np.maximum(columns.heard_R, watching_since)
-    limit_R = np.fmax(limits.silence, SILENT_GAPS * columns.gap_R)
+    elapsed_R = now - np.maximum(columns.last_heard_R, silence_baseline)
+    limit_R = np.fmax(limits.silence, SILENT_INTERVALS * columns.report_interval_R)
     # When nobody speaks at all, the path to the monitor is the likelier cause: the job is lost from sight, not hung.
     # The last reports before a cut lie up to an export interval apart: "speaks" must mean well within the limit.
-    fresh_R = elapsed_R <= np.fmax(limits.silence / 2, SILENT_GAPS * columns.gap_R)
+    fresh_R = elapsed_R <= np.fmax(limits.silence / 2, SILENT_INTERVALS * columns.report_interval_R)
     somebody_speaks = bool(np.any(speaking_R & fresh_R))
     return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if somebody_speaks else []
 
 
 def _never_started(
-    columns: RankColumns, limits: Limits, judged_R: Bools, now: float, watching_since: float
+    columns: RankColumns, limits: Limits, judged_R: Bools, now: float, silence_baseline: float
 ) -> list[Verdict]:
-    if limits.initial_heartbeat is None or not np.any(columns.seen_R):
+    if limits.initial_heartbeat is None or not np.any(columns.reported_R):
         return []
-    others_spoke = max(float(np.nanmin(columns.first_spoke_R)), watching_since)
+    others_spoke = max(float(np.nanmin(columns.first_report_R)), silence_baseline)
     elapsed_R = np.full(len(columns), now - others_spoke)
     kind = VerdictKind.NEVER_STARTED
-    return _past(kind, elapsed_R, limits.initial_heartbeat, judged_R & ~columns.seen_R, end=now)
+    return _past(kind, elapsed_R, limits.initial_heartbeat, judged_R & ~columns.reported_R, end=now)

@@ -21,12 +21,12 @@ from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.policy import DEFAULT_HEARTBEAT, Policy
-from rankwatch_monitor.core.hang.observed_durations import Lessons
+from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.job import Job
 
-WORTH_TELLING: Final = 0.1
+NOTICEABLE_CHANGE: Final = 0.1
 """Ranks are told of a learned limit again when it has changed by more than this part of it."""
 
 
@@ -47,12 +47,12 @@ class Limits(NamedTuple):
         return LimitSource.LOADED if source is LimitSource.LEARNED and section in self.loaded else source
 
 
-def in_force(policy: Policy, lessons: Lessons | None = None) -> Limits:
+def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limits:
     """The limits that a job is judged by."""
-    lessons = lessons or Lessons()
-    loaded = lessons.loaded if policy.learn_timeouts else LearnedTimeouts()
-    fresh = learned_sections(policy, lessons)
-    earlier = {name: _not_below_what_was_seen(name, s, policy, lessons) for name, s in loaded.sections.items()}
+    durations = durations or ObservedDurations()
+    loaded = durations.loaded if policy.learn_timeouts else LearnedTimeouts()
+    fresh = learned_sections(policy, durations)
+    earlier = {name: _not_below_what_was_seen(name, s, policy, durations) for name, s in loaded.sections.items()}
     sections = {**earlier, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
     replaced = {*loaded.sections, *(fresh if policy.calculate_timeouts else ())}
     configured = {name: s for name, s in policy.section_timeouts.items() if name not in replaced}
@@ -66,7 +66,7 @@ def in_force(policy: Policy, lessons: Lessons | None = None) -> Limits:
             out_of_section=policy.out_of_section_timeout if loaded.out_of_section is None else loaded.out_of_section,
             learned={name: seconds for name, seconds in sections.items() if name not in configured},
             first_time=policy.first_time_timeout if policy.learn_timeouts else None,
-            first_times=_long_first_times(policy, lessons),
+            first_times=_long_first_times(policy, durations),
         ),
         initial_heartbeat=loaded.initial_heartbeat or policy.initial_heartbeat_timeout,
         silence=policy.silence_timeout,
@@ -80,29 +80,29 @@ def _every_section_has_a_limit(policy: Policy) -> bool:
     return policy.learn_timeouts and policy.first_time_timeout is not None
 
 
-def learned_sections(policy: Policy, lessons: Lessons) -> dict[str, float]:
+def learned_sections(policy: Policy, durations: ObservedDurations) -> dict[str, float]:
     """The limits that this run alone has taught, by section."""
     if not policy.learn_timeouts:
         return {}
-    known = {name: lessons.basis(name) for name in lessons.sections if lessons.known(name)}
+    known = {name: durations.basis(name) for name in durations.sections if durations.known(name)}
     return {name: _limit(policy, longest) for name, longest in known.items() if longest > 0}
 
 
-def state_to_keep(policy: Policy, lessons: Lessons, *, at_end: bool) -> dict[str, Any]:
+def state_to_keep(policy: Policy, durations: ObservedDurations, *, at_end: bool) -> dict[str, Any]:
     """The content of ``ft_state.json``: what was learned so far or, ``at_end``, in the whole run.
 
     Setup counts only when it has loaded a checkpoint; the time outside all sections only in a run that is complete and
     has shown setup and steps.
     """
-    loaded = lessons.loaded
-    fresh = learned_sections(policy, lessons)
-    setup = lessons.sections.get(semconv.SETUP_SECTION)
-    if setup is not None and setup.first and lessons.resumed and policy.learn_timeouts:
+    loaded = durations.loaded
+    fresh = learned_sections(policy, durations)
+    setup = durations.sections.get(semconv.SETUP_SECTION)
+    if setup is not None and setup.first and durations.resumed and policy.learn_timeouts:
         fresh[semconv.SETUP_SECTION] = _limit(policy, setup.first)
     outside = loaded.out_of_section
-    told = lessons.idle_longest > 0
-    if at_end and policy.learn_timeouts and told and setup is not None and lessons.known(semconv.STEP_SECTION):
-        new = _limit(policy, lessons.idle_longest)
+    told = durations.idle_longest > 0
+    if at_end and policy.learn_timeouts and told and setup is not None and durations.known(semconv.STEP_SECTION):
+        new = _limit(policy, durations.idle_longest)
         outside = new if outside is None else (new + outside) / 2
     sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
     learned = LearnedTimeouts(
@@ -114,7 +114,7 @@ def state_to_keep(policy: Policy, lessons: Lessons, *, at_end: bool) -> dict[str
     return ft_state.write(learned, policy.section_timeouts, policy.out_of_section_timeout) if learned else {}
 
 
-def worth_telling(told: RankLimits, now: RankLimits) -> bool:
+def changed_noticeably(told: RankLimits, now: RankLimits) -> bool:
     """Whether the ranks should hear of new limits: one was set, taken away, or has changed by more than a little."""
     if (told.sections, told.heartbeat, told.out_of_section, told.first_time) != (
         now.sections,
@@ -125,17 +125,17 @@ def worth_telling(told: RankLimits, now: RankLimits) -> bool:
         return True
     pairs = ((told.learned, now.learned), (told.first_times, now.first_times))
     return any(
-        set(old) != set(new) or any(abs(new[name] - old[name]) > WORTH_TELLING * old[name] for name in old)
+        set(old) != set(new) or any(abs(new[name] - old[name]) > NOTICEABLE_CHANGE * old[name] for name in old)
         for old, new in pairs
     )
 
 
 def table(job: Job) -> list[dict[str, Any]]:
     """Each limit with where it comes from, for people to read; seconds."""
-    policy, lessons, limits = job.policy, job.lessons, job.limits
-    fresh, loaded, rank = learned_sections(policy, lessons), lessons.loaded, limits.rank
+    policy, durations, limits = job.policy, job.durations, job.limits
+    fresh, loaded, rank = learned_sections(policy, durations), durations.loaded, limits.rank
     rows = []
-    for name in sorted({*policy.section_timeouts, *loaded.sections, *lessons.sections}):
+    for name in sorted({*policy.section_timeouts, *loaded.sections, *durations.sections}):
         limit, source = rank.of_section(name, first=False)
         configured = policy.section_timeouts.get(name)
         row = _row("section", name, configured, fresh.get(name), loaded.sections.get(name), limit)
@@ -180,18 +180,18 @@ def _merged(name: str, seconds: float, loaded: LearnedTimeouts) -> float:
     return (seconds + earlier[name]) / 2 if name in earlier else seconds
 
 
-def _not_below_what_was_seen(name: str, seconds: float, policy: Policy, lessons: Lessons) -> float:
-    lesson = lessons.sections.get(name)
-    if lesson is None:
+def _not_below_what_was_seen(name: str, seconds: float, policy: Policy, durations: ObservedDurations) -> float:
+    observed = durations.sections.get(name)
+    if observed is None:
         return seconds
-    return max(seconds, lesson.first, policy.learned_factor * lesson.longest)
+    return max(seconds, observed.first, policy.learned_factor * observed.longest)
 
 
-def _long_first_times(policy: Policy, lessons: Lessons) -> dict[str, float]:
+def _long_first_times(policy: Policy, durations: ObservedDurations) -> dict[str, float]:
     shortest = policy.first_time_timeout
     if shortest is None or not policy.learn_timeouts:
         return {}
-    first = {name: policy.learned_factor * lesson.first for name, lesson in lessons.sections.items()}
+    first = {name: policy.learned_factor * observed.first for name, observed in durations.sections.items()}
     return {name: seconds for name, seconds in first.items() if seconds > shortest}
 
 

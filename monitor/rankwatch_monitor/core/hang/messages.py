@@ -23,7 +23,7 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
         return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
     who = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
-    beaten = bool(columns.beats_R[first.rank] > 0)
+    beaten = bool(columns.heartbeats_R[first.rank] > 0)
     if first.kind is VerdictKind.PROCESS_EXITED:
         return f"{_capital(who)}: {judged.culprits[0].reason}{_likewise(judged)}."
     said = _what(first, who, beaten) + (f" ({others} {'other' if others == 1 else 'others'} too)" if others else "")
@@ -38,7 +38,7 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
 
 def _what_followed(columns: RankColumns) -> str:
     """The crashes after the loss of a node, which is what a person finds in the logs."""
-    ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.spared_R)
+    ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.expected_exit_R)
     if not len(ranks):
         return ""
     more = f"; {len(ranks) - 1} more ended like that" if len(ranks) > 1 else ""

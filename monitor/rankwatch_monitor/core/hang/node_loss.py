@@ -49,7 +49,7 @@ def told(job: Job, event: ProcessEvent, at: float) -> None:
     ranks = node.ranks or node.former
     words = [node.seen]
     if node.ranks:
-        words += [float(columns.heard_R[r]) for r in node.ranks if r < len(columns)]
+        words += [float(columns.last_heard_R[r]) for r in node.ranks if r < len(columns)]
     since = float(min(np.nanmax(words), at))
     said = event.reason.rstrip(". ")
     reason = said.partition(" is lost: ")[2] or said or UNSAID  # the launchers' own sentence names the node, too
@@ -119,7 +119,7 @@ def _told(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now: flo
     # Whoever told of an exit was there to tell it.
     first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
     said = words(job, name) if first else ""
-    ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.ended_R[r] and r not in exits]
+    ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.shut_down_R[r] and r not in exits]
     elapsed = max(0.0, now - lost.since)
     return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, told=said) for r in ranks}
 
@@ -134,15 +134,17 @@ def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[
     limit = job.limits.silence
     if not silent or limit is None:
         return {}
-    heard_R = np.fmax(job.columns.heard_R, job.watching_since)
+    last_heard_R = np.fmax(job.columns.last_heard_R, job.silence_baseline)
     lost: dict[int, Verdict] = {}
     for node in job.nodes.values():
-        of_node = np.array([r for r in node.ranks if r < len(heard_R) and not job.columns.ended_R[r]], dtype=np.int64)
+        of_node = np.array(
+            [r for r in node.ranks if r < len(last_heard_R) and not job.columns.shut_down_R[r]], dtype=np.int64
+        )
         first = next((silent[r] for r in of_node.tolist() if r in silent), None)
-        last_word = max(node.seen, float(np.max(heard_R[of_node], initial=0.0)))
+        last_word = max(node.seen, float(np.max(last_heard_R[of_node], initial=0.0)))
         if first is None or node.ended is not None or node.lost is not None or now - last_word <= limit / 2:
             continue
         for rank in of_node.tolist():
-            since = float(heard_R[rank])
+            since = float(last_heard_R[rank])
             lost[rank] = first._replace(kind=VerdictKind.NODE_LOST, rank=rank, elapsed=now - since, since=since)
     return lost

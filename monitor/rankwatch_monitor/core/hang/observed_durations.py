@@ -23,7 +23,7 @@ MAX_SECTIONS: Final = 256
 
 
 @dataclass(slots=True)
-class SectionLesson:
+class SectionDurations:
     """How long a section has taken, in seconds; 0: not told."""
 
     count: int = 0
@@ -35,10 +35,10 @@ class SectionLesson:
 
 
 @dataclass(slots=True)
-class Lessons:
+class ObservedDurations:
     """All that a job has taught. ``version`` grows whenever a limit may have changed by it."""
 
-    sections: dict[str, SectionLesson] = field(default_factory=dict)
+    sections: dict[str, SectionDurations] = field(default_factory=dict)
     idle_longest: float = 0.0
     """The longest time between two sections, outside all others."""
     ranks: int = 1
@@ -51,18 +51,18 @@ class Lessons:
 
     def finished(self, name: str, count: int) -> None:
         """So many more runs of a section were finished."""
-        lesson = self._lesson(name)
-        if lesson is None:
+        observed = self._of_section(name)
+        if observed is None:
             return
         known = self.known(name)
-        lesson.count += count
+        observed.count += count
         self.version += self.known(name) != known
 
     def took(self, name: str, longest: float = 0.0, *, first: float = 0.0) -> None:
         """A process told its longest run of a section, or its first one; seconds."""
-        lesson = self._lesson(name)
-        if lesson is not None and (longest > lesson.longest or first > lesson.first):
-            lesson.longest, lesson.first = max(longest, lesson.longest), max(first, lesson.first)
+        observed = self._of_section(name)
+        if observed is not None and (longest > observed.longest or first > observed.first):
+            observed.longest, observed.first = max(longest, observed.longest), max(first, observed.first)
             self.version += 1
 
     def idled(self, longest: float) -> None:
@@ -79,8 +79,8 @@ class Lessons:
         if not ranks or ranks >= self.ranks:
             return
         self.ranks = ranks
-        for lesson in self.sections.values():
-            lesson.count = 0
+        for observed in self.sections.values():
+            observed.count = 0
         self.version += 1
 
     def grown(self, ranks: int) -> None:
@@ -95,18 +95,18 @@ class Lessons:
 
     def known(self, name: str) -> bool:
         """Whether enough runs of a section were seen to learn a limit from them."""
-        lesson = self.sections.get(name)
-        if lesson is None or name == semconv.SETUP_SECTION:
+        observed = self.sections.get(name)
+        if observed is None or name == semconv.SETUP_SECTION:
             return False
         if name == semconv.CHECKPOINTING_SECTION:
-            return lesson.count >= SAVES_NEEDED
-        return lesson.count >= RUNS_NEEDED * self.ranks
+            return observed.count >= SAVES_NEEDED
+        return observed.count >= RUNS_NEEDED * self.ranks
 
     def basis(self, name: str) -> float:
         """The longest time of a section that a limit is learned from, in seconds; 0 when nothing is known."""
-        lesson = self.sections[name]
+        observed = self.sections[name]
         # Not every process saves twice, so its first save counts.
-        return max(lesson.longest, lesson.first) if name == semconv.CHECKPOINTING_SECTION else lesson.longest
+        return max(observed.longest, observed.first) if name == semconv.CHECKPOINTING_SECTION else observed.longest
 
     def to_json(self) -> dict[str, Any]:
         """For the store."""
@@ -115,17 +115,17 @@ class Lessons:
         return values
 
     @classmethod
-    def of_json(cls, values: Mapping[str, Any]) -> Lessons:
+    def of_json(cls, values: Mapping[str, Any]) -> ObservedDurations:
         """From the store."""
         return cls(
-            sections={name: SectionLesson(**lesson) for name, lesson in values["sections"].items()},
+            sections={name: SectionDurations(**observed) for name, observed in values["sections"].items()},
             idle_longest=values["idle_longest"],
             ranks=values["ranks"],
             resumed=values["resumed"],
             loaded=LearnedTimeouts(**values["loaded"]),
         )
 
-    def _lesson(self, name: str) -> SectionLesson | None:
+    def _of_section(self, name: str) -> SectionDurations | None:
         if name not in self.sections and len(self.sections) >= MAX_SECTIONS:
             return None
-        return self.sections.setdefault(name, SectionLesson())
+        return self.sections.setdefault(name, SectionDurations())

@@ -63,20 +63,22 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    return node_loss.found(job, detect(job.columns, job.limits, now, watching_since=job.watching_since), now)
+    return node_loss.found(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_baseline), now)
 
 
 def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
     """Whether it is time to speak: ranks that wait for each other pass their limits within moments of each other."""
     if not verdicts:
-        job.trouble_since = None
+        job.verdicts_since = None
         return False
-    if job.trouble_since is None:
-        job.trouble_since = now
-    if any(v.kind not in TOGETHER for v in verdicts) or now - job.trouble_since >= SETTLE + news_spread(job.world_size):
+    if job.verdicts_since is None:
+        job.verdicts_since = now
+    if any(v.kind not in TOGETHER for v in verdicts) or now - job.verdicts_since >= SETTLE + news_spread(
+        job.world_size
+    ):
         return True
     columns = job.columns
-    live = int(np.sum(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED)))
+    live = int(np.sum(columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED)))
     return len({v.rank for v in verdicts}) >= live
 
 
@@ -135,7 +137,7 @@ def _slow(job: Job, now: float, effects: list[Effect]) -> Incident | None:
     phases.capture(job, incident, effects)
     if due.action is Action.CAPTURE:
         job.performance.trace = {"rank": first.rank, "id": incident.id}
-        effects.append(Issue(settings_push.hand_down(job, f"a trace of rank {first.rank} is wanted", now)))
+        effects.append(Issue(settings_push.push(job, f"a trace of rank {first.rank} is wanted", now)))
     effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
     return incident
 

@@ -153,7 +153,7 @@ def _foremost(job: Job, verdicts: Sequence[Verdict], judged: Blame, now: float) 
     columns = job.columns
     elapsed = columns.open_sections(rank, now).get(seen.section, 0.0)
     if not seen.source.acts_at_once:
-        elapsed = float(np.nan_to_num(now - columns.quiet_since_R[rank]))
+        elapsed = float(np.nan_to_num(now - columns.last_progress_R[rank]))
     return seen._replace(rank=rank, elapsed=elapsed, since=now - elapsed) if elapsed > seen.limit else seen
 
 
@@ -162,15 +162,15 @@ def _spoke_again(job: Job, incident: Incident, now: float) -> bool:
     columns = job.columns
     ranks = np.array([rank for rank in incident.affected if rank < len(columns)], dtype=np.int64)
     silence = math.inf if job.policy.silence_timeout is None else job.policy.silence_timeout
-    since = max(incident.opened_at, job.watching_since, now - silence)
-    return bool(np.all((columns.spoke_R[ranks] >= since) | columns.ended_R[ranks]))
+    since = max(incident.opened_at, job.silence_baseline, now - silence)
+    return bool(np.all((columns.last_update_R[ranks] >= since) | columns.shut_down_R[ranks]))
 
 
 def _stand_still(job: Job, incident: Incident) -> bool:
     """No affected rank has shown a sign of life since before it passed the limit."""
     columns = job.columns
     ranks = np.array([rank for rank in incident.affected if rank < len(columns)], dtype=np.int64)
-    signs_R = np.fmax(columns.quiet_since_R[ranks], columns.beat_R[ranks])
+    signs_R = np.fmax(columns.last_progress_R[ranks], columns.last_heartbeat_R[ranks])
     return bool(np.all(signs_R < incident.opened_at - (incident.limit or 0.0)))
 
 
@@ -196,7 +196,7 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
         if _went_on(job, incident, now, effects):
             return
         silence = job.policy.silence_timeout
-        if silence is None or now - max(job.watching_since, incident.phase_since) < silence:
+        if silence is None or now - max(job.silence_baseline, incident.phase_since) < silence:
             return  # this monitor has just begun to watch: the ranks may have gone on, and have not said so yet
     # Of two captures the one counts that came before the action.
     incident.timeline.captured = now if incident.stacks else None
@@ -312,15 +312,15 @@ def _stepped(job: Job, incident: Incident) -> bool:
 
 
 def _stepless_after(job: Job) -> float:
-    return STEPLESS_AFTER if job.speaks else UNINSTRUMENTED_AFTER
+    return STEPLESS_AFTER if job.ever_instrumented else UNINSTRUMENTED_AFTER
 
 
 def _all_up(job: Job) -> bool:
     """Every rank of the attempt is there: it has beaten or worked if any ever does, else its process was started."""
     columns = job.columns
-    if not columns.seen_R.any():
+    if not columns.reported_R.any():
         return bool(np.all(columns.pid_R >= 0))
-    return bool(np.all(columns.seen_R & ((columns.beats_R > 0) | columns.uses_sections_R)))
+    return bool(np.all(columns.reported_R & ((columns.heartbeats_R > 0) | columns.uses_sections_R)))
 
 
 def _ending_words(job: Job, incident: Incident) -> str:

@@ -27,19 +27,19 @@ from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.facts import Told
-from rankwatch_monitor.core.hang.limits import state_to_keep, worth_telling
+from rankwatch_monitor.core.hang.limits import changed_noticeably, state_to_keep
 from rankwatch_monitor.core.job import Job
 
-TEACH_INTERVAL: Final = 5.0
+PUSH_INTERVAL: Final = 5.0
 """Seconds at least between two sets of settings for the same ranks, unless a person changed the policy."""
-KEEP_INTERVAL: Final = 60.0
+PUSH_ALL_INTERVAL: Final = 60.0
 """Seconds after which even small changes are handed down, for the launcher that keeps ``ft_state.json``."""
 
 
 def settings_of(job: Job) -> dict[str, Any]:
     """What the ranks of a job are told through their slots, and what its launcher is to keep."""
     settings = job.limits.rank.to_settings()
-    kept, at_end = (state_to_keep(job.policy, job.lessons, at_end=end) for end in (False, True))
+    kept, at_end = (state_to_keep(job.policy, job.durations, at_end=end) for end in (False, True))
     settings["profiling"] = _profiling(job)
     settings["launcher"] = _of_launcher(job)
     return {**settings, **({"ft_state": kept} if kept else {}), **({"ft_state_at_end": at_end} if at_end else {})}
@@ -71,31 +71,31 @@ def _of_launcher(job: Job) -> dict[str, Any]:
     }
 
 
-def hand_down(job: Job, reason: str, now: float) -> Directive:
+def push(job: Job, reason: str, now: float) -> Directive:
     """Make the directive that tells the launchers of a job what is in force at ``now``."""
     settings = settings_of(job)
     job.told = Told(now, job.limits.rank, settings)
     return job.new_directive(DirectiveKind.SETTINGS, reason, settings=settings)
 
 
-def teach(job: Job, now: float) -> Directive | None:
+def push_if_changed(job: Job, now: float) -> Directive | None:
     """Hand down what the job has taught of itself or asks of its ranks, if it matters and not too often; else None."""
     told = job.told
     if told is None:  # launchers hear them in the answer to their registration
         job.told = Told(now, job.limits.rank, settings_of(job)) if job.acting_nodes() else None
         return None
-    reason = _lesson(job, told, now)
-    return hand_down(job, reason, now) if reason and job.acting_nodes() else None
+    reason = _reason_to_push(job, told, now)
+    return push(job, reason, now) if reason and job.acting_nodes() else None
 
 
-def _lesson(job: Job, told: Told, now: float) -> str:
+def _reason_to_push(job: Job, told: Told, now: float) -> str:
     """Why to tell the launchers anew; empty: there is nothing to tell, or it is too soon."""
     waited = now - told.at
-    if waited >= TEACH_INTERVAL and _profiling(job) != told.settings.get("profiling"):
+    if waited >= PUSH_INTERVAL and _profiling(job) != told.settings.get("profiling"):
         return "what the ranks are to measure was changed"
-    changed = waited >= TEACH_INTERVAL and worth_telling(told.limits, job.limits.rank)
+    changed = waited >= PUSH_INTERVAL and changed_noticeably(told.limits, job.limits.rank)
     if not changed:
         # All of it, for the file: now and then, and before the launchers end with the ranks.
-        to_keep = waited >= KEEP_INTERVAL or liveness.said_goodbye(job)
+        to_keep = waited >= PUSH_ALL_INTERVAL or liveness.all_shut_down(job)
         changed = to_keep and settings_of(job) != told.settings
     return "limits were learned" if changed else ""

@@ -53,7 +53,7 @@ def judge(job: Job, now: float) -> list[Effect]:
     if job.ended is not None:
         return _over(job, job.ended.at, f"the job is {job.ended.state}", effects)
     if performance.gathering.since is None:
-        if now - (performance.judged_at or job.watching_since) > STALE:
+        if now - (performance.judged_at or job.silence_baseline) > STALE:
             _close_all(job, now, f"the ranks have told nothing of their steps for {STALE / 60:.0f} minutes", effects)
         return effects
     if not job.policy.straggler_detection:

@@ -63,7 +63,7 @@ class Window(NamedTuple):
 
 def present(job: Job) -> Bools:
     """Ranks that speak for themselves in this attempt; shape (R,)."""
-    there_R: Bools = job.columns.seen_R & ~gone(job)
+    there_R: Bools = job.columns.reported_R & ~gone(job)
     return there_R
 
 
@@ -73,21 +73,21 @@ def expected(job: Job, at: float) -> int:
     Those that speak; and while the monitor has only begun to watch, all that may, since the first one to speak is not
     the whole job.
     """
-    if at - job.watching_since > SETTLED:
+    if at - job.silence_baseline > SETTLED:
         return int(present(job).sum())
     return int(np.sum(~gone(job)))
 
 
 def gone(job: Job) -> Bools:
     """Ranks that have ended; shape (R,)."""
-    gone_R: Bools = job.columns.ended_R | (job.columns.process_R == EXITED)
+    gone_R: Bools = job.columns.shut_down_R | (job.columns.process_R == EXITED)
     return gone_R
 
 
 def usual_gap(job: Job) -> float:
     """Seconds between two exports of a rank, lately; 0 while that is not known."""
-    gap_R = job.columns.gap_R
-    known_R = gap_R[~np.isnan(gap_R)]
+    report_interval_R = job.columns.report_interval_R
+    known_R = report_interval_R[~np.isnan(report_interval_R)]
     return float(np.median(known_R)) if len(known_R) else 0.0
 
 

@@ -45,12 +45,12 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
         reason = f"{incident.reason} {_sentence(exclusion.words(job, incident.exclude))}" if waits else incident.reason
         return JobState.RECOVERING if restarting else JobState.HUNG, reason
     columns = job.columns
-    if liveness.said_goodbye(job):
+    if liveness.all_shut_down(job):
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
         return JobState.RUNNING, job.performance.told.finding.reason  # well; if anything, slower than it could be
     alive = bool(np.any(columns.process_R == ALIVE))
-    if alive and not job.speaks and now - job.attempt_since > UNINSTRUMENTED_AFTER:
+    if alive and not job.ever_instrumented and now - job.attempt_since > UNINSTRUMENTED_AFTER:
         return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"
     return JobState.STARTING, "no rank has reported yet"
 
@@ -58,7 +58,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
 def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
     """One code for each rank, an index into :data:`RANK_STATES`; shape (R,)."""
     columns = job.columns
-    codes_R = np.where(columns.seen_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
+    codes_R = np.where(columns.reported_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     for verdict in verdicts:
@@ -74,7 +74,7 @@ def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
             codes_R[rank] = _CODE[RankState.HUNG]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]
     gone_R = columns.process_R == EXITED
-    codes_R[columns.ended_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
+    codes_R[columns.shut_down_R | (gone_R & (columns.exit_code_R == 0))] = _CODE[RankState.FINISHED]
     codes_R[gone_R & (columns.exit_code_R != 0)] = _CODE[RankState.DEAD]
     return codes_R
 
@@ -89,7 +89,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "state": str(state),
         "reason": reason,
         "world_size": job.world_size,
-        "ranks_reporting": int(np.sum(columns.seen_R & ~columns.ended_R & (columns.process_R != EXITED))),
+        "ranks_reporting": int(np.sum(columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED))),
         "attempt": job.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
@@ -150,8 +150,8 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
                 "state": str(RANK_STATES[codes_R[rank]]),
                 "iteration": _known(columns.iteration_R[rank]),
                 "progress": _known(columns.progress_R[rank]),
-                "heartbeat_age": _age(now, columns.beat_R[rank]),
-                "report_age": _age(now, columns.heard_R[rank]),
+                "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
+                "report_age": _age(now, columns.last_heard_R[rank]),
                 "open_sections": columns.open_sections(rank, now),
                 "idle": _age(now, columns.idle_since_R[rank]),
                 "scores": scores[rank],

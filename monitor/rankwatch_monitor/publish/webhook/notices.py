@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import OVER
+from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.scores import Straggler
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.publish.text.formatting import count, duration, ranks, when
@@ -176,7 +176,7 @@ def _state(job: Job, told: Told, now: float) -> Sequence[Notice]:
     if state is before:
         return ()
     because = f": {reason.rstrip('.')}." if reason else "."
-    if state in OVER:
+    if state in TERMINAL_STATES:
         # A job may be lost more than once within an attempt, but ends only once.
         about = f"{job.launches}/{job.attempt}" + (f"/{job.last_heard:.0f}" if state is JobState.LOST else "")
         return (_notice(_ENDS[state], job, about, now, f"The job is {state}{because}"),)

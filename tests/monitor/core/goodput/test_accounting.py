@@ -42,7 +42,7 @@ def test_slow_steps_are_productive_also_while_one_is_under_way() -> None:
 
 
 def test_ranks_that_report_seldom_make_no_difference() -> None:
-    often, seldom = Accounted(teaches=True).run(100), Accounted(teaches=True, interval=5).run(100)
+    often, seldom = Accounted(reports_durations=True).run(100), Accounted(reports_durations=True, interval=5).run(100)
     assert seldom.spent == about(**often.spent)
 
 
@@ -346,9 +346,11 @@ def test_a_monitor_that_comes_late_counts_from_then() -> None:
     st.lists(st.tuples(st.sampled_from(THINGS), st.integers(1, 60)), min_size=1, max_size=10),
 )
 def test_the_buckets_sum_to_the_time_and_none_is_negative(
-    launchers: bool, teaches: bool, happens: list[tuple[str, int]]
+    launchers: bool, reports_durations: bool, happens: list[tuple[str, int]]
 ) -> None:
-    scene = Accounted(launchers=launchers, teaches=teaches, silence_timeout=20.0, section_timeouts={"step": 10.0})
+    scene = Accounted(
+        launchers=launchers, reports_durations=reports_durations, silence_timeout=20.0, section_timeouts={"step": 10.0}
+    )
     for what, seconds in happens:
         freely(scene, what, seconds)
         scene.run(5)

@@ -177,7 +177,7 @@ def test_a_healthy_world_of_two_raises_nothing() -> None:
 def columns_of(size: int, hosts: int = 1) -> RankColumns:
     """Ranks that have all come equally far and all speak."""
     columns = RankColumns(size)
-    columns.seen_R[:] = True
+    columns.reported_R[:] = True
     columns.process_R[:] = ALIVE
     columns.iteration_R[:] = 10
     columns.progress_R[:] = 1
@@ -249,7 +249,7 @@ def test_sequence_numbers_speak_without_any_stack() -> None:
 
 def test_a_rank_that_has_ended_is_not_accused_of_being_late() -> None:
     columns = columns_of(3)
-    columns.ended_R[1] = True
+    columns.shut_down_R[1] = True
     stacks = taken(REDUCING, (), REDUCING, numbers=[58, 57, 58], waiting=58)
     assert blamed(columns, overrun(0, 2), stacks).culprits == ()
 

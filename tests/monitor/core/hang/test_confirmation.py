@@ -12,7 +12,7 @@ from rankwatch_monitor.core.incident.incident import Phase
 
 def trained(**changes: object) -> Scene:
     """A job without any configured limit that has run long enough to be known."""
-    return Scene(teaches=True, **changes).run(40)
+    return Scene(reports_durations=True, **changes).run(40)
 
 
 def alone(scene: Scene, rank: int, section: str) -> Scene:

@@ -9,8 +9,8 @@ from rankwatch.contract import ft_state
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.hang.limits import in_force, state_to_keep, table, worth_telling
-from rankwatch_monitor.core.hang.observed_durations import Lessons
+from rankwatch_monitor.core.hang.limits import changed_noticeably, in_force, state_to_keep, table
+from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.job import Job
 
 
@@ -18,12 +18,12 @@ def policy(**changes: Any) -> Policy:
     return Policy().changed(changes)
 
 
-def taught(step: float = 0.5, **longest: float) -> Lessons:
-    lessons = Lessons()
+def taught(step: float = 0.5, **longest: float) -> ObservedDurations:
+    durations = ObservedDurations()
     for name, seconds in {"step": step, **longest}.items():
-        lessons.finished(name, 16)
-        lessons.took(name, seconds, first=20 * seconds)
-    return lessons
+        durations.finished(name, 16)
+        durations.took(name, seconds, first=20 * seconds)
+    return durations
 
 
 def test_what_a_person_configured_is_in_force() -> None:
@@ -61,9 +61,9 @@ def test_where_timeouts_are_to_be_calculated_a_learned_limit_goes_before_a_confi
 
 
 def test_a_loaded_limit_goes_before_a_configured_one() -> None:
-    lessons = Lessons()
-    lessons.load(LearnedTimeouts({"step": 40.0, "setup": 90.0}, 25.0, 700.0, 70.0))
-    limits = in_force(policy(section_timeouts={"step": 300, "other": 9}), lessons)
+    durations = ObservedDurations()
+    durations.load(LearnedTimeouts({"step": 40.0, "setup": 90.0}, 25.0, 700.0, 70.0))
+    limits = in_force(policy(section_timeouts={"step": 300, "other": 9}), durations)
     assert dict(limits.rank.sections) == {"other": 9.0}
     step, source = limits.rank.of_section("step", first=False)
     assert (step, limits.source_of("step", source)) == (40.0, LimitSource.LOADED)
@@ -73,23 +73,23 @@ def test_a_loaded_limit_goes_before_a_configured_one() -> None:
 
 
 def test_a_loaded_limit_and_one_learned_now_are_merged_half_and_half() -> None:
-    lessons = taught(step=4.0)
-    lessons.load(LearnedTimeouts({"step": 40.0}))
-    limits = in_force(policy(), lessons)
+    durations = taught(step=4.0)
+    durations.load(LearnedTimeouts({"step": 40.0}))
+    limits = in_force(policy(), durations)
     step, source = limits.rank.of_section("step", first=False)
     assert (step, limits.source_of("step", source)) == (30.0, LimitSource.LEARNED)
 
 
 def test_a_loaded_limit_is_raised_to_what_this_run_has_shown() -> None:
     """The file may be of a smaller model. A limit that each step passes would end the job again and again."""
-    lessons = Lessons()
-    lessons.load(LearnedTimeouts({"step": 12.0, "data": 12.0}))
-    lessons.took("step", first=95.0)
-    assert in_force(policy(), lessons).rank.learned == {"step": 95.0, "data": 12.0}
-    lessons.took("step", 80.0)
-    assert in_force(policy(), lessons).rank.learned == {"step": 400.0, "data": 12.0}
-    lessons.finished("step", 100)
-    assert in_force(policy(), lessons).rank.learned == {"step": 206.0, "data": 12.0}, "the mean, once it is known"
+    durations = ObservedDurations()
+    durations.load(LearnedTimeouts({"step": 12.0, "data": 12.0}))
+    durations.took("step", first=95.0)
+    assert in_force(policy(), durations).rank.learned == {"step": 95.0, "data": 12.0}
+    durations.took("step", 80.0)
+    assert in_force(policy(), durations).rank.learned == {"step": 400.0, "data": 12.0}
+    durations.finished("step", 100)
+    assert in_force(policy(), durations).rank.learned == {"step": 206.0, "data": 12.0}, "the mean, once it is known"
 
 
 def test_with_learning_off_only_what_was_configured_counts() -> None:
@@ -97,9 +97,9 @@ def test_with_learning_off_only_what_was_configured_counts() -> None:
     assert dict(limits.rank.learned) == {}
     assert limits.rank.first_time is None
     assert limits.rank.of_section("step", first=False)[0] is None
-    lessons = taught()
-    lessons.load(LearnedTimeouts({"step": 40.0}, 25.0, 700.0, 70.0))
-    limits = in_force(policy(section_timeouts={"step": 7}, learn_timeouts=False), lessons)
+    durations = taught()
+    durations.load(LearnedTimeouts({"step": 40.0}, 25.0, 700.0, 70.0))
+    limits = in_force(policy(section_timeouts={"step": 7}, learn_timeouts=False), durations)
     assert limits.rank.of_section("step", first=False) == (7.0, LimitSource.CONFIGURED)
     assert (limits.rank.out_of_section, limits.rank.heartbeat) == (None, 300.0)
 
@@ -132,17 +132,17 @@ def test_the_default_heartbeat_limit_counts_where_no_section_has_a_limit() -> No
     assert not in_force(policy(first_time_timeout=None)).rank.heartbeat_outside
 
 
-def test_small_changes_of_learned_limits_are_not_worth_telling() -> None:
+def test_small_changes_of_learned_limits_are_not_changed_noticeably() -> None:
     told = in_force(policy(), taught(step=10.0)).rank
-    assert not worth_telling(told, in_force(policy(), taught(step=10.9)).rank)
-    assert worth_telling(told, in_force(policy(), taught(step=11.2)).rank)
-    assert worth_telling(told, in_force(policy(), taught(step=10.0, data=1.0)).rank)
-    assert worth_telling(told, in_force(policy(heartbeat_timeout=20), taught(step=10.0)).rank)
+    assert not changed_noticeably(told, in_force(policy(), taught(step=10.9)).rank)
+    assert changed_noticeably(told, in_force(policy(), taught(step=11.2)).rank)
+    assert changed_noticeably(told, in_force(policy(), taught(step=10.0, data=1.0)).rank)
+    assert changed_noticeably(told, in_force(policy(heartbeat_timeout=20), taught(step=10.0)).rank)
 
 
-def job(policy: Policy, lessons: Lessons | None = None) -> Job:
+def job(policy: Policy, durations: ObservedDurations | None = None) -> Job:
     job = Job("j", 0.0, policy=policy)
-    job.lessons = lessons or Lessons()
+    job.durations = durations or ObservedDurations()
     return job
 
 
@@ -162,10 +162,10 @@ def test_the_table_names_every_limit_once_with_its_value() -> None:
 
 
 def test_the_table_tells_configured_learned_loaded_and_which_is_in_force() -> None:
-    lessons = taught(step=4.0, data=3.0)
-    lessons.load(LearnedTimeouts({"data": 25.0}))
-    lessons.took("evaluation", first=9.0)
-    rows = {r["section"]: r for r in table(job(policy(section_timeouts={"step": 300}), lessons)) if r["section"]}
+    durations = taught(step=4.0, data=3.0)
+    durations.load(LearnedTimeouts({"data": 25.0}))
+    durations.took("evaluation", first=9.0)
+    rows = {r["section"]: r for r in table(job(policy(section_timeouts={"step": 300}), durations)) if r["section"]}
     picked = ("configured", "learned", "loaded", "in_force", "source")
     assert tuple(rows["step"][key] for key in picked) == (300.0, 20.0, None, 300.0, "configured")
     assert tuple(rows["data"][key] for key in picked) == (None, 15.0, 25.0, 20.0, "learned")
@@ -173,54 +173,54 @@ def test_the_table_tells_configured_learned_loaded_and_which_is_in_force() -> No
 
 
 def test_nothing_is_kept_before_anything_was_learned() -> None:
-    assert state_to_keep(policy(section_timeouts={"step": 10}), Lessons(), at_end=True) == {}
+    assert state_to_keep(policy(section_timeouts={"step": 10}), ObservedDurations(), at_end=True) == {}
 
 
 def test_what_is_kept_reads_back_as_it_was() -> None:
-    lessons = taught(step=4.0)
-    lessons.took("setup", first=30.0)
-    lessons.idled(6.0)
-    during = state_to_keep(policy(section_timeouts={"load": 8}), lessons, at_end=False)
+    durations = taught(step=4.0)
+    durations.took("setup", first=30.0)
+    durations.idled(6.0)
+    during = state_to_keep(policy(section_timeouts={"load": 8}), durations, at_end=False)
     assert ft_state.read(json.loads(json.dumps(during))) == LearnedTimeouts({"step": 20.0})
     assert during["current_timeouts"]["section"]["section"]["load"] == 8.0
-    at_end = ft_state.read(state_to_keep(policy(), lessons, at_end=True))
+    at_end = ft_state.read(state_to_keep(policy(), durations, at_end=True))
     assert at_end.out_of_section == 30.0, "learned only from a whole run"
     assert "setup" not in at_end.sections, "this run did not load a checkpoint"
 
 
 def test_setup_is_kept_when_it_has_loaded_a_checkpoint() -> None:
-    lessons = taught(step=4.0)
-    lessons.took("setup", first=30.0)
-    lessons.resumed = True
-    assert ft_state.read(state_to_keep(policy(), lessons, at_end=False)).sections["setup"] == 150.0
+    durations = taught(step=4.0)
+    durations.took("setup", first=30.0)
+    durations.resumed = True
+    assert ft_state.read(state_to_keep(policy(), durations, at_end=False)).sections["setup"] == 150.0
 
 
 def test_the_time_outside_is_not_kept_of_a_run_without_setup_or_steps() -> None:
-    lessons = taught(step=4.0)
-    lessons.idled(6.0)
-    assert ft_state.read(state_to_keep(policy(), lessons, at_end=True)).out_of_section is None
+    durations = taught(step=4.0)
+    durations.idled(6.0)
+    assert ft_state.read(state_to_keep(policy(), durations, at_end=True)).out_of_section is None
 
 
 def test_the_time_outside_is_not_kept_when_no_rank_told_it() -> None:
     """Other emitters send finished sections, and nothing of the time between them."""
-    lessons = taught()
-    lessons.finished("setup", 4)
-    assert state_to_keep(policy(), lessons, at_end=True)["current_timeouts"]["section"]["out_of_section"] is None
-    lessons.idled(3.0)
-    assert state_to_keep(policy(), lessons, at_end=True)["current_timeouts"]["section"]["out_of_section"] == 15.0
+    durations = taught()
+    durations.finished("setup", 4)
+    assert state_to_keep(policy(), durations, at_end=True)["current_timeouts"]["section"]["out_of_section"] is None
+    durations.idled(3.0)
+    assert state_to_keep(policy(), durations, at_end=True)["current_timeouts"]["section"]["out_of_section"] == 15.0
 
 
 def test_what_was_loaded_is_kept_also_when_this_run_learned_nothing_of_it() -> None:
-    lessons = Lessons()
-    lessons.load(LearnedTimeouts({"evaluation": 77.0}, 25.0))
-    kept = ft_state.read(state_to_keep(policy(), lessons, at_end=True))
+    durations = ObservedDurations()
+    durations.load(LearnedTimeouts({"evaluation": 77.0}, 25.0))
+    kept = ft_state.read(state_to_keep(policy(), durations, at_end=True))
     assert kept == LearnedTimeouts({"evaluation": 77.0}, 25.0)
 
 
 def test_limits_are_made_anew_when_the_policy_or_the_lessons_change() -> None:
     watched = job(policy(), taught(step=4.0))
     assert watched.limits is watched.limits
-    watched.lessons.took("step", 8.0)
+    watched.durations.took("step", 8.0)
     assert watched.limits.rank.learned == {"step": 40.0}
     watched.policy = policy(learned_factor=2)
     assert watched.limits.rank.learned == {"step": 16.0}

@@ -7,111 +7,111 @@ import json
 import pytest
 
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch_monitor.core.hang.observed_durations import MAX_SECTIONS, Lessons
+from rankwatch_monitor.core.hang.observed_durations import MAX_SECTIONS, ObservedDurations
 
 
 def test_a_section_is_known_after_16_runs_on_the_average_rank() -> None:
-    lessons = Lessons()
-    lessons.grown(4)
-    lessons.finished("step", 63)
-    assert not lessons.known("step")
-    lessons.finished("step", 1)
-    assert lessons.known("step")
+    durations = ObservedDurations()
+    durations.grown(4)
+    durations.finished("step", 63)
+    assert not durations.known("step")
+    durations.finished("step", 1)
+    assert durations.known("step")
 
 
 def test_a_checkpoint_is_known_after_the_first_save() -> None:
-    lessons = Lessons()
-    lessons.grown(64)
-    assert not lessons.known("checkpointing")
-    lessons.finished("checkpointing", 1)
-    lessons.took("checkpointing", first=30.0)
-    assert lessons.known("checkpointing")
-    assert lessons.basis("checkpointing") == 30.0
+    durations = ObservedDurations()
+    durations.grown(64)
+    assert not durations.known("checkpointing")
+    durations.finished("checkpointing", 1)
+    durations.took("checkpointing", first=30.0)
+    assert durations.known("checkpointing")
+    assert durations.basis("checkpointing") == 30.0
 
 
 def test_setup_is_never_known_while_the_job_runs() -> None:
-    lessons = Lessons()
-    lessons.finished("setup", 1000)
-    assert not lessons.known("setup")
+    durations = ObservedDurations()
+    durations.finished("setup", 1000)
+    assert not durations.known("setup")
 
 
 def test_first_runs_say_nothing_of_the_others() -> None:
-    lessons = Lessons()
-    lessons.took("step", first=180.0)
-    lessons.took("step", 0.4)
-    lessons.took("step", 0.3)
-    assert lessons.basis("step") == 0.4
-    assert lessons.sections["step"].first == 180.0
+    durations = ObservedDurations()
+    durations.took("step", first=180.0)
+    durations.took("step", 0.4)
+    durations.took("step", 0.3)
+    assert durations.basis("step") == 0.4
+    assert durations.sections["step"].first == 180.0
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_the_version_grows_only_when_a_limit_may_have_changed(again: bool) -> None:
-    lessons = Lessons()
-    lessons.took("step", 0.4)
-    before = lessons.version
-    lessons.took("step", 0.4 if again else 0.5)
-    lessons.finished("step", 1)
-    lessons.idled(0.0)
-    assert (lessons.version == before) is again
+    durations = ObservedDurations()
+    durations.took("step", 0.4)
+    before = durations.version
+    durations.took("step", 0.4 if again else 0.5)
+    durations.finished("step", 1)
+    durations.idled(0.0)
+    assert (durations.version == before) is again
 
 
 def test_the_sixteenth_run_grows_the_version() -> None:
-    lessons = Lessons()
-    lessons.finished("step", 15)
-    before = lessons.version
-    lessons.finished("step", 1)
-    assert lessons.version > before
-    after = lessons.version
-    lessons.finished("step", 1)
-    assert lessons.version == after
+    durations = ObservedDurations()
+    durations.finished("step", 15)
+    before = durations.version
+    durations.finished("step", 1)
+    assert durations.version > before
+    after = durations.version
+    durations.finished("step", 1)
+    assert durations.version == after
 
 
 def test_fewer_ranks_have_to_show_anew_how_long_things_take() -> None:
-    lessons = Lessons()
-    lessons.grown(8)
-    lessons.finished("step", 1000)
-    lessons.took("step", 2.0)
-    before = lessons.version
-    lessons.begun(8)
-    lessons.begun(None)
-    lessons.begun(0)
-    assert lessons.known("step")
-    assert lessons.version == before
-    lessons.begun(2)
-    assert not lessons.known("step"), "each may have four times the work now"
-    assert lessons.version > before
-    lessons.finished("step", 32)
-    assert lessons.known("step")
-    assert lessons.basis("step") == 2.0
-    lessons.grown(8)
-    assert not lessons.known("step"), "of more ranks 16 runs each are needed, too"
+    durations = ObservedDurations()
+    durations.grown(8)
+    durations.finished("step", 1000)
+    durations.took("step", 2.0)
+    before = durations.version
+    durations.begun(8)
+    durations.begun(None)
+    durations.begun(0)
+    assert durations.known("step")
+    assert durations.version == before
+    durations.begun(2)
+    assert not durations.known("step"), "each may have four times the work now"
+    assert durations.version > before
+    durations.finished("step", 32)
+    assert durations.known("step")
+    assert durations.basis("step") == 2.0
+    durations.grown(8)
+    assert not durations.known("step"), "of more ranks 16 runs each are needed, too"
 
 
 def test_names_without_end_are_not_kept() -> None:
-    lessons = Lessons()
+    durations = ObservedDurations()
     for number in range(MAX_SECTIONS + 10):
-        lessons.finished(f"step-{number}", 20)
-        lessons.took(f"step-{number}", 1.0)
-    assert len(lessons.sections) == MAX_SECTIONS
+        durations.finished(f"step-{number}", 20)
+        durations.took(f"step-{number}", 1.0)
+    assert len(durations.sections) == MAX_SECTIONS
 
 
 def test_an_empty_state_is_not_loaded() -> None:
-    lessons = Lessons()
-    lessons.load(LearnedTimeouts())
-    assert lessons.version == 0
-    lessons.load(LearnedTimeouts({"step": 12.0}))
-    lessons.load(LearnedTimeouts({"step": 12.0}))
-    assert lessons.version == 1
+    durations = ObservedDurations()
+    durations.load(LearnedTimeouts())
+    assert durations.version == 0
+    durations.load(LearnedTimeouts({"step": 12.0}))
+    durations.load(LearnedTimeouts({"step": 12.0}))
+    assert durations.version == 1
 
 
 def test_all_of_it_survives_the_store() -> None:
-    lessons = Lessons()
-    lessons.grown(8)
-    lessons.finished("step", 200)
-    lessons.took("step", 0.5, first=60.0)
-    lessons.idled(3.5)
-    lessons.load(LearnedTimeouts({"step": 12.0}, out_of_section=30.0))
-    lessons.resumed = True
-    again = Lessons.of_json(json.loads(json.dumps(lessons.to_json())))
-    again.version = lessons.version
-    assert again == lessons
+    durations = ObservedDurations()
+    durations.grown(8)
+    durations.finished("step", 200)
+    durations.took("step", 0.5, first=60.0)
+    durations.idled(3.5)
+    durations.load(LearnedTimeouts({"step": 12.0}, out_of_section=30.0))
+    durations.resumed = True
+    again = ObservedDurations.of_json(json.loads(json.dumps(durations.to_json())))
+    again.version = durations.version
+    assert again == durations

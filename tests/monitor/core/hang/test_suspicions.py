@@ -15,7 +15,7 @@ from rankwatch_monitor.core.views import job_view
 
 def trained(**changes: object) -> Scene:
     """A job without any configured limit that has run long enough to be known."""
-    return Scene(teaches=True, **changes).run(40)
+    return Scene(reports_durations=True, **changes).run(40)
 
 
 def test_a_hang_without_configuration_is_suspected_within_ten_seconds_and_captured_at_once() -> None:
@@ -113,7 +113,7 @@ def test_a_confirmation_is_not_shortened_by_a_monitor_that_comes_back() -> None:
 
 
 def test_nothing_is_judged_before_sixteen_steps() -> None:
-    scene = Scene(teaches=True).run(10).hang(2).run(100)
+    scene = Scene(reports_durations=True).run(10).hang(2).run(100)
     assert scene.quiet(), "first_time_timeout holds meanwhile"
     scene.run(1800)
     assert scene.blamed == {2: "behind"}
@@ -174,7 +174,7 @@ def test_the_first_step_of_a_restarted_rank_may_compile() -> None:
 
 
 def test_a_hang_in_the_first_step_is_found_later() -> None:
-    scene = Scene(teaches=True, beats=False, first_time_timeout=120.0)
+    scene = Scene(reports_durations=True, beats=False, first_time_timeout=120.0)
     scene.busy = True
     scene.run(3)
     for rank in scene.ranks:
@@ -184,7 +184,7 @@ def test_a_hang_in_the_first_step_is_found_later() -> None:
 
 
 def test_a_configured_limit_is_raised_in_the_first_step_only() -> None:
-    scene = Scene(teaches=True, section_timeouts={"step": 10.0})
+    scene = Scene(reports_durations=True, section_timeouts={"step": 10.0})
     scene.busy = True
     scene.run(3)
     for rank in scene.ranks:
@@ -196,11 +196,11 @@ def test_a_configured_limit_is_raised_in_the_first_step_only() -> None:
 
 
 def test_a_job_that_comes_back_smaller_is_not_judged_by_the_pace_of_the_larger_one() -> None:
-    scene = Scene(ranks=8, teaches=True).run(40)
+    scene = Scene(ranks=8, reports_durations=True).run(40)
     scene.launch(attempt=2, size=1)
     scene.run(5).busy = True
     assert scene.run(400).quiet(), "a step takes eight times as long, and more"
-    twin = Scene(ranks=8, teaches=True).run(40)
+    twin = Scene(ranks=8, reports_durations=True).run(40)
     twin.launch(attempt=2)
     twin.run(5).hang(2).until_found(within=15)
 
@@ -221,7 +221,7 @@ def test_a_finished_job_is_no_suspicion() -> None:
 
 def test_one_of_two_is_named_while_the_other_goes_on() -> None:
     """Ranks that do not wait for each other: counts and stacks say nothing, but one goes on and the other does not."""
-    scene = Scene(ranks=2, teaches=True).run(40)
+    scene = Scene(ranks=2, reports_durations=True).run(40)
     scene.ranks[1].fate, scene.ranks[1].frames = Fate.HANGS, LOADING
     scene.busy = True
     for _ in range(15):

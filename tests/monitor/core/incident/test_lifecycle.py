@@ -403,7 +403,7 @@ def test_another_run_may_count_no_steps() -> None:
     scene.finish()
     scene.run(1)
     scene.job.begin_run(scene.now)
-    assert not scene.job.speaks
+    assert not scene.job.ever_instrumented
     assert not scene.job.counts_steps
 
 

@@ -15,7 +15,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch.recording.shared_slots import NAME_LIMIT, SETTINGS_BYTES, Slots
 from rankwatch_launcher.node.slots import NodeSlots
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport, SectionStatistics
-from rankwatch_monitor.core.incident.settings_push import TEACH_INTERVAL, hand_down, settings_of, teach
+from rankwatch_monitor.core.incident.settings_push import PUSH_INTERVAL, push, push_if_changed, settings_of
 from rankwatch_monitor.core.job import Job
 
 NOW = 1000.0
@@ -28,7 +28,7 @@ def job(*, launcher: bool = True, **policy: Any) -> Job:
     if launcher:
         made.apply(NodeRegistration("node", "host", 1, 1), NOW)
         made.apply(ProcessEvent("node", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=1), NOW)
-    assert teach(made, NOW) is None
+    assert push_if_changed(made, NOW) is None
     return made
 
 
@@ -55,21 +55,21 @@ def test_where_nothing_is_scored_nothing_is_profiled() -> None:
 def test_a_stride_and_a_trace_go_down_once_each() -> None:
     training = job()
     training.performance.stride = 32
-    assert teach(training, NOW + TEACH_INTERVAL / 2) is None, "not too often"
-    directive = teach(training, NOW + TEACH_INTERVAL)
+    assert push_if_changed(training, NOW + PUSH_INTERVAL / 2) is None, "not too often"
+    directive = push_if_changed(training, NOW + PUSH_INTERVAL)
     assert directive is not None
     assert (directive.kind, directive.settings["profiling"]) == (DirectiveKind.SETTINGS, {**DEFAULT, "stride": 32})
     assert "limits" in directive.settings, "all of it goes down together"
-    later = NOW + TEACH_INTERVAL
-    assert [teach(training, later + seconds) for seconds in range(50)] == [None] * 50
+    later = NOW + PUSH_INTERVAL
+    assert [push_if_changed(training, later + seconds) for seconds in range(50)] == [None] * 50
 
     wanted = {"rank": 3, "id": "t1"}
     training.performance.trace = wanted
-    asked = teach(training, later + 50)
+    asked = push_if_changed(training, later + 50)
     assert asked is not None
     assert asked.settings["profiling"] == {**DEFAULT, "stride": 32, "trace": wanted}
     training.performance.trace = None
-    taken_back = teach(training, later + 50 + TEACH_INTERVAL)
+    taken_back = push_if_changed(training, later + 50 + PUSH_INTERVAL)
     assert taken_back is not None
     assert taken_back.settings["profiling"] == {**DEFAULT, "stride": 32}
 
@@ -77,14 +77,14 @@ def test_a_stride_and_a_trace_go_down_once_each() -> None:
 def test_a_changed_policy_is_told_once() -> None:
     training = job()
     training.apply(PolicyChanged(training.policy.changed({"profiling_interval": 4})), NOW + 100)
-    assert hand_down(training, "the policy was changed", NOW + 100).settings["profiling"]["interval"] == 4
-    assert [teach(training, NOW + 100 + seconds) for seconds in range(50)] == [None] * 50
+    assert push(training, "the policy was changed", NOW + 100).settings["profiling"]["interval"] == 4
+    assert [push_if_changed(training, NOW + 100 + seconds) for seconds in range(50)] == [None] * 50
 
 
 def test_a_job_without_a_launcher_has_nobody_to_be_told() -> None:
     watched = job(launcher=False)
     watched.performance.stride = 32
-    assert teach(watched, NOW + 100) is None
+    assert push_if_changed(watched, NOW + 100) is None
 
 
 def learned(sections: int, letters: int) -> dict[str, Any]:

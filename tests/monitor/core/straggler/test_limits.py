@@ -17,7 +17,7 @@ RANKS, WINDOWS = 512, 1500
 def job_of(ranks: int) -> Job:
     job = Job("job", 0.0, policy=Policy())
     job.columns.grow(ranks)
-    job.columns.seen_R[:] = True
+    job.columns.reported_R[:] = True
     return job
 
 

@@ -72,7 +72,7 @@ def written(publisher: wandb.WandbPublisher, job: Job, *moments: float) -> None:
 def test_scores_tables_and_alerts_are_in_the_file(publisher: wandb.WandbPublisher, tmp_path: Path) -> None:
     job = scored(8, slow=6)
     job.last_heard = NOW
-    job.columns.seen_R[:] = True
+    job.columns.reported_R[:] = True
     job.policy = job.policy.changed({"relative_threshold": 0.8})
     written(publisher, job, NOW, NOW + 10.0)
     job.performance.told.stragglers[0].ended = NOW + 15.0

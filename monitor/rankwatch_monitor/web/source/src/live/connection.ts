@@ -14,13 +14,13 @@ export const lastHeard = signal<number | null>(null);
 export const now = signal(Date.now() / 1000);
 
 /** Short breaks mend themselves; telling of them would only startle. */
-const WORTH_TELLING_S = 3;
+const NOTICEABLE_CHANGE_S = 3;
 
 /** For how long nothing was heard of the monitor, once that is worth telling. */
 export const silentFor = computed(() => {
   if (retryAt.value === null || lastHeard.value === null || answers.value) return null;
   const seconds = now.value - lastHeard.value;
-  return seconds >= WORTH_TELLING_S ? seconds : null;
+  return seconds >= NOTICEABLE_CHANGE_S ? seconds : null;
 });
 
 /** The moment that the figures speak of: now, or the last word of a monitor that is away. Nothing is told to go on then. */

@@ -16,7 +16,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.core.goodput import accounting
-from rankwatch_monitor.core.liveness import REST_AFTER
+from rankwatch_monitor.core.liveness import COMPACT_AFTER
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.publish.text.scores_report import scores_text
@@ -89,9 +89,9 @@ def test_what_is_shown_of_a_job_that_rests_is_what_it_was() -> None:
     before = stage.told(at)
     assert before["history"]
     assert before["scores"]
-    stage.later(REST_AFTER / 2)
+    stage.later(COMPACT_AFTER / 2)
     assert stage.job.performance.kernels.names, "somebody may start it again at once"
-    stage.later(REST_AFTER)
+    stage.later(COMPACT_AFTER)
     assert not stage.job.performance.kernels.names
     assert not stage.job.performance.history._short.open
     assert stage.told(at) == before
@@ -99,7 +99,7 @@ def test_what_is_shown_of_a_job_that_rests_is_what_it_was() -> None:
 
 def test_one_that_is_launched_again_is_judged_as_ever() -> None:
     stage = Stage()
-    stage.later(2 * REST_AFTER)
+    stage.later(2 * COMPACT_AFTER)
     judged = stage.job.performance.judged
     windows = len(stage.job.performance.history.window())
     for iteration in range(WINDOWS + 1, WINDOWS + 12):
@@ -123,7 +123,7 @@ def test_a_job_that_rests_takes_less_memory_and_no_more_with_time() -> None:
             gc.collect()
             sizes.append(tracemalloc.get_traced_memory()[0])
             for _ in range(30):
-                stage.later(2 * REST_AFTER / 30)
+                stage.later(2 * COMPACT_AFTER / 30)
     finally:
         tracemalloc.stop()
     awake, rested, later = sizes
