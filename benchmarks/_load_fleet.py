@@ -21,9 +21,9 @@ from _load_rows import AGES, COUNTS, Row, identity_bytes, signature
 
 from rankwatch.contract import semconv
 from rankwatch.contract.intervals import histogram_seconds, window_seconds, window_spread
-from rankwatch.export.observed import REPEAT_SECONDS
 from rankwatch.export.resource import AttributeValue
 from rankwatch.export.thread import JITTER
+from rankwatch.recording.section_statistics import REPEAT_SECONDS
 
 RANKS_A_NODE: Final = 8
 KERNEL_REPORTS: Final = 300.0

@@ -37,13 +37,12 @@ from rankwatch.export.instruments import Instruments
 from rankwatch.export.outbox import Outbox
 from rankwatch.export.pipeline import SCOPE, Reader
 from rankwatch.export.resource import AttributeValue
-from rankwatch.export.section_runs import Runs
-from rankwatch.export.windows import Window
 from rankwatch.profiling.profiler import Points, Profiling, Speed
 from rankwatch.profiling.source import CUPTI
 from rankwatch.profiling.statistics import KERNELS_TOLD, CollectiveStatistics, KernelStatistics
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.section_statistics import SectionDurations, Window
 from rankwatch.recording.shared_slots import Slots
 
 SECTIONS: Final = {"data": 0.04, "forward": 0.28, "backward": 0.52, "optimizer": 0.12, semconv.STEP_SECTION: 1.0}
@@ -154,7 +153,7 @@ def _speed(pace: Pace, kind: Kind, chance: random.Random) -> Speed:
     if not kind.window:
         return Speed()
     step = pace.step_seconds
-    runs = {name: Runs() for name in SECTIONS}
+    runs = {name: SectionDurations() for name in SECTIONS}
     for name, part in SECTIONS.items():
         for _ in range(pace.stride):
             runs[name].add(int(1e9 * step * part * chance.gauss(1.0, NOISE)))

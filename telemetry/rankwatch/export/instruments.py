@@ -1,4 +1,4 @@
-"""The metrics of the contract as OpenTelemetry instruments over the slots. Imported on the exporter's thread only."""
+"""The metrics of the contract as OpenTelemetry instruments. Imported on the exporter thread only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from rankwatch.contract import semconv
 from rankwatch.contract.semconv import Metric
-from rankwatch.export.observed import News, Observed, Run
-from rankwatch.export.section_runs import Run as WindowRun
 from rankwatch.profiling.profiler import Profiling, Speed
-from rankwatch.recording.recorder import DROP_RING, RING_LENGTH, Finished, Recorder
-from rankwatch.recording.shared_slots import FINISHED, FIRST_STEP_AT, PHASE_SHUT_DOWN, Reading, read
+from rankwatch.recording.recorder import RING_LENGTH, Recorder, SectionRun
+from rankwatch.recording.section_statistics import DurationMaxima, MaximaUpdate
+from rankwatch.recording.shared_slots import FIRST_STEP_AT, PHASE_SHUT_DOWN, Reading, read
 
 Values = Iterable[tuple[float | int, Mapping[str, str]]]
 
@@ -46,8 +45,8 @@ def _sections(speed: Speed) -> Mapping[str, Any]:
 
 
 def _cpu(speed: Speed) -> Values:
-    told = zip(("used", "waited"), speed.cpu or (), strict=False)
-    return [(value, {semconv.ATTR_STATISTIC: statistic}) for statistic, value in told]
+    times = zip(("used", "waited"), speed.cpu or (), strict=False)
+    return [(value, {semconv.ATTR_STATISTIC: statistic}) for statistic, value in times]
 
 
 def _device(metric: Metric, speed: Speed) -> Values:
@@ -75,10 +74,10 @@ FROM_SLOTS: Final[Mapping[Metric, Callable[[Reading], Values]]] = {
     semconv.PROGRESS_AGE: lambda reading: _value(reading.quiet),
 }
 
-FROM_NEWS: Final[Mapping[Metric, Callable[[News], Values]]] = {
-    semconv.SECTION_LONGEST: lambda news: _by_section(news.longest),
-    semconv.SECTION_FIRST_DURATION: lambda news: _by_section(news.first),
-    semconv.SECTION_IDLE_LONGEST: lambda news: _value(news.idle_longest),
+FROM_MAXIMA: Final[Mapping[Metric, Callable[[MaximaUpdate], Values]]] = {
+    semconv.SECTION_LONGEST: lambda maxima: _by_section(maxima.longest),
+    semconv.SECTION_FIRST_DURATION: lambda maxima: _by_section(maxima.first),
+    semconv.SECTION_IDLE_LONGEST: lambda maxima: _value(maxima.idle_longest),
 }
 
 FROM_SPEED: Final[Mapping[Metric, Callable[[Speed], Values]]] = {
@@ -104,128 +103,87 @@ FROM_SPEED: Final[Mapping[Metric, Callable[[Speed], Values]]] = {
 
 
 class Instruments:
-    """All instruments of one session. :meth:`refresh` before each collection; all points of it are of one moment.
+    """All instruments of one session. :meth:`refresh` precedes each collection, whose points are all of one moment.
 
-    ``profiling`` is asked for windows and all else about speed; without it none of that is told. Durations of finished
-    sections are told every ``histogram_seconds``, 0 being each time.
+    Without ``profiling`` there are no points about windows, kernels, CPU time and devices. Durations of finished
+    sections are recorded every ``histogram_seconds``; 0: at each refresh.
     """
 
     def __init__(
         self, meter: Meter, recorder: Recorder, profiling: Profiling | None = None, histogram_seconds: float = 0.0
     ) -> None:
-        self._untold: list[tuple[float, dict[str, str]]] = []
-        self._tell_every = round(histogram_seconds * 1e9)
-        self._told_at = -self._tell_every  # the first report has them, also on a machine that booted a minute ago
         self._recorder = recorder
         self._profiling = profiling
-        self._speed = Speed()
+        self._histogram_interval = round(histogram_seconds * 1e9)
+        # The first report has the durations, also on a machine that booted a minute ago.
+        self._histogram_recorded_at = -self._histogram_interval
+        self._unrecorded: list[SectionRun] = []
         self._reading: Reading | None = None
-        self._observed = Observed()
-        self._news = News()
-        self._drained = 0
-        self._lost = 0
-        for metric, values in FROM_SLOTS.items():
-            self._observe(meter, metric, functools.partial(self._read, values))
-        for metric, told in FROM_NEWS.items():
-            self._observe(meter, metric, functools.partial(self._tell, told))
+        self._maxima = DurationMaxima()
+        self._maxima_update = MaximaUpdate()
+        self._speed = Speed()
+        for metric, of_reading in FROM_SLOTS.items():
+            self._observe(meter, metric, functools.partial(self._from_reading, of_reading))
+        for metric, of_maxima in FROM_MAXIMA.items():
+            self._observe(meter, metric, functools.partial(self._from_maxima, of_maxima))
         for metric, of_speed in FROM_SPEED.items():
-            self._observe(meter, metric, functools.partial(self._tell_speed, of_speed))
+            self._observe(meter, metric, functools.partial(self._from_speed, of_speed))
         self._observe(meter, semconv.TELEMETRY_DROPPED, self._dropped)
         duration = semconv.SECTION_DURATION
         self._duration = meter.create_histogram(duration.name, duration.unit, duration.meaning)
 
-    def refresh(self) -> list[Finished]:
-        """Read the slots, record the sections finished since the last call, and return them."""
+    def refresh(self) -> list[SectionRun]:
+        """Read the slots, process the section runs finished since the last call, and return them."""
         recorder = self._recorder
         now = time.monotonic_ns()
-        # Before the ring is emptied: a section that is left in between is then in both, and never in neither.
-        self._reading = read(recorder.slots, now)
+        # Read before the ring is emptied: a section left in between is then in both, never in neither.
+        reading = self._reading = read(recorder.slots, now)
         mark = self._profiling.mark() if self._profiling is not None else None
-        finished, lost = self._drain()
-        attributes: dict[int, dict[str, str]] = {}
-        for section in finished:
-            if section.section_id not in attributes:
-                attributes[section.section_id] = {semconv.ATTR_SECTION: recorder.slots.name(section.section_id)}
-            self._untold.append((section.duration_ns / 1e9, attributes[section.section_id]))
-        self._tell_finished(now)
-        self._learn(self._reading, finished, attributes, now, lost=lost)
+        runs, lost = recorder.take_finished()
+        ending = reading is not None and reading.phase == PHASE_SHUT_DOWN
+        self._record_durations(runs, now, ending=ending)
+        ages = reading.open_sections.values() if reading is not None else ()
+        self._maxima.add(
+            runs,
+            open_since=now - round(max(ages) * 1e9) if ages else None,
+            now=now,
+            first_step_at=recorder.words[FIRST_STEP_AT] or None,
+            lost=lost,
+            ended=ending,
+        )
+        self._maxima_update = self._maxima.update(now / 1e9, everything=ending)
         if self._profiling is not None and mark is not None:
-            runs = (
-                WindowRun(
-                    attributes[f.section_id][semconv.ATTR_SECTION],
-                    f.start_ns + f.duration_ns,
-                    f.duration_ns,
-                    f.iteration,
-                    f.first,
-                )
-                for f in finished
-            )
-            ending = self._reading is not None and self._reading.phase == PHASE_SHUT_DOWN
             self._profiling.take(mark, runs, now / 1e9, ending=ending)
             self._speed = self._profiling.next(now / 1e9)
-        return finished
-
-    def _tell_finished(self, now: int) -> None:
-        """Record the durations that are to be in the next report; those of the end, and too many, wait for none."""
-        ending = self._reading is not None and self._reading.phase == PHASE_SHUT_DOWN
-        if not ending and len(self._untold) < RING_LENGTH and now - self._told_at < self._tell_every:
-            return
-        for seconds, attributes in self._untold:
-            self._duration.record(seconds, attributes)
-        self._untold.clear()
-        self._told_at = now
+        return runs
 
     def more(self) -> bool:
-        """Turn to the next window when another one can be told now; it wants a collection of its own."""
+        """Advance to the next window that can be reported now; it needs a collection of its own."""
         if self._profiling is None or not self._profiling.more():
             return False
         self._speed = self._profiling.next(time.monotonic())
         return True
 
-    def _learn(
-        self,
-        reading: Reading | None,
-        finished: Sequence[Finished],
-        attributes: Mapping[int, Mapping[str, str]],
-        now: int,
-        *,
-        lost: bool,
-    ) -> None:
-        runs = [
-            Run(attributes[f.section_id][semconv.ATTR_SECTION], f.start_ns, f.start_ns + f.duration_ns, f.first)
-            for f in finished
-        ]
-        ages = reading.open_sections.values() if reading is not None else ()
-        open_since = now - round(max(ages) * 1e9) if ages else None
-        first_step_at = self._recorder.words[FIRST_STEP_AT] or None
-        ending = reading is not None and reading.phase == PHASE_SHUT_DOWN
-        self._observed.take(runs, open_since=open_since, now=now, first_step_at=first_step_at, lost=lost, ended=ending)
-        self._news = self._observed.news(now / 1e9, everything=ending)
+    def _record_durations(self, runs: Sequence[SectionRun], now: int, *, ending: bool) -> None:
+        """Record durations when the interval has passed, at the end, and when too many are waiting."""
+        self._unrecorded.extend(runs)
+        due = now - self._histogram_recorded_at >= self._histogram_interval
+        if not (due or ending or len(self._unrecorded) >= RING_LENGTH):
+            return
+        attributes = {run.section: {semconv.ATTR_SECTION: run.section} for run in self._unrecorded}
+        for run in self._unrecorded:
+            self._duration.record(run.duration_ns / 1e9, attributes[run.section])
+        self._unrecorded.clear()
+        self._histogram_recorded_at = now
 
-    def _drain(self) -> tuple[list[Finished], bool]:
-        """Empty the ring and say whether some were lost.
-
-        A section counts as finished only after it is in the ring: what is then missing was overwritten.
-        """
-        recorder = self._recorder
-        written, ring = recorder.words[FINISHED], recorder.finished
-        finished = [Finished(*ring.popleft()) for _ in range(len(ring))]
-        self._drained += len(finished)
-        lost = written - self._drained - self._lost
-        if lost > 0:
-            self._lost += lost
-            recorder.drop(DROP_RING, lost)
-        # A full ring may have been overwritten since the count was read.
-        return finished, lost > 0 or len(finished) >= RING_LENGTH
-
-    def _read(self, values: Callable[[Reading], Values]) -> Values:
+    def _from_reading(self, values: Callable[[Reading], Values]) -> Values:
         return values(self._reading) if self._reading else ()
 
-    def _tell(self, told: Callable[[News], Values]) -> Values:
-        return told(self._news)
+    def _from_maxima(self, values: Callable[[MaximaUpdate], Values]) -> Values:
+        return values(self._maxima_update)
 
-    def _tell_speed(self, told: Callable[[Speed], Values]) -> Values:
-        return told(self._speed)
+    def _from_speed(self, values: Callable[[Speed], Values]) -> Values:
+        return values(self._speed)
 
     def _dropped(self) -> Values:
         return [(count, {semconv.ATTR_REASON: reason}) for reason, count in dict(self._recorder.dropped).items()]

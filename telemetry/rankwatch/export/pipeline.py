@@ -26,7 +26,7 @@ from rankwatch.export.resource import AttributeValue
 from rankwatch.export.spans import Spans
 from rankwatch.export.transport import Answer, Fate
 from rankwatch.profiling.profiler import Profiling
-from rankwatch.recording.recorder import Finished, Recorder
+from rankwatch.recording.recorder import Recorder, SectionRun
 from rankwatch.settings import Settings
 
 SCOPE: Final = "rankwatch"
@@ -91,17 +91,17 @@ class Export:
         ).get_meter(SCOPE)
         every = histogram_seconds(settings.world_size)
         self._instruments = Instruments(meter, recorder, profiling, every)
-        self._spans = Spans(resource, recorder.slots, settings.span_stride, SCOPE)
+        self._spans = Spans(resource, settings.span_stride, SCOPE)
         metrics_url, traces_url = settings.endpoints
         self._metrics = Destination(metrics_url, settings) if metrics_url else None
         self._traces = Destination(traces_url, settings) if traces_url else None
 
     def report(self) -> bool:
         """Take one report of this moment, and send what there is to send; say whether all of it was delivered."""
-        finished = self._instruments.refresh()
+        runs = self._instruments.refresh()
         delivered = self._send_metrics()
         if self._traces is not None:
-            self._send_spans(self._traces, finished, delivered)
+            self._send_spans(self._traces, runs, delivered)
         return delivered
 
     def close(self) -> None:
@@ -128,8 +128,8 @@ class Export:
             self._recorder.drop(DROP_REFUSED_POINTS, _refused_points(answer))
         return True
 
-    def _send_spans(self, traces: Destination, finished: list[Finished], metrics_delivered: bool) -> None:
-        spans, too_many = self._spans.of(finished)
+    def _send_spans(self, traces: Destination, runs: list[SectionRun], metrics_delivered: bool) -> None:
+        spans, too_many = self._spans.of(runs)
         # Where metrics cannot go now, spans would only wait for the same answer; they are samples, and not kept.
         sent = not spans or (
             metrics_delivered and traces.send(encode_spans(spans).SerializeToString()).fate is Fate.DELIVERED

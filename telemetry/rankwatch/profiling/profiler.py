@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -21,15 +21,14 @@ from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
 from rankwatch.contract.intervals import window_seconds, window_spread
 from rankwatch.contract.semconv import Metric
-from rankwatch.export.section_runs import Run
-from rankwatch.export.windows import WARM_UP_STEPS, Window, Windows
 from rankwatch.profiling.cpu import CpuClock
 from rankwatch.profiling.nvml import Devices
 from rankwatch.profiling.plan import handed_down, of_settings
 from rankwatch.profiling.sampler import Recording
 from rankwatch.profiling.sampling import Pace, Sampling
 from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics
-from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.recorder import Recorder, SectionRun
+from rankwatch.recording.section_statistics import WARM_UP_STEPS, StepWindows, Window
 from rankwatch.recording.shared_slots import FIRST_ITERATION, ITERATION
 from rankwatch.settings import Settings
 
@@ -90,12 +89,12 @@ class Profiling:
         self._settings = settings
         self._own = self._plan = of_settings(settings)
         self._said: set[str] = set()
-        self._windows = Windows(
+        self._windows = StepWindows(
             self._plan.told_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
         )
         self._sampling = Sampling(recorder, settings, self._say)
         self._waiting: deque[_Waiting] = deque()
-        self._sections: deque[Run] = deque(maxlen=MAX_REMEMBERED)
+        self._sections: deque[SectionRun] = deque(maxlen=MAX_REMEMBERED)
         self._warm = False
         self._cpu = CpuClock()
         self._cpu_until = -1
@@ -135,11 +134,11 @@ class Profiling:
             sampler.collect() if sampler is not None else None,
         )
 
-    def take(self, mark: Mark, runs: Iterable[Run], now: float, *, ending: bool = False) -> None:
+    def take(self, mark: Mark, runs: Sequence[SectionRun], now: float, *, ending: bool = False) -> None:
         """Take in what was finished since the last call; ``now`` in seconds on the monotonic clock. Never raises."""
         self._ending, self._now = ending, now
         try:
-            self._take(mark, list(runs), now)
+            self._take(mark, runs, now)
         except Exception:  # noqa: BLE001 - what is told of hangs must go out, whatever happens here
             self._failed()
 
@@ -160,16 +159,16 @@ class Profiling:
         iteration, due = self._waiting[0].window.iteration, self._waiting[0].due
         return self._now >= due and (iteration is None or not self._sampling.awaits(iteration))
 
-    def _take(self, mark: Mark, runs: list[Run], now: float) -> None:
+    def _take(self, mark: Mark, runs: Sequence[SectionRun], now: float) -> None:
         self._sections.extend(runs)
-        self._windows.tell(self._plan.told_stride)
-        closed = self._windows.take(
+        self._windows.configure(self._plan.told_stride)
+        closed = self._windows.add(
             runs, completed=mark.completed, first=mark.first, counts_steps=mark.counts_steps, now=now
         )
         cpu = self._cpu_time(mark, bool(closed))
         self._say_stride()
         for window in closed:
-            self._recorder.drop(DROP_RUNS, window.beyond)
+            self._recorder.drop(DROP_RUNS, window.runs_not_kept)
             self._waiting.append(_Waiting(window, cpu, now + self._later))
         while len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()

@@ -23,14 +23,13 @@ from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import KernelSource, Part
 from rankwatch.contract.semconv import DATA_SECTIONS
-from rankwatch.export.section_runs import Run
 from rankwatch.profiling.choice import choose, torch_in_use, uses_gpu
 from rankwatch.profiling.plan import ProfilingPlan
 from rankwatch.profiling.sampler import Plan, Recording, Sampler
 from rankwatch.profiling.source import NO_SOURCE, Source
 from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics, KernelTable, step_parts
 from rankwatch.profiling.trace_request import Say, TraceRequests
-from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.recorder import Recorder, SectionRun
 from rankwatch.settings import Settings
 
 COST_LIMIT: Final = 0.003
@@ -136,7 +135,7 @@ class Sampling:
             multiple = 1 if self._traces.open(plan) else self._multiple
             sampler.set(Plan(self._source, pace.stride * multiple))
 
-    def read(self, recording: Recording, sections: Sequence[Run], plan: ProfilingPlan, pace: Pace) -> None:
+    def read(self, recording: Recording, sections: Sequence[SectionRun], plan: ProfilingPlan, pace: Pace) -> None:
         """Read a recording; ``sections`` are those finished lately, in nanoseconds on the monotonic clock."""
         sample = self.sampler.read(recording) if self.sampler is not None else None
         if sample is None or self._table is None:
@@ -149,9 +148,9 @@ class Sampling:
         shift = sample.step[0] - sample.monotonic[0]
         begin, end = sample.monotonic
         within = [
-            (run.section, run.end_ns - run.duration_ns + shift, run.end_ns + shift)
+            (run.section, run.start_ns + shift, run.end_ns + shift)
             for run in sections
-            if run.end_ns > begin and run.end_ns - run.duration_ns < end
+            if run.end_ns > begin and run.start_ns < end
         ]
         if not trace.truncated:
             data = [(start, stop) for name, start, stop in within if name in DATA_SECTIONS]

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import Part
-from rankwatch.export.section_runs import middle, tail
 from rankwatch.profiling.source import Interval, Kernel, Trace
+from rankwatch.recording.section_statistics import median, tail
 
 KERNELS_TOLD: Final = 64
 """Of one report: those with the largest total time."""
@@ -170,7 +170,7 @@ class _Calls:
         return KernelStatistics(
             self.calls,
             self.min / 1e9,
-            middle(ordered) / 1e9,
+            median(ordered) / 1e9,
             tail(ordered) / 1e9,
             self.max / 1e9,
             mean / 1e9,

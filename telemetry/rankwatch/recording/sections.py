@@ -107,7 +107,7 @@ class Section:
         now = monotonic_ns()
         words = recorder.words
         if section_id:
-            recorder.finished.append((section_id, entered, now - entered, recorder.iteration))
+            recorder.finished.append((section_id, entered, now, recorder.iteration))
             words[FINISHED] += 1
         words[LAST_CLOSED] = now
         if entry:

@@ -10,9 +10,9 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 
 import rankwatch
 from rankwatch.contract import semconv
-from rankwatch.export.instruments import FROM_NEWS, FROM_SLOTS, FROM_SPEED, Instruments
-from rankwatch.export.observed import REPEAT_SECONDS
+from rankwatch.export.instruments import FROM_MAXIMA, FROM_SLOTS, FROM_SPEED, Instruments
 from rankwatch.recording.recorder import DROP_RING, RING_LENGTH, Recorder
+from rankwatch.recording.section_statistics import REPEAT_SECONDS
 from rankwatch.recording.shared_slots import FIRST_STEP_AT, PHASE, PHASE_SHUT_DOWN
 
 Told = dict[str, dict[str, float]]
@@ -40,7 +40,7 @@ def told(recorder: Recorder) -> Callable[[], Told]:
 
 def test_every_metric_of_the_contract_has_an_instrument() -> None:
     made_otherwise = {semconv.SECTION_DURATION, semconv.TELEMETRY_DROPPED}
-    assert set(FROM_SLOTS) | set(FROM_NEWS) | set(FROM_SPEED) | made_otherwise == set(semconv.METRICS)
+    assert set(FROM_SLOTS) | set(FROM_MAXIMA) | set(FROM_SPEED) | made_otherwise == set(semconv.METRICS)
 
 
 def test_a_section_open_for_the_first_time_is_told_while_it_is(told: Callable[[], Told]) -> None:
@@ -59,7 +59,7 @@ def test_the_age_of_the_last_progress_is_told_once_there_was_one(told: Callable[
 def test_the_longest_times_are_told_when_they_grow_once_a_minute_and_at_the_end(
     recorder: Recorder, told: Callable[[], Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learned = {metric.name for metric in FROM_NEWS}
+    learned = {metric.name for metric in FROM_MAXIMA}
     with rankwatch.step():
         pass
     first = told()
@@ -69,8 +69,8 @@ def test_the_longest_times_are_told_when_they_grow_once_a_minute_and_at_the_end(
     # Put straight into the ring: a step of 7 s that begins 3 s after the first one was completed.
     begun = recorder.words[FIRST_STEP_AT] + 3 * 10**9
     step_id = recorder.ids["step"]
-    recorder.finished.append((step_id, begun, 7 * 10**9, 1))
-    recorder.finished.append((step_id, begun + 9 * 10**9, 10**9, 2))
+    recorder.finished.append((step_id, begun, begun + 7 * 10**9, 1))
+    recorder.finished.append((step_id, begun + 9 * 10**9, begun + 10 * 10**9, 2))
     grown = told()
     assert grown[semconv.SECTION_LONGEST.name] == {"step": 7.0}
     assert grown[semconv.SECTION_IDLE_LONGEST.name][""] == 3.0

@@ -22,6 +22,7 @@ from rankwatch.profiling.sampler import DROP_WINDOW, Plan, Sample, Sampler
 from rankwatch.profiling.source import SourceBusy, SourceUnavailable, Trace
 from rankwatch.profiling.statistics import step_parts
 from rankwatch.recording.recorder import Recorder
+from rankwatch.recording.shared_slots import Slots
 
 ROOT = Path(__file__).parents[3]
 
@@ -84,7 +85,7 @@ def test_fetching_from_a_loader_is_input(source: KinetoSource) -> None:
             return index
 
     loader = iter(DataLoader(Slow(), batch_size=2))
-    sampler = Sampler(Recorder(rankwatch.slots.Slots.private()))
+    sampler = Sampler(Recorder(Slots.private()))
     source.start()
     next(loader)
     trace = source.read(source.stop(), 10_000)

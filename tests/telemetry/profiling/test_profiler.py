@@ -15,12 +15,11 @@ import torch
 
 import rankwatch
 from rankwatch.contract import env, semconv
-from rankwatch.export.section_runs import Run
 from rankwatch.profiling import kineto
 from rankwatch.profiling.profiler import Profiling
 from rankwatch.profiling.sampler import DROP_WINDOW
 from rankwatch.recording import sections
-from rankwatch.recording.recorder import NEVER, Recorder
+from rankwatch.recording.recorder import NEVER, Recorder, SectionRun
 from rankwatch.recording.shared_slots import Slots
 from rankwatch.settings import load
 from support.waiting import wait_for
@@ -239,7 +238,8 @@ def test_cpu_time_is_divided_by_the_steps_made_while_it_was_used(recorder_only: 
             iteration = recorder_only.iteration
             with rankwatch.step():
                 pass
-            runs.append(Run("step", round((now + iteration) * 1e9), 10**9, iteration, False))
+            end = round((now + iteration) * 1e9)
+            runs.append(SectionRun("step", end - 10**9, end, iteration, False))
         profiling.take(profiling.mark(), runs, now)
         return profiling.next(now).cpu
 

@@ -41,10 +41,9 @@ def test_the_duration_is_that_of_the_body(recorder: Recorder) -> None:
     with rankwatch.section("forward"):
         inside = time.monotonic_ns()
     after = time.monotonic_ns()
-    ((_, start, duration, iteration),) = recorder.finished
-    assert before <= start <= inside
-    assert inside - start <= duration <= after - before
-    assert iteration == 0
+    ((run,), _) = recorder.take_finished()
+    assert before <= run.start_ns <= inside <= run.end_ns <= after
+    assert run.iteration == 0
 
 
 def test_nothing_happens_before_init_nor_to_a_section_that_init_finds_open() -> None:
@@ -222,7 +221,7 @@ def test_a_decorated_function_may_recurse(recorder: Recorder) -> None:
     assert down(5) == 5
     assert (down.__name__, down.__doc__) == ("down", "Count.")
     assert finished_names(recorder) == ["recursive"] * 6
-    durations = [duration for _, _, duration, _ in recorder.finished]
+    durations = [run.duration_ns for run in recorder.take_finished()[0]]
     assert durations == sorted(durations), "the innermost call ends first and is the shortest"
 
 
@@ -262,7 +261,7 @@ def test_any_interleaving_leaves_open_what_is_open(events: list[tuple[str, int]]
     recorder = Recorder(Slots.private())
     recorder.slots.claim(rank=0, local_rank=0, world_size=1, attempt=1)
     sections.attach(recorder)
-    still_open: list[tuple[str, rankwatch.sections.Section]] = []
+    still_open: list[tuple[str, sections.Section]] = []
     left: Counter[str] = Counter()
     for name, choice in events:
         if choice % 2 or not still_open:
