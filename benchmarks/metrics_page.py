@@ -16,6 +16,7 @@ import numpy as np
 from _table import arguments, report, spread
 
 from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
@@ -35,7 +36,7 @@ def told(job: Job, ranks: range, world: int, now: float, *, age: float, behind: 
             "job", rank, world_size=world, host=f"node-{rank // RANKS_A_NODE:05d}", pid=4000 + rank, instance=f"i{rank}"
         )
         iteration = 99 if rank == behind else 100
-        job.apply(RankReport(who, iteration=iteration, open_sections={"step": age}), now)
+        apply(job, RankReport(who, iteration=iteration, open_sections={"step": age}), now)
 
 
 def scored(job: Job, world: int) -> None:
@@ -65,7 +66,7 @@ def scored(job: Job, world: int) -> None:
 def scene(name: str, world: int) -> tuple[Job, float]:
     """A job as the scene wants it, and the moment to look at it."""
     job, now = Job("job", BEGAN), BEGAN + 1.0
-    job.apply(PolicyChanged(job.policy.changed({"section_timeouts": {"step": 30.0}})), now)
+    apply(job, PolicyChanged(job.policy.changed({"section_timeouts": {"step": 30.0}})), now)
     told(job, range(world), world, now, age=0.1)
     if name == "hung":
         now += 40.0

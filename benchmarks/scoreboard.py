@@ -31,6 +31,7 @@ import numpy as np
 
 from rankwatch.contract.enums import ScoreReference
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import KernelStatistics
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
@@ -131,7 +132,7 @@ def p8(ranks: int = P8_RANKS, kernels: int = P8_KERNELS, windows: int = 7) -> di
         with_kernels = window % 2 == 0
         for rank, report in enumerate(reports):
             told = variants[rank % len(variants)] if with_kernels else None
-            job.apply(report._replace(kernels=told, kernel_source="cupti"), at)
+            apply(job, report._replace(kernels=told, kernel_source="cupti"), at)
         began = time.perf_counter()
         effects = advance(job, at)
         between = time.perf_counter()

@@ -21,6 +21,7 @@ from typing import Any
 from _recovery_run import FOREIGN
 
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler import scoring
@@ -41,7 +42,7 @@ def ours(ranks: int, rounds: int) -> dict[str, float]:
     for window, (at, reports) in enumerate(Scene(plan).windows()):
         used, began = time.process_time(), time.perf_counter()
         for report in reports:
-            job.apply(report, at)
+            apply(job, report, at)
         scoring.settle(job, advance(job, at))
         if window >= 3:  # the first ones make room
             wall.append(1000 * (time.perf_counter() - began))

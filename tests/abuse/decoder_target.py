@@ -106,7 +106,7 @@ class Edge:
                 job_view.summary(job, now),
                 job_view.ranks(job, now),
                 job_view.accounts(job),
-                timeouts.table(job),
+                timeouts.table(job.policy, job.durations),
                 rankings.score_table(job, 3),
                 [incident.to_json() for incident in job.incidents],
                 job.dropped,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue, Slowed
 from rankwatch_monitor.core.events import (
     CollectiveWindow,
@@ -72,13 +73,13 @@ class Ranks:
         for first in range(0, self.ranks if self.launchers else 0, self.per_host):
             host = f"host-{first // self.per_host}"
             members = min(self.per_host, self.ranks - first)
-            self.job.apply(NodeRegistration(host, host, 1, members, attempt=1), self.now)
+            apply(self.job, NodeRegistration(host, host, 1, members, attempt=1), self.now)
         self._started()
 
     def _started(self) -> None:
         for rank in range(self.ranks if self.launchers else 0):
             kind, host = ProcessEventKind.STARTED, f"host-{rank // self.per_host}"
-            self.job.apply(ProcessEvent(host, kind, self.attempt, rank=rank, pid=1000 + rank), self.now)
+            apply(self.job, ProcessEvent(host, kind, self.attempt, rank=rank, pid=1000 + rank), self.now)
 
     def restart(self) -> Ranks:
         """Begin the next attempt: every rank completes a step, and no window yet."""
@@ -87,7 +88,7 @@ class Ranks:
         self._started()
         for rank in range(self.ranks):
             step = RankReport(self.identity(rank), iteration=1, first_iteration=1, first_iteration_age=0.0)
-            self.job.apply(step, self.now)
+            apply(self.job, step, self.now)
         self._judge()
         return self
 
@@ -122,7 +123,7 @@ class Ranks:
                 parts={"data": data, "host": host, "compute": compute, "communication": waits} if told else {},
                 collectives={"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)} if told else {},
             )
-            self.job.apply(RankReport(self.identity(rank), iteration=64 * (self.window + 1), window=window), self.now)
+            apply(self.job, RankReport(self.identity(rank), iteration=64 * (self.window + 1), window=window), self.now)
 
     def kernels(self, speed: Mapping[int, float], slow_half: Mapping[int, float] | None = None) -> None:
         """A report of kernels of every rank: ``speed`` of each that is not 1, the slower half of the calls apart."""
@@ -133,7 +134,7 @@ class Ranks:
                 median = seconds / speed.get(rank, 1.0) * (1 + self.noise / 4 * float(self.random.standard_normal()))
                 tail = median * (slow_half or {}).get(rank, 1.02)
                 told[name] = KernelStatistics(100, median, tail, (median + tail) / 2, median, tail, 0.0)
-            self.job.apply(RankReport(self.identity(rank), kernels=told), self.now)
+            apply(self.job, RankReport(self.identity(rank), kernels=told), self.now)
 
     def report(self, rank: int) -> RankReport:
         """What a rank says between two windows."""

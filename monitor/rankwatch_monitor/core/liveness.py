@@ -1,39 +1,99 @@
-"""Whether a job is there at all: derived from who spoke last, and how."""
+"""Liveness of ranks, launchers and the whole job: the one place where silence is defined.
+
+=========  ==========================================================================================================
+of         is silent when
+=========  ==========================================================================================================
+a rank     nothing was received for longer than ``silence_timeout`` and than three of its own report intervals:
+           other emitters may export once a minute
+a node     its launcher is behind the newest message of the job by more than ``silence_timeout``
+the job    nothing was received of any rank or launcher for longer than both (median interval); then it is *lost*
+=========  ==========================================================================================================
+
+Silence counts from ``job.silence_baseline`` at the earliest, and ranks that shut down by themselves are never silent.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from rankwatch.contract.enums import JobState
-from rankwatch_monitor.core.hang.detect import SILENT_INTERVALS
+from rankwatch_monitor.core.job import Job, Node
+from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns
 
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
-
-
+SILENT_INTERVALS: Final = 3.0
+"""Report intervals that a rank must miss before it is silent."""
+FOREIGN_REPORT_INTERVAL: Final = 60.0
+"""Seconds between exports of another emitter until two were received: the default of OpenTelemetry's SDKs."""
 TERMINAL_STATES: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
-"""States of a job that does not go on by itself."""
-
+"""States that a job does not leave by itself."""
 COMPACT_AFTER: Final = 300.0
-"""Seconds of silence after which a job that is over lets go what only a running one needs."""
+"""Seconds of silence after which a job in a terminal state drops what only a running one needs."""
 
 
-def may_compact(job: Job, state: JobState, now: float) -> bool:
-    """Whether a job is over and nobody has spoken of it for minutes."""
-    return state in TERMINAL_STATES and now - job.last_heard > COMPACT_AFTER
+def live_ranks(columns: RankColumns) -> Bools:
+    """Ranks that have reported and neither shut down nor exited; shape (R,)."""
+    live_R: Bools = columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED)
+    return live_R
+
+
+def silent_for(columns: RankColumns, now: float, silence_baseline: float) -> Floats:
+    """Seconds since anything was received of each rank; NaN where nothing ever was; shape (R,)."""
+    silent_R: Floats = now - np.maximum(columns.last_heard_R, silence_baseline)
+    return silent_R
+
+
+def silence_limit(columns: RankColumns, silence: float) -> Floats:
+    """Seconds after which each rank is silent; shape (R,)."""
+    limit_R: Floats = np.fmax(silence, SILENT_INTERVALS * columns.report_interval_R)
+    return limit_R
+
+
+def node_silent(job: Job, node: Node) -> bool:
+    """Whether messages of the job arrive and none of this launcher; it polls for directives every few seconds."""
+    silence = job.policy.silence_timeout
+    return silence is not None and node.ended is None and job.last_heard - node.seen > silence
 
 
 def all_shut_down(job: Job) -> bool:
-    """Every rank that has spoken in this attempt shut down by itself."""
+    """Whether every rank that has reported in this attempt shut down by itself."""
     return job.instrumented and bool(np.all(job.columns.shut_down_R | ~job.columns.reported_R))
 
 
 def lost(job: Job, now: float) -> bool:
-    """Nothing was heard of any rank or launcher for longer than the limit, and nobody had said goodbye."""
+    """Whether the whole job is silent and its ranks had not shut down."""
     limit, silence = job.policy.silence_timeout, now - max(job.last_heard, job.silence_baseline)
     if limit is None or silence <= limit or all_shut_down(job):
         return False
-    gaps = job.columns.report_interval_R[job.columns.reported_R]
-    return not len(gaps) or silence > SILENT_INTERVALS * float(np.median(np.nan_to_num(gaps)))
+    return silence > SILENT_INTERVALS * _usual_interval(job)
+
+
+def all_silent(job: Job, now: float) -> bool:
+    """Whether no rank of the attempt is alive: each shut down or is silent."""
+    columns, silence = job.columns, job.policy.silence_timeout
+    silent_R = now - columns.last_heard_R > silence_limit(columns, np.inf if silence is None else silence)
+    return bool(np.all(~columns.reported_R | columns.shut_down_R | silent_R))
+
+
+def heard(job: Job, now: float) -> None:
+    """Note that a message of the job arrived. After a pause of the whole job silence counts from here.
+
+    Such a pause means that the monitor could not receive (it was suspended, or the network was cut).
+    """
+    pause, job.last_heard = now - job.last_heard, max(job.last_heard, now)
+    silence = job.policy.silence_timeout
+    if silence is not None and pause > silence / 2 and pause > SILENT_INTERVALS * _usual_interval(job):
+        job.silence_baseline = now
+
+
+def may_compact(job: Job, state: JobState, now: float) -> bool:
+    """Whether a job is in a terminal state and nothing of it was received for minutes."""
+    return state in TERMINAL_STATES and now - job.last_heard > COMPACT_AFTER
+
+
+def _usual_interval(job: Job) -> float:
+    """Median report interval of the ranks, in seconds; 0 while none is known."""
+    intervals_R = job.columns.report_interval_R
+    known_R = intervals_R[~np.isnan(intervals_R)]
+    return float(np.median(known_R)) if len(known_R) else 0.0

@@ -51,9 +51,9 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
 def _durations(job: Job, past: Job) -> None:
     durations, earlier = job.durations, past.durations
     for name, observed in earlier.sections.items():
-        durations.took(name, observed.longest, first=observed.first)
-        durations.finished(name, observed.count)
-    durations.idled(earlier.idle_longest)
+        durations.add_longest(name, observed.longest, first=observed.first)
+        durations.add_runs(name, observed.count)
+    durations.add_idle(earlier.idle_longest)
     durations.resumed |= earlier.resumed
     if not durations.loaded:
         durations.load(earlier.loaded)

@@ -32,7 +32,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
         return {
             **job_view.summary(job, now),
             "policy": job.policy.to_json(),
-            "timeouts": limits.table(job),
+            "timeouts": limits.table(job.policy, job.durations),
             "nodes": job_view.launchers(job, now),
             "sections": {
                 name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from rankwatch.contract import semconv
 from rankwatch.contract.messages import Directive, Evidence, NodeObservation
+from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import Scope, Tokens, refusal
 from rankwatch_monitor.http.launcher_messages import LauncherWords, ProcessEvents, known_node
@@ -155,7 +156,7 @@ class LauncherLane:
         self._admit(inquiry.headers, inquiry.head)
         try:
             job = self._monitor.job(inquiry.job_id)
-            job.asked(known_node(job, inquiry.node), self._monitor.clock.now())
+            apply.poll(job, known_node(job, inquiry.node), self._monitor.clock.now())
         except (HTTPException, UnknownJobError, HeldElsewhereError):
             raise OrdinaryWayError(inquiry.head) from None
         handout = self._monitor.handout

@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field
 
 from rankwatch.contract import semconv
 from rankwatch.contract.messages import Evidence, NodeObservation, ProcessEvent
-from rankwatch_monitor.core.facts import Node
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.http.validation import check
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.quotas import ranks_told

@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Query, Response
 
 from rankwatch.contract import ft_state
 from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration
+from rankwatch_monitor.core import apply
 from rankwatch_monitor.core.events import Acknowledged
 from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.http.launcher_messages import LauncherWords, ProcessEvents, known_node
@@ -53,7 +54,7 @@ def launcher_routes(monitor: Monitor) -> APIRouter:
     ) -> dict[str, Any]:
         if node:
             job = monitor.job(job_id)
-            job.asked(known_node(job, node), monitor.clock.now())
+            apply.poll(job, known_node(job, node), monitor.clock.now())
         ready = await monitor.directives_after(job_id, after, wait)
         return {"directives": [asdict(directive) for directive in ready]}
 

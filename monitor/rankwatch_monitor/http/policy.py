@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, HTTPException
 from pydantic import BaseModel, Field
 
 from rankwatch.contract.enums import Action
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.events import Order, PolicyChanged
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.service.monitor import Monitor
@@ -54,7 +55,7 @@ def control_routes(monitor: Monitor) -> APIRouter:
         job = monitor.job(job_id)
         if job.ended is not None:
             raise HTTPException(409, f"job {job_id!r} has {job.ended.state} already: there is nothing to act on")
-        if not job.acting_nodes():
+        if not nodes.acting(job):
             raise HTTPException(
                 409,
                 f"job {job_id!r} is only watched, as no launcher of Rankwatch runs it: start it with 'rankwatch run'",

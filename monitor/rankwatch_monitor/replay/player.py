@@ -22,9 +22,10 @@ from typing import Any, Final
 import numpy as np
 
 from rankwatch.contract.messages import Directive, NodeObservation, NodeRegistration
+from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, PolicyChanged, RankReport
-from rankwatch_monitor.core.hang.detect import SILENT_INTERVALS
 from rankwatch_monitor.core.hang.limits import Limits
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident.phases import REPEAT_AFTER, STEPLESS_AFTER
@@ -36,6 +37,7 @@ from rankwatch_monitor.core.incident.settings_push import (
     settings_of,
 )
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.liveness import SILENT_INTERVALS
 from rankwatch_monitor.core.ranks import EXITED
 from rankwatch_monitor.core.straggler import detector, scoring
 from rankwatch_monitor.replay.recording import Entry
@@ -89,14 +91,14 @@ class Play:
         """
         if isinstance(event, RankReport):
             plain = self._is_calm(event)
-            self.job.apply(event, now)
+            apply(self.job, event, now)
             if not plain or self._learned() != self._judged_by:
                 self.due = min(self.due, self._tick_after(now))
             if event.window is not None and (at := detector.ready_at(self.job)) != NEVER:
                 self.due = min(self.due, max(self._tick_after(now), self._tick_near(at)))
             return []
         try:
-            self.job.apply(event, now)
+            apply(self.job, event, now)
         except ValueError:
             self.refused += 1
             return []
@@ -127,9 +129,9 @@ class Play:
 
     def _teach(self, now: float) -> list[Effect]:
         """What the loop does: hand down what was learned, when it matters and not too often."""
-        if not self.job.acting_nodes() or self._nothing_new():
+        if not nodes.acting(self.job) or self._nothing_new():
             return []
-        directive, told = push_if_changed(self.job, now), self.job.told
+        directive, told = push_if_changed(self.job, now), self.job.last_settings
         if told is not None and now - told.at >= PUSH_INTERVAL and settings_of(self.job) == told.settings:
             self._taught = self._now_taught()
         return [] if directive is None else [self._told(directive)]
@@ -186,8 +188,8 @@ class Play:
 
     def _teaching_at(self) -> float:
         """When limits may be handed down next; never while nothing new was learned."""
-        told = self.job.told
-        if self._nothing_new() or not self.job.acting_nodes():
+        told = self.job.last_settings
+        if self._nothing_new() or not nodes.acting(self.job):
             return NEVER
         if told is None:
             return self._judged_at

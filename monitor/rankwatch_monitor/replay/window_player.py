@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
@@ -26,7 +27,7 @@ def play(windows: Iterable[tuple[float, list[RankReport]]], job: Job) -> Iterato
         if (due := detector.ready_at(job)) < at:
             scoring.settle(job, advance(job, due))
         for report in reports:
-            job.apply(report, at)
+            apply(job, report, at)
         scoring.settle(job, advance(job, at))
         yield at
     if (due := detector.ready_at(job)) < float("inf"):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from rankwatch.contract.enums import JobState
 from rankwatch.contract.messages import Directive, Evidence
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Score, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.goodput import accounting
@@ -157,7 +158,7 @@ class Monitor:
     def _apply(self, job: Job, event: JobEvent, now: float) -> None:
         if self.recorder is not None:
             self.recorder.put(now, job, event)
-        job.apply(event, now)
+        apply(job, event, now)
 
     def job(self, job_id: str) -> Job:
         """The job of this id.

@@ -16,7 +16,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch.contract.messages import Directive, Evidence
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core import merge_stored
-from rankwatch_monitor.core.incident.incident import Incident, about
+from rankwatch_monitor.core.incident.incident import Incident, find_incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import codec, performance_codec, schema
 from rankwatch_monitor.store.repository import Repository
@@ -173,7 +173,7 @@ class Keeping:
 
     def evidence(self, job: Job, evidence: Evidence) -> None:
         """Store the incident that evidence came late for: what is open is stored as it moves along."""
-        if (incident := about(job.incidents, evidence)) is not None and not incident.open:
+        if (incident := find_incident(job.incidents, evidence)) is not None and not incident.open:
             self.incident(incident)
 
     def directive(self, job: Job, directive: Directive, now: float, then: Callable[[], None]) -> None:

@@ -18,13 +18,12 @@ from rankwatch.contract.enums import (
 )
 from rankwatch.contract.messages import Collective, Directive, Frame, NodeRegistration, ProcessEvent, RankStack, read
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
 from rankwatch_monitor.core.goodput.ledger import Ledger
-from rankwatch_monitor.core.hang.blame import Culprit
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.incident import Incident, Phase, Timeline
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 
 _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 
@@ -76,7 +75,7 @@ def _node(
     ended: ProcessEvent | None,
     role: NodeRole,
     role_reason: str,
-    lost: Lost | None,
+    lost: NodeLoss | None,
     former: Sequence[int],
 ) -> dict[str, Any]:
     return {
@@ -118,7 +117,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     if body["ended"]:
         job.ended = Ending(JobState(body["ended"]["state"]), body["ended"]["reason"], body["ended"]["at"])
     if body.get("stopping"):
-        job.stopping = Stop(**body["stopping"])
+        job.stopping = StopRequest(**body["stopping"])
     if nodes is None:
         nodes = body.get("nodes", ())
         job.nodes_version = len(nodes)  # they have no row of their own yet
@@ -130,7 +129,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
         node.role, node.role_reason = NodeRole(stored.get("role", NodeRole.ACTIVE)), stored.get("role_reason", "")
         node.former = set(stored.get("former", ()))
         if lost := stored.get("lost"):
-            node.lost = Lost(**{**lost, "ranks": tuple(lost["ranks"])})
+            node.lost = NodeLoss(**{**lost, "ranks": tuple(lost["ranks"])})
         job.nodes[registration.node] = node
         for rank in node.ranks:
             if rank < job.world_size:

@@ -25,6 +25,7 @@ from rankwatch.contract.messages import (
     RankStack,
 )
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Issue
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.incident.incident import Incident, Phase
@@ -194,7 +195,7 @@ class Scene:
         if self._ticks % self.interval == 0:
             for rank in self.ranks:
                 if (report := self.report(rank)) is not None:
-                    self.job.apply(report, self.now)
+                    apply(self.job, report, self.now)
         if self.launchers:
             self._observe()
         self.judge()
@@ -216,7 +217,7 @@ class Scene:
 
     def submit(self, event: JobEvent) -> None:
         """What the loop does with an event of a launcher or a person: apply, then judge at once."""
-        self.job.apply(event, self.now)
+        apply(self.job, event, self.now)
         self.judge()
 
     def order(self, action: Action, reason: str = "") -> None:
@@ -244,7 +245,8 @@ class Scene:
         for rank in self.ranks:
             section = max(rank.opened, key=lambda name: rank.opened[name])
             took = self.now - rank.opened.pop(section)
-            self.job.apply(
+            apply(
+                self.job,
                 RankReport(
                     self.identity(rank),
                     finished={section: SectionStatistics(1, took, took, took)},

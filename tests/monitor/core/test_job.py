@@ -15,6 +15,7 @@ from rankwatch.contract.enums import (
     VerdictKind,
 )
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, RankObservation
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
 from rankwatch_monitor.core.incident.incident import Phase
 from rankwatch_monitor.core.job import Job
@@ -35,7 +36,7 @@ def test_reports_of_an_older_attempt_are_left_aside_and_counted() -> None:
     scene.restart()
     scene.run(5)
     before = scene.job.columns.iteration_R.copy()
-    scene.job.apply(late._replace(iteration=999), scene.now)
+    apply(scene.job, late._replace(iteration=999), scene.now)
     assert scene.job.stale_reports == 1
     assert (scene.job.columns.iteration_R == before).all()
     assert scene.job.attempt == 2
@@ -43,7 +44,7 @@ def test_reports_of_an_older_attempt_are_left_aside_and_counted() -> None:
 
 def test_a_newer_attempt_makes_all_ranks_unseen() -> None:
     scene = Scene(launchers=False).run(10)
-    scene.job.apply(report(scene, 0, attempt=1, instance="next"), scene.now)
+    apply(scene.job, report(scene, 0, attempt=1, instance="next"), scene.now)
     assert scene.job.attempt == 1
     assert [str(scene.rank_state(r)) for r in range(4)] == ["running", "unseen", "unseen", "unseen"]
 
@@ -68,7 +69,7 @@ def test_process_events_and_observations_of_an_older_attempt_change_nothing() ->
 def test_a_newer_process_takes_a_rank_over() -> None:
     scene = Scene(launchers=False).run(10)
     newer = report(scene, 1, instance="newer", pid=77, host="host-9", started_at=scene.now)
-    scene.job.apply(newer._replace(iteration=3, first_iteration=3), scene.now)
+    apply(scene.job, newer._replace(iteration=3, first_iteration=3), scene.now)
     row = scene.job.columns
     assert (row.pid_R[1], row.hosts[1], row.iteration_R[1], row.first_iteration_R[1]) == (77, "host-9", 3, 3)
 
@@ -76,8 +77,8 @@ def test_a_newer_process_takes_a_rank_over() -> None:
 def test_an_older_process_that_still_speaks_is_left_aside() -> None:
     scene = Scene(launchers=False).run(10)
     old = report(scene, 1)
-    scene.job.apply(report(scene, 1, instance="newer", pid=77, started_at=scene.now), scene.now)
-    scene.job.apply(old._replace(iteration=500), scene.now)
+    apply(scene.job, report(scene, 1, instance="newer", pid=77, started_at=scene.now), scene.now)
+    apply(scene.job, old._replace(iteration=500), scene.now)
     assert scene.job.columns.pid_R[1] == 77
     assert scene.job.stale_reports == 1
 
@@ -88,7 +89,7 @@ def test_without_start_times_the_one_that_was_replaced_stays_replaced() -> None:
     second = report(scene, 1, instance="b", started_at=0.0, pid=2)
     job = Job("other", scene.now)
     for said in (first, second, first, second, first):
-        job.apply(said, scene.now)
+        apply(job, said, scene.now)
     assert job.columns.pid_R[1] == 2
     assert job.stale_reports == 2
 
@@ -107,7 +108,7 @@ def test_a_hung_process_that_is_replaced_by_hand_ends_the_alarm() -> None:
 def test_ranks_may_appear_in_any_order() -> None:
     job = Job("job", 0.0)
     for rank in (7, 0, 3):
-        job.apply(RankReport(RankIdentity("job", rank, instance=str(rank)), iteration=rank), 1.0)
+        apply(job, RankReport(RankIdentity("job", rank, instance=str(rank)), iteration=rank), 1.0)
     assert len(job.columns) == 8
     assert job.world_size == 8
     assert job.columns.iteration_R.tolist() == [0, -1, -1, 3, -1, -1, -1, 7]
@@ -115,8 +116,8 @@ def test_ranks_may_appear_in_any_order() -> None:
 
 def test_a_world_that_is_told_later_has_room_for_all() -> None:
     job = Job("job", 0.0)
-    job.apply(RankReport(RankIdentity("job", 0, instance="a")), 1.0)
-    job.apply(RankReport(RankIdentity("job", 0, instance="a", world_size=4)), 2.0)
+    apply(job, RankReport(RankIdentity("job", 0, instance="a")), 1.0)
+    apply(job, RankReport(RankIdentity("job", 0, instance="a", world_size=4)), 2.0)
     assert job.world_size == len(job.columns) == 4
 
 
@@ -124,7 +125,7 @@ def test_a_world_that_is_told_later_has_room_for_all() -> None:
 
 
 def rerun(scene: Scene) -> None:
-    scene.job.apply(NodeRegistration("node-9", "host-9", 11, 4, "gpt"), scene.now)
+    apply(scene.job, NodeRegistration("node-9", "host-9", 11, 4, "gpt"), scene.now)
     scene.launch(attempt=1)
 
 
@@ -161,7 +162,7 @@ def test_late_words_of_the_old_run_do_not_disturb_the_new_one() -> None:
     scene.finish()
     rerun(scene)
     scene.run(5)
-    scene.job.apply(late, scene.now)
+    apply(scene.job, late, scene.now)
     scene.run(5)
     assert scene.job.attempt == 1
     assert scene.quiet()
@@ -174,7 +175,7 @@ def test_a_watched_job_that_restarted_once_can_be_run_again_from_its_first_attem
     scene.run(10)
     for rank in scene.ranks:
         if goodbye:
-            scene.job.apply(report(scene, rank.number)._replace(ended=True), scene.now)
+            apply(scene.job, report(scene, rank.number)._replace(ended=True), scene.now)
         rank.fate = Fate.ENDED
     scene.run(600)
     assert scene.state == ("finished" if goodbye else "lost")
@@ -208,7 +209,7 @@ def test_a_registration_with_a_wrong_policy_changes_nothing() -> None:
     scene = Scene().run(10)
     scene.finish()
     with pytest.raises(ValueError, match="heartbeat_timeout"):
-        scene.job.apply(NodeRegistration("new", "h", 1, 1, policy={"heartbeat_timeout": -1}), scene.now)
+        apply(scene.job, NodeRegistration("new", "h", 1, 1, policy={"heartbeat_timeout": -1}), scene.now)
     assert "new" not in scene.job.nodes
     assert scene.state == "finished"
 
@@ -227,17 +228,17 @@ def test_what_a_report_does_not_mention_stays_as_it_was() -> None:
     scene = Scene(launchers=False).run(10)
     columns = scene.job.columns
     before = (columns.iteration_R[0], columns.heartbeats_R[0], columns.open_sections(0, scene.now))
-    scene.job.apply(RankReport(scene.identity(scene.ranks[0])), scene.now)
+    apply(scene.job, RankReport(scene.identity(scene.ranks[0])), scene.now)
     assert (columns.iteration_R[0], columns.heartbeats_R[0], columns.open_sections(0, scene.now)) == before
 
 
 def test_beats_without_an_age_count_from_the_report_that_told_them() -> None:
     job = Job("job", 0.0)
     who = RankIdentity("job", 0, instance="a")
-    job.apply(RankReport(who, beats=5), 10.0)
-    job.apply(RankReport(who, beats=5), 20.0)
+    apply(job, RankReport(who, beats=5), 10.0)
+    apply(job, RankReport(who, beats=5), 20.0)
     assert job.columns.last_heartbeat_R[0] == 10.0
-    job.apply(RankReport(who, beats=6), 30.0)
+    apply(job, RankReport(who, beats=6), 30.0)
     assert job.columns.last_heartbeat_R[0] == 30.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monitor.core.scene import Fate, Scene
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.liveness import all_shut_down, lost
 
 
@@ -10,7 +11,7 @@ def goodbye(scene: Scene) -> Scene:
     for rank in scene.ranks:
         report = scene.report(rank)
         assert report is not None
-        scene.job.apply(report._replace(ended=True), scene.now)
+        apply(scene.job, report._replace(ended=True), scene.now)
         rank.fate = Fate.ENDED
     return scene
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankwatch.contract.enums import DirectiveKind, StragglerVerdict, VerdictKind
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics, SectionWindow, WindowReport
 from rankwatch_monitor.core.incident.incident import Incident, Phase
 from rankwatch_monitor.core.job import Job
@@ -19,7 +20,7 @@ def heard(began: float, attempt: int = 1, median: float = 0.5, device: str = "GP
     who = RankIdentity("j", 0, world_size=1, attempt=attempt, instance="a", device=device)
     window = WindowReport(8, 8, {"step": SectionWindow(8, median, median, median, median)})
     finished = {"step": SectionStatistics(20, 20.0, 1.0, 1.0)}
-    job.apply(RankReport(who, iteration=8, finished=finished, longest={"step": median}, window=window), began + 1.0)
+    apply(job, RankReport(who, iteration=8, finished=finished, longest={"step": median}, window=window), began + 1.0)
     return job
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, DirectiveKind, NodeRole, ProcessEventKind
 from rankwatch.contract.messages import NodeObservation, NodeRegistration
-from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core import apply, nodes
 from rankwatch_monitor.core.events import PolicyChanged
-from rankwatch_monitor.core.nodes import KEPT_GONE
+from rankwatch_monitor.core.job import KEPT_DEPARTED_NODES
 from rankwatch_monitor.core.views import job_view
 
 
@@ -62,7 +62,7 @@ def test_a_spare_that_is_alone_left_hears_a_persons_stop() -> None:
     scene = Scene(4, 1).run(10)
     joins(scene, "node-1", NodeRole.SPARE)
     scene.event(ProcessEventKind.NODE_LOST, "node-1", lost_node="node-0")
-    assert list(scene.job.acting_nodes()) == ["node-1"]
+    assert list(nodes.acting(scene.job)) == ["node-1"]
     scene.order(Action.STOP, "enough")
     scene.run(8)
     assert scene.directives(DirectiveKind.STOP)
@@ -85,7 +85,7 @@ def test_twenty_restarts_with_nodes_that_come_and_go_end_with_the_last_ones() ->
         scene.attempt = attempt
         for rank in range(4):
             scene.event(ProcessEventKind.STARTED, names[rank // 2], rank=rank, pid=100 * attempt + rank, world_size=4)
-        assert set(scene.job.acting_nodes()) == set(names)
+        assert set(nodes.acting(scene.job)) == set(names)
         assert scene.job.ended is None
     assert scene.job.restarts == 20
     scene.event(ProcessEventKind.FINISHED, names[0])
@@ -110,13 +110,13 @@ def test_what_a_launcher_adds_to_its_policy_changes_nothing_else() -> None:
 def test_launchers_that_left_long_ago_are_forgotten() -> None:
     scene = Scene(2, 1, max_restarts=10_000).run(5)
     before = "node-0"
-    for attempt in range(2, KEPT_GONE + 22):
+    for attempt in range(2, KEPT_DEPARTED_NODES + 22):
         scene.event(ProcessEventKind.FAILED, before, attempt=attempt - 1)
         before = f"node-{attempt}"
         joins(scene, before, NodeRole.ACTIVE)
         for rank in range(2):
             scene.event(ProcessEventKind.STARTED, before, attempt=attempt, rank=rank, pid=attempt, world_size=2)
-    assert len(scene.job.nodes) <= KEPT_GONE + 1
+    assert len(scene.job.nodes) <= KEPT_DEPARTED_NODES + 1
 
 
 def test_a_launcher_that_never_said_goodbye_is_replaced_by_the_next_launch() -> None:
@@ -148,7 +148,7 @@ def test_a_job_whose_launchers_only_ask_is_not_lost() -> None:
     for _ in range(6):
         scene.run(20)
         for node in scene.job.nodes.values():
-            scene.job.asked(node, scene.now)
+            apply.poll(scene.job, node, scene.now)
     assert scene.now - scene.job.last_heard < 1.0
     assert job_view.job_state(scene.job, scene.now)[0] != "lost"
     scene.run(100)

@@ -23,12 +23,11 @@ from rankwatch.contract.enums import (
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.messages import Directive, Frame, NodeRegistration, ProcessEvent, RankStack
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.facts import Ending, Lost, Node, Stop
-from rankwatch_monitor.core.hang.blame import Culprit
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations, SectionDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.incident import Incident, Phase, Timeline
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.store.codec import (
     directive_of,
     directive_row,
@@ -112,7 +111,7 @@ ends = st.builds(
 )
 
 roles = st.tuples(st.sampled_from(NodeRole), words)
-losses = st.none() | st.builds(Lost, whole, st.lists(whole, max_size=4).map(tuple), times, words)
+losses = st.none() | st.builds(NodeLoss, whole, st.lists(whole, max_size=4).map(tuple), times, words)
 
 
 def through_json(value: object) -> object:
@@ -142,7 +141,7 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
         loaded=st.builds(LearnedTimeouts, st.dictionaries(names, seconds, max_size=2), st.none() | seconds),
     ),
     st.lists(st.tuples(registrations, st.sets(whole, max_size=4), st.none() | ends, roles, losses), max_size=3),
-    st.none() | st.builds(Stop, times, words, st.booleans()),
+    st.none() | st.builds(StopRequest, times, words, st.booleans()),
     st.none() | st.builds(Ending, st.sampled_from([JobState.FINISHED, JobState.FAILED]), words, times),
     st.tuples(whole, whole, whole),
     times,
@@ -150,8 +149,8 @@ def test_any_incident_comes_back_as_it_was(incident: Incident) -> None:
 def test_any_job_comes_back_as_it_was(
     policy: Policy,
     durations: ObservedDurations,
-    nodes: list[tuple[NodeRegistration, set[int], ProcessEvent | None, tuple[NodeRole, str], Lost | None]],
-    stopping: Stop | None,
+    nodes: list[tuple[NodeRegistration, set[int], ProcessEvent | None, tuple[NodeRole, str], NodeLoss | None]],
+    stopping: StopRequest | None,
     ended: Ending | None,
     counts: tuple[int, int, int],
     now: float,

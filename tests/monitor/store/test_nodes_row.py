@@ -6,6 +6,7 @@ from monitor.core.scene import Scene
 from monitor.store.conftest import Place
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import Evidence, Frame, NodeObservation, NodeRegistration, RankStack
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.service.persistence import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Keeping
 from rankwatch_monitor.store import schema
@@ -17,7 +18,7 @@ def numbered(count: int) -> Job:
     """A job with so many launchers."""
     job = Job("many", 1.0)
     for number in range(count):
-        job.apply(NodeRegistration(f"n{number}", f"h{number}", 7, 8), 1.0)
+        apply(job, NodeRegistration(f"n{number}", f"h{number}", 7, 8), 1.0)
     return job
 
 
@@ -46,7 +47,7 @@ def test_those_that_have_not_changed_are_not_written_again(store: Repository, pl
     place.ask("delete from nodes")
     keeping.save(job, 20.0)
     assert stored(store, place) == (0, 0)
-    job.apply(NodeObservation("n0", 0, role=NodeRole.SPARE, role_reason="one too many"), 21.0)
+    apply(job, NodeObservation("n0", 0, role=NodeRole.SPARE, role_reason="one too many"), 21.0)
     keeping.save(job, 21.0)
     assert stored(store, place) == (1, 2)
 
@@ -64,7 +65,7 @@ def test_a_crowd_is_stored_within_a_second_and_its_launchers_within_five(store: 
     keeping, job = Keeping(store), numbered(FEW_NODES + 1)
     keeping.save(job, 10.0)
     assert stored(store, place) == (1, FEW_NODES + 1)
-    job.apply(NodeRegistration("late", "h", 7, 8), 10.1)
+    apply(job, NodeRegistration("late", "h", 7, 8), 10.1)
     job.launches = 1
     keeping.save(job, 10.1)
     keeping.look(job, 10.2)
@@ -80,7 +81,7 @@ def test_a_crowd_is_stored_within_a_second_and_its_launchers_within_five(store: 
 def test_what_must_be_stored_is_stored_whole(store: Repository, place: Place) -> None:
     keeping, job = Keeping(store), numbered(FEW_NODES + 1)
     keeping.save(job, 10.0)
-    job.apply(NodeRegistration("late", "h", 7, 8), 10.1)
+    apply(job, NodeRegistration("late", "h", 7, 8), 10.1)
     keeping.save_all(job, 10.1)
     assert stored(store, place) == (1, FEW_NODES + 2)
 
@@ -93,7 +94,7 @@ def test_evidence_that_comes_after_the_end_of_an_incident_is_stored(store: Repos
     late = RankStack(3, 9, "py-spy", (Frame("late", "train.py", 7),))
     evidence = Evidence("node-1", incident.attempt, incident.id, (late,))
     assert not incident.open
-    scene.job.apply(evidence, scene.now)
+    apply(scene.job, evidence, scene.now)
     keeping.evidence(scene.job, evidence)
     assert store.flush()
     job = store.load_job("one", scene.now)

@@ -29,7 +29,7 @@ import numpy as np
 
 from rankwatch.contract.enums import JobState
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, STEP_SECTION
-from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.goodput import intervals
 from rankwatch_monitor.core.goodput.intervals import Bucket, Span
 from rankwatch_monitor.core.goodput.ledger import Ledger, Mark, into_minutes
@@ -220,7 +220,7 @@ def _end(job: Job) -> float | None:
     """When the run ended; None while it goes on."""
     if job.ended is not None:
         return job.ended.at
-    if liveness.all_shut_down(job) and not job.acting_nodes():
+    if liveness.all_shut_down(job) and not nodes.acting(job):
         return float(np.fmax.reduce(job.columns.last_report_R, initial=job.attempt_since))
     return None
 

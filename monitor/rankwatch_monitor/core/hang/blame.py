@@ -23,62 +23,42 @@ Nobody is accused for lack of evidence: a rank that could not be asked is only m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.collectives import Standing, place, standing
-from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.stacks import Front, StackGroup, waiting_call
+from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
+from rankwatch_monitor.core.liveness import live_ranks
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns
 
 PULSE_LOST = 3.0
 """Seconds without a pulse (which comes four times a second) after which a running process is said to hold its GIL."""
 
 
-class Culprit(NamedTuple):
-    """One rank that is to blame, and why in one sentence."""
-
-    rank: int
-    host: str
-    kind: CulpritClass
-    reason: str
-
-
-class Blame(NamedTuple):
-    """Who is to blame. ``culprits`` is empty when nobody is; ``explanation`` then says why."""
-
-    culprits: tuple[Culprit, ...]
-    explanation: str
-    certain: bool
-    """False: stacks could still change it."""
-
-
 def blame(
     columns: RankColumns,
     verdicts: Sequence[Verdict],
     groups: Sequence[StackGroup],
-    now: float,
     *,
     fronts: Sequence[Front] = (),
     unasked: Sequence[str] = (),
 ) -> Blame:
-    """Name the culprits among the ranks of an attempt, at ``now`` and with what is known then.
+    """Name the culprits among the ranks of an attempt.
 
     Args:
         columns: the ranks.
         verdicts: who is past which limit.
         groups: the ranks' stacks, as far as they are known.
-        now: unix seconds.
         fronts: how far the process groups have come, as far as that is known.
         unasked: hosts that were asked for stacks and did not answer in time.
     """
-    del now
     for rule in (_given_up, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
-            return Blame(culprits, _joined(culprits), certain=True)
+            return Blame(culprits, _joined(culprits))
     odd, told = _odd_by_stack(groups), standing(fronts)
     culprits = (
         _by_collectives(columns, told, odd, groups)
@@ -87,13 +67,13 @@ def blame(
         or _alone(columns, verdicts)
     )
     if culprits:
-        return Blame(culprits, _joined(culprits), certain=bool(groups))
-    return Blame((), _nobody(columns, groups, told, unasked), certain=bool(groups))
+        return Blame(culprits, _joined(culprits))
+    return Blame((), _nobody(columns, groups, told, unasked))
 
 
 def _given_up(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
-    return tuple(_culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.told) for v in verdicts if v.told)
+    return tuple(_culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss) for v in verdicts if v.node_loss)
 
 
 def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
@@ -175,7 +155,7 @@ def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
 
 
 def _live(columns: RankColumns) -> Ints:
-    return np.flatnonzero(columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED))
+    return np.flatnonzero(live_ranks(columns))
 
 
 def _by_collectives(
@@ -294,26 +274,3 @@ def _culprit(columns: RankColumns, rank: int, kind: CulpritClass, reason: str) -
 
 def _joined(culprits: Sequence[Culprit]) -> str:
     return "; ".join(f"rank {c.rank}: {c.reason}" for c in culprits[:3])
-
-
-def signal_number(name: str) -> int:
-    """The number of a signal's name (``SIGKILL``, or ``signal 35``), 0 when it is none."""
-    known = {text: number for number, text in SIGNALS.items()}
-    return known.get(name) or int("0" + "".join(filter(str.isdigit, name)))
-
-
-def exit_words(columns: RankColumns, rank: int) -> str:
-    """``was killed by SIGKILL`` or ``exited with code 1 (ValueError: no data)``."""
-    code, message = int(columns.exit_code_R[rank]), columns.exit_messages.get(rank, "")
-    if code < 0:
-        return f"was killed by {SIGNALS.get(-code, f'signal {-code}')}"
-    return f"exited with code {code}" + (f" ({message})" if message else "")
-
-
-SIGNALS = {
-    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
-    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
-    16: "SIGSTKFLT", 24: "SIGXCPU", 25: "SIGXFSZ", 26: "SIGVTALRM", 27: "SIGPROF", 29: "SIGIO", 30: "SIGPWR",
-    31: "SIGSYS",
-}  # fmt: skip
-"""Linux's numbers: what launchers report, wherever the monitor runs."""

@@ -21,20 +21,20 @@ from typing import Final
 import numpy as np
 
 from rankwatch.contract.limits import RankLimits
-from rankwatch_monitor.core.hang.detect import Verdict
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.hang.verdict import Verdict
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.ranks import EXITED, STOPPED, Bools, RankColumns
+from rankwatch_monitor.core.liveness import live_ranks
+from rankwatch_monitor.core.ranks import STOPPED, Bools, RankColumns
 
 SAME_MOMENT: Final = 0.001
 """Seconds between two times of one report that are the same but for rounding."""
 
 
-def proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+def proven(job: Job, suspected_at: float, verdicts: Sequence[Verdict], now: float) -> bool:
     """Whether a suspicion holds at ``now``: see above, or a limit that a person configured was passed meanwhile."""
     if any(v.source.acts_at_once for v in verdicts):
         return True
-    begun, window = max(incident.opened_at, job.silence_baseline), job.policy.confirmation_window
+    begun, window = max(suspected_at, job.silence_baseline), job.policy.confirmation_window
     if now - begun < window:
         return False
     # Counted up to a rank's last word: nobody knows what it has done since then.
@@ -44,13 +44,14 @@ def proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float
 
 def _somebody_waits_for_nobody(job: Job, lasting: Sequence[Verdict], verdicts: Sequence[Verdict], now: float) -> bool:
     columns, rank = job.columns, job.limits.rank
-    free_R = columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED) & (columns.process_R != STOPPED)
+    live_R = live_ranks(columns)
+    free_R = live_R & (columns.process_R != STOPPED)
     free_R &= now - columns.sections_updated_R <= job.policy.confirmation_window
     free_R[[v.rank for v in verdicts]] = False
     quiet_R = columns.sections_updated_R - columns.last_progress_R
     moving_R = free_R & (quiet_R <= min(v.limit for v in lasting))
     busy = _least_iteration(columns, _busy(columns, rank, free_R & ~moving_R))
-    if 2 * np.count_nonzero(moving_R) > np.count_nonzero(columns.reported_R & ~columns.shut_down_R):
+    if 2 * np.count_nonzero(moving_R) > np.count_nonzero(live_R):
         moving_R[:] = False
     moving = _least_iteration(columns, moving_R)
     longest = rank.first_time or 0.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,33 +18,9 @@ from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.limits import Limits
+from rankwatch_monitor.core.hang.verdict import Verdict
+from rankwatch_monitor.core.liveness import live_ranks, silence_limit, silent_for
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns
-
-SILENT_INTERVALS = 3.0
-"""A rank is silent only after it missed this many of its own export intervals: others may export once a minute."""
-FOREIGN_REPORT_INTERVAL = 60.0
-"""Seconds between another emitter's exports until two were seen: what OpenTelemetry's SDKs do unless they are told."""
-
-
-class Verdict(NamedTuple):
-    """One rank is past one limit. ``elapsed`` and ``limit`` are seconds; ``since`` is when it began."""
-
-    kind: VerdictKind
-    rank: int
-    section: str | None
-    limit: float
-    elapsed: float
-    since: float
-    source: LimitSource = LimitSource.CONFIGURED
-    """Of the limit. One that nobody configured judges the time without progress, and needs a confirmation."""
-    told: str = ""
-    """Of a lost node: what the launchers have told of it, in words. They act on it by themselves."""
-
-    @property
-    def left_to_launchers(self) -> bool:
-        """Whether the launchers act on it at once and without being told: ranks crashed, or a node was lost."""
-        return self.kind is VerdictKind.PROCESS_EXITED or bool(self.told)
-
 
 _verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict)
 """What ``Verdict._make`` does, in a third of the time."""
@@ -61,7 +36,7 @@ def detect(columns: RankColumns, limits: Limits, now: float, *, silence_baseline
         silence_baseline: silence counts from here at the earliest: when this monitor began to watch the attempt.
     """
     judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
-    speaking_R = columns.reported_R & judged_R
+    speaking_R = live_ranks(columns)
     verdicts = _exited(columns, silence_baseline)
     verdicts += _heartbeats(columns, limits, speaking_R)
     verdicts += _sections(columns, limits, speaking_R)
@@ -194,11 +169,11 @@ def _silent(
 ) -> list[Verdict]:
     if limits.silence is None:
         return []
-    elapsed_R = now - np.maximum(columns.last_heard_R, silence_baseline)
-    limit_R = np.fmax(limits.silence, SILENT_INTERVALS * columns.report_interval_R)
+    elapsed_R = silent_for(columns, now, silence_baseline)
+    limit_R = silence_limit(columns, limits.silence)
     # When nobody speaks at all, the path to the monitor is the likelier cause: the job is lost from sight, not hung.
     # The last reports before a cut lie up to an export interval apart: "speaks" must mean well within the limit.
-    fresh_R = elapsed_R <= np.fmax(limits.silence / 2, SILENT_INTERVALS * columns.report_interval_R)
+    fresh_R = elapsed_R <= silence_limit(columns, limits.silence / 2)
     somebody_speaks = bool(np.any(speaking_R & fresh_R))
     return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if somebody_speaks else []
 

@@ -14,7 +14,7 @@ The time outside all sections is learned only at the end of a run: a script may 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract import ft_state, semconv
 from rankwatch.contract.enums import LimitSource
@@ -22,9 +22,6 @@ from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.policy import DEFAULT_HEARTBEAT, Policy
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
-
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
 
 NOTICEABLE_CHANGE: Final = 0.1
 """Ranks are told of a learned limit again when it has changed by more than this part of it."""
@@ -130,9 +127,9 @@ def changed_noticeably(told: RankLimits, now: RankLimits) -> bool:
     )
 
 
-def table(job: Job) -> list[dict[str, Any]]:
+def table(policy: Policy, durations: ObservedDurations) -> list[dict[str, Any]]:
     """Each limit with where it comes from, for people to read; seconds."""
-    policy, durations, limits = job.policy, job.durations, job.limits
+    limits = in_force(policy, durations)
     fresh, loaded, rank = learned_sections(policy, durations), durations.loaded, limits.rank
     rows = []
     for name in sorted({*policy.section_timeouts, *loaded.sections, *durations.sections}):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource, VerdictKind
-from rankwatch_monitor.core.hang.blame import Blame, exit_words
-from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.hang.verdict import Blame, Verdict
 from rankwatch_monitor.core.ranks import EXITED, RankColumns
 
 
@@ -19,7 +18,7 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         judged: who is to blame.
         columns: the ranks, for their hosts and whether they have ever beaten.
     """
-    if first.told:
+    if first.node_loss:
         causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
         return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
     who = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
@@ -97,3 +96,26 @@ def _plain(seconds: float) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def signal_number(name: str) -> int:
+    """The number of a signal's name (``SIGKILL``, or ``signal 35``), 0 when it is none."""
+    known = {text: number for number, text in SIGNALS.items()}
+    return known.get(name) or int("0" + "".join(filter(str.isdigit, name)))
+
+
+def exit_words(columns: RankColumns, rank: int) -> str:
+    """``was killed by SIGKILL`` or ``exited with code 1 (ValueError: no data)``."""
+    code, message = int(columns.exit_code_R[rank]), columns.exit_messages.get(rank, "")
+    if code < 0:
+        return f"was killed by {SIGNALS.get(-code, f'signal {-code}')}"
+    return f"exited with code {code}" + (f" ({message})" if message else "")
+
+
+SIGNALS = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+    16: "SIGSTKFLT", 24: "SIGXCPU", 25: "SIGXFSZ", 26: "SIGVTALRM", 27: "SIGPROF", 29: "SIGIO", 30: "SIGPWR",
+    31: "SIGSYS",
+}  # fmt: skip
+"""Linux's numbers: what launchers report, wherever the monitor runs."""

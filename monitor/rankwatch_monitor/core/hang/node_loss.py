@@ -18,27 +18,23 @@ so the loss is to blame. Not when the node has shown a sign of life after the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from rankwatch.contract.enums import CulpritClass, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core import nodes
-from rankwatch_monitor.core.facts import Lost, Node
-from rankwatch_monitor.core.hang.blame import Culprit
-from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.hang.verdict import Culprit, Verdict
 from rankwatch_monitor.core.incident.incident import Incident
-
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job, Node, NodeLoss
 
 ON_ITS_WAY: Final = 0.25
 """Seconds a message may take: so long after what followed from its end may the last word of a lost node come."""
 UNSAID: Final = "its launcher no longer answers the others"
 
 
-def told(job: Job, event: ProcessEvent, at: float) -> None:
+def declare(job: Job, event: ProcessEvent, at: float) -> None:
     """Launchers have given a node up; ``at`` is when."""
     node = job.nodes.get(event.lost_node or "")
     if node is None or node.lost is not None or node.ended is not None:
@@ -53,7 +49,7 @@ def told(job: Job, event: ProcessEvent, at: float) -> None:
     since = float(min(np.nanmax(words), at))
     said = event.reason.rstrip(". ")
     reason = said.partition(" is lost: ")[2] or said or UNSAID  # the launchers' own sentence names the node, too
-    node.lost = Lost(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
+    node.lost = NodeLoss(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
 
 
 def found(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
@@ -71,7 +67,7 @@ def words(job: Job, name: str) -> str:
     """``node host-1 is lost with ranks 2, 3: nothing was heard of its launcher for 20 s``."""
     lost = job.nodes[name].lost
     assert lost is not None
-    ranks = f" with {nodes.rank_words(lost.ranks)}" if lost.ranks else ""
+    ranks = f" with {nodes.format_ranks(lost.ranks)}" if lost.ranks else ""
     return f"node {nodes.title(job, name)} is lost{ranks}: {lost.reason}"
 
 
@@ -104,7 +100,7 @@ def renamed(job: Job, incident: Incident) -> bool:
     return True
 
 
-def _explains(lost: Lost, incident: Incident) -> bool:
+def _explains(lost: NodeLoss, incident: Incident) -> bool:
     crashed_first = any(c.rank in lost.ranks and c.kind is CulpritClass.DEAD for c in incident.culprits)
     since = incident.opened_at if incident.timeline.since is None else incident.timeline.since
     return not crashed_first and lost.since <= since + ON_ITS_WAY
@@ -121,7 +117,7 @@ def _told(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now: flo
     said = words(job, name) if first else ""
     ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.shut_down_R[r] and r not in exits]
     elapsed = max(0.0, now - lost.since)
-    return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, told=said) for r in ranks}
+    return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, node_loss=said) for r in ranks}
 
 
 def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:

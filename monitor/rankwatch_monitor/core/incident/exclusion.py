@@ -14,14 +14,12 @@ Else the ranks are restarted where they are, and the incident says why.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rankwatch.contract.enums import Action, NodeRole
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.incident.incident import Incident
-
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job
 
 SHARE: Final = 0.05
 """Part of a job's nodes that a policy may exclude within :data:`WINDOW`; always at least one node."""
@@ -36,13 +34,13 @@ def chosen(job: Job, ranks: Sequence[int], names: Sequence[str]) -> tuple[str, .
     """
     if not ranks and not names:
         raise ValueError("restart_excluding_node needs 'ranks' or 'nodes': which node is to be left out?")
-    acting = job.acting_nodes()
+    acting = nodes.acting(job)
     found: list[str] = []
     for rank in ranks:
         of_rank = [name for name, node in acting.items() if rank in node.ranks]
         if not of_rank:
             known = sorted(rank for node in acting.values() for rank in node.ranks)
-            there = f"there are {nodes.rank_words(known)}" if known else "none has been started yet"
+            there = f"there are {nodes.format_ranks(known)}" if known else "none has been started yet"
             raise ValueError(f"no launcher of job {job.id!r} runs rank {rank}; {there}")
         found += of_rank
     for name in names:
@@ -96,12 +94,12 @@ def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:
 
 def _remain(job: Job, names: Collection[str]) -> bool:
     """Whether a node is left to run on without these."""
-    there = {*job.acting_nodes(), *nodes.of_role(job, NodeRole.SPARE)}
+    there = {*nodes.acting(job), *nodes.of_role(job, NodeRole.SPARE)}
     return bool(there - set(names))
 
 
 def _by_policy(job: Job, incident: Incident, now: float) -> tuple[tuple[str, ...], str]:
-    acting = job.acting_nodes()
+    acting = nodes.acting(job)
     blamed = {culprit.rank for culprit in incident.culprits}
     names = tuple(name for name, node in acting.items() if node.ranks & blamed)
     if not blamed:

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, VerdictKind
 from rankwatch.contract.messages import Evidence
-from rankwatch_monitor.core.hang.blame import Culprit
 from rankwatch_monitor.core.hang.stacks import Stacks
+from rankwatch_monitor.core.hang.verdict import Culprit
 
 RESTARTS: Final = (Action.RESTART, Action.RESTART_EXCLUDING_NODE)
 """Actions that start the ranks anew."""
@@ -102,10 +102,10 @@ class Incident:
     @property
     def elective(self) -> bool:
         """Nothing had stopped: a person wanted something done, a rank is slow, or it tells something of itself."""
-        return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER) or self.told
+        return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER) or self.self_reported
 
     @property
-    def told(self) -> bool:
+    def self_reported(self) -> bool:
         """A rank told of it: there is nothing to do."""
         return self.kind in (VerdictKind.WRONG_RESULT, VerdictKind.RESTARTED_IN_PROCESS)
 
@@ -147,7 +147,20 @@ class Incident:
         }
 
 
-def about(incidents: Sequence[Incident], evidence: Evidence) -> Incident | None:
+class Notice(NamedTuple):
+    """What one rank has told; ``at`` is unix seconds."""
+
+    kind: VerdictKind
+    rank: int
+    host: str
+    reason: str
+    seconds: float
+    at: float
+    attempt: int
+    """In which it was told, which may be over by the time it is put down."""
+
+
+def find_incident(incidents: Sequence[Incident], evidence: Evidence) -> Incident | None:
     """The incident that evidence belongs to: the one it names, else the newest of its attempt; None: there is none."""
     return next(
         (

@@ -16,12 +16,12 @@ from rankwatch.contract.intervals import news_spread
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import node_loss
-from rankwatch_monitor.core.hang.blame import Culprit
-from rankwatch_monitor.core.hang.detect import Verdict, detect
+from rankwatch_monitor.core.hang.detect import detect
+from rankwatch_monitor.core.hang.verdict import Culprit, Verdict
 from rankwatch_monitor.core.incident import exclusion, notices, phases, settings_push, stop_request
 from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
-from rankwatch_monitor.core.ranks import EXITED
+from rankwatch_monitor.core.liveness import live_ranks
 from rankwatch_monitor.core.straggler import actions, detector
 
 SETTLE = 0.2
@@ -48,9 +48,9 @@ def advance(job: Job, now: float) -> list[Effect]:
         stop_request.note(job, incident, now, effects)
     if job.orders:
         incident = _ordered(job, incident, now, effects)
-    if job.notices and (incident is None or not incident.open or incident.told):
+    if job.notices and (incident is None or not incident.open or incident.self_reported):
         _told(job, now, effects)
-    if incident is None or incident.told:
+    if incident is None or incident.self_reported:
         return effects
     if verdicts:
         _reconsider(job, incident, verdicts, now, effects)
@@ -78,7 +78,7 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
     ):
         return True
     columns = job.columns
-    live = int(np.sum(columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED)))
+    live = int(np.sum(live_ranks(columns)))
     return len({v.rank for v in verdicts}) >= live
 
 
@@ -101,7 +101,7 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
 
 def _over(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
     """Whether what ranks have told has been heard from all of them, or makes way for something else."""
-    if not incident.told:
+    if not incident.self_reported:
         return False
     other = bool(verdicts or job.orders) or job.ended is not None or stop_request.wanted(job, None)
     return other or now - incident.opened_at >= notices.SETTLE
@@ -148,7 +148,7 @@ def _crashed(verdicts: Sequence[Verdict]) -> bool:
 
 def _leave_to_launchers(incident: Incident, verdicts: Sequence[Verdict]) -> None:
     incident.action, incident.phase, incident.directive = Action.RESTART, Phase.ACTING, 0
-    what = "start the ranks anew without a lost node" if any(v.told for v in verdicts) else "restart crashed ranks"
+    what = "start the ranks anew without a lost node" if any(v.node_loss for v in verdicts) else "restart crashed ranks"
     incident.action_reason = f"launchers {what} at once and by themselves, within their budget"
 
 
@@ -162,7 +162,7 @@ def _lost_meanwhile(
         if incident.attempt < job.attempt and node_loss.renamed(job, incident):
             effects.append(Changed(incident, incident.reason))
         return
-    if {v.rank for v in verdicts if v.told} <= {c.rank for c in incident.culprits}:
+    if {v.rank for v in verdicts if v.node_loss} <= {c.rank for c in incident.culprits}:
         return
     incident.reason = ""  # it is said anew
     phases.name(job, incident, verdicts, now)
@@ -211,7 +211,7 @@ def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effe
         incident.reason = f"{because[:1].upper()}{because[1:]}."
     if job.ended is not None:
         return incident
-    if not job.acting_nodes():
+    if not nodes.acting(job):
         outcome = "there is no launcher of Rankwatch to carry it out"
         if incident.kind is VerdictKind.ORDERED:
             phases.close(incident, now, outcome, effects)
@@ -266,7 +266,7 @@ def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
     """What may really be done when ``wanted`` is wished for, and why in words."""
     if wanted is Action.LOG:
         return Action.LOG, "the policy only records"
-    if not job.acting_nodes():
+    if not nodes.acting(job):
         return Action.LOG, "no launcher of Rankwatch runs this job, so it can only be watched"
     if job.policy.observe_only:
         return Action.LOG, "observe-only is on"

@@ -10,18 +10,14 @@ another one is open a notice waits, and what happens next closes the notice firs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from rankwatch.contract.enums import CulpritClass, NoticeKind, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
-from rankwatch_monitor.core.hang.blame import Culprit
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident.incident import Incident, Notice
+from rankwatch_monitor.core.job import Job
 
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
-
-KEPT: Final = 64
-"""Notices of one job that wait at most."""
 SETTLE: Final = 2.0
 """Seconds in which other ranks tell the same."""
 TOGETHER: Final = 60.0
@@ -30,20 +26,7 @@ KINDS: Final = (NoticeKind.WRONG_RESULT, NoticeKind.RESTARTED_IN_PROCESS)
 """Notices that are incidents."""
 
 
-class Notice(NamedTuple):
-    """What one rank has told; ``at`` is unix seconds."""
-
-    kind: VerdictKind
-    rank: int
-    host: str
-    reason: str
-    seconds: float
-    at: float
-    attempt: int
-    """In which it was told, which may be over by the time it is put down."""
-
-
-def told(job: Job, event: ProcessEvent, at: float) -> None:
+def receive(job: Job, event: ProcessEvent, at: float) -> None:
     """Take in the notice of a rank of the running attempt; one of a kind that is not known here is passed over."""
     if event.attempt != job.attempt or event.rank is None or event.notice not in KINDS:
         return

@@ -9,12 +9,12 @@ import numpy as np
 
 from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
 from rankwatch.contract.intervals import evidence_spread
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import blame as culprit
 from rankwatch_monitor.core.hang import messages
-from rankwatch_monitor.core.hang.blame import Blame
 from rankwatch_monitor.core.hang.confirmation import proven
-from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.hang.verdict import Blame, Verdict
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase
 from rankwatch_monitor.core.job import Job
@@ -68,7 +68,7 @@ def move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, 
         case Phase.DETECTED:
             if not verdicts:
                 _went_on(job, incident, now, effects)
-            elif not incident.confirmed and proven(job, incident, verdicts, now):
+            elif not incident.confirmed and proven(job, incident.opened_at, verdicts, now):
                 confirm(job, incident, verdicts, now, effects)
         case Phase.CAPTURING:
             _capturing(job, incident, verdicts, now, effects)
@@ -93,7 +93,7 @@ def name(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) 
         return
     taken = incident.stacks
     unasked = _unasked(job, incident)
-    judged = culprit.blame(job.columns, verdicts, taken.groups(), now, fronts=taken.fronts(), unasked=unasked)
+    judged = culprit.blame(job.columns, verdicts, taken.groups(), fronts=taken.fronts(), unasked=unasked)
     same = [c[:3] for c in judged.culprits] == [c[:3] for c in incident.culprits]
     if incident.reason and same and _said(incident, judged):
         return  # the same ranks for the same cause: the sentence that was said stands
@@ -119,8 +119,9 @@ def _unasked(job: Job, incident: Incident) -> list[str]:
     """Hosts whose launchers were asked for stacks and sent none before the deadline."""
     if not incident.heard_nodes:
         return []
-    nodes = job.acting_nodes().items()
-    return sorted({node.registration.host for name, node in nodes if name not in incident.heard_nodes})
+    return sorted(
+        {node.registration.host for name, node in nodes.acting(job).items() if name not in incident.heard_nodes}
+    )
 
 
 def capture(job: Job, incident: Incident, effects: list[Effect]) -> None:
@@ -188,7 +189,7 @@ def _went_on(job: Job, incident: Incident, now: float, effects: list[Effect]) ->
 
 def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     lost = {v.rank for v in verdicts if v.kind is VerdictKind.NODE_LOST}
-    asked = {name for name, node in job.acting_nodes().items() if not node.ranks or not node.ranks <= lost}
+    asked = {name for name, node in nodes.acting(job).items() if not node.ranks or not node.ranks <= lost}
     complete = asked <= incident.heard_nodes
     if not complete and now - incident.phase_since < job.policy.capture_deadline + evidence_spread(len(asked)):
         return
@@ -222,7 +223,7 @@ def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: f
 def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     if not verdicts:
         _went_on(job, incident, now, effects)
-    elif proven(job, incident, verdicts, now):
+    elif proven(job, incident.opened_at, verdicts, now):
         confirm(job, incident, verdicts, now, effects)
         incident.phase_since, incident.heard_nodes = now, set()
         capture(job, incident, effects)
@@ -277,7 +278,7 @@ def _acting(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: floa
             incident.action_reason += f"; the ranks did not stop by themselves within {job.policy.stop_deadline:g} s"
             _act(job, incident, effects)
             effects.append(Changed(incident, f"{incident.action_reason[:1].upper()}{incident.action_reason[1:]}."))
-    elif job.acting_nodes() and set(job.acting_nodes()) <= set(incident.refusals):
+    elif nodes.acting(job) and set(nodes.acting(job)) <= set(incident.refusals):
         # Nobody carries it out: record what is wrong, so that the next thing can still be found.
         incident.action_reason += f"; every launcher refused: {incident.outcome or 'without a word'}"
         incident.action, incident.phase, incident.phase_since = Action.LOG, Phase.DETECTED, now

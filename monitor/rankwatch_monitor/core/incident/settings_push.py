@@ -25,10 +25,9 @@ from typing import Any, Final
 
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive
-from rankwatch_monitor.core import liveness
-from rankwatch_monitor.core.facts import Told
+from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.hang.limits import changed_noticeably, state_to_keep
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job, SettingsPush
 
 PUSH_INTERVAL: Final = 5.0
 """Seconds at least between two sets of settings for the same ranks, unless a person changed the policy."""
@@ -74,21 +73,21 @@ def _of_launcher(job: Job) -> dict[str, Any]:
 def push(job: Job, reason: str, now: float) -> Directive:
     """Make the directive that tells the launchers of a job what is in force at ``now``."""
     settings = settings_of(job)
-    job.told = Told(now, job.limits.rank, settings)
+    job.last_settings = SettingsPush(now, job.limits.rank, settings)
     return job.new_directive(DirectiveKind.SETTINGS, reason, settings=settings)
 
 
 def push_if_changed(job: Job, now: float) -> Directive | None:
     """Hand down what the job has taught of itself or asks of its ranks, if it matters and not too often; else None."""
-    told = job.told
+    told = job.last_settings
     if told is None:  # launchers hear them in the answer to their registration
-        job.told = Told(now, job.limits.rank, settings_of(job)) if job.acting_nodes() else None
+        job.last_settings = SettingsPush(now, job.limits.rank, settings_of(job)) if nodes.acting(job) else None
         return None
     reason = _reason_to_push(job, told, now)
-    return push(job, reason, now) if reason and job.acting_nodes() else None
+    return push(job, reason, now) if reason and nodes.acting(job) else None
 
 
-def _reason_to_push(job: Job, told: Told, now: float) -> str:
+def _reason_to_push(job: Job, told: SettingsPush, now: float) -> str:
     """Why to tell the launchers anew; empty: there is nothing to tell, or it is too soon."""
     waited = now - told.at
     if waited >= PUSH_INTERVAL and _profiling(job) != told.settings.get("profiling"):

@@ -7,25 +7,22 @@ a process that ends badly while it is being stopped) opens no incident of its ow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rankwatch.contract.enums import Action, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core.effects import Changed, Effect
-from rankwatch_monitor.core.facts import Stop
 from rankwatch_monitor.core.incident.incident import Incident, Phase
-
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job, StopRequest
 
 ACTION_REASON: Final = "the launchers have asked the ranks to save and stop, and end them after their own deadline"
 _ENDS: Final = (Action.SAVE_AND_STOP, Action.STOP)
 
 
-def told(job: Job, event: ProcessEvent, at: float) -> None:
+def receive(job: Job, event: ProcessEvent, at: float) -> None:
     """A launcher says that it has asked; every launcher of a job may say so, and the first one counts."""
     if job.stopping is None and event.attempt >= job.attempt and job.ended is None:
-        job.stopping = Stop(at, event.reason.rstrip(". ") or "without a reason")
+        job.stopping = StopRequest(at, event.reason.rstrip(". ") or "without a reason")
 
 
 def wanted(job: Job, incident: Incident | None) -> bool:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from rankwatch.contract.enums import Action, JobState, RankState, VerdictKind
 from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.goodput import accounting
-from rankwatch_monitor.core.hang.blame import exit_words
-from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.hang.messages import exit_words
+from rankwatch_monitor.core.hang.verdict import Verdict
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
@@ -62,7 +62,7 @@ def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
     for verdict in verdicts:
-        if verdict.told:
+        if verdict.node_loss:
             codes_R[verdict.rank] = _CODE[RankState.DEAD]
         elif verdict.kind in (VerdictKind.SILENT, VerdictKind.NODE_LOST):
             codes_R[verdict.rank] = _CODE[RankState.SILENT]
@@ -89,7 +89,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "state": str(state),
         "reason": reason,
         "world_size": job.world_size,
-        "ranks_reporting": int(np.sum(columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED))),
+        "ranks_reporting": int(np.sum(liveness.live_ranks(columns))),
         "attempt": job.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,

@@ -175,7 +175,7 @@ def _members(members: Sequence[int]) -> str:
 
 def _limits(job: Job) -> list[str]:
     lines = ["LIMITS in force"]
-    for row in limits.table(job):
+    for row in limits.table(job.policy, job.durations):
         what = f"section {row['section']}" if row["section"] else row["what"].replace("_", " ")
         force = "none" if row["in_force"] is None else f"{row['in_force']:g} s"
         source = row["source"].replace("_", " ") if row["source"] else ""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from monitor.core.accounted import STARTUP, THINGS, Accounted, about, freely, rerun
 from monitor.core.scene import Fate
 from rankwatch.contract.enums import Action, ProcessEventKind
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.goodput import accounting
 
 # Steps ----------------------------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ def test_a_watched_job_that_said_goodbye_has_ended_and_may_come_back() -> None:
     for rank in scene.ranks:
         report = scene.report(rank)
         assert report is not None
-        scene.job.apply(report._replace(ended=True), scene.now)
+        apply(scene.job, report._replace(ended=True), scene.now)
         rank.fate = Fate.ENDED
     scene.run(300)
     assert scene.lived == pytest.approx(60.0)

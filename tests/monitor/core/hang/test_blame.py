@@ -9,9 +9,11 @@ import pytest
 from monitor.core.scene import LOADING, REDUCING, TORCH, Fate, Scene
 from rankwatch.contract.enums import CulpritClass, ProcessEventKind, ProcessState, RankState, VerdictKind
 from rankwatch.contract.messages import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
-from rankwatch_monitor.core.hang.blame import Blame, blame, exit_words
-from rankwatch_monitor.core.hang.detect import Verdict
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.hang.blame import blame
+from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.stacks import Stacks, waits_for_peers
+from rankwatch_monitor.core.hang.verdict import Blame, Verdict
 from rankwatch_monitor.core.ranks import ALIVE, UNINTERRUPTIBLE, RankColumns
 
 
@@ -201,7 +203,7 @@ def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int 
 
 
 def blamed(columns: RankColumns, verdicts: list[Verdict], stacks: Stacks, unasked: Sequence[str] = ()) -> Blame:
-    return blame(columns, verdicts, stacks.groups(), 100.0, fronts=stacks.fronts(), unasked=unasked)
+    return blame(columns, verdicts, stacks.groups(), fronts=stacks.fronts(), unasked=unasked)
 
 
 # Collectives ----------------------------------------------------------------------------------------------------------
@@ -357,7 +359,7 @@ def test_deaths_of_different_kinds_are_not_called_alike() -> None:
     for rank, words in ((2, {"signal": "SIGKILL", "age": 2.0}), (0, {"exit_code": 1, "age": 0.5})):
         node = scene.ranks[rank].node
         from_launcher = process_exit(node, rank, **words)  # type: ignore[arg-type]
-        job.apply(from_launcher, now)
+        apply(job, from_launcher, now)
     scene.judge()
     reason = scene.incident.reason
     assert set(scene.blamed) >= {2}

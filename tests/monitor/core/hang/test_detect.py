@@ -6,6 +6,7 @@ import pytest
 
 from monitor.core.scene import Fate, Scene
 from rankwatch.contract.enums import Action, RankState, VerdictKind
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 
@@ -197,7 +198,7 @@ def test_another_emitter_may_export_once_a_minute_from_its_first_export_on(forei
         scene.now += 1
         for rank, report in enumerate(reports):
             if second % 70 == 14 * rank:  # a minute, and a little late
-                scene.job.apply(report._replace(foreign=foreign), scene.now)
+                apply(scene.job, report._replace(foreign=foreign), scene.now)
         scene.judge()
         states.add(str(scene.state))
     assert scene.quiet() is foreign, scene.said
@@ -223,7 +224,7 @@ def test_reports_that_end_one_after_the_other_are_no_alarm(stagger: float) -> No
         scene.now = last + rank.number * stagger / 3
         report = scene.report(rank)
         assert report is not None
-        scene.job.apply(report, scene.now)
+        apply(scene.job, report, scene.now)
     for tenth in range(1, 600):
         scene.now = last + stagger + tenth / 10
         scene.judge()
@@ -241,7 +242,7 @@ def test_a_job_that_comes_back_after_a_pause_raises_nothing(pause: int) -> None:
         rank.opened = {"step": scene.now}
         report = scene.report(rank)
         assert report is not None
-        scene.job.apply(report._replace(heartbeat_age=0.1), scene.now)
+        apply(scene.job, report._replace(heartbeat_age=0.1), scene.now)
         scene.judge()
         scene.now += 0.3
         scene.judge()
@@ -274,7 +275,7 @@ def test_a_rank_that_shut_down_by_itself_may_be_silent() -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10)
     report = scene.report(scene.ranks[3])
     assert report is not None
-    scene.job.apply(report._replace(ended=True), scene.now)
+    apply(scene.job, report._replace(ended=True), scene.now)
     scene.ranks[3].fate = Fate.ENDED
     scene.run(200)
     assert scene.quiet()
@@ -284,7 +285,7 @@ def test_a_rank_that_shut_down_by_itself_may_be_silent() -> None:
 @pytest.mark.parametrize("event", [Order(Action.CAPTURE, ""), None], ids=["an order", "a policy change"])
 def test_what_a_person_does_is_no_sign_of_life_of_the_job(event: Order | None) -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2, 3).run(100)
-    scene.job.apply(event or PolicyChanged(scene.job.policy), scene.now)
+    apply(scene.job, event or PolicyChanged(scene.job.policy), scene.now)
     assert scene.state == "lost"
 
 
@@ -340,7 +341,7 @@ def test_a_report_that_arrives_after_the_exit_revives_nobody() -> None:
     last_words = scene.report(scene.ranks[1])
     assert last_words is not None
     scene.die(1, exit_code=1)
-    scene.job.apply(last_words, scene.now)
+    apply(scene.job, last_words, scene.now)
     assert scene.rank_state(1) is RankState.DEAD
 
 
@@ -349,7 +350,7 @@ def test_a_rank_that_shut_down_and_then_failed_is_dead() -> None:
     scene = Scene().run(10)
     goodbye = scene.report(scene.ranks[2])
     assert goodbye is not None
-    scene.job.apply(goodbye._replace(ended=True), scene.now)
+    apply(scene.job, goodbye._replace(ended=True), scene.now)
     scene.die(2, exit_code=1)
     assert scene.blamed == {2: "dead"}
     assert scene.rank_state(2) is RankState.DEAD
@@ -375,7 +376,7 @@ def test_a_foreign_emitter_that_says_next_to_nothing_raises_nothing() -> None:
     for _ in range(4000):
         scene.now += 1.0
         for rank in scene.ranks:
-            scene.job.apply(RankReport(scene.identity(rank)), scene.now)
+            apply(scene.job, RankReport(scene.identity(rank)), scene.now)
         scene.judge()
     assert scene.quiet()
 

@@ -21,8 +21,8 @@ def policy(**changes: Any) -> Policy:
 def taught(step: float = 0.5, **longest: float) -> ObservedDurations:
     durations = ObservedDurations()
     for name, seconds in {"step": step, **longest}.items():
-        durations.finished(name, 16)
-        durations.took(name, seconds, first=20 * seconds)
+        durations.add_runs(name, 16)
+        durations.add_longest(name, seconds, first=20 * seconds)
     return durations
 
 
@@ -84,11 +84,11 @@ def test_a_loaded_limit_is_raised_to_what_this_run_has_shown() -> None:
     """The file may be of a smaller model. A limit that each step passes would end the job again and again."""
     durations = ObservedDurations()
     durations.load(LearnedTimeouts({"step": 12.0, "data": 12.0}))
-    durations.took("step", first=95.0)
+    durations.add_longest("step", first=95.0)
     assert in_force(policy(), durations).rank.learned == {"step": 95.0, "data": 12.0}
-    durations.took("step", 80.0)
+    durations.add_longest("step", 80.0)
     assert in_force(policy(), durations).rank.learned == {"step": 400.0, "data": 12.0}
-    durations.finished("step", 100)
+    durations.add_runs("step", 100)
     assert in_force(policy(), durations).rank.learned == {"step": 206.0, "data": 12.0}, "the mean, once it is known"
 
 
@@ -147,7 +147,7 @@ def job(policy: Policy, durations: ObservedDurations | None = None) -> Job:
 
 
 def test_the_table_names_every_limit_once_with_its_value() -> None:
-    rows = table(job(policy(section_timeouts={"step": 10, "load": 3})))
+    rows = table(policy(section_timeouts={"step": 10, "load": 3}), ObservedDurations())
     assert [(r["what"], r["section"]) for r in rows] == [
         ("section", "load"),
         ("section", "step"),
@@ -164,8 +164,8 @@ def test_the_table_names_every_limit_once_with_its_value() -> None:
 def test_the_table_tells_configured_learned_loaded_and_which_is_in_force() -> None:
     durations = taught(step=4.0, data=3.0)
     durations.load(LearnedTimeouts({"data": 25.0}))
-    durations.took("evaluation", first=9.0)
-    rows = {r["section"]: r for r in table(job(policy(section_timeouts={"step": 300}), durations)) if r["section"]}
+    durations.add_longest("evaluation", first=9.0)
+    rows = {r["section"]: r for r in table(policy(section_timeouts={"step": 300}), durations) if r["section"]}
     picked = ("configured", "learned", "loaded", "in_force", "source")
     assert tuple(rows["step"][key] for key in picked) == (300.0, 20.0, None, 300.0, "configured")
     assert tuple(rows["data"][key] for key in picked) == (None, 15.0, 25.0, 20.0, "learned")
@@ -178,8 +178,8 @@ def test_nothing_is_kept_before_anything_was_learned() -> None:
 
 def test_what_is_kept_reads_back_as_it_was() -> None:
     durations = taught(step=4.0)
-    durations.took("setup", first=30.0)
-    durations.idled(6.0)
+    durations.add_longest("setup", first=30.0)
+    durations.add_idle(6.0)
     during = state_to_keep(policy(section_timeouts={"load": 8}), durations, at_end=False)
     assert ft_state.read(json.loads(json.dumps(during))) == LearnedTimeouts({"step": 20.0})
     assert during["current_timeouts"]["section"]["section"]["load"] == 8.0
@@ -190,23 +190,23 @@ def test_what_is_kept_reads_back_as_it_was() -> None:
 
 def test_setup_is_kept_when_it_has_loaded_a_checkpoint() -> None:
     durations = taught(step=4.0)
-    durations.took("setup", first=30.0)
+    durations.add_longest("setup", first=30.0)
     durations.resumed = True
     assert ft_state.read(state_to_keep(policy(), durations, at_end=False)).sections["setup"] == 150.0
 
 
 def test_the_time_outside_is_not_kept_of_a_run_without_setup_or_steps() -> None:
     durations = taught(step=4.0)
-    durations.idled(6.0)
+    durations.add_idle(6.0)
     assert ft_state.read(state_to_keep(policy(), durations, at_end=True)).out_of_section is None
 
 
 def test_the_time_outside_is_not_kept_when_no_rank_told_it() -> None:
     """Other emitters send finished sections, and nothing of the time between them."""
     durations = taught()
-    durations.finished("setup", 4)
+    durations.add_runs("setup", 4)
     assert state_to_keep(policy(), durations, at_end=True)["current_timeouts"]["section"]["out_of_section"] is None
-    durations.idled(3.0)
+    durations.add_idle(3.0)
     assert state_to_keep(policy(), durations, at_end=True)["current_timeouts"]["section"]["out_of_section"] == 15.0
 
 
@@ -220,7 +220,7 @@ def test_what_was_loaded_is_kept_also_when_this_run_learned_nothing_of_it() -> N
 def test_limits_are_made_anew_when_the_policy_or_the_lessons_change() -> None:
     watched = job(policy(), taught(step=4.0))
     assert watched.limits is watched.limits
-    watched.durations.took("step", 8.0)
+    watched.durations.add_longest("step", 8.0)
     assert watched.limits.rank.learned == {"step": 40.0}
     watched.policy = policy(learned_factor=2)
     assert watched.limits.rank.learned == {"step": 16.0}

@@ -12,34 +12,34 @@ from rankwatch_monitor.core.hang.observed_durations import MAX_SECTIONS, Observe
 
 def test_a_section_is_known_after_16_runs_on_the_average_rank() -> None:
     durations = ObservedDurations()
-    durations.grown(4)
-    durations.finished("step", 63)
+    durations.ranks = 4
+    durations.add_runs("step", 63)
     assert not durations.known("step")
-    durations.finished("step", 1)
+    durations.add_runs("step", 1)
     assert durations.known("step")
 
 
 def test_a_checkpoint_is_known_after_the_first_save() -> None:
     durations = ObservedDurations()
-    durations.grown(64)
+    durations.ranks = 64
     assert not durations.known("checkpointing")
-    durations.finished("checkpointing", 1)
-    durations.took("checkpointing", first=30.0)
+    durations.add_runs("checkpointing", 1)
+    durations.add_longest("checkpointing", first=30.0)
     assert durations.known("checkpointing")
     assert durations.basis("checkpointing") == 30.0
 
 
 def test_setup_is_never_known_while_the_job_runs() -> None:
     durations = ObservedDurations()
-    durations.finished("setup", 1000)
+    durations.add_runs("setup", 1000)
     assert not durations.known("setup")
 
 
 def test_first_runs_say_nothing_of_the_others() -> None:
     durations = ObservedDurations()
-    durations.took("step", first=180.0)
-    durations.took("step", 0.4)
-    durations.took("step", 0.3)
+    durations.add_longest("step", first=180.0)
+    durations.add_longest("step", 0.4)
+    durations.add_longest("step", 0.3)
     assert durations.basis("step") == 0.4
     assert durations.sections["step"].first == 180.0
 
@@ -47,51 +47,51 @@ def test_first_runs_say_nothing_of_the_others() -> None:
 @pytest.mark.parametrize("again", [False, True])
 def test_the_version_grows_only_when_a_limit_may_have_changed(again: bool) -> None:
     durations = ObservedDurations()
-    durations.took("step", 0.4)
+    durations.add_longest("step", 0.4)
     before = durations.version
-    durations.took("step", 0.4 if again else 0.5)
-    durations.finished("step", 1)
-    durations.idled(0.0)
+    durations.add_longest("step", 0.4 if again else 0.5)
+    durations.add_runs("step", 1)
+    durations.add_idle(0.0)
     assert (durations.version == before) is again
 
 
 def test_the_sixteenth_run_grows_the_version() -> None:
     durations = ObservedDurations()
-    durations.finished("step", 15)
+    durations.add_runs("step", 15)
     before = durations.version
-    durations.finished("step", 1)
+    durations.add_runs("step", 1)
     assert durations.version > before
     after = durations.version
-    durations.finished("step", 1)
+    durations.add_runs("step", 1)
     assert durations.version == after
 
 
 def test_fewer_ranks_have_to_show_anew_how_long_things_take() -> None:
     durations = ObservedDurations()
-    durations.grown(8)
-    durations.finished("step", 1000)
-    durations.took("step", 2.0)
+    durations.ranks = 8
+    durations.add_runs("step", 1000)
+    durations.add_longest("step", 2.0)
     before = durations.version
-    durations.begun(8)
-    durations.begun(None)
-    durations.begun(0)
+    durations.begin_attempt(8)
+    durations.begin_attempt(None)
+    durations.begin_attempt(0)
     assert durations.known("step")
     assert durations.version == before
-    durations.begun(2)
+    durations.begin_attempt(2)
     assert not durations.known("step"), "each may have four times the work now"
     assert durations.version > before
-    durations.finished("step", 32)
+    durations.add_runs("step", 32)
     assert durations.known("step")
     assert durations.basis("step") == 2.0
-    durations.grown(8)
+    durations.ranks = 8
     assert not durations.known("step"), "of more ranks 16 runs each are needed, too"
 
 
 def test_names_without_end_are_not_kept() -> None:
     durations = ObservedDurations()
     for number in range(MAX_SECTIONS + 10):
-        durations.finished(f"step-{number}", 20)
-        durations.took(f"step-{number}", 1.0)
+        durations.add_runs(f"step-{number}", 20)
+        durations.add_longest(f"step-{number}", 1.0)
     assert len(durations.sections) == MAX_SECTIONS
 
 
@@ -106,10 +106,10 @@ def test_an_empty_state_is_not_loaded() -> None:
 
 def test_all_of_it_survives_the_store() -> None:
     durations = ObservedDurations()
-    durations.grown(8)
-    durations.finished("step", 200)
-    durations.took("step", 0.5, first=60.0)
-    durations.idled(3.5)
+    durations.ranks = 8
+    durations.add_runs("step", 200)
+    durations.add_longest("step", 0.5, first=60.0)
+    durations.add_idle(3.5)
     durations.load(LearnedTimeouts({"step": 12.0}, out_of_section=30.0))
     durations.resumed = True
     again = ObservedDurations.of_json(json.loads(json.dumps(durations.to_json())))

@@ -7,6 +7,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.ranks import RankColumns
 from rankwatch_monitor.core.views import job_view
 
@@ -89,7 +90,7 @@ def test_a_launcher_that_has_lost_all_its_ranks_is_not_asked_for_stacks() -> Non
     scene = Scene(4, 2).run(3)
     starts(scene, "node-0", 2, 3)
     scene.hang(2).until(lambda: scene.directives(DirectiveKind.CAPTURE))
-    assert list(scene.job.acting_nodes()) == ["node-0"]
+    assert list(nodes.acting(scene.job)) == ["node-0"]
 
 
 def test_each_attempt_begins_with_nobodys_ranks() -> None:

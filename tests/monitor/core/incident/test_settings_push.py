@@ -14,6 +14,7 @@ from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
 from rankwatch.recording.shared_slots import NAME_LIMIT, SETTINGS_BYTES, Slots
 from rankwatch_launcher.node.slots import NodeSlots
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.incident.settings_push import PUSH_INTERVAL, push, push_if_changed, settings_of
 from rankwatch_monitor.core.job import Job
@@ -26,8 +27,8 @@ def job(*, launcher: bool = True, **policy: Any) -> Job:
     """One rank; its launcher, if it has one, was told what is in force at :data:`NOW`."""
     made = Job("job", NOW, policy=Policy().changed(policy))
     if launcher:
-        made.apply(NodeRegistration("node", "host", 1, 1), NOW)
-        made.apply(ProcessEvent("node", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=1), NOW)
+        apply(made, NodeRegistration("node", "host", 1, 1), NOW)
+        apply(made, ProcessEvent("node", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=1), NOW)
     assert push_if_changed(made, NOW) is None
     return made
 
@@ -76,7 +77,7 @@ def test_a_stride_and_a_trace_go_down_once_each() -> None:
 
 def test_a_changed_policy_is_told_once() -> None:
     training = job()
-    training.apply(PolicyChanged(training.policy.changed({"profiling_interval": 4})), NOW + 100)
+    apply(training, PolicyChanged(training.policy.changed({"profiling_interval": 4})), NOW + 100)
     assert push(training, "the policy was changed", NOW + 100).settings["profiling"]["interval"] == 4
     assert [push_if_changed(training, NOW + 100 + seconds) for seconds in range(50)] == [None] * 50
 
@@ -95,7 +96,7 @@ def learned(sections: int, letters: int) -> dict[str, Any]:
     finished = {name: SectionStatistics(40, 40 * seconds, seconds, seconds) for name, seconds in longest.items()}
     who = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
     first = dict.fromkeys(names, 1.0)
-    training.apply(RankReport(who, finished=finished, longest=longest, first_durations=first), NOW)
+    apply(training, RankReport(who, finished=finished, longest=longest, first_durations=first), NOW)
     settings = settings_of(training)
     assert len(settings["limits"]["learned"]) == sections, "this job has taught them all"
     return settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.views import job_view
 from support.windows import COMPUTE, Ranks, Work, slower
 
@@ -105,7 +106,7 @@ def test_a_hang_comes_first() -> None:
     job = slow(acting("log", silence_timeout=20.0), 8)
     for _ in range(6):  # all but one go on to speak
         for rank in set(range(32)) - {9}:
-            job.job.apply(job.report(rank), job.now + 10.0)
+            apply(job.job, job.report(rank), job.now + 10.0)
         job.wait(10.0)
     assert job.job.incidents[-1].kind is VerdictKind.SILENT
 

@@ -8,6 +8,7 @@ import pytest
 
 from monitor.core.scene import Fate, Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessState, RankState
+from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
@@ -56,7 +57,7 @@ def test_a_watched_job_whose_ranks_all_said_goodbye_has_finished() -> None:
     for rank in scene.ranks:
         report = scene.report(rank)
         assert report is not None
-        scene.job.apply(report._replace(ended=True), scene.now)
+        apply(scene.job, report._replace(ended=True), scene.now)
         rank.fate = Fate.ENDED
     scene.run(1000)
     assert scene.state == "finished"
@@ -91,7 +92,7 @@ def test_a_rank_is_shown_with_its_ages() -> None:
     scene.ranks[1].opened = {"step": scene.now - 4.0, "forward": scene.now - 1.0}
     report = scene.report(scene.ranks[1])
     assert report is not None
-    scene.job.apply(report, scene.now)
+    apply(scene.job, report, scene.now)
     row = ranks(scene.job, scene.now + 2.0)[1]
     json.dumps(row)
     assert row["open_sections"] == {"step": pytest.approx(6.0), "forward": pytest.approx(3.0)}

@@ -17,7 +17,7 @@ from monitor.publish.scored import NOW, scored, straggler
 from rankwatch import __version__
 from rankwatch.contract.enums import Action, Cause, CulpritClass, VerdictKind
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.hang.blame import Culprit
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS

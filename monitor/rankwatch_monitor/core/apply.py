@@ -1,0 +1,325 @@
+"""Applies one event to a job: facts are stored, nothing is judged. ``now`` is unix seconds and never goes back.
+
+=====================  ==============================================================================================
+event                  what it changes
+=====================  ==============================================================================================
+``RankReport``         the columns of the rank, observed durations, performance; a higher attempt begins that attempt
+``NodeObservation``    the columns of a launcher's ranks, read from their shared memory
+``NodeRegistration``   the launchers, policy, loaded limits
+``ProcessEvent``       starts, exits, node losses, notices, stop requests, and how each launcher ended
+``Acknowledged``       refusals of the open incident's directive
+``Evidence``           stacks of an incident
+``Order``              the queue of orders
+``PolicyChanged``      the policy
+=====================  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Final, assert_never
+
+import numpy as np
+
+from rankwatch.contract.enums import AckState, JobState, ProcessEventKind, ProcessState
+from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch_monitor.core import liveness, nodes
+from rankwatch_monitor.core.events import (
+    Acknowledged,
+    JobEvent,
+    Order,
+    PolicyChanged,
+    RankIdentity,
+    RankReport,
+)
+from rankwatch_monitor.core.hang import node_loss
+from rankwatch_monitor.core.hang.messages import signal_number
+from rankwatch_monitor.core.incident import notices, stop_request
+from rankwatch_monitor.core.incident.incident import Phase, find_incident
+from rankwatch_monitor.core.job import Ending, Job, Node
+from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE
+
+STALE_OBSERVATION: Final = 2.0
+"""Seconds after which a delayed observation of a launcher no longer describes the present."""
+OWNER_SILENCE: Final = 30.0
+"""Seconds without a report (one arrives every 1 to 15 s) after which a process no longer owns its rank."""
+
+
+def apply(job: Job, event: JobEvent, now: float) -> None:
+    """Apply one event."""
+    if not isinstance(event, Order | PolicyChanged):  # those come from a person, not from the job
+        liveness.heard(job, now)
+    match event:
+        case RankReport():
+            _report(job, event, now)
+        case NodeObservation():
+            _observation(job, event, now)
+        case ProcessEvent():
+            _process_event(job, event, now)
+            job.nodes_version += 1
+        case NodeRegistration():
+            nodes.register(job, event, now)
+            job.nodes_version += 1
+        case Acknowledged():
+            _acknowledged(job, event, now)
+        case Evidence():
+            _evidence(job, event, now)
+        case Order():
+            job.orders.append(event)
+        case PolicyChanged():
+            job.policy = event.policy
+        case _:
+            assert_never(event)
+
+
+def poll(job: Job, node: Node, now: float) -> None:
+    """Note that a launcher polled for directives: a sign of life of it and of the job."""
+    node.seen = now
+    liveness.heard(job, now)
+
+
+# Ranks ----------------------------------------------------------------------------------------------------------------
+
+
+def _report(job: Job, report: RankReport, now: float) -> None:
+    identity = report.identity
+    if not _take_ownership(job, identity, now):
+        job.stale_reports += 1
+        return
+    columns, rank = job.columns, identity.rank
+    # item() returns Python's own numbers, several times as fast as numpy's: this runs 20,000 times a second.
+    if not columns.reported_R.item(rank):
+        columns.reported_R[rank] = True
+        columns.first_report_R[rank] = now
+        columns.report_interval_R[rank] = liveness.FOREIGN_REPORT_INTERVAL if report.foreign else nan
+    elif now > (before := columns.last_report_R.item(rank)):
+        columns.report_interval_R[rank] = now - before
+    columns.last_update_R[rank] = columns.last_heard_R[rank] = columns.last_report_R[rank] = now
+    columns.liveness_tick_R[rank] = nan
+    if columns.process_R.item(rank) not in (EXITED, UNINTERRUPTIBLE):
+        # Other threads report while the main one is stuck in the kernel; its launcher reports when that is over.
+        columns.process_R[rank] = ALIVE
+    columns.pid_R[rank], columns.local_rank_R[rank] = identity.pid, identity.local_rank
+    columns.hosts[rank] = identity.host
+    if report.beats is not None:
+        columns.beat(rank, report.beats, report.heartbeat_age, now)
+    _progress(job, rank, report.iteration, report.progress, now)
+    columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
+    if report.open_sections is not None:
+        columns.set_sections(rank, now, report.open_sections, report.idle, report.quiet, report.first_time)
+    columns.shut_down_R[rank] = report.ended
+    if report.finished or report.longest or report.first_durations or report.idle_longest is not None:
+        job.durations.observe(report)
+    job.durations.resumed |= bool(report.first_iteration)
+    job.performance.take(report, now)
+    for reason, count in report.dropped.items():
+        job.drops.add(reason, identity, count)
+
+
+def _observation(job: Job, observation: NodeObservation, now: float) -> None:
+    nodes.observe(job, observation, now)
+    if observation.attempt != job.attempt or observation.age > STALE_OBSERVATION:
+        return
+    columns = job.columns
+    for seen in observation.ranks:
+        job.make_room(seen.rank)
+        rank = seen.rank
+        if columns.process_R[rank] == EXITED:
+            continue
+        columns.last_heard_R[rank] = now
+        columns.process_R[rank] = PROCESS_CODES.index(ProcessState(seen.process_state))
+        if seen.pulse_age is None:
+            continue
+        columns.liveness_tick_R[rank] = now - seen.pulse_age
+        columns.last_update_R[rank] = now
+        if not columns.reported_R[rank]:
+            columns.reported_R[rank], columns.first_report_R[rank] = True, now
+        if seen.beats:
+            columns.beat(rank, seen.beats, seen.heartbeat_age, now)
+        _progress(job, rank, seen.iteration, seen.progress, now)
+        columns.first_step(rank, seen.first_iteration, seen.first_iteration_age, now)
+        if seen.uses_sections:
+            columns.set_sections(rank, now, seen.open_sections, seen.idle, seen.quiet, seen.first_time)
+
+
+def _progress(job: Job, rank: int, iteration: int | None, progress: int | None, now: float) -> None:
+    if iteration is not None:
+        job.columns.iteration_R[rank] = iteration
+        if job.pace.due(now) and (furthest := job.furthest_iteration) is not None:
+            job.pace.add(now, furthest)
+    if progress is not None:
+        job.columns.progress_R[rank] = progress
+
+
+def _take_ownership(job: Job, identity: RankIdentity, now: float) -> bool:
+    """Whether this process owns its rank now; makes room for it, and begins its attempt if that is new."""
+    if _older_than_owner(job, identity, now) or (identity.attempt < job.attempt and not _out_of_sight(job, now)):
+        return False
+    if identity.attempt < job.attempt:
+        job.begin_run(now)
+    if identity.attempt > job.attempt:
+        job.begin_attempt(identity.attempt, now, identity.world_size)
+    job.world_size = max(job.world_size, identity.world_size, identity.rank + 1)
+    job.durations.ranks = max(job.durations.ranks, job.world_size)
+    job.columns.grow(job.world_size)
+    columns, rank = job.columns, identity.rank
+    owner = columns.instances[rank]
+    if identity.instance == owner:
+        return True
+    if owner and identity.instance == columns.retired[rank]:
+        return False
+    if owner:
+        columns.retired[rank] = owner
+        columns.clear(rank)
+    columns.instances[rank] = identity.instance
+    columns.started_R[rank] = identity.started_at or np.nan
+    if identity.job_name:
+        job.name = identity.job_name
+    return True
+
+
+def _older_than_owner(job: Job, identity: RankIdentity, now: float) -> bool:
+    """Whether the owner of this rank was started after this process, as far as clocks can tell.
+
+    Start times of two hosts are not comparable, and a clock may have been set back between two starts on one host:
+    an owner that stopped reporting gives up its rank.
+    """
+    columns, rank = job.columns, identity.rank
+    if rank >= len(columns):
+        return False
+    if identity.instance == columns.instances[rank] or identity.host != columns.hosts[rank]:
+        return False
+    if now - columns.last_report_R.item(rank) > OWNER_SILENCE:
+        return False
+    return bool(0 < identity.started_at < columns.started_R.item(rank))
+
+
+def _out_of_sight(job: Job, now: float) -> bool:
+    """Whether no launcher runs this job and no rank of it is alive: the next report begins a new run."""
+    return not nodes.acting(job) and liveness.all_silent(job, now)
+
+
+# Processes ------------------------------------------------------------------------------------------------------------
+
+
+def _process_event(job: Job, event: ProcessEvent, now: float) -> None:
+    node = job.nodes.get(event.node)
+    if node is not None:
+        node.seen = now
+    at = now - event.age
+    match event.kind:
+        case ProcessEventKind.STARTED:
+            if node is not None and node.attempt == 0 and _of_another_launch(job, event, node):
+                job.begin_launch(now)
+            if event.attempt > job.attempt:
+                job.begin_attempt(event.attempt, at, event.world_size)
+            if event.attempt == job.attempt and event.rank is not None:
+                _started(job, event, event.rank, node)
+        case ProcessEventKind.EXITED:
+            if event.attempt == job.attempt and event.rank is not None:
+                _exited(job, event, event.rank, at)
+        case ProcessEventKind.RESTARTING:
+            # Every launcher of the job reports it; the first report counts.
+            if event.attempt > job.restarting_attempt:
+                job.restarting_attempt = event.attempt
+                job.restarts += 1
+        case ProcessEventKind.NODE_LOST:
+            node_loss.declare(job, event, at)
+        case ProcessEventKind.NOTICE:
+            notices.receive(job, event, at)
+        case ProcessEventKind.STOPPING:
+            stop_request.receive(job, event, at)
+        case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
+            if node is not None:
+                node.ended = event
+            _end_if_all_ended(job, at)
+
+
+def _of_another_launch(job: Job, event: ProcessEvent, node: Node) -> bool:
+    """Whether a launcher that has started nothing starts ranks that others already run: those are gone, unreported."""
+    if event.attempt != job.attempt:
+        return event.attempt < job.attempt
+    columns, rank = job.columns, event.rank
+    other = job.nodes.get(columns.launchers[rank]) if rank is not None and rank < len(columns) else None
+    return other is not None and other is not node and rank in other.ranks
+
+
+def _started(job: Job, event: ProcessEvent, rank: int, node: Node | None) -> None:
+    job.world_size = max(job.world_size, event.world_size or 0, rank + 1)
+    job.make_room(rank)
+    columns = job.columns
+    columns.process_R[rank], columns.expected_exit_R[rank] = ALIVE, False
+    columns.pid_R[rank] = event.pid or -1
+    columns.local_rank_R[rank] = -1 if event.local_rank is None else event.local_rank
+    if node is not None:
+        if (before := job.nodes.get(columns.launchers[rank])) is not None:
+            before.ranks.discard(rank)  # that launcher was replaced
+        columns.launchers[rank] = event.node
+        node.attempt, node.ended, node.lost = event.attempt, None, None
+        node.ranks.add(rank)
+        columns.hosts[rank] = node.registration.host
+
+
+def _exited(job: Job, event: ProcessEvent, rank: int, at: float) -> None:
+    job.make_room(rank)
+    columns = job.columns
+    columns.process_R[rank], columns.expected_exit_R[rank] = EXITED, event.spared
+    columns.last_heard_R[rank] = at
+    code = event.exit_code or 0
+    if event.signal:
+        code = -(signal_number(event.signal) or abs(code) or 1)
+    columns.exit_code_R[rank] = code
+    if event.message:
+        columns.exit_messages[rank] = event.message
+
+
+def _end_if_all_ended(job: Job, at: float) -> None:
+    endings = [node.ended for node in nodes.taking_part(job)]
+    ended = [event for event in endings if event is not None]
+    if ended and len(ended) == len(endings):
+        job.ended = _worst(ended, at)
+
+
+def _worst(endings: Sequence[ProcessEvent], at: float) -> Ending | None:
+    """How a job ended whose launchers all ended: the worst of their endings counts."""
+    for kind, state in (
+        (ProcessEventKind.FAILED, JobState.FAILED),
+        (ProcessEventKind.STOPPED, JobState.STOPPED),
+        (ProcessEventKind.FINISHED, JobState.FINISHED),
+    ):
+        reason = next((event.reason for event in endings if event.kind == kind), None)
+        if reason is not None:
+            return Ending(state, reason, at)
+    return None
+
+
+# Answers to directives ------------------------------------------------------------------------------------------------
+
+
+def _acknowledged(job: Job, event: Acknowledged, now: float) -> None:
+    if (node := job.nodes.get(event.ack.node)) is not None:
+        node.seen = now
+    incident = job.open_incident
+    if incident is None or incident.directive != event.directive:
+        return
+    if event.ack.state not in (AckState.REFUSED, AckState.FAILED):
+        return
+    incident.outcome = event.ack.detail or incident.outcome
+    incident.refusals = tuple({*incident.refusals, event.ack.node})
+    if event.ack.state == AckState.REFUSED and event.ack.max_iteration is not None:
+        job.refused_step = max(job.refused_step or 0, event.ack.max_iteration)
+
+
+def _evidence(job: Job, evidence: Evidence, now: float) -> None:
+    if (node := job.nodes.get(evidence.node)) is not None:
+        node.seen = now
+    incident = find_incident(job.incidents, evidence)
+    if incident is None:
+        return
+    for stack in evidence.stacks:
+        incident.stacks.add(stack)
+    if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
+        # Of a crash: the launcher took them by itself, before it ended the ranks. Ages are rounded on their way.
+        incident.timeline.captured = max(now - evidence.age, incident.timeline.decided or 0.0)
+    incident.heard_nodes.add(evidence.node)
