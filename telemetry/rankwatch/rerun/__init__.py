@@ -1,12 +1,14 @@
-"""Re-run state machine: a rejected result is computed again, to tell a faulty device from a correct result.
+"""Re-run state machine: computes a rejected result again, to distinguish a faulty device from a correct result.
 
-The surface is that of Megatron's ``megatron.core.rerun_state_machine``; see ``docs/rerun.md`` for how it is used and
-where it differs. It needs neither a launcher nor a monitor. Importing it imports no torch.
+The interface is that of Megatron's ``megatron.core.rerun_state_machine``; ``docs/rerun.md`` describes its use and the
+differences. Enters: results of a training step and a function that rejects them; leaves: a verdict and an exit code.
+It needs neither a launcher nor a monitor, and importing it imports no torch. Start with ``state_machine.py``.
 """
 
 from __future__ import annotations
 
 from rankwatch.rerun.data import RerunDataIterator
+from rankwatch.rerun.determinism import DeterminismStatistics, Differences
 from rankwatch.rerun.injection import RerunErrorInjector
 from rankwatch.rerun.megatron import (
     destroy_rerun_state_machine,
@@ -15,7 +17,6 @@ from rankwatch.rerun.megatron import (
     replace_megatron,
 )
 from rankwatch.rerun.state_machine import RerunStateMachine
-from rankwatch.rerun.statistics import DeterminismStatistics, Differences
 from rankwatch.rerun.validation import ResultRejectedError
 from rankwatch.rerun.verdicts import (
     EXIT_CODE_FAILED_ON_RESULT_VALIDATION,

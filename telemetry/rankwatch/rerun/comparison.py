@@ -1,4 +1,4 @@
-"""Whether two results are the same, and whether one is unexpectedly large. Pure; tensors are asked, torch is not."""
+"""Compares results of validations, and detects unexpectedly large ones. Pure; does not import torch."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any, Final
 MATCH: Final = 0.0
 MISMATCH: Final = math.inf
 SPIKY_LOSS_FACTOR: Final = 10.0
-"""How many times the largest value of the warm-up makes a loss spiky; Megatron's constant."""
+"""A loss is a spike from this multiple of the largest warm-up value on; Megatron's constant."""
 WARM_UP_SAMPLES: Final = 100
-"""Values from which the largest normal one is taken; Megatron's default."""
+"""Values of the warm-up; Megatron's default."""
 
 
 def difference(first: Any, second: Any, comparison_func: Callable[[Any, Any], float] | None = None) -> float:
-    """By how much two results differ, by the user's function if there is one: never negative, never NaN.
+    """Return the difference of two results, by the user's function if there is one; never negative or NaN.
 
-    NaN is what most formulas answer for a NaN, which is the very result that is looked into here: then ours decides.
+    Where that function returns NaN, as most formulas do for a NaN result, :func:`relative_difference` decides.
 
     Raises:
-        TypeError: these are no numbers.
+        TypeError: the results are not numbers.
     """
     found = math.nan if comparison_func is None else abs(float(comparison_func(first, second)))
     return relative_difference(first, second) if math.isnan(found) else found
 
 
 def relative_difference(first: Any, second: Any) -> float:
-    """By how much two results differ, relative to their size: 0 for equal ones, infinite for NaN against a number.
+    """Return the relative difference of two results: 0 if equal, infinite for NaN against a number.
 
-    2 |a - b| / (|a| + |b|), the largest of all elements for a tensor. NaN equals NaN: the same fault twice.
+    2 |a - b| / (|a| + |b|), for a tensor the maximum over its elements. NaN equals NaN: the same fault twice.
 
     Raises:
-        TypeError: these are no numbers.
+        TypeError: the results are not numbers.
     """
     first_values, second_values = _values(first), _values(second)
     if len(first_values) != len(second_values):
@@ -45,14 +45,14 @@ def _difference(first: float, second: float) -> float:
         return MATCH
     if not (math.isfinite(first) and math.isfinite(second)):
         return MISMATCH
-    # In units of the larger one: the sum of two huge numbers would be infinite, that of two tiny ones nothing.
+    # Scaled by the larger one, so that the sum neither overflows nor underflows.
     larger = max(abs(first), abs(second))
     one, other = first / larger, second / larger
     return 2 * abs(one - other) / (abs(one) + abs(other))
 
 
 def _values(result: Any) -> list[float]:
-    """The numbers of a result."""
+    """Return the numbers of a result."""
     try:
         if hasattr(result, "detach"):
             flat = result.detach().flatten().tolist()
@@ -67,40 +67,40 @@ def _values(result: Any) -> list[float]:
         ) from None
 
 
-def truth(rejected: Any, message: str) -> bool:
-    """What a rejection function answered.
+def to_bool(rejected: Any, message: str) -> bool:
+    """Return the result of a rejection function as a bool.
 
     Raises:
-        ValueError: it answered with more than one truth value.
+        ValueError: it returned more than one truth value.
     """
     try:
         return bool(rejected)
     except (RuntimeError, ValueError, TypeError):
         raise ValueError(
-            f"the rejection_func of {message!r} must return one truth value, and gave {shown(rejected)}; for a tensor "
-            "of several values use for example lambda result: result.isnan().any()"
+            f"the rejection_func of {message!r} must return one truth value, not {format_result(rejected)}; for a "
+            "tensor of several values use for example lambda result: result.isnan().any()"
         ) from None
 
 
-def kept(result: Any) -> Any:
-    """A result that is kept until the re-run: without its graph, and unchanged by what is done to the original."""
+def snapshot(result: Any) -> Any:
+    """Return a copy of a result to keep until the re-run: detached, and independent of in-place changes."""
     if type(result) in (list, tuple):
-        return type(result)(map(kept, result))
+        return type(result)(map(snapshot, result))
     if type(result) is dict:
-        return {name: kept(value) for name, value in result.items()}
+        return {name: snapshot(value) for name, value in result.items()}
     return result.detach().clone() if hasattr(result, "detach") else result
 
 
-def shown(result: Any) -> str:
-    """A result in a sentence: numbers in full, anything else in at most 80 characters."""
+def format_result(result: Any) -> str:
+    """Return a result as text: numbers in full, anything else in at most 80 characters."""
     try:
         if hasattr(result, "numel") and result.numel() == 1:
             result = result.item()
-        words = f"{result:.9g}" if isinstance(result, float) else repr(result)
-    except Exception as error:  # noqa: BLE001 - results are the user's objects; a sentence must not end the training
-        words = f"a {type(result).__name__} that cannot be shown ({type(error).__name__})"
-    words = " ".join(words.split())
-    return words if len(words) <= 80 else f"{words[:77]}..."
+        text = f"{result:.9g}" if isinstance(result, float) else repr(result)
+    except Exception as error:  # noqa: BLE001 - user objects; formatting a message must not end the training
+        text = f"a {type(result).__name__} that cannot be shown ({type(error).__name__})"
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def is_nan(result: Any) -> bool:
@@ -113,17 +113,17 @@ def is_inf(result: Any) -> bool:
     return bool(result.isinf().any()) if hasattr(result, "isinf") else any(map(math.isinf, _values(result)))
 
 
-class LargestSoFar:
-    """Whether values are far larger than those of a warm-up were, one warm-up for each context."""
+class SpikeDetector:
+    """Detects values far larger than those of a warm-up; each context has its own warm-up."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.largest: dict[str, float] = {}
 
     def exceeds(self, result: Any, threshold: float, context: str, num_samples: int, *, resample: bool) -> bool:
-        """Whether a value's size is ``threshold`` times the largest of the first ``num_samples`` values, or more.
+        """Whether a value's magnitude is at least ``threshold`` times the largest of the first ``num_samples`` values.
 
-        During the warm-up nothing is too large. NaN and infinity are no sizes: check for them by themselves.
+        Never during the warm-up, nor for NaN and infinity, which need checks of their own.
         """
         sizes = [abs(value) for value in _values(result)]
         if not all(map(math.isfinite, sizes)):
@@ -137,4 +137,4 @@ class LargestSoFar:
             self.counts[context] = seen + 1
             self.largest[context] = max(self.largest.get(context, 0.0), size)
             return False
-        return 0 < size >= threshold * self.largest[context]  # zeros in the warm-up do not make a zero too large
+        return 0 < size >= threshold * self.largest[context]  # after a warm-up of zeros, zero is not a spike

@@ -1,4 +1,4 @@
-"""The machine of a process, by the names that Megatron's code calls; and Megatron's own code pointed at it."""
+"""The process-wide state machine under the names that Megatron calls, and the replacement of Megatron's own module."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _machine: RerunStateMachine | None = None
 
 
 def initialize_rerun_state_machine(**settings: Any) -> None:
-    """Make the machine of this process, with the settings of :class:`RerunStateMachine`.
+    """Create the machine of this process, with the arguments of :class:`RerunStateMachine`.
 
     Raises:
-        RuntimeError: there is one already.
+        RuntimeError: it exists already.
     """
     global _machine
     if _machine is not None:
-        raise RuntimeError("there is a re-run state machine already; call destroy_rerun_state_machine() first")
+        raise RuntimeError("the re-run state machine exists already; call destroy_rerun_state_machine() first")
     _machine = RerunStateMachine(**settings)
 
 
 def destroy_rerun_state_machine() -> None:
-    """Forget the machine of this process."""
+    """Drop the machine of this process."""
     global _machine
     _machine = None
 
 
 def get_rerun_state_machine() -> RerunStateMachine:
-    """The machine of this process; one in mode ``disabled`` is made where there is none."""
+    """Return the machine of this process; creates one in mode ``disabled`` if there is none."""
     global _machine
     if _machine is None:
         _machine = RerunStateMachine()
@@ -42,19 +42,19 @@ def get_rerun_state_machine() -> RerunStateMachine:
 
 
 def replace_megatron() -> ModuleType:
-    """Have Megatron's code use this machine: call it before anything else of Megatron is imported. Returns the module.
+    """Make Megatron use this machine; call it before any import of Megatron. Returns the module.
 
-    From then on ``megatron.core.rerun_state_machine`` is :mod:`rankwatch.rerun`, for Megatron-LM, Megatron-Core and
+    Afterwards ``megatron.core.rerun_state_machine`` is :mod:`rankwatch.rerun`, for Megatron-LM, Megatron-Core and
     Megatron-Bridge alike.
 
     Raises:
-        RuntimeError: it is too late; parts of Megatron have taken hold of their own machine.
+        RuntimeError: Megatron's own machine was imported before.
     """
     package = sys.modules["rankwatch.rerun"]
     if sys.modules.get(MODULE, package) is not package:
         raise RuntimeError(
-            f"{MODULE} has been imported before, and who imported it keeps it; call replace_megatron() in the first "
-            "lines of the script, before any import of megatron"
+            f"{MODULE} was imported before, and its importers keep it; call replace_megatron() at the top of the "
+            "script, before any import of megatron"
         )
     sys.modules[MODULE] = package
     core = sys.modules.get("megatron.core")

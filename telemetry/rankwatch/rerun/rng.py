@@ -1,6 +1,6 @@
-"""Random numbers go back to where they were: Python's, NumPy's and torch's, on the CPU and on every CUDA device.
+"""Captures and restores the random state of Python, NumPy and torch, on the CPU and every CUDA device.
 
-Nothing is imported for it: a generator that the script has not imported has given it no number.
+It imports none of them: a library that the script has not imported has no state to restore.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any
 
 
 def capture() -> dict[str, Any]:
-    """The state of every generator in use; for :func:`restore`, and fit for a checkpoint."""
+    """Return the state of every generator in use, for :func:`restore`; it can be saved in a checkpoint."""
     state: dict[str, Any] = {"python": random.getstate()}
     if (numpy := sys.modules.get("numpy")) is not None:
-        # An attribute that numpy loads when it is first asked for, which the step itself may be the first to do.
+        # ``numpy.random`` is loaded lazily, possibly first by the step itself.
         state["numpy"] = numpy.random.get_state()
     if (torch := _torch()) is not None:
         state["torch"] = torch.get_rng_state()
-        # Asking a CUDA that is not initialized would initialize it, in a script that may never use it.
+        # Reading the state would initialize CUDA in a script that may never use it.
         if torch.cuda.is_initialized():
             state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Go back to a captured state. What was captured by a process with other devices is taken as far as it goes."""
+    """Restore a captured state; states of CUDA devices that this process does not have are ignored."""
     version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))  # a checkpoint may have made a list of the tuple
+    random.setstate((version, tuple(internal), gauss))  # a checkpoint format may have turned the tuple into a list
     if "numpy" in state and (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.set_state(tuple(state["numpy"]))
     if (torch := _torch()) is None:
@@ -40,6 +40,6 @@ def restore(state: dict[str, Any]) -> None:
 
 
 def _torch() -> Any:
-    """torch, once the script has imported it to the end."""
+    """Return torch, if it is imported completely."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "get_rng_state") and hasattr(torch, "cuda") else None

@@ -1,6 +1,6 @@
-"""The file of rejected results, one line each, and what can be learned from it: steps that are better left out.
+"""The file of rejected results, one line each, and the steps to skip that follow from it.
 
-The lines are those of Megatron's ``--result-rejected-tracker-filename``: either side reads what the other wrote.
+The format is that of Megatron's ``--result-rejected-tracker-filename``, so that either can read the other's file.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ REPEATED: Final = {
     RerunValidationStatus.FIRST_RERUN_REPRODUCIBLE.value,
     RerunValidationStatus.SECOND_RERUN_REPRODUCIBLE.value,
 }
-"""Lines that count: the result was rejected, and not because of a device that errs now and then."""
+"""Statuses that count towards skipping: the rejection was not caused by a transient device error."""
 
 _log = logging.getLogger("rankwatch")
 
 
-class Tracker:
+class RejectionTracker:
     """Appends to the file of rejected results.
 
     Raises:
-        ValueError: the file cannot be appended to; better known at the start than when it is needed.
+        ValueError: the file cannot be appended to.
     """
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
@@ -39,12 +39,12 @@ class Tracker:
         try:
             self.path.open("a").close()
         except OSError as error:
-            raise ValueError(f"rejected results cannot be noted in {self.path}: {error.strerror or error}") from None
+            raise ValueError(f"rejected results cannot be appended to {self.path}: {error.strerror or error}") from None
 
-    def note(
+    def append(
         self, status: RerunValidationStatus, rank: int, step: int, device: Device, result: str, message: str
     ) -> None:
-        """Append a line; what keeps it from being written is said in the log."""
+        """Append a line; an I/O error is logged."""
         job = os.environ.get("SLURM_JOB_ID") or os.environ.get("RANKWATCH_JOB_ID") or "N/A"
         now = datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
         line = (
@@ -55,14 +55,14 @@ class Tracker:
             with self.path.open("a") as file:
                 file.write(line)
         except OSError as error:
-            _log.warning("a rejected result cannot be noted in %s: %s", self.path, error)
+            _log.warning("a rejected result cannot be appended to %s: %s", self.path, error)
 
 
 def steps_to_skip(filename: str | os.PathLike[str]) -> list[int]:
-    """Steps at which the same rank's result was rejected more than once, for a loop that leaves them out.
+    """Return the steps at which the same rank's result was rejected more than once, for the training loop to skip.
 
-    A step that several ranks of one job rejected is not among them: its data are not what is wrong. A file that
-    cannot be read gives no step, and the log says why.
+    Steps that several ranks of one job rejected are excluded: their data are not the cause. If the file cannot be read,
+    the error is logged and no step is returned.
     """
     seen: dict[tuple[int, int], int] = defaultdict(int)
     ranks: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -75,9 +75,9 @@ def steps_to_skip(filename: str | os.PathLike[str]) -> list[int]:
                 seen[rank, step] += 1
                 ranks[job, step].add(rank)
     except OSError as error:
-        _log.warning("no step is left out: %s cannot be read: %s", filename, error)
+        _log.warning("no step is skipped: %s cannot be read: %s", filename, error)
         return []
     common = {step for (_, step), found_ranks in ranks.items() if len(found_ranks) > 1}
     steps = sorted({step for (_, step), count in seen.items() if count > 1} - common)
-    _log.info("steps to be left out, by %s: %s", filename, steps or "none")
+    _log.info("steps to skip, by %s: %s", filename, steps or "none")
     return steps

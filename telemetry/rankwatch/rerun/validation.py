@@ -1,4 +1,4 @@
-"""What one rank finds: a result is rejected, looked at once more in a re-run, and a verdict is told."""
+"""Validation on one rank: rejects results, compares them with those of the re-run, and reports the verdict."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rankwatch.rerun import agreement, comparison, device, words
+import rankwatch
+from rankwatch.contract.enums import NoticeKind
+from rankwatch.rerun import collectives, comparison, device, messages
 from rankwatch.rerun.device import Device
 from rankwatch.rerun.injection import RerunErrorInjector
-from rankwatch.rerun.telling import tell
-from rankwatch.rerun.tracker import Tracker
-from rankwatch.rerun.verdicts import Kind, RerunState, RerunValidationStatus, Verdict, Wish, judge, not_repeated
+from rankwatch.rerun.tracker import RejectionTracker
+from rankwatch.rerun.verdicts import RerunState, RerunValidationStatus, Verdict, VerdictKind, Vote, judge, not_reached
 
 _log = logging.getLogger("rankwatch")
 
 
 class ResultRejectedError(RuntimeError):
-    """A fatal result was rejected while nothing is run again (mode ``disabled``)."""
+    """A fatal result was rejected in mode ``disabled``, which does not re-run steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Rejection:
 
     message: str
     number: int
-    """Which of the step's validations with this message it was, from 1."""
+    """Number of the validation among those of the step with this message, from 1."""
     step: int
     value: Any
     fatal: bool
@@ -37,47 +38,50 @@ class Rejection:
 
     @property
     def call(self) -> tuple[str, int]:
-        """What tells this validation from the step's other ones."""
+        """Key of this validation within the step."""
         return self.message, self.number
 
 
-class Validation:
-    """One rank's findings in a step; ``device_name`` goes before the device's own."""
+class ResultValidator:
+    """Validates the results of one rank's step; ``device_name`` overrides the device's own name."""
 
-    def __init__(self, injector: RerunErrorInjector, tracker: Tracker | None, device_name: str | None) -> None:
+    def __init__(self, injector: RerunErrorInjector, tracker: RejectionTracker | None, device_name: str | None) -> None:
         self.injector = injector
         self.rejection: Rejection | None = None
         self.verdict: Verdict | None = None
         self._tracker, self._device_name = tracker, device_name
 
     @property
-    def unsettled(self) -> Rejection | None:
-        """The rejection, if another device has yet to tell; what is settled must not be judged a second time."""
-        settled = self.verdict is not None and self.verdict.kind not in (Kind.REPRODUCIBLE, Kind.SAME_DEVICE)
-        return None if settled else self.rejection
+    def open_rejection(self) -> Rejection | None:
+        """The rejection, unless it has a final verdict; only then another device has to decide."""
+        final = self.verdict is not None and self.verdict.kind not in (
+            VerdictKind.REPRODUCIBLE,
+            VerdictKind.SAME_DEVICE,
+        )
+        return None if final else self.rejection
 
     def begin(self) -> None:
-        """A new step begins: nothing is rejected yet."""
+        """Begin a step, in which nothing is rejected yet."""
         self.rejection = self.verdict = None
-        self.injector.settled()
+        self.injector.clear()
 
-    def look(
+    def check(
         self, call: tuple[str, int], step: int, result: Any, rejection_func: Callable[[Any], Any], fatal: bool
     ) -> None:
-        """A result of the first run: reject it, or not. The first rejected one is looked into, a fatal one before."""
+        """Check a result of the first run. The first rejected result is investigated; a fatal one takes precedence."""
         message, number = call
-        rank = agreement.rank()
-        wrong = comparison.truth(rejection_func(result), message)  # in any case: it may count samples
+        rank = collectives.rank()
+        wrong = comparison.to_bool(rejection_func(result), message)  # always called: it may count samples
         if self.rejection is not None:
             if self.rejection.fatal or not (fatal and wrong):
                 return
-            self.injector.settled()  # what was to be played is not looked into any more
+            self.injector.clear()  # a real fatal error replaces the injected one
         elif not (self.injector.maybe_inject(rank, step) or wrong):
             return
-        value = comparison.kept(result)
+        value = comparison.snapshot(result)
         self.rejection = Rejection(message, number, step, value, fatal, rank, device.here(self._device_name))
-        self._note(RerunValidationStatus.INITIAL_RUN, step, result, message)
-        _log.error("%s", words.rejected(self._scene(self.rejection)))
+        self._append_to_tracker(RerunValidationStatus.INITIAL_RUN, step, result, message)
+        _log.error("%s", messages.rejected(self._context(self.rejection)))
 
     def compare(
         self,
@@ -92,56 +96,68 @@ class Validation:
         rejection = self.rejection
         if rejection is None or call != rejection.call or self.verdict is not None:
             return
-        difference = self.injector.pretended(state)
+        difference = self.injector.simulated_difference(state)
         if difference is None:
             difference = comparison.difference(rejection.value, result, comparison_func)
         same = rejection.device.is_same(device.here(self._device_name))
         verdict = judge(state, differs=difference > tolerance, same_device=same, fatal=fatal)
-        self._tell(rejection, verdict, comparison.shown(result))
+        self._report(rejection, verdict, comparison.format_result(result))
         if verdict.status is not None:
-            self._note(verdict.status, rejection.step, result, rejection.message)
+            self._append_to_tracker(verdict.status, rejection.step, result, rejection.message)
 
-    def wish(self, state: RerunState) -> Wish:
-        """What this rank wants at the end of a run."""
+    def vote(self, state: RerunState) -> Vote:
+        """Return this rank's vote at the end of a run."""
         if self.rejection is None:
-            return Wish.GO_ON
+            return Vote.CONTINUE
         if state is RerunState.INITIAL_RUN:
-            return Wish.RERUN
+            return Vote.RERUN
         if self.verdict is None:
-            self._tell(self.rejection, not_repeated(fatal=self.rejection.fatal), "")
+            self._report(self.rejection, not_reached(fatal=self.rejection.fatal), "")
         assert self.verdict is not None
-        return self.verdict.wish
+        return self.verdict.vote
 
-    def refuse(self, step: int, result: Any, rejection_func: Callable[[Any], Any], message: str, fatal: bool) -> None:
-        """Look at a result where nothing is run again.
+    def check_without_rerun(
+        self, step: int, result: Any, rejection_func: Callable[[Any], Any], message: str, fatal: bool
+    ) -> None:
+        """Check a result in mode ``disabled``.
 
         Raises:
-            ResultRejectedError: it is rejected, and fatal.
+            ResultRejectedError: it is rejected and fatal.
         """
-        if not comparison.truth(rejection_func(result), message):
+        if not comparison.to_bool(rejection_func(result), message):
             return
-        self._note(RerunValidationStatus.RERUN_DISABLED, step, result, message)
+        self._append_to_tracker(RerunValidationStatus.RERUN_DISABLED, step, result, message)
         here = device.here(self._device_name)
-        scene = words.Scene(agreement.rank(), step, message, comparison.shown(result), here, here)
-        sentence = words.refused(scene, fatal=fatal)
-        tell(sentence)
+        context = messages.RejectionContext(
+            collectives.rank(), step, message, comparison.format_result(result), here, here
+        )
+        text = messages.not_rerun(context, fatal=fatal)
+        _notify(text)
         if fatal:
-            raise ResultRejectedError(sentence)
-        _log.warning("%s", sentence)
+            raise ResultRejectedError(text)
+        _log.warning("%s", text)
 
-    def _tell(self, rejection: Rejection, verdict: Verdict, now: str) -> None:
+    def _report(self, rejection: Rejection, verdict: Verdict, now: str) -> None:
         self.verdict = verdict
-        if verdict.wish is not Wish.ELSEWHERE:
-            self.injector.settled()
-        sentence = words.found(self._scene(rejection), verdict.kind, verdict.wish, now)
-        _log.log(logging.WARNING if verdict.wish is Wish.GO_ON else logging.ERROR, "%s", sentence)
-        tell(sentence)
+        if verdict.vote is not Vote.RESUME_ELSEWHERE:
+            self.injector.clear()
+        text = messages.verdict(self._context(rejection), verdict.kind, verdict.vote, now)
+        _log.log(logging.WARNING if verdict.vote is Vote.CONTINUE else logging.ERROR, "%s", text)
+        _notify(text)
 
-    def _scene(self, rejection: Rejection) -> words.Scene:
-        here, value = device.here(self._device_name), comparison.shown(rejection.value)
-        return words.Scene(rejection.rank, rejection.step, rejection.message, value, rejection.device, here)
+    def _context(self, rejection: Rejection) -> messages.RejectionContext:
+        here, value = device.here(self._device_name), comparison.format_result(rejection.value)
+        return messages.RejectionContext(
+            rejection.rank, rejection.step, rejection.message, value, rejection.device, here
+        )
 
-    def _note(self, status: RerunValidationStatus, step: int, result: Any, message: str) -> None:
+    def _append_to_tracker(self, status: RerunValidationStatus, step: int, result: Any, message: str) -> None:
         if self._tracker is not None:
             here = device.here(self._device_name)
-            self._tracker.note(status, agreement.rank(), step, here, comparison.shown(result), message)
+            self._tracker.append(status, collectives.rank(), step, here, comparison.format_result(result), message)
+
+
+def _notify(text: str) -> None:
+    """Raise an incident, if this rank has a Rankwatch session."""
+    if rankwatch.is_initialized():
+        rankwatch.tell(NoticeKind.WRONG_RESULT, text)

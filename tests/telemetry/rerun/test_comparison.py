@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rankwatch.rerun import comparison
-from rankwatch.rerun.comparison import LargestSoFar, relative_difference
+from rankwatch.rerun.comparison import SpikeDetector, relative_difference
 
 NAN, INF = math.nan, math.inf
 
@@ -47,14 +47,14 @@ def test_results_that_are_no_numbers_need_a_function_of_their_own() -> None:
 
 
 def test_one_truth_value_is_asked_for() -> None:
-    assert comparison.truth(torch.tensor(True), "x") is True
+    assert comparison.to_bool(torch.tensor(True), "x") is True
     with pytest.raises(ValueError, match=r"the rejection_func of 'the loss' must return one truth value.*any\(\)"):
-        comparison.truth(torch.tensor([True, False]), "the loss")
+        comparison.to_bool(torch.tensor([True, False]), "the loss")
 
 
 def test_a_kept_result_has_no_graph_and_stays_as_it_was() -> None:
     loss = torch.ones(1, requires_grad=True) * 2
-    kept = comparison.kept(loss)
+    kept = comparison.snapshot(loss)
     with torch.no_grad():
         loss.mul_(5)
     assert (kept.item(), kept.requires_grad) == (2.0, False)
@@ -62,7 +62,7 @@ def test_a_kept_result_has_no_graph_and_stays_as_it_was() -> None:
 
 def test_what_is_within_a_kept_result_has_no_graph_either() -> None:
     loss = torch.ones(1, requires_grad=True) * 2
-    kept = comparison.kept({"losses": [loss], "both": (loss, 1)})
+    kept = comparison.snapshot({"losses": [loss], "both": (loss, 1)})
     with torch.no_grad():
         loss.mul_(5)
     assert kept == {"losses": [2.0], "both": (2.0, 1)}
@@ -74,11 +74,11 @@ def test_any_result_can_be_shown() -> None:
         def __repr__(self) -> str:
             raise RuntimeError("no")
 
-    assert comparison.shown(torch.tensor(1.5)) == "1.5"
-    assert comparison.shown(NAN) == "nan"
-    assert comparison.shown(Odd()) == "a Odd that cannot be shown (RuntimeError)"
-    assert len(comparison.shown("x" * 500)) == 80
-    assert comparison.shown(torch.zeros(2, 2)) == "tensor([[0., 0.], [0., 0.]])"
+    assert comparison.format_result(torch.tensor(1.5)) == "1.5"
+    assert comparison.format_result(NAN) == "nan"
+    assert comparison.format_result(Odd()) == "a Odd that cannot be shown (RuntimeError)"
+    assert len(comparison.format_result("x" * 500)) == 80
+    assert comparison.format_result(torch.zeros(2, 2)) == "tensor([[0., 0.], [0., 0.]])"
 
 
 @pytest.mark.parametrize("of", [float, torch.tensor])
@@ -88,7 +88,7 @@ def test_nan_and_infinity_are_seen_in_numbers_and_tensors(of: Any) -> None:
 
 
 def test_large_is_ten_times_what_the_warm_up_saw() -> None:
-    sizes = LargestSoFar()
+    sizes = SpikeDetector()
     seen = [sizes.exceeds(torch.tensor(value), 10.0, "loss", 3, resample=False) for value in (2.0, -3.0, 1.0)]
     assert seen == [False] * 3, "the warm-up"
     assert [sizes.exceeds(value, 10.0, "loss", 3, resample=False) for value in (29.9, 30.0, -31.0)] == [
@@ -105,6 +105,6 @@ def test_large_is_ten_times_what_the_warm_up_saw() -> None:
 
 def test_zero_is_never_large() -> None:
     """A rank whose values are all masked out sees nothing else."""
-    sizes = LargestSoFar()
+    sizes = SpikeDetector()
     assert not any(sizes.exceeds(0.0, 10.0, "loss", 2, resample=False) for _ in range(4))
     assert sizes.exceeds(1e-9, 10.0, "loss", 2, resample=False)

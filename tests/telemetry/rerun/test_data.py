@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rankwatch.rerun import RerunDataIterator
-from rankwatch.rerun.data import checked
+from rankwatch.rerun.data import rerun_iterators
 
 
 def take(data: RerunDataIterator, count: int) -> list[int]:
@@ -114,12 +114,12 @@ def test_dropping_what_was_replayed_survives_the_end_of_the_data() -> None:
 
 def test_what_cannot_be_rewound_is_named() -> None:
     data = RerunDataIterator([1])
-    assert checked(None) == []
-    assert checked(data) == [data]
-    assert checked([None, data]) == [data]
+    assert rerun_iterators(None) == []
+    assert rerun_iterators(data) == [data]
+    assert rerun_iterators([None, data]) == [data]
 
     def generator() -> Iterator[int]:
         yield 1
 
     with pytest.raises(TypeError, match=r"a generator cannot be rewound.*RerunDataIterator\(iter\(loader\)\)"):
-        checked(generator())
+        rerun_iterators(generator())

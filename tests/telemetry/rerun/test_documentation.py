@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from rankwatch.rerun import RerunDataIterator, RerunErrorInjector, RerunStateMachine, words
+from rankwatch.rerun import RerunDataIterator, RerunErrorInjector, RerunStateMachine, messages
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "rerun.md").read_text()
@@ -104,7 +104,7 @@ def test_every_parameter_is_on_the_page(documented: Callable[..., Any]) -> None:
 def test_every_sentence_that_a_rank_may_say_has_its_line_in_the_runbook() -> None:
     runbook = (ROOT / "docs" / "runbook.md").read_text()
     section = runbook.split("### wrong_result\n")[1].split("\n### ")[0]
-    verdicts = {finding.split(":")[0] for finding in words.FINDINGS.values()}
+    verdicts = {text.split(":")[0] for text in messages.VERDICTS.values()}
     assert {verdict for verdict in verdicts if f"| *{verdict}* |" not in section} == set()
     for part in ("**Means**", "**Confirm**", "**Do**", "**Do not**"):
         assert part in section

@@ -18,17 +18,17 @@ IN_PLACE, FROM_CHECKPOINT = RerunState.RERUNNING_IN_PLACE, RerunState.RERUNNING_
 )
 def test_each_class_shows_what_it_is(kind: str, in_place: float, from_checkpoint: float) -> None:
     injector = RerunErrorInjector(error_injection_type=kind, at=(1, 4))
-    assert injector.pretended(IN_PLACE) is None, "nothing is injected yet"
+    assert injector.simulated_difference(IN_PLACE) is None, "nothing is injected yet"
     assert not injector.maybe_inject(1, 3)
     assert not injector.maybe_inject(0, 4)
     assert injector.maybe_inject(1, 4)
     assert not injector.maybe_inject(1, 4), "one at a time"
-    assert injector.pretended(IN_PLACE) == in_place
+    assert injector.simulated_difference(IN_PLACE) == in_place
     resumed = RerunErrorInjector(error_injection_type=kind)
     resumed.load_state_dict(injector.state_dict())
-    assert resumed.pretended(FROM_CHECKPOINT) == from_checkpoint
-    injector.settled()
-    assert injector.pretended(IN_PLACE) is None
+    assert resumed.simulated_difference(FROM_CHECKPOINT) == from_checkpoint
+    injector.clear()
+    assert injector.simulated_difference(IN_PLACE) is None
     assert not injector.maybe_inject(1, 4), "once in a process"
 
 
@@ -38,7 +38,7 @@ def test_a_rate_is_met_and_disturbs_no_other_random_numbers() -> None:
     struck = 0
     for step in range(2000):
         struck += injector.maybe_inject(0, step)
-        injector.settled()
+        injector.clear()
     assert 150 < struck < 250
     assert random.getstate() == state
     assert not any(RerunErrorInjector().maybe_inject(0, step) for step in range(100)), "off unless asked for"
@@ -47,11 +47,11 @@ def test_a_rate_is_met_and_disturbs_no_other_random_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("flaky,rank=1,step=4", "'flaky' is no class of error; there are correct_result, transient_error"),
-        ("transient_error,rank=1", "rank and step go together"),
+        ("flaky,rank=1,step=4", "unknown error type 'flaky'; the types are correct_result, transient_error"),
+        ("transient_error,rank=1", "rank and step must be given together"),
         ("transient_error,rank=one,step=4", "with whole numbers"),
-        ("transient_error,node=1", "node means nothing here"),
-        ("transient_error,rate=-1", "-1 is negative"),
+        ("transient_error,node=1", "unknown key node"),
+        ("transient_error,rate=-1", "must not be negative, but is -1"),
     ],
 )
 def test_what_cannot_be_injected_is_said(text: str, words: str) -> None:

@@ -49,7 +49,7 @@ def test_a_transient_error_ends_the_job_for_a_person_to_look(job: Training) -> N
     (incident,) = wait_for(lambda: wrong_results(job), "the monitor has heard of it")
     pattern = rf"Rank 1 on {re.escape(HOST)} \(launcher \d+\), step 4: transient error: the loss is NaN \("
     assert re.match(pattern, incident["reason"]), incident["reason"]
-    assert incident["reason"].endswith("the job ends with exit code 17, for a person to look.")
+    assert incident["reason"].endswith("the job ends with exit code 17 for manual inspection.")
     (culprit,) = incident["culprits"]
     assert (culprit["rank"], culprit["class"]) == (1, "wrong_result")
     summary = job.summary()

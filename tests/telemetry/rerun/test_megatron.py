@@ -106,7 +106,7 @@ def test_every_name_that_megatron_imports_is_there() -> None:
 
 def test_one_machine_a_process() -> None:
     assert rerun.get_rerun_state_machine().get_mode() is rerun.RerunMode.DISABLED, "made when first asked for"
-    with pytest.raises(RuntimeError, match="there is a re-run state machine already"):
+    with pytest.raises(RuntimeError, match="the re-run state machine exists already"):
         rerun.initialize_rerun_state_machine(mode="validate_results")
     rerun.destroy_rerun_state_machine()
     rerun.initialize_rerun_state_machine(mode="validate_results")
@@ -115,7 +115,7 @@ def test_one_machine_a_process() -> None:
 
 def test_too_late_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "megatron.core.rerun_state_machine", pytest)
-    with pytest.raises(RuntimeError, match="call replace_megatron\\(\\) in the first lines"):
+    with pytest.raises(RuntimeError, match="call replace_megatron\\(\\) at the top"):
         rerun.replace_megatron()
 
 

@@ -55,7 +55,7 @@ def test_a_transient_error_ends_the_job(told: list[str], tmp_path: Path) -> None
     loss = f"{job.losses[-1][1]:.9g}"
     assert "(board A), step 1: transient error: the loss is NaN (nan), but run again at once on the same" in sentence
     assert f" device it was {loss};" in sentence
-    assert sentence.endswith("the job ends with exit code 17, for a person to look")
+    assert sentence.endswith("the job ends with exit code 17 for manual inspection")
     assert "status=initial_run" in (tmp_path / "rejected").read_text()
     assert "status=first_rerun_not_reproducible" in (tmp_path / "rejected").read_text()
     again = resumed(job.checkpoint(), validating())
@@ -67,7 +67,7 @@ def test_a_transient_error_that_is_not_fatal_is_told_and_training_goes_on(told: 
     job.wrong = nan_in(0)
     assert job.step(fatal=False) == (False, False, 0)
     assert "(board A), step 0: transient error: " in told[0]
-    assert told[0].endswith("it is not fatal, and training goes on")
+    assert told[0].endswith("it is not fatal, and training continues")
     job.wrong = nan_in(0, 1)
     assert job.step(fatal=False) == (False, False, 0)
     assert (
@@ -182,7 +182,7 @@ def test_a_step_that_takes_another_way_is_said_to(told: list[str]) -> None:
     while machine.should_run_forward_backward():
         machine.validate_result(math.nan, math.isnan, next(ways))
     assert machine.should_checkpoint_and_exit() == (True, True, 17)
-    assert "no verdict: the loss (nan), but run again the step did not come to this check any more" in told[0]
+    assert "no verdict: the loss (nan), but the re-run of the step did not reach this check" in told[0]
 
 
 def test_the_rejected_call_is_found_among_others_of_its_name(told: list[str]) -> None:
@@ -265,7 +265,7 @@ def test_without_re_runs_a_fatal_result_ends_the_rank(told: list[str], caplog: p
     job.step()
     job.wrong = nan_in(0)
     assert job.step(fatal=False) == (False, False, 0)
-    assert "it is not fatal, and training goes on" in caplog.text
+    assert "it is not fatal, and training continues" in caplog.text
     with pytest.raises(ResultRejectedError, match=r"step 2: rejected: the loss is NaN .nan.; the rank ends; mode"):
         job.step()
     assert len(told) == 2
@@ -313,10 +313,10 @@ def test_a_mode_can_be_switched_off_around_an_evaluation() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ValueError, match="'sometimes' is no mode; there are disabled, validate_results"):
+    with pytest.raises(ValueError, match="unknown mode 'sometimes'; the modes are disabled, validate_results"):
         RerunStateMachine(mode="sometimes")
     machine = validating()
-    with pytest.raises(RuntimeError, match="belongs into the loop"):
+    with pytest.raises(RuntimeError, match="inside the loop"):
         machine.validate_result(1.0, math.isnan, "x")
     with pytest.raises(TypeError, match="a list_iterator cannot be rewound"):
         machine.should_run_forward_backward(iter([1]))  # type: ignore[arg-type]
@@ -327,5 +327,5 @@ def test_it_works_without_rankwatch_being_started(caplog: pytest.LogCaptureFixtu
     machine = validating()
     while machine.should_run_forward_backward():
         machine.validate_result(math.nan, math.isnan, "NaN", fatal=False)
-    assert "nobody hears" not in caplog.text
-    assert "it is not fatal, and training goes on" in caplog.text
+    assert "no launcher" not in caplog.text
+    assert "it is not fatal, and training continues" in caplog.text

@@ -9,7 +9,7 @@ import pytest
 
 from rankwatch.rerun import RerunStateMachine
 from rankwatch.rerun.device import Device
-from rankwatch.rerun.tracker import LINE, Tracker
+from rankwatch.rerun.tracker import LINE, RejectionTracker
 from rankwatch.rerun.verdicts import RerunValidationStatus as Status
 
 GPU = Device("node7", "GPU-5e1f")
@@ -17,8 +17,8 @@ GPU = Device("node7", "GPU-5e1f")
 
 def test_a_line_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "42")
-    tracker = Tracker(tmp_path / "rejected")
-    tracker.note(Status.INITIAL_RUN, 3, 120, GPU, "nan", "the loss\nis NaN")
+    tracker = RejectionTracker(tmp_path / "rejected")
+    tracker.append(Status.INITIAL_RUN, 3, 120, GPU, "nan", "the loss\nis NaN")
     line = (tmp_path / "rejected").read_text()
     found = LINE.match(line)
     assert found is not None
@@ -44,7 +44,7 @@ def test_steps_to_leave_out(
 ) -> None:
     for job, rank, step, status in notes:
         monkeypatch.setenv("SLURM_JOB_ID", job)
-        Tracker(tmp_path / "rejected").note(status, rank, step, GPU, "nan", "NaN")
+        RejectionTracker(tmp_path / "rejected").append(status, rank, step, GPU, "nan", "NaN")
     with (tmp_path / "rejected").open("a") as file:
         file.write("some other line\n")
     assert RerunStateMachine.get_skipped_iterations_from_tracker_file(str(tmp_path / "rejected")) == skipped
@@ -60,13 +60,13 @@ def test_a_line_of_megatron_is_understood(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ValueError, match=r"rejected results cannot be noted in .*missing"):
+    with pytest.raises(ValueError, match=r"rejected results cannot be appended to .*missing"):
         RerunStateMachine(result_rejected_tracker_filename=str(tmp_path / "missing" / "file"))
     with caplog.at_level(logging.WARNING):
         assert RerunStateMachine.get_skipped_iterations_from_tracker_file(str(tmp_path / "none")) == []
     assert "cannot be read" in caplog.text
-    tracker = Tracker(tmp_path / "rejected")
+    tracker = RejectionTracker(tmp_path / "rejected")
     (tmp_path / "rejected").unlink()
     (tmp_path / "rejected").mkdir()
-    tracker.note(Status.INITIAL_RUN, 0, 0, GPU, "nan", "NaN")
-    assert "cannot be noted" in caplog.text
+    tracker.append(Status.INITIAL_RUN, 0, 0, GPU, "nan", "NaN")
+    assert "cannot be appended" in caplog.text

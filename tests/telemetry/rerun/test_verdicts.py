@@ -5,64 +5,64 @@ from __future__ import annotations
 import pytest
 
 from rankwatch.rerun.verdicts import (
-    ENDINGS,
     PENDING,
     RERUNS,
+    STEP_ENDS,
     TRANSITIONS,
-    Ending,
-    Kind,
     RerunState,
-    Wish,
-    after,
-    ending,
+    StepEnd,
+    VerdictKind,
+    Vote,
     judge,
-    not_repeated,
+    not_reached,
+    step_end,
+    transition,
 )
 
 S = RerunState
 
 
 @pytest.mark.parametrize(
-    ("wishes", "state", "checkpoint", "code"),
+    ("votes", "state", "checkpoint", "code"),
     [
-        ((Wish.GO_ON,), S.NOT_RUNNING_YET, False, None),
-        ((Wish.RERUN, Wish.GO_ON), S.NOT_RUNNING_YET, False, None),
-        ((Wish.RERUN, Wish.GIVE_UP), S.RERUNNING_IN_PLACE, True, 17),
-        ((Wish.RERUN, Wish.ELSEWHERE), S.WILL_RERUN_FROM_CHECKPOINT, True, 16),
+        ((Vote.CONTINUE,), S.NOT_RUNNING_YET, False, None),
+        ((Vote.RERUN, Vote.CONTINUE), S.NOT_RUNNING_YET, False, None),
+        ((Vote.RERUN, Vote.FAIL), S.RERUNNING_IN_PLACE, True, 17),
+        ((Vote.RERUN, Vote.RESUME_ELSEWHERE), S.WILL_RERUN_FROM_CHECKPOINT, True, 16),
     ],
 )
 def test_a_step_from_its_first_run_on(
-    wishes: tuple[Wish, ...], state: RerunState, checkpoint: bool, code: int | None
+    votes: tuple[Vote, ...], state: RerunState, checkpoint: bool, code: int | None
 ) -> None:
     at = S.INITIAL_RUN
-    for number, wish in enumerate(wishes):
-        following = after(at, wish)
-        assert following.run == (number < len(wishes) - 1)
+    for number, vote in enumerate(votes):
+        following = transition(at, vote)
+        assert following.run == (number < len(votes) - 1)
         at = following.state
     assert at is state
-    assert ending(at) == Ending(checkpoint, code)
+    assert step_end(at) == StepEnd(checkpoint, code)
 
 
 @pytest.mark.parametrize(
-    ("wish", "state", "code"),
+    ("vote", "state", "code"),
     [
-        (Wish.GO_ON, S.NOT_RUNNING_YET, None),
-        (Wish.GIVE_UP, S.RERUNNING_FROM_CHECKPOINT, 17),
-        (Wish.ELSEWHERE, S.RERUNNING_AGAIN_FROM_CHECKPOINT, 16),
-        (Wish.FOUND, S.RERUNNING_FROM_CHECKPOINT, 17),
+        (Vote.CONTINUE, S.NOT_RUNNING_YET, None),
+        (Vote.FAIL, S.RERUNNING_FROM_CHECKPOINT, 17),
+        (Vote.RESUME_ELSEWHERE, S.RERUNNING_AGAIN_FROM_CHECKPOINT, 16),
+        (Vote.FAULT_FOUND, S.RERUNNING_FROM_CHECKPOINT, 17),
     ],
 )
-def test_a_step_from_its_checkpoint_on(wish: Wish, state: RerunState, code: int | None) -> None:
-    following = after(S.RERUNNING_FROM_CHECKPOINT, wish)
+def test_a_step_from_its_checkpoint_on(vote: Vote, state: RerunState, code: int | None) -> None:
+    following = transition(S.RERUNNING_FROM_CHECKPOINT, vote)
     assert following.state is state
     assert not following.run
-    assert ending(state) == Ending(False, code), "the checkpoint that is there stays"
+    assert step_end(state) == StepEnd(False, code), "the checkpoint that is there stays"
 
 
 def test_whatever_ends_a_job_leaves_the_beginning_of_the_step() -> None:
     """What is rewound is what a checkpoint or a re-run needs; a step that is over is not."""
     for following in TRANSITIONS.values():
-        assert following.rewind == (following.run or following.state in ENDINGS)
+        assert following.rewind == (following.run or following.state in STEP_ENDS)
 
 
 def test_every_state_has_its_place() -> None:
@@ -70,31 +70,33 @@ def test_every_state_has_its_place() -> None:
     assert set(S) - {state for state, _ in TRANSITIONS} == {S.NOT_RUNNING_YET, *PENDING}
 
 
-def test_the_worst_wish_of_all_ranks_is_the_largest() -> None:
-    assert sorted(Wish) == [Wish.GO_ON, Wish.RERUN, Wish.GIVE_UP, Wish.ELSEWHERE, Wish.FOUND]
+def test_the_worst_vote_of_all_ranks_is_the_largest() -> None:
+    assert sorted(Vote) == [Vote.CONTINUE, Vote.RERUN, Vote.FAIL, Vote.RESUME_ELSEWHERE, Vote.FAULT_FOUND]
 
 
 @pytest.mark.parametrize(
-    ("state", "differs", "same_device", "fatal", "kind", "wish"),
+    ("state", "differs", "same_device", "fatal", "kind", "vote"),
     [
-        (S.RERUNNING_IN_PLACE, True, True, True, Kind.TRANSIENT_ERROR, Wish.GIVE_UP),
-        (S.RERUNNING_IN_PLACE, True, True, False, Kind.TRANSIENT_ERROR, Wish.GO_ON),
-        (S.RERUNNING_IN_PLACE, False, True, True, Kind.REPRODUCIBLE, Wish.ELSEWHERE),
-        (S.RERUNNING_IN_PLACE, False, True, False, Kind.REPRODUCIBLE, Wish.GO_ON),
-        (S.RERUNNING_FROM_CHECKPOINT, True, False, True, Kind.PERSISTENT_ERROR, Wish.FOUND),
-        (S.RERUNNING_FROM_CHECKPOINT, True, False, False, Kind.PERSISTENT_ERROR, Wish.GO_ON),
-        (S.RERUNNING_FROM_CHECKPOINT, False, False, True, Kind.CORRECT_RESULT, Wish.GIVE_UP),
-        (S.RERUNNING_FROM_CHECKPOINT, False, False, False, Kind.CORRECT_RESULT, Wish.GO_ON),
-        (S.RERUNNING_FROM_CHECKPOINT, True, True, True, Kind.SAME_DEVICE, Wish.ELSEWHERE),
-        (S.RERUNNING_FROM_CHECKPOINT, False, True, True, Kind.SAME_DEVICE, Wish.ELSEWHERE),
+        (S.RERUNNING_IN_PLACE, True, True, True, VerdictKind.TRANSIENT_ERROR, Vote.FAIL),
+        (S.RERUNNING_IN_PLACE, True, True, False, VerdictKind.TRANSIENT_ERROR, Vote.CONTINUE),
+        (S.RERUNNING_IN_PLACE, False, True, True, VerdictKind.REPRODUCIBLE, Vote.RESUME_ELSEWHERE),
+        (S.RERUNNING_IN_PLACE, False, True, False, VerdictKind.REPRODUCIBLE, Vote.CONTINUE),
+        (S.RERUNNING_FROM_CHECKPOINT, True, False, True, VerdictKind.PERSISTENT_ERROR, Vote.FAULT_FOUND),
+        (S.RERUNNING_FROM_CHECKPOINT, True, False, False, VerdictKind.PERSISTENT_ERROR, Vote.CONTINUE),
+        (S.RERUNNING_FROM_CHECKPOINT, False, False, True, VerdictKind.CORRECT_RESULT, Vote.FAIL),
+        (S.RERUNNING_FROM_CHECKPOINT, False, False, False, VerdictKind.CORRECT_RESULT, Vote.CONTINUE),
+        (S.RERUNNING_FROM_CHECKPOINT, True, True, True, VerdictKind.SAME_DEVICE, Vote.RESUME_ELSEWHERE),
+        (S.RERUNNING_FROM_CHECKPOINT, False, True, True, VerdictKind.SAME_DEVICE, Vote.RESUME_ELSEWHERE),
     ],
 )
-def test_verdicts(state: RerunState, differs: bool, same_device: bool, fatal: bool, kind: Kind, wish: Wish) -> None:
+def test_verdicts(
+    state: RerunState, differs: bool, same_device: bool, fatal: bool, kind: VerdictKind, vote: Vote
+) -> None:
     verdict = judge(state, differs=differs, same_device=same_device, fatal=fatal)
-    assert (verdict.kind, verdict.wish) == (kind, wish)
-    assert (state, verdict.wish) in TRANSITIONS
+    assert (verdict.kind, verdict.vote) == (kind, vote)
+    assert (state, verdict.vote) in TRANSITIONS
 
 
 def test_a_step_that_takes_another_way_is_not_called_a_faulty_device() -> None:
-    assert not_repeated(fatal=True).wish is Wish.GIVE_UP
-    assert not_repeated(fatal=False).wish is Wish.GO_ON
+    assert not_reached(fatal=True).vote is Vote.FAIL
+    assert not_reached(fatal=False).vote is Vote.CONTINUE

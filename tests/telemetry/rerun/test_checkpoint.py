@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.rerun import RerunState, RerunStateMachine, agreement
+from rankwatch.rerun import RerunState, RerunStateMachine, checkpoint
 from telemetry.rerun.one_rank import Job, nan_in, resumed, validating
 
 
@@ -39,18 +39,18 @@ def test_a_checkpoint_is_passed_over_where_nothing_is_run_again(caplog: pytest.L
     job, _ = reproducible()
     again = resumed(job.checkpoint(), RerunStateMachine())
     assert again.step() == (False, False, 0)
-    assert "mode disabled: what the checkpoint says of a step to be re-run is ignored" in caplog.text
+    assert "mode disabled: a pending re-run in the checkpoint is ignored" in caplog.text
 
 
 def test_what_a_checkpoint_must_be_is_said(caplog: pytest.LogCaptureFixture) -> None:
     job, state = reproducible()
     machine = validating()
-    with pytest.raises(ValueError, match="no state of a re-run state machine"):
+    with pytest.raises(ValueError, match="not the state of a re-run state machine"):
         machine.load_state_dict({"model": 1})
-    with pytest.raises(ValueError, match="version 99, and 1 is understood"):
+    with pytest.raises(ValueError, match="version 99, and only 1 is supported"):
         machine.load_state_dict({**state, "version": 99})
     machine.load_state_dict(state)
-    with pytest.raises(ValueError, match="had 1 data iterators, and now there are 2"):
+    with pytest.raises(ValueError, match="had 1 data iterators, but now there are 2"):
         machine.should_run_forward_backward([job.data, job.data])
     assert job.machine.state_dict(job.data, "torch") is None
     assert "no step can be re-run from a checkpoint of format torch" in caplog.text
@@ -69,13 +69,13 @@ def test_a_state_of_another_job_is_passed_over(missing: str, caplog: pytest.LogC
 def test_an_ordinary_checkpoint_does_not_ask_for_data_that_can_be_rewound() -> None:
     state = RerunStateMachine().state_dict(iter([1]), force=True)
     assert state is not None
-    assert "data_iterators" not in agreement.unpacked(state["sharded"])
+    assert "data_iterators" not in checkpoint.unpack(state["sharded"])
 
 
 def test_the_state_of_another_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _, state = reproducible()
     monkeypatch.setenv("RANK", "1")
-    with pytest.raises(ValueError, match=r"the re-run state of rank 0, and rank 1 was to load it.*gather_state_dict"):
+    with pytest.raises(ValueError, match=r"the re-run state of rank 0, but rank 1 loads it.*gather_state_dict"):
         validating().load_state_dict(state)
 
 
