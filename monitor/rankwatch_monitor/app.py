@@ -16,19 +16,19 @@ from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
 from rankwatch_monitor.http.auth import Scope, Tokens, admit_senders, require
 from rankwatch_monitor.http.body_limit import BodyLimit
-from rankwatch_monitor.http.fastlane import LANES
+from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
+from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
+from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
 from rankwatch_monitor.http.grid import grid_routes
 from rankwatch_monitor.http.jobs import job_routes
-from rankwatch_monitor.http.launcher_fastlane import LauncherLane
-from rankwatch_monitor.http.launcher_messages import LauncherWords
-from rankwatch_monitor.http.launchers import launcher_routes
+from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
 from rankwatch_monitor.http.ownership import elsewhere, held
 from rankwatch_monitor.http.policy import control_routes, policy_routes
 from rankwatch_monitor.http.policy_schema import policy_schema_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
 from rankwatch_monitor.http.why import why_routes
-from rankwatch_monitor.ingest.routes import Straight, otlp_routes
+from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware
 from rankwatch_monitor.publish.prometheus.exposition import CONTENT_TYPE, Own, exposition
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -41,12 +41,10 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     tokens = tokens or Tokens()
 
     @contextlib.asynccontextmanager
-    async def watch(running: FastAPI) -> AsyncIterator[dict[str, object]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         monitor.begin()
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
-        launchers = LauncherLane(LauncherWords(monitor), tokens)
-        # What is passed on to others waits for their spool, which the short way does not.
-        yield {LANES: (launchers,) if hasattr(running.state, "tee") else (otlp.lane, launchers)}
+        yield {FAST_LANES: (OtlpFastLane(otlp), LauncherFastLane(LauncherMessages(monitor), tokens))}
         loop.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loop
@@ -56,7 +54,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         title="Rankwatch monitor",
         version=rankwatch.__version__,
         summary="Who hangs, why, since when, and what was done about it.",
-        lifespan=watch,
+        lifespan=lifespan,
     )
     problems.install(app, monitor.counters)
     app.add_middleware(
@@ -70,7 +68,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         return [Depends(require(tokens, scope, monitor.counters)), Depends(held(monitor, contact=contact))]
 
     api = semconv.API_PREFIX
-    otlp = otlp_routes(
+    otlp = OtlpEndpoints(
         monitor.take,
         spans=monitor.take_spans,
         limits=monitor.limits,
@@ -79,8 +77,9 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         admit=admit_senders(tokens, monitor),
         elsewhere=elsewhere(monitor),
     )
+    app.state.otlp = otlp
     app.include_router(otlp.router)
-    app.add_middleware(Straight, router=otlp.router)  # the last to be added is the outermost
+    app.add_middleware(OtlpMiddleware, endpoints=otlp)  # the last to be added is the outermost
     app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST, contact=True))
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))

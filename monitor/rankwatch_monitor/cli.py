@@ -20,9 +20,9 @@ from rankwatch.contract.files import replace_file
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http import deadlines
 from rankwatch_monitor.http.auth import Tokens
-from rankwatch_monitor.http.fastlane import ExpressProtocol
+from rankwatch_monitor.http.fastlane.protocol import FastLaneProtocol
 from rankwatch_monitor.publish.forward import forwarder
-from rankwatch_monitor.publish.forward.spool import MIB
+from rankwatch_monitor.publish.forward.forwarder import MIB
 from rankwatch_monitor.publish.publisher import Publisher, Publishing
 from rankwatch_monitor.publish.wandb import publisher as wandb
 from rankwatch_monitor.publish.wandb.run import Where
@@ -91,7 +91,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         log_level="warning",
         access_log=False,
         loop="asyncio",
-        http=ExpressProtocol,
+        http=FastLaneProtocol,
         timeout_keep_alive=deadlines.KEEP_ALIVE,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
@@ -162,11 +162,11 @@ def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishin
     publishers: list[Publisher] = []
     if (to_wandb := _wandb(settings)) is not None:
         publishers.append(to_wandb)
-    if (folder := settings.spool_folder) is not None and settings.forward:
-        to = forwarder.backends(settings.forward, settings.forward_header)
-        forwarding = forwarder.Forwarding(to, folder, settings.forward_limit * MIB)
-        log.info("OTLP is forwarded to %s", ", ".join(sender.name for sender in forwarding.senders))
-        app.state.tee = forwarding.take
+    if settings.forward:
+        backends = forwarder.backends(settings.forward, settings.forward_header)
+        forwarding = forwarder.Forwarding(backends, settings.forward_limit * MIB)
+        log.info("OTLP is forwarded to %s", ", ".join(queue.name for queue in forwarding.queues))
+        app.state.otlp.tee = forwarding.take
         publishers.append(forwarding)
     watchers = [_webhooks(settings, monitor)] if settings.webhook else []
     return Publishing(publishers, watchers) if publishers or watchers else None

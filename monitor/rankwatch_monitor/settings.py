@@ -89,10 +89,9 @@ class Settings:
         "header for every --forward, or for the Nth; may be repeated (in the variable: with commas)",
         separator=",",
     )
-    forward_dir: str | None = _setting(
-        None, "FOLDER", "where requests wait for --forward; else beside a SQLite database, DATABASE.forward"
+    forward_limit: int = _setting(
+        64, "MIB", "memory for requests that wait for a --forward backend, each; beyond it the oldest are dropped"
     )
-    forward_limit: int = _setting(1024, "MIB", "disk that waiting requests may take; beyond it the oldest are dropped")
     log_level: str = _setting("info", "LEVEL", "debug, info, warning or error")
 
     @property
@@ -165,21 +164,6 @@ class Settings:
         forwarder.backends(self.forward, self.forward_header)
         if self.forward_limit < 1:
             raise ValueError(f"--forward-limit must be at least 1 (MiB), not {self.forward_limit}")
-        if self.forward and self.spool_folder is None:
-            raise ValueError(
-                "--forward keeps requests on disk until they are sent, and this database has no folder: name one "
-                "with --forward-dir"
-            )
-
-    @property
-    def spool_folder(self) -> Path | None:
-        """Where requests wait to be forwarded; None where no folder is known."""
-        if self.forward_dir is not None:
-            return Path(self.forward_dir)
-        if self.database == "none":
-            return None
-        path = self.database.removeprefix("sqlite:///")
-        return None if "://" in path or not path else Path(path + ".forward").expanduser()
 
     def _check_wandb(self) -> None:
         if self.wandb_mode is not None and self.wandb_mode not in wandb.MODES:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rankwatch_monitor.settings import read, variable
@@ -18,7 +16,6 @@ def test_a_flag_that_may_be_repeated_is_a_list_also_in_its_variable() -> None:
         "RANKWATCH_MONITOR_WEBHOOKS": " https://a/1,2  json=https://b/2\n",
         "RANKWATCH_MONITOR_FORWARD": "http://c http://d",
         "RANKWATCH_MONITOR_FORWARD_HEADER": "Authorization=Bearer x y, 2:B=c",
-        "RANKWATCH_MONITOR_FORWARD_DIR": "spool",
     }
     variables = read(NO_DATABASE, told)
     assert variables.webhook == ("https://a/1,2", "json=https://b/2")
@@ -34,22 +31,6 @@ def test_the_names_of_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("database", "folder"),
-    [
-        ("/data/rankwatch.db", "/data/rankwatch.db.forward"),
-        ("sqlite:////data/rankwatch.db", "/data/rankwatch.db.forward"),
-        ("postgresql://me@host/rankwatch", None),
-        ("sqlite:///", None),
-        ("none", None),
-    ],
-)
-def test_requests_wait_beside_the_database(database: str, folder: str | None) -> None:
-    found = read(["--database", database], {}).spool_folder
-    assert found == (None if folder is None else Path(folder))
-    assert read(["--database", database, "--forward-dir", "own"], {}).spool_folder == Path("own")
-
-
-@pytest.mark.parametrize(
     ("flags", "words"),
     [
         (("--webhook", "hooks.slack.com/services/top-secret"), "--webhook needs a whole URL"),
@@ -59,10 +40,9 @@ def test_requests_wait_beside_the_database(database: str, folder: str | None) ->
         (("--webhook-events", "job"), "--webhook-events is about webhooks, but there is none"),
         (("--external-url", "monitor"), "--external-url needs a whole URL"),
         (("--forward", "collector:4318/top-secret"), "--forward needs a whole URL"),
-        (("--forward", "http://h"), "name one with --forward-dir"),
         (("--forward", "http://h", "--forward-header", "top-secret"), "--forward-header needs NAME=VALUE"),
         (("--forward-header", "A=top-secret"), "name a backend with --forward URL"),
-        (("--forward", "http://h", "--forward-dir", "d", "--forward-limit", "0"), "--forward-limit must be at least 1"),
+        (("--forward", "http://h", "--forward-limit", "0"), "--forward-limit must be at least 1"),
     ],
 )
 def test_what_makes_no_sense_is_said_without_secrets(flags: tuple[str, ...], words: str) -> None:

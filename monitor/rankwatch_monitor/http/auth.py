@@ -1,21 +1,21 @@
-"""Who may do what: three scopes, each behind a token of its own, or one token for all three.
+"""Authorization: three scopes, each with a token of its own, or one token for all of them.
 
 ==========  ==============================================================================================
 scope       allows
 ==========  ==============================================================================================
-ingest      sending telemetry, and what launchers send of their nodes and ranks
-read        the API's answers, the live stream, /metrics
-control     changing a policy, ordering actions, and what ``ingest`` and ``read`` allow
+ingest      sending telemetry, and the routes of launchers
+read        reading the API, the live stream and /metrics
+control     changing a policy and ordering actions; includes ``ingest`` and ``read``
 ==========  ==============================================================================================
 
-The page itself, /livez and /readyz need none. Without any token everything is allowed, which is why a monitor without
-one listens on loopback only.
+The page itself, /livez and /readyz need no token. A monitor without tokens allows everything, and therefore listens on
+loopback only.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote
@@ -24,14 +24,14 @@ from fastapi import HTTPException, Request
 
 from rankwatch.contract import semconv
 from rankwatch_monitor.errors import HeldElsewhereError
-from rankwatch_monitor.ingest.fastpath.otlp_bypass import Sender
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.routes import Admit
 from rankwatch_monitor.service.monitor import Monitor
 
 
 class Scope(StrEnum):
-    """A group of things one may do."""
+    """What a token may allow."""
 
     INGEST = "ingest"
     READ = "read"
@@ -40,7 +40,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of a monitor. ``control`` opens everything; the others only their own scope."""
+    """The tokens of a monitor. ``control`` allows every scope, the others only their own."""
 
     control: str | None = None
     read: str | None = None
@@ -48,31 +48,29 @@ class Tokens:
 
     @property
     def any(self) -> bool:
-        """Whether a token is needed at all."""
+        """Whether any token is configured; without one, everything is allowed."""
         return bool(self.control or self.read or self.ingest)
 
     def allow(self, given: str, scope: Scope) -> bool:
-        """Whether a token opens a scope. Compared in constant time, so that it cannot be guessed letter by letter."""
-        opening = [self.control, {Scope.READ: self.read, Scope.INGEST: self.ingest}.get(scope)]
-        matches = [hmac.compare_digest(given.encode(), token.encode()) for token in opening if token]
+        """Whether a token allows a scope. Compared in constant time, against timing attacks."""
+        accepted = [self.control, {Scope.READ: self.read, Scope.INGEST: self.ingest}.get(scope)]
+        matches = [hmac.compare_digest(given.encode(), token.encode()) for token in accepted if token]
         return any(matches)
 
 
-def given_token(request: Request | Sender) -> str:
-    """The token of a request: its bearer token, or ``?token=`` for browsers' event streams, which can set no header."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() == "bearer":
-        return token.strip()
-    if isinstance(request, Sender) or request.method != "GET":
-        return ""
-    return request.query_params.get("token", "")
+def refusal(tokens: Tokens, scope: Scope, headers: Mapping[str, str], query_token: str = "") -> tuple[int, str] | None:
+    """Why a request is not allowed, as HTTP status and sentence; None when it is.
 
-
-def refusal(tokens: Tokens, scope: Scope, request: Request | Sender) -> tuple[int, str] | None:
-    """Why a request may not pass, as a status and a sentence; None when it may."""
+    Args:
+        tokens: of the monitor.
+        scope: that the request needs.
+        headers: of the request.
+        query_token: used where there is no bearer token.
+    """
     if not tokens.any:
         return None
-    given = given_token(request)
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    given = token.strip() if kind.lower() == "bearer" else query_token
     if tokens.allow(given, scope):
         return None
     if not given:
@@ -83,27 +81,29 @@ def refusal(tokens: Tokens, scope: Scope, request: Request | Sender) -> tuple[in
 
 
 def require(tokens: Tokens, scope: Scope, counters: Counters) -> Callable[[Request], Awaitable[None]]:
-    """A FastAPI dependency that lets a request pass only with a token for ``scope``."""
+    """A FastAPI dependency that allows a request only with a token for ``scope``."""
 
-    async def check(request: Request) -> None:  # a plain function would be handed to a thread, and back
-        if (refused := refusal(tokens, scope, request)) is not None:
+    async def check(request: Request) -> None:  # async, since FastAPI runs plain functions on a thread
+        # Event streams of browsers cannot set headers, so GET requests may carry the token as ?token=.
+        query_token = request.query_params.get("token", "") if request.method == "GET" else ""
+        if (refused := refusal(tokens, scope, request.headers, query_token)) is not None:
             counters.reject("unauthorized")
             raise HTTPException(*refused, {"WWW-Authenticate": "Bearer"})
 
     return check
 
 
-def admit_senders(tokens: Tokens, monitor: Monitor) -> Callable[[Request | Sender], None]:
-    """The same for the OTLP endpoints, which answer in OTLP's own way; a job that the request names must be ours.
+def admit_senders(tokens: Tokens, monitor: Monitor) -> Admit:
+    """The check of the OTLP endpoints, by a request's headers: its token, and that this monitor owns the job it names.
 
-    One that does not, as a Collector's that may hold several jobs, is looked at job by job once it was read.
+    A request that names no job, such as one of a Collector with several jobs, is checked job by job when decoded.
     """
 
-    def check(request: Request | Sender) -> None:
-        if (refused := refusal(tokens, Scope.INGEST, request)) is not None:
-            status, words = refused
-            raise Refusal(status, "unauthorized", words)
-        job_id = request.headers.get(semconv.JOB_HEADER)
+    def check(headers: Mapping[str, str]) -> None:
+        if (refused := refusal(tokens, Scope.INGEST, headers)) is not None:
+            status, message = refused
+            raise Refusal(status, "unauthorized", message)
+        job_id = headers.get(semconv.JOB_HEADER)
         if monitor.sharing is not None and job_id:
             try:
                 monitor.sharing.check(unquote(job_id))

@@ -1,36 +1,114 @@
-"""The control plane: what launchers send and fetch. The shapes stand in ``rankwatch.contract.messages``."""
+"""The routes of launchers: registration, directives, acknowledgements, process events, observations and evidence.
+
+The message types are defined in ``rankwatch.contract.messages``. :class:`LauncherMessages` validates and applies what
+launchers report; the routes here and the fast lane (:mod:`rankwatch_monitor.http.fastlane.launchers`) both call it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Response
+from pydantic import BaseModel, Field
 
-from rankwatch.contract import ft_state
-from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration
+from rankwatch.contract import ft_state, semconv
+from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.core.events import Acknowledged
 from rankwatch_monitor.core.incident.settings_push import settings_of
-from rankwatch_monitor.http.launcher_messages import LauncherWords, ProcessEvents, known_node
+from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.http.validation import check
 from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.service.quotas import ranks_told
 
 LONGEST_WAIT = 30.0
-"""Seconds a long poll may last: below the idle limits of the proxies between a launcher and its monitor."""
+"""Seconds a long poll may last: below the idle timeouts of proxies between launcher and monitor."""
+
+
+class ProcessEvents(BaseModel):
+    """A batch of process events, in the order in which they happened."""
+
+    events: list[ProcessEvent] = Field(max_length=10_000)
+
+
+class LauncherMessages:
+    """Validates what launchers report and submits it to the monitor. Each method raises before it has any effect.
+
+    Raises:
+        HTTPException: 404, the launcher is not registered; 422, a value is invalid.
+        UnknownJobError: there is no such job.
+        HeldElsewhereError: another monitor owns the job.
+        TooManyRanksError: the monitor has no room for the job's ranks.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self._top_rank = monitor.limits.ranks_per_job
+        self._longest = monitor.limits.name_length
+
+    def events(self, job_id: str, batch: ProcessEvents) -> None:
+        """Apply process events: processes started, exited, restarted."""
+        job = self.monitor.job(job_id)
+        _check_ranks([e.rank for e in batch.events if e.rank is not None], self._top_rank)
+        for event in batch.events:
+            known_node(job, event.node)
+            check(event, "the event", self._longest)
+            _check_world(event, self._top_rank)
+        self.monitor.make_room(job_id, max(map(ranks_told, batch.events), default=0))
+        for event in batch.events:
+            self.monitor.submit(job_id, event)
+
+    def observation(self, job_id: str, observation: NodeObservation) -> None:
+        """Apply a launcher's heartbeat and what it reports on behalf of its ranks."""
+        job = self.monitor.job(job_id)
+        _check_ranks([seen.rank for seen in observation.ranks], job.world_size or self._top_rank)
+        check(observation, "the observation", self._longest)
+        sections = set(job.columns.sections).union(
+            *(seen.open_sections for seen in observation.ranks), *(seen.first_time for seen in observation.ranks)
+        )
+        limit = self.monitor.limits.sections_per_job
+        if len(sections) > limit:
+            raise HTTPException(422, f"the job would have more than the limit of {limit} sections")
+        known_node(job, observation.node)
+        self.monitor.submit(job_id, observation)
+
+    def evidence(self, job_id: str, captured: Evidence) -> None:
+        """Apply the stacks of a node's ranks; the core keeps as many as its limits allow."""
+        job = self.monitor.job(job_id)
+        _check_ranks([stack.rank for stack in captured.stacks], self._top_rank)
+        known_node(job, captured.node)
+        self.monitor.submit(job_id, captured)
+
+
+def known_node(job: Job, name: str) -> Node:
+    """The registered launcher of this name.
+
+    Raises:
+        HTTPException: 404, there is none.
+    """
+    try:
+        return job.nodes[name]
+    except KeyError:
+        raise HTTPException(
+            404,
+            f"job {job.id!r} knows no launcher {name[:200]!r}: "
+            f"register it first with POST {semconv.API_PREFIX}/jobs/{job.id}/nodes",
+        ) from None
 
 
 def launcher_routes(monitor: Monitor) -> APIRouter:
-    """Registration, directives, acknowledgements, process events, observations and evidence."""
+    """All routes that launchers use."""
     routes = APIRouter(tags=["launchers"])
-    words, longest = LauncherWords(monitor), monitor.limits.name_length
+    messages, longest = LauncherMessages(monitor), monitor.limits.name_length
 
-    @routes.post("/jobs/{job_id}/nodes", summary="A launcher registers")
+    @routes.post("/jobs/{job_id}/nodes", summary="Register a launcher")
     async def register(job_id: str, registration: NodeRegistration) -> dict[str, Any]:
         if not job_id or len(job_id) > longest:
-            raise HTTPException(422, f"a job's id must have 1 to {longest} characters")
+            raise HTTPException(422, f"a job id must have 1 to {longest} characters")
         if not job_id.isprintable():
-            raise HTTPException(422, "a job's id must have no control characters")
+            raise HTTPException(422, "a job id must not contain control characters")
         known = monitor.jobs.get(job_id)
         try:
             (known.policy if known else monitor.policy).changed(registration.policy)
@@ -45,12 +123,12 @@ def launcher_routes(monitor: Monitor) -> APIRouter:
         monitor.submit(job_id, registration)
         return {"job_id": job_id, "settings": settings_of(job), "last_directive": job.last_directive}
 
-    @routes.get("/jobs/{job_id}/directives", summary="Directives after number N; waits for one")
+    @routes.get("/jobs/{job_id}/directives", summary="Directives after a number; waits until there is one")
     async def directives(
         job_id: str,
-        after: Annotated[int, Query(ge=0)] = 0,
-        node: str = "",
-        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = LONGEST_WAIT,
+        after: Annotated[int, Query(ge=0, description="number of the last directive received")] = 0,
+        node: Annotated[str, Query(description="name of the launcher")] = "",
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="seconds to wait for one")] = LONGEST_WAIT,
     ) -> dict[str, Any]:
         if node:
             job = monitor.job(job_id)
@@ -58,25 +136,38 @@ def launcher_routes(monitor: Monitor) -> APIRouter:
         ready = await monitor.directives_after(job_id, after, wait)
         return {"directives": [asdict(directive) for directive in ready]}
 
-    @routes.post("/jobs/{job_id}/directives/{directive}/acks", status_code=204, summary="What became of a directive")
+    @routes.post("/jobs/{job_id}/directives/{directive}/acks", status_code=204, summary="Acknowledge a directive")
     async def acknowledge(job_id: str, directive: int, ack: DirectiveAck) -> Response:
         known_node(monitor.job(job_id), ack.node)
         monitor.submit(job_id, Acknowledged(directive, ack))
         return Response(status_code=204)
 
-    @routes.post("/jobs/{job_id}/process-events", status_code=204, summary="Processes started, exited, restarted")
+    @routes.post("/jobs/{job_id}/process-events", status_code=204, summary="Report processes that started or exited")
     async def process_events(job_id: str, batch: ProcessEvents) -> Response:
-        words.events(job_id, batch)
+        messages.events(job_id, batch)
         return Response(status_code=204)
 
-    @routes.post("/jobs/{job_id}/observations", status_code=204, summary="A launcher's beat, and ranks it speaks for")
+    @routes.post("/jobs/{job_id}/observations", status_code=204, summary="Report a heartbeat and the state of ranks")
     async def observe(job_id: str, observation: NodeObservation) -> Response:
-        words.observation(job_id, observation)
+        messages.observation(job_id, observation)
         return Response(status_code=204)
 
-    @routes.post("/jobs/{job_id}/evidence", status_code=204, summary="Stacks of a node's ranks")
+    @routes.post("/jobs/{job_id}/evidence", status_code=204, summary="Send the stacks of a node's ranks")
     async def evidence(job_id: str, captured: Evidence) -> Response:
-        words.evidence(job_id, captured)
+        messages.evidence(job_id, captured)
         return Response(status_code=204)
 
     return routes
+
+
+def _check_world(event: ProcessEvent, limit: int) -> None:
+    if event.world_size is not None and event.world_size > limit:
+        raise HTTPException(422, f"world_size {event.world_size} is above the limit of {limit} ranks per job")
+    if event.rank is not None and event.world_size and event.rank >= event.world_size:
+        raise HTTPException(422, f"rank {event.rank} is outside its world of {event.world_size}")
+
+
+def _check_ranks(ranks: Sequence[int], limit: int) -> None:
+    wrong = next((rank for rank in ranks if not 0 <= rank < limit), None)
+    if wrong is not None:
+        raise HTTPException(422, f"rank {wrong} is outside the world, whose ranks are 0 to {limit - 1}")

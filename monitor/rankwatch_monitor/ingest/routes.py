@@ -1,10 +1,8 @@
-"""The two OTLP/HTTP endpoints: body in, reports to a sink, OTLP's own answers out.
+"""The two OTLP/HTTP endpoints: checks a request, decodes its body, hands the reports to a sink, and responds.
 
-Answers follow the OTLP/HTTP specification: success and partial success are 200 with the service's response message,
-every failure is a ``google.rpc.Status``, and all of them come in the encoding of the request. A sender gives up on 400,
-413 and 415, and tries again on 429 and 503, which carry ``Retry-After``.
-
-Where the application has a ``state.tee`` (:data:`Tee`), it gets every accepted request as it came.
+Responses follow the OTLP/HTTP specification: success and partial success are 200 with the service's response message,
+every failure is a ``google.rpc.Status``, in the encoding of the request. Senders drop a request on 400, 413 and 415,
+and retry it on 429 and 503, which carry ``Retry-After``.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rankwatch.contract import semconv
@@ -40,142 +37,201 @@ from rankwatch_monitor.ingest.body import (
     inflate,
     too_large,
 )
-from rankwatch_monitor.ingest.fastpath.otlp_bypass import Lane, Sender
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
 from rankwatch_monitor.ingest.otlp.decoder import Decoded, Elsewhere, MetricsDecoder
 from rankwatch_monitor.ingest.otlp.traces import SpanRecord, TracesDecoder
-from rankwatch_monitor.ingest.rejection import Refusal, Rejections
+from rankwatch_monitor.ingest.rejection import Refusal
 
 
 class RefusedReport(NamedTuple):
-    """A report that the sink did not take."""
+    """A report that the sink refused."""
 
     position: int
-    """Which of the reports it was given."""
+    """Its index in the reports given to the sink."""
     reason: str
-    """What it is counted under, such as ``too_many_jobs``."""
-    words: str
-    """What the sender reads."""
+    """The reason it is counted under, such as ``too_many_jobs``."""
+    message: str
+    """The sentence for the sender."""
 
 
 Sink = Callable[[Sequence[RankReport]], Sequence[RefusedReport]]
-"""Takes the reports of one request on the event loop and must not block. It returns those it refused (usually none). To
-have senders come again later, refuse them in :data:`Admit`: what a sink has seen is not asked for twice."""
+"""Takes the reports of one request on the event loop and must not block. Returns those it refused, usually none. To
+make senders retry, refuse the request in :data:`Admit` instead: what a sink has seen is never sent again."""
 
 SpanSink = Callable[[Sequence[SpanRecord]], None]
-Admit = Callable[[Request | Sender], None]
-"""Raises a :class:`Refusal` when a sender has no right to send (401, 403) or has to come again later (429, 503, with
-``retry_after``). Called before the body is read."""
+Admit = Callable[[Mapping[str, str]], None]
+"""Takes the headers of a request, before its body is read. Raises :class:`Refusal` when the sender is not authorized
+(401, 403) or has to retry later (429, 503, with ``retry_after``)."""
 
-
-class Otlp(NamedTuple):
-    """What takes OTLP."""
-
-    router: APIRouter
-    lane: Lane
-
-
-Tee = Callable[[str, Mapping[str, str], object, bytes], Awaitable[None]]
-"""Takes the path, the headers, the sender's address and the body as sent of a request that was accepted. The answer
-waits for it, so that it may keep what the sender is told was taken; it must never wait for anything far away."""
+Tee = Callable[[str, Mapping[str, str], object, bytes], None]
+"""Takes path, headers, client address and body, as received, of an accepted request. Called on the event loop."""
 
 # google.rpc.Code by HTTP status, as the table in google/rpc/code.proto maps them.
 _RPC_CODES: Final = {400: 3, 401: 16, 403: 7, 413: 8, 415: 3, 429: 8, 503: 14}
 _RPC_UNKNOWN: Final = 2
 _MEDIA_TYPES: Final = {encoded: media_type for media_type, encoded in CONTENT_TYPES.items()}
-_NOTHING_TO_SAY: Final[Mapping[Format, bytes]] = {"protobuf": b"", "json": b"{}"}
-"""Either response message where all was taken: both are empty."""
-# A message from here up is parsed on a thread, so that live requests are not kept waiting. JSON takes about 15 times as
-# long as protobuf.
+_EMPTY_RESPONSE: Final[Mapping[Format, bytes]] = {"protobuf": b"", "json": b"{}"}
+"""Either response message after a full success: both are empty then."""
+# Larger messages are parsed on a thread, so that other requests are not delayed. JSON takes about 15 times as long as
+# protobuf.
 _LARGE_BYTES: Final[dict[Format, int]] = {"protobuf": 512 * 1024, "json": 16 * 1024}
 
 
-def otlp_routes(
-    sink: Sink,
-    *,
-    spans: SpanSink | None = None,
-    limits: Limits | None = None,
-    counters: Counters | None = None,
-    since_unix_ns: int = 0,
-    admit: Admit | None = None,
-    elsewhere: Elsewhere | None = None,
-) -> Otlp:
-    """Return the router of ``POST /v1/metrics`` and ``POST /v1/traces``, and the short way of the former.
+class OtlpEndpoints:
+    """``POST /v1/metrics`` and ``POST /v1/traces``.
 
-    Args:
-        sink: takes the rank reports.
-        spans: takes the section entries; without it spans are checked, answered and let go.
-        limits: what one sender may ask.
-        counters: where requests, reports and rejections are counted.
-        since_unix_ns: when the monitor began, see :class:`SeriesTracker`.
-        admit: says who may send; everyone may when it is not given.
-        elsewhere: says which jobs are another monitor's; without it none are.
+    ``router`` holds their routes; the fast lane calls :meth:`take_protobuf` and :meth:`refused` instead.
     """
-    limits = limits or Limits()
-    counters = counters if counters is not None else Counters()
-    progress = Progress(limits.processes_remembered)
-    metrics_decoder = MetricsDecoder(limits, counters, since_unix_ns, elsewhere, progress)
-    traces_decoder = TracesDecoder(limits, counters, progress)
-    large = asyncio.Semaphore(1)
-    admission = Admission()
 
-    async def take_metrics(body: bytes, encoded: Format) -> Message | None:
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        spans: SpanSink | None = None,
+        limits: Limits | None = None,
+        counters: Counters | None = None,
+        since_unix_ns: int = 0,
+        admit: Admit | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        """Create the endpoints.
+
+        Args:
+            sink: takes the rank reports.
+            spans: takes the section entries; without it spans are validated and dropped.
+            limits: what one sender may ask for.
+            counters: where requests, reports and rejections are counted.
+            since_unix_ns: when the monitor started, see :class:`SeriesTracker`.
+            admit: authorizes senders; without it all are.
+            elsewhere: why the reports of a job belong to another monitor; without it none do.
+        """
+        self.limits = limits or Limits()
+        self.counters = counters if counters is not None else Counters()
+        self.admit, self.admission = admit, Admission()
+        self.tee: Tee | None = None
+        """Gets every accepted request as received."""
+        self._sink, self._spans = sink, spans
+        progress = Progress(self.limits.processes_remembered)
+        self._metrics_decoder = MetricsDecoder(self.limits, self.counters, since_unix_ns, elsewhere, progress)
+        self._traces_decoder = TracesDecoder(self.limits, self.counters, progress)
+        self._parsing_large = asyncio.Semaphore(1)
+        self.router = APIRouter()
+        # Starlette routes: FastAPI's parameter handling has nothing to do here and takes longer than the decoding.
+        self.router.add_route(semconv.OTLP_METRICS_PATH, self.metrics, methods=["POST"])
+        self.router.add_route(semconv.OTLP_TRACES_PATH, self.traces, methods=["POST"])
+
+    async def metrics(self, request: Request) -> Response:
+        """``POST /v1/metrics``."""
+        return await self._serve(request, self._take_metrics)
+
+    async def traces(self, request: Request) -> Response:
+        """``POST /v1/traces``."""
+        return await self._serve(request, self._take_traces, spans=True)
+
+    def take_protobuf(self, body: bytes) -> Message | None:
+        """Decode an inflated metrics request and hand its reports to the sink; None after a full success.
+
+        Raises:
+            Refusal: the request is refused as a whole.
+        """
+        return self._take_reports(self._metrics_decoder.decode_bytes(body))
+
+    def refused(self, refusal: Refusal, encoded: Format) -> Response:
+        """The response to a refused request, in the encoding of the request."""
+        status = Status(code=_RPC_CODES.get(refusal.status, _RPC_UNKNOWN), message=refusal.message)
+        response = Response(encode(status, encoded), status_code=refusal.status, media_type=_MEDIA_TYPES[encoded])
+        if refusal.retry_after is not None:
+            response.headers["Retry-After"] = str(refusal.retry_after)
+        if refusal.status == 415:
+            response.headers["Accept-Encoding"] = ACCEPTED_ENCODINGS  # RFC 9110 section 15.5.16
+        if refusal.status == 401:
+            response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    async def _take_metrics(self, body: bytes, encoded: Format) -> Message | None:
         if encoded == "protobuf" and len(body) < _LARGE_BYTES[encoded]:
-            return take_protobuf(body)
-        return take_decoded(
-            metrics_decoder.decode(await _parse(body, encoded, ExportMetricsServiceRequest, limits, large))
-        )
+            return self.take_protobuf(body)
+        request = await self._parse(body, encoded, ExportMetricsServiceRequest)
+        return self._take_reports(self._metrics_decoder.decode(request))
 
-    def take_protobuf(body: bytes) -> Message | None:
-        return take_decoded(metrics_decoder.decode_bytes(body))
-
-    def take_decoded(decoded: Decoded) -> Message | None:
+    def _take_reports(self, decoded: Decoded) -> Message | None:
         reports, points, rejections = decoded
-        refused = sink(reports) if reports else ()
-        for position, reason, words in refused:
-            rejections.add(reason, words, points[position])
-        counters.reports += len(reports) - len(refused)
+        refused = self._sink(reports) if reports else ()
+        for position, reason, message in refused:
+            rejections.add(reason, message, points[position])
+        self.counters.reports += len(reports) - len(refused)
         if not (message := rejections.message()):
             return None
-        answer = ExportMetricsServiceResponse()
-        answer.partial_success.rejected_data_points = rejections.items
-        answer.partial_success.error_message = message
-        return answer
+        response = ExportMetricsServiceResponse()
+        response.partial_success.rejected_data_points = rejections.items
+        response.partial_success.error_message = message
+        return response
 
-    async def take_traces(body: bytes, encoded: Format) -> Message | None:
-        request = await _parse(body, encoded, ExportTraceServiceRequest, limits, large)
+    async def _take_traces(self, body: bytes, encoded: Format) -> Message | None:
+        request = await self._parse(body, encoded, ExportTraceServiceRequest)
         reports: list[RankReport] = []
-        records, rejections = traces_decoder.decode(request, reports)
-        if reports:  # before the spans, which are kept for jobs that are known
-            counters.reports += len(reports) - len(sink(reports))
-        if spans is not None and records:
-            spans(records)
-        counters.spans += len(records)
-        return _traces_answer(rejections)
+        records, rejections = self._traces_decoder.decode(request, reports)
+        if reports:  # first, since spans are kept for known jobs only
+            self.counters.reports += len(reports) - len(self._sink(reports))
+        if self._spans is not None and records:
+            self._spans(records)
+        self.counters.spans += len(records)
+        if not (message := rejections.message()):
+            return None
+        response = ExportTraceServiceResponse()
+        response.partial_success.rejected_spans = rejections.items
+        response.partial_success.error_message = message
+        return response
 
-    async def metrics(request: Request) -> Response:
-        return await _serve(request, take_metrics, limits, counters, admit, admission)
+    async def _serve(
+        self,
+        request: Request,
+        take: Callable[[bytes, Format], Awaitable[Message | None]],
+        *,
+        spans: bool = False,
+    ) -> Response:
+        self.counters.requests += 1
+        # Until the content type is known to be valid, errors are returned in the readable encoding.
+        encoded: Format = "json"
+        try:
+            headers = request.headers
+            encoded = body_format(headers.get("content-type"))
+            self.admission.check(spans=spans)
+            if self.admit is not None:
+                self.admit(headers)
+            check_length(headers.get("content-length"), self.limits)
+            with self.admission.body(request.client.host if request.client is not None else "") as counted:
+                sent = await _read_body(request, self.limits, counted)
+                # Many requests admitted one by one may be complete in the same turn; decoding is what costs.
+                self.admission.check(spans=spans)
+                response = await take(inflate(sent, headers.get("content-encoding"), self.limits), encoded)
+        except Refusal as refusal:
+            self.counters.reject(refusal.reason)
+            return self.refused(refusal, encoded)
+        if self.tee is not None:
+            self.tee(request.url.path, headers, request.client, sent)
+        content = _EMPTY_RESPONSE[encoded] if response is None else encode(response, encoded)
+        return Response(content, media_type=_MEDIA_TYPES[encoded])
 
-    async def traces(request: Request) -> Response:
-        return await _serve(request, take_traces, limits, counters, admit, admission, spans=True)
-
-    router = APIRouter()
-    # Plain routes: FastAPI's parameter handling has nothing to do here and takes longer than the decoding.
-    router.add_route(semconv.OTLP_METRICS_PATH, metrics, methods=["POST"])
-    router.add_route(semconv.OTLP_TRACES_PATH, traces, methods=["POST"])
-    lane = Lane(take_protobuf, lambda refusal: _refused(refusal, "protobuf"), limits, counters, admit, admission)
-    return Otlp(router, lane)
+    async def _parse(self, body: bytes, encoded: Format, kind: type[AnyMessage]) -> AnyMessage:
+        if len(body) < _LARGE_BYTES[encoded]:
+            return decode(body, encoded, kind, self.limits)
+        # One at a time: a hostile message may take up to 50 times its bytes in memory.
+        async with self._parsing_large:
+            return await asyncio.to_thread(decode, body, encoded, kind, self.limits)
 
 
-class Straight:
-    """ASGI middleware that calls the endpoints of ``router`` at once: FastAPI's layers take longer than decoding."""
+class OtlpMiddleware:
+    """ASGI middleware that calls the OTLP endpoints without FastAPI's other layers, which cost more than decoding."""
 
-    def __init__(self, app: ASGIApp, *, router: APIRouter) -> None:
+    def __init__(self, app: ASGIApp, *, endpoints: OtlpEndpoints) -> None:
         self.app = app
-        routes = [route for route in router.routes if isinstance(route, Route)]
-        self._endpoints = {route.path: route.endpoint for route in routes}
+        self._endpoints = {
+            semconv.OTLP_METRICS_PATH: endpoints.metrics,
+            semconv.OTLP_TRACES_PATH: endpoints.traces,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
         endpoint = None
@@ -188,82 +244,15 @@ class Straight:
         await response(scope, receive, send)
 
 
-def _traces_answer(rejections: Rejections) -> ExportTraceServiceResponse | None:
-    if not (message := rejections.message()):
-        return None
-    answer = ExportTraceServiceResponse()
-    answer.partial_success.rejected_spans = rejections.items
-    answer.partial_success.error_message = message
-    return answer
-
-
-async def _serve(
-    request: Request,
-    take: Callable[[bytes, Format], Awaitable[Message | None]],
-    limits: Limits,
-    counters: Counters,
-    admit: Admit | None,
-    admission: Admission,
-    *,
-    spans: bool = False,
-) -> Response:
-    counters.requests += 1
-    # Until the content type is known to be one of ours, a refusal is answered in the one that people can read.
-    encoded: Format = "json"
-    try:
-        headers = request.headers
-        encoded = body_format(headers.get("content-type"))
-        admission.check(spans=spans)
-        if admit is not None:
-            admit(request)
-        check_length(headers.get("content-length"), limits)
-        with admission.body(request.client.host if request.client is not None else "") as held:
-            sent = await _read_body(request, limits, held)
-            # Many that were let in one by one may be whole in the same turn, and it is decoding them that takes long.
-            admission.check(spans=spans)
-            body = inflate(sent, headers.get("content-encoding"), limits)
-            answer = await take(body, encoded)
-        tee: Tee | None = getattr(request.app.state, "tee", None)
-        if tee is not None:
-            await tee(request.url.path, headers, request.client, sent)
-    except Refusal as refusal:
-        counters.reject(refusal.reason)
-        return _refused(refusal, encoded)
-    content = _NOTHING_TO_SAY[encoded] if answer is None else encode(answer, encoded)
-    return Response(content, media_type=_MEDIA_TYPES[encoded])
-
-
-async def _read_body(request: Request, limits: Limits, held: Body) -> bytes:
-    """Return the body as sent, never holding more than the limit of it."""
+async def _read_body(request: Request, limits: Limits, counted: Body) -> bytes:
+    """The body as received, held in memory only up to its limit."""
     parts: list[bytes] = []
     try:
         async for part in request.stream():
-            held.grew(len(part))
-            if held.size > limits.body_bytes:
+            counted.grew(len(part))
+            if counted.size > limits.body_bytes:
                 raise too_large(limits)
             parts.append(part)
     except ClientDisconnect:
-        raise Refusal(400, "disconnected", "the connection was closed in the middle of the body") from None
+        raise Refusal(400, "disconnected", "the connection was closed before the body was complete") from None
     return b"".join(parts)
-
-
-async def _parse(
-    body: bytes, encoded: Format, kind: type[AnyMessage], limits: Limits, large: asyncio.Semaphore
-) -> AnyMessage:
-    if len(body) < _LARGE_BYTES[encoded]:
-        return decode(body, encoded, kind, limits)
-    # One at a time: a message made to be large in memory takes up to 50 times its bytes.
-    async with large:
-        return await asyncio.to_thread(decode, body, encoded, kind, limits)
-
-
-def _refused(refusal: Refusal, encoded: Format) -> Response:
-    status = Status(code=_RPC_CODES.get(refusal.status, _RPC_UNKNOWN), message=refusal.words)
-    response = Response(encode(status, encoded), status_code=refusal.status, media_type=_MEDIA_TYPES[encoded])
-    if refusal.retry_after is not None:
-        response.headers["Retry-After"] = str(refusal.retry_after)
-    if refusal.status == 415:
-        response.headers["Accept-Encoding"] = ACCEPTED_ENCODINGS  # RFC 9110 section 15.5.16
-    if refusal.status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    return response

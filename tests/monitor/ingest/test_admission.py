@@ -17,7 +17,7 @@ from rankwatch_monitor.ingest import admission as rules
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.rejection import Refusal
-from rankwatch_monitor.ingest.routes import Straight, otlp_routes
+from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware
 
 BODY = request_of(RANK_3, gauge("rankwatch.iteration", 7)).SerializeToString()
 HEADERS = {"content-type": "application/x-protobuf"}
@@ -69,7 +69,7 @@ def test_metrics_are_refused_with_a_time_to_come_again() -> None:
     refusal = behind(rules.LATE, lambda admission: refused(admission.check))
     assert (refusal.status, refusal.reason) == (503, "unavailable")
     assert refusal.retry_after in range(rules.RETRY_AFTER[0], rules.RETRY_AFTER[1] + 1)
-    assert "behind" in refusal.words
+    assert "behind" in refusal.message
 
 
 def test_the_next_turn_lets_in_again() -> None:
@@ -135,10 +135,10 @@ class Server:
     def __init__(self) -> None:
         self.counters = Counters()
         self.reports: list[RankReport] = []
-        router = otlp_routes(self._take, counters=self.counters).router
+        endpoints = OtlpEndpoints(self._take, counters=self.counters)
         self.app = FastAPI()
-        self.app.include_router(router)
-        self.app.add_middleware(Straight, router=router)
+        self.app.include_router(endpoints.router)
+        self.app.add_middleware(OtlpMiddleware, endpoints=endpoints)
 
     def _take(self, reports: Any) -> tuple[()]:
         self.reports.extend(reports)

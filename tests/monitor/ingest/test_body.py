@@ -52,7 +52,7 @@ def test_every_truncation_is_noticed(encoding: str) -> None:
     for length in range(len(whole)):
         refused = refusal(whole[:length], encoding)
         assert (refused.status, refused.reason) == (400, "bad_body")
-        assert "send it again whole" in refused.words
+        assert "send it again whole" in refused.message
 
 
 @pytest.mark.parametrize("encoding", PACKED)
@@ -61,7 +61,7 @@ def test_bytes_after_the_end(encoding: str) -> None:
     for extra in (b"x", whole, whole * 500):
         refused = refusal(whole + extra, encoding)
         assert refused.status == 400
-        assert "bytes after its end" in refused.words
+        assert "bytes after its end" in refused.message
 
 
 @pytest.mark.parametrize("encoding", PACKED)
@@ -75,7 +75,7 @@ def test_a_bomb_is_refused_while_it_is_inflated(encoding: str) -> None:
     finally:
         tracemalloc.stop()
     assert (refused.status, refused.reason) == (413, "body_too_large")
-    assert "inflates to more than the limit of 16777216 bytes" in refused.words
+    assert "inflates to more than the limit of 16777216 bytes" in refused.message
     assert peak < 3 * LIMITS.decompressed_bytes
 
 
@@ -84,7 +84,7 @@ def test_the_limits_themselves_are_still_inside(encoding: str) -> None:
     limits = Limits(body_bytes=2000, decompressed_bytes=1000)
     assert len(inflate(PACK[encoding](bytes(1000)), encoding, limits)) == 1000
     assert refusal(PACK[encoding](bytes(1001)), encoding, limits).status == 413
-    assert "above the limit of 2000 bytes" in refusal(bytes(2001), encoding, limits).words
+    assert "above the limit of 2000 bytes" in refusal(bytes(2001), encoding, limits).message
 
 
 def test_a_zstd_frame_that_wants_a_huge_window() -> None:
@@ -98,7 +98,7 @@ def test_a_zstd_frame_that_wants_a_huge_window() -> None:
 def test_unknown_encodings(encoding: str) -> None:
     refused = refusal(b"", encoding)
     assert (refused.status, refused.reason) == (415, "bad_content_type")
-    assert "send gzip, zstd, identity" in refused.words
+    assert "send gzip, zstd, identity" in refused.message
 
 
 @pytest.mark.parametrize("encoding", PACKED)
@@ -127,7 +127,7 @@ def test_unknown_content_types(header: str | None) -> None:
     with pytest.raises(Refusal, match="send application/x-protobuf or application/json") as refused:
         body_format(header)
     assert refused.value.status == 415
-    assert len(refused.value.words) < 250
+    assert len(refused.value.message) < 250
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_json_of_the_wrong_shape(body: bytes) -> None:
     with pytest.raises(Refusal) as refused:
         decode(body, "json", ExportMetricsServiceRequest, LIMITS)
     assert refused.value.status == 400
-    assert len(refused.value.words) < 300
+    assert len(refused.value.message) < 300
 
 
 def test_json_with_more_objects_than_points_may_come() -> None:

@@ -20,7 +20,7 @@ from monitor.ingest.otlp_requests import DELTA, NOW_NS, RANK_3, SECOND, add_reso
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest import admission as rules
 from rankwatch_monitor.ingest.limits import Counters
-from rankwatch_monitor.ingest.routes import otlp_routes
+from rankwatch_monitor.ingest.routes import OtlpEndpoints
 from support.monitor_process import Api, running_monitor
 from support.waiting import wait_for
 
@@ -32,7 +32,7 @@ class Served:
         self.counters = Counters()
         self.reports: list[RankReport] = []
         app = FastAPI()
-        app.include_router(otlp_routes(self._take, counters=self.counters).router)
+        app.include_router(OtlpEndpoints(self._take, counters=self.counters).router)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))

@@ -23,7 +23,7 @@ from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import MIB, Counters, Limits
 from rankwatch_monitor.ingest.otlp.traces import SpanRecord
 from rankwatch_monitor.ingest.rejection import Refusal
-from rankwatch_monitor.ingest.routes import Admit, RefusedReport, otlp_routes
+from rankwatch_monitor.ingest.routes import Admit, OtlpEndpoints, RefusedReport
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 REQUEST = request_of(
@@ -42,7 +42,9 @@ class Server:
         self._refuse = refuse
         app = FastAPI()
         app.include_router(
-            otlp_routes(self._take, spans=self.spans.extend, limits=limits, counters=self.counters, admit=admit).router
+            OtlpEndpoints(
+                self._take, spans=self.spans.extend, limits=limits, counters=self.counters, admit=admit
+            ).router
         )
         self._app = app
 
@@ -288,7 +290,7 @@ def test_who_is_not_admitted_is_told_why_before_the_body_is_read(
     server = Server(admit=admit)
     response = server.post(BODY, headers_of(PROTOBUF))
     assert (response.status_code, response.headers[header[0]]) == (refusal.status, header[1])
-    assert (status_of(response).code, status_of(response).message) == (code, refusal.words)
+    assert (status_of(response).code, status_of(response).message) == (code, refusal.message)
     assert server.counters.rejected == {refusal.reason: 1}
     assert server.reports == []
 

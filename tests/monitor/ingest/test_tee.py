@@ -1,4 +1,4 @@
-"""The tee: every accepted request as it came, before the answer; nothing of what was refused."""
+"""The tee of the OTLP endpoints gets every accepted request as received, and no refused one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from monitor.ingest.otlp.test_traces import spans_of
 from monitor.ingest.otlp_requests import RANK_3, gauge, request_of
-from rankwatch_monitor.ingest.routes import otlp_routes
+from rankwatch_monitor.ingest.routes import OtlpEndpoints
 
 BODY = request_of(RANK_3, gauge("rankwatch.iteration", 7)).SerializeToString()
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -23,13 +23,12 @@ class Server:
     def __init__(self) -> None:
         self.teed: list[tuple[str, str, bytes]] = []
         self.app = FastAPI()
-        self.app.include_router(otlp_routes(lambda reports: []).router)
-        self.app.state.tee = self.tee
-        self.answered: list[int] = []
+        self.endpoints = OtlpEndpoints(lambda reports: [])
+        self.endpoints.tee = self.tee
+        self.app.include_router(self.endpoints.router)
 
-    async def tee(self, path: str, headers: Mapping[str, str], sender: object, body: bytes) -> None:
-        await asyncio.sleep(0)
-        assert sender is not None
+    def tee(self, path: str, headers: Mapping[str, str], client: object, body: bytes) -> None:
+        assert client is not None
         self.teed.append((path, headers.get("content-encoding", ""), body))
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str] = PROTOBUF) -> int:
@@ -59,5 +58,5 @@ def test_what_is_refused_is_not_handed_on() -> None:
 
 def test_without_a_tee_nothing_changes() -> None:
     server = Server()
-    del server.app.state.tee
+    server.endpoints.tee = None
     assert server.post("/v1/metrics", BODY) == 200

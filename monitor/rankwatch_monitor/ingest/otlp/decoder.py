@@ -37,7 +37,7 @@ from rankwatch_monitor.ingest.otlp.kernels import read_kernel_calls, read_kernel
 from rankwatch_monitor.ingest.otlp.scalars import AGES, NUMBERS, age, flag, number, read_dropped
 from rankwatch_monitor.ingest.otlp.sections import LONGEST, longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.otlp.series import SeriesTracker
-from rankwatch_monitor.ingest.rejection import Refusal, Refused, Rejections
+from rankwatch_monitor.ingest.rejection import Refusal, Rejection, Rejections
 
 _NUMBER: Final = frozenset({"gauge", "sum"})
 _HISTOGRAM: Final = frozenset({"histogram", "exponential_histogram"})
@@ -160,7 +160,7 @@ class MetricsDecoder:
             return _Parsed(self._who(parsed_part.resource), parsed_part)
         long = len(part.resource) > _REMEMBERED_RESOURCE_BYTES
         who = self._identify(part.resource) if long else self._remembered(part.resource)
-        if isinstance(who, Refused) or who.foreign:
+        if isinstance(who, Rejection) or who.foreign:
             # Of another emitter, each export is looked at for signs of progress, those that are not there included.
             return _Parsed(who, ResourceMetrics.FromString(part.whole))
         scope = cut(part.scope)
@@ -184,13 +184,13 @@ class MetricsDecoder:
             resources = self._ours(resources, self._elsewhere, rejections, room)
         for each in resources:
             who = each.who
-            if isinstance(who, Refused):
+            if isinstance(who, Rejection):
                 assert isinstance(each, _Parsed)
                 if lost := _count(each.metrics, room):
-                    rejections.add(who.reason, who.words, lost)
+                    rejections.add(who.reason, who.message, lost)
                 continue
             for warning in who.warnings:
-                rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.words}")
+                rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.message}")
             draft = Draft(who.identity, self._tracker, self._limits, self._counters, rejections)
             if isinstance(each, _Known):
                 points.append(_take(each, draft, room))
@@ -242,20 +242,20 @@ class MetricsDecoder:
             raise _too_many("resources", "resources_per_request", self._limits.resources_per_request)
         return resources
 
-    def _who(self, resource: Resource) -> Identified | Refused:
+    def _who(self, resource: Resource) -> Identified | Rejection:
         serialized = resource.SerializeToString()
         if len(serialized) > _REMEMBERED_RESOURCE_BYTES:
             return identify(resource, self._limits)
         return self._remembered(serialized)
 
-    def _identify(self, serialized: bytes) -> Identified | Refused:
+    def _identify(self, serialized: bytes) -> Identified | Rejection:
         return identify(Resource.FromString(serialized), self._limits)
 
 
 class _Parsed(NamedTuple):
     """A resource that is read in full."""
 
-    who: Identified | Refused
+    who: Identified | Rejection
     metrics: ResourceMetrics
     unknown: Cut | None = None
     """Its scope, where that is of no known layout."""

@@ -11,7 +11,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankIdentity
 from rankwatch_monitor.ingest.limits import Limits
-from rankwatch_monitor.ingest.rejection import Refused, quote
+from rankwatch_monitor.ingest.rejection import Rejection, quote
 
 Value = str | int | float
 _SYNONYM, _NAME = semconv.SYNONYM_PREFIX
@@ -33,18 +33,18 @@ class Identified(NamedTuple):
     """A process, and what had to be cut, or left out, of what it says of itself."""
 
     identity: RankIdentity
-    warnings: tuple[Refused, ...] = ()
+    warnings: tuple[Rejection, ...] = ()
     foreign: bool = False
     """It is of another emitter: nothing says that its metrics and spans are in our words."""
 
 
-def identify(resource: Resource, limits: Limits) -> Identified | Refused:
+def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
     """Return who speaks in ``resource``. Names that tell processes apart are refused when too long, others are cut.
 
     A place in the parallel layout that makes no sense is left out: to be watched, a rank needs none.
     """
     if len(resource.attributes) > limits.attributes:
-        return Refused(
+        return Rejection(
             "too_many_attributes", f"resource with {len(resource.attributes)} attributes, limit {limits.attributes}"
         )
     values = _values(resource)
@@ -53,13 +53,13 @@ def identify(resource: Resource, limits: Limits) -> Identified | Refused:
         if values.get(name, "") != "":
             number = _whole(values[name])
             if number is None or number < 0:
-                return Refused("bad_identity", f"{name} {quote(values[name])} is not a number from 0 up")
+                return Rejection("bad_identity", f"{name} {quote(values[name])} is not a number from 0 up")
             numbers[name] = number
 
     role = _text(values, ROLE)
     if role not in _TRAINER:
         # Writers of checkpoints and the like carry the number of the rank that they work for.
-        return Refused("no_identity", f"resource of a {quote(role)} (nv.{ROLE}), which is no rank of training itself")
+        return Rejection("no_identity", f"resource of a {quote(role)} (nv.{ROLE}), which is no rank of training itself")
     foreign = not all(name in values for name in _OURS)
     job_name = _text(values, semconv.SERVICE_NAME)
     job_id = _text(values, semconv.JOB_ID) or _job_of(values, job_name)
@@ -75,7 +75,7 @@ def identify(resource: Resource, limits: Limits) -> Identified | Refused:
         instance = "/".join(filter(None, (instance, *more)))
     for name, text in ((semconv.JOB_ID, job_id), (semconv.SERVICE_INSTANCE_ID, instance)):
         if len(text) > limits.name_length:
-            return Refused("name_too_long", f"{name} has {len(text)} characters, limit {limits.name_length}")
+            return Rejection("name_too_long", f"{name} has {len(text)} characters, limit {limits.name_length}")
 
     shown = {name: _text(values, name) for name in (semconv.SERVICE_NAME, semconv.HOST_NAME, semconv.HW_ID)}
     cut = [name for name, text in shown.items() if len(text) > limits.name_length]
@@ -97,10 +97,10 @@ def identify(resource: Resource, limits: Limits) -> Identified | Refused:
     )
     warnings = []
     if cut:
-        warnings.append(Refused("name_too_long", f"{', '.join(cut)} cut to {limits.name_length} characters"))
+        warnings.append(Rejection("name_too_long", f"{', '.join(cut)} cut to {limits.name_length} characters"))
     if odd := [f"dl.{dimension}.rank" for dimension, place in places.items() if place is None]:
         words = f"{', '.join(odd)} left out: not a number from 0 up to below its size"
-        warnings.append(Refused("bad_identity", words))
+        warnings.append(Rejection("bad_identity", words))
     return Identified(identity, tuple(warnings), foreign)
 
 
@@ -123,32 +123,32 @@ def _places(values: dict[str, Value], limits: Limits) -> dict[str, int | None]:
     return places
 
 
-def _check(job_id: str, numbers: dict[str, int], limits: Limits) -> Refused | None:
+def _check(job_id: str, numbers: dict[str, int], limits: Limits) -> Rejection | None:
     rank, world_size = numbers.get(semconv.RANK), numbers.get(semconv.WORLD_SIZE, 0)
     if rank is None:
-        return Refused(
+        return Rejection(
             "no_identity", f"resource without {semconv.RANK}: set it and {semconv.JOB_ID} or {semconv.SERVICE_NAME}"
         )
     if not job_id:
-        return Refused(
+        return Rejection(
             "no_identity",
             f"resource without a job: set {semconv.JOB_ID} or {semconv.SERVICE_NAME} beside {semconv.RANK}",
         )
     if "/" in job_id or job_id in (".", ".."):
-        return Refused(
+        return Rejection(
             "bad_identity",
             f"{semconv.JOB_ID} {quote(job_id)} cannot stand in an address: use no / and not . or .. alone",
         )
     if not job_id.isprintable():
-        return Refused("bad_identity", f"job {quote(job_id)} has control characters in it")
+        return Rejection("bad_identity", f"job {quote(job_id)} has control characters in it")
     if world_size and rank >= world_size:
-        return Refused(
+        return Rejection(
             "bad_identity",
             f"{semconv.RANK} {rank} is outside the world: {semconv.WORLD_SIZE} is {world_size}, so the last rank is "
             f"{world_size - 1}",
         )
     if max(rank + 1, world_size) > limits.ranks_per_job:
-        return Refused(
+        return Rejection(
             "bad_identity",
             f"{semconv.RANK} {rank} of {semconv.WORLD_SIZE} {world_size} is above the limit of {limits.ranks_per_job} "
             "ranks per job",

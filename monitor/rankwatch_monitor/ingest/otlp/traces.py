@@ -21,7 +21,7 @@ from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.lru import Remembered
 from rankwatch_monitor.ingest.otlp.identity import Identified, identify
-from rankwatch_monitor.ingest.rejection import Refusal, Refused, Rejections, quote
+from rankwatch_monitor.ingest.rejection import Refusal, Rejection, Rejections, quote
 
 # Spans are sampled and come seldom, so fewer identities are kept for them than for metrics.
 _IDENTITIES: Final = 4096
@@ -87,12 +87,12 @@ class TracesDecoder:
             who = identify(resource_spans.resource, self._limits)
         else:
             who = self._remembered(serialized)
-        if isinstance(who, Refused):
+        if isinstance(who, Rejection):
             if spans := sum(len(scope.spans) for scope in resource_spans.scope_spans):
-                rejections.add(who.reason, who.words, spans)
+                rejections.add(who.reason, who.message, spans)
             return
         for warning in who.warnings:
-            rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.words}")
+            rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.message}")
         numbers = _numbers(resource_spans) if who.foreign else {}
         exported = Exported()
         for scope in resource_spans.scope_spans:
@@ -104,23 +104,23 @@ class TracesDecoder:
                         meaning = lens.span(span.name)
                         exported.span(meaning, read.start_unix_ns, read.end_unix_ns, read.iteration)
                 else:
-                    rejections.add(read.reason, f"span of rank {who.identity.rank}: {read.words}")
+                    rejections.add(read.reason, f"span of rank {who.identity.rank}: {read.message}")
         if exported.recognised:
             told = self._progress.take(who.identity, "spans", exported)
             if reports is not None and self._progress.speaks(who.identity):
                 reports.append(RankReport(who.identity, **told))
 
-    def _record(self, span: Span, who: Identified, numbers: dict[bytes, int]) -> SpanRecord | Refused:
+    def _record(self, span: Span, who: Identified, numbers: dict[bytes, int]) -> SpanRecord | Rejection:
         section, start, end = span.name, span.start_time_unix_nano, span.end_time_unix_nano
         limits = self._limits
         if not section or not section.isprintable():
-            return Refused("bad_name", f"its name {quote(section)} names no section")
+            return Rejection("bad_name", f"its name {quote(section)} names no section")
         if len(section) > limits.name_length:
-            return Refused("name_too_long", f"its name has {len(section)} characters, limit {limits.name_length}")
+            return Rejection("name_too_long", f"its name has {len(section)} characters, limit {limits.name_length}")
         if not 0 < start <= end < _ITERATION_END:
-            return Refused("bad_value", f"it starts at {start} and ends at {end}")
+            return Rejection("bad_value", f"it starts at {start} and ends at {end}")
         if len(span.attributes) > limits.attributes:
-            return Refused("too_many_attributes", f"it has {len(span.attributes)} attributes")
+            return Rejection("too_many_attributes", f"it has {len(span.attributes)} attributes")
         if who.foreign:
             section, iteration = lens.span(section).section, _number(span, lens.ITERATIONS)
             iteration = numbers.get(span.span_id) if iteration is None else iteration
@@ -129,7 +129,7 @@ class TracesDecoder:
         identity = who.identity
         return SpanRecord(identity.job_id, identity.rank, identity.attempt, section, start, end, iteration)
 
-    def _identify(self, serialized: bytes) -> Identified | Refused:
+    def _identify(self, serialized: bytes) -> Identified | Rejection:
         return identify(Resource.FromString(serialized), self._limits)
 
 

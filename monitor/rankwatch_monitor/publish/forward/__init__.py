@@ -1,5 +1,5 @@
-"""Forwarding: accepted OTLP requests go on to other backends, with the monitor's own verdicts as metrics.
+"""Forwards accepted OTLP requests, and the monitor's own verdicts as metrics, to other OTLP backends.
 
-In: request bytes as they came. Out: POST requests; what waits is spooled on disk within a limit.
+In: request bytes as received, and job snapshots. Out: POST requests from a bounded queue in memory.
 Open :mod:`~rankwatch_monitor.publish.forward.forwarder` first.
 """

@@ -1,7 +1,7 @@
-"""What the monitor itself says of a job, as OTLP metrics: its state, incidents, stragglers, scores and goodput.
+"""Encodes the monitor's verdicts about a job as OTLP metrics: state, incidents, stragglers, scores and goodput.
 
-They are made from the same snapshots that other publishers get, and said again every minute, so that a backend which
-forgets a series after a few minutes of silence does not forget a job that is well.
+The input are the snapshots that every publisher gets. Each is repeated once a minute, since a backend drops a series
+that received no point for some minutes, and a healthy job may not change for longer.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ScopeMetrics
 
 from rankwatch.contract import semconv
 from rankwatch.contract.enums import JobState
-from rankwatch_monitor.publish.forward.spool import Record
 from rankwatch_monitor.publish.snapshot import Snapshot
 
 SERVICE: Final = "rankwatch-monitor"
-"""The ``service.name`` of the resource that says these."""
+"""``service.name`` of the metrics' resource."""
 STATE: Final = semconv.Metric("rankwatch.job.state", "gauge", "1", "1 for the state a job is in, 0 for the others")
 GOODPUT: Final = semconv.Metric(
     "rankwatch.job.goodput", "gauge", "1", "part of a job's life that was spent on new steps"
@@ -35,50 +34,51 @@ METRICS: Final = (STATE, GOODPUT, INCIDENTS, STRAGGLERS, RESTARTS, COST, SCORE)
 ATTR_STATE: Final = "rankwatch.job.state"
 ATTR_SCORE: Final = "rankwatch.score"
 JOBS: Final = 1000
-"""Jobs that are said again; of the others only changes are sent."""
+"""Jobs that are repeated; of further ones only changes are sent."""
 
 
-class Verdicts:
-    """The latest of each job, and when it is to be said again."""
+class VerdictMetrics:
+    """Encodes snapshots, and keeps the latest of each job to repeat it. Thread-safe."""
 
     INTERVAL: Final = 60.0
-    """Seconds between two times that a job which goes on is said again."""
+    """Seconds after which an unchanged job is repeated."""
 
     def __init__(self) -> None:
         self._latest: dict[str, tuple[float, Snapshot]] = {}
+        """Per job id: when it was last encoded, and what."""
         self._lock = threading.Lock()
 
-    def told(self, snapshot: Snapshot) -> Iterator[Record]:
-        """The record of a new snapshot; on any thread."""
+    def encode(self, snapshot: Snapshot) -> bytes:
+        """The metrics request of a new snapshot."""
         with self._lock:
             if snapshot.over:
                 self._latest.pop(snapshot.job_id, None)
             elif snapshot.job_id in self._latest or len(self._latest) < JOBS:
                 self._latest[snapshot.job_id] = (snapshot.at, snapshot)
-        yield record(snapshot, snapshot.at)
+        return encoded(snapshot, snapshot.at)
 
-    def due(self, now: float) -> Iterator[Record]:
-        """Records of jobs of which nothing was said for the interval, at ``now`` (unix seconds)."""
+    def repeats(self, now: float) -> Iterator[bytes]:
+        """The requests of jobs that were last encoded an interval before ``now`` (unix seconds), with new times."""
         with self._lock:
             due = [snapshot for at, snapshot in self._latest.values() if now - at >= self.INTERVAL]
             self._latest |= {snapshot.job_id: (now, snapshot) for snapshot in due}
         for snapshot in due:
-            yield record(snapshot, now)
+            yield encoded(snapshot, now)
 
 
-def record(snapshot: Snapshot, at: float) -> Record:
-    """One request with all metrics of a job at ``at`` (unix seconds)."""
+def encoded(snapshot: Snapshot, at: float) -> bytes:
+    """One serialized request with all metrics of a job at ``at`` (unix seconds)."""
     request = ExportMetricsServiceRequest()
-    made = request.resource_metrics.add()
+    resource_metrics = request.resource_metrics.add()
     for key, text in ((semconv.SERVICE_NAME, SERVICE), (semconv.JOB_ID, snapshot.job_id)):
-        made.resource.attributes.add(key=key).value.string_value = text
-    scope = made.scope_metrics.add()
+        resource_metrics.resource.attributes.add(key=key).value.string_value = text
+    scope = resource_metrics.scope_metrics.add()
     scope.scope.name = "rankwatch.monitor"
     for metric, value, labels in _points(snapshot):
         point = _metric(scope, metric).gauge.data_points.add(time_unix_nano=int(at * 1e9), as_double=value)
         for key, text in ({semconv.JOB_ID: snapshot.job_id} | labels).items():
             point.attributes.add(key=key).value.string_value = text
-    return Record(semconv.OTLP_METRICS_PATH, "application/x-protobuf", "", 0, request.SerializeToString())
+    return request.SerializeToString()
 
 
 def _points(snapshot: Snapshot) -> Iterator[tuple[semconv.Metric, float, dict[str, str]]]:

@@ -191,11 +191,11 @@ FORWARD_REQUESTS: Final = Family(
     "rankwatch_forward_requests_total",
     "counter",
     ("outcome",),
-    "OTLP requests by what became of forwarding them, of each backend: sent, refused (by the backend), missed (it was "
-    "away for too long); and unspooled (the disk did not take it)",
+    "OTLP requests by what became of forwarding them, of each backend: sent, refused (by the backend), missed "
+    "(dropped, as it was away for too long)",
 )
 FORWARD_WAITING: Final = Family(
-    "rankwatch_forward_waiting_bytes", "gauge", (), "bytes on disk that backends do not have yet, of all together"
+    "rankwatch_forward_waiting_bytes", "gauge", (), "bytes that wait in memory for backends, of all together"
 )
 FROM_PUBLISHERS: Final = (
     PUBLISH_ERRORS,

@@ -18,7 +18,7 @@ from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
 from rankwatch_monitor.ingest.otlp.identity import Identified, identify
 from rankwatch_monitor.ingest.otlp.traces import TracesDecoder
-from rankwatch_monitor.ingest.rejection import Refused
+from rankwatch_monitor.ingest.rejection import Rejection
 
 LENS: dict[str, object] = {
     "service.name": "megatron-lm",
@@ -139,8 +139,8 @@ def test_a_writer_of_checkpoints_is_not_the_rank_that_it_works_for() -> None:
     assert who(**{"nv.dl.role": "trainer"}).identity.rank == 1
     resource = request_of({**LENS, "nv.dl.role": "ckpt_worker"}).resource_metrics[0].resource
     refused = identify(resource, Limits())
-    assert isinstance(refused, Refused)
-    assert "'ckpt_worker'" in refused.words
+    assert isinstance(refused, Rejection)
+    assert "'ckpt_worker'" in refused.message
 
 
 def test_our_own_ranks_are_not_foreign() -> None:

@@ -1,4 +1,4 @@
-"""The monitor's own verdicts as OTLP, and that they are said again while a job goes on."""
+"""The monitor's own verdicts as OTLP metrics, and their repetition while a job runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from monitor.publish.scored import NOW, scored
 from rankwatch.contract.enums import JobState
-from rankwatch_monitor.publish.forward.spool import Record
-from rankwatch_monitor.publish.forward.verdict_metrics import METRICS, Verdicts, record
+from rankwatch_monitor.publish.forward.verdict_metrics import METRICS, VerdictMetrics, encoded
 from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
 
 
-def told(of: Record) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def points_of(body: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """(metric, attributes) -> value."""
-    (resource,) = ExportMetricsServiceRequest.FromString(of.body).resource_metrics
+    (resource,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
     return {
         (metric.name, frozenset((a.key, a.value.string_value) for a in point.attributes)): point.as_double
         for metric in resource.scope_metrics[0].metrics
@@ -28,7 +27,7 @@ def made() -> Snapshot:
 
 
 def test_every_metric_names_its_job() -> None:
-    found = told(record(made(), NOW))
+    found = points_of(encoded(made(), NOW))
     assert {name for name, _ in found} == {metric.name for metric in METRICS}
     assert all(("rankwatch.job.id", "job") in attributes for _, attributes in found)
     states = {dict(a)["rankwatch.job.state"]: v for (name, a), v in found.items() if name == "rankwatch.job.state"}
@@ -40,12 +39,12 @@ def test_every_metric_names_its_job() -> None:
     assert found["rankwatch.job.stragglers.open", frozenset({("rankwatch.job.id", "job")})] == 1.0
 
 
-def test_a_job_that_goes_on_is_said_again_and_one_that_is_over_is_not() -> None:
-    verdicts = Verdicts()
-    assert len(list(verdicts.told(made()))) == 1
-    assert list(verdicts.due(NOW + 59)) == []
-    (again,) = verdicts.due(NOW + 61)
-    assert told(again) == told(record(made(), NOW))
-    assert list(verdicts.due(NOW + 62)) == []
-    assert len(list(verdicts.told(replace(made(), state=JobState.FAILED, at=NOW + 70)))) == 1
-    assert list(verdicts.due(NOW + 1000)) == []
+def test_an_unchanged_job_is_repeated_until_it_has_ended() -> None:
+    verdicts = VerdictMetrics()
+    assert verdicts.encode(made()) == encoded(made(), NOW)
+    assert list(verdicts.repeats(NOW + 59)) == []
+    (repeat,) = verdicts.repeats(NOW + 61)
+    assert points_of(repeat) == points_of(encoded(made(), NOW))
+    assert list(verdicts.repeats(NOW + 62)) == []
+    assert verdicts.encode(replace(made(), state=JobState.FAILED, at=NOW + 70))
+    assert list(verdicts.repeats(NOW + 1000)) == []

@@ -20,9 +20,9 @@ from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch_launcher.monitor.link import Control
 from rankwatch_monitor.http.auth import Tokens
-from rankwatch_monitor.http.launcher_fastlane import LauncherLane, Letter
-from rankwatch_monitor.http.launcher_messages import LauncherWords
-from rankwatch_monitor.ingest.fastpath.otlp_bypass import LARGEST, LONGEST_HEAD, OrdinaryWayError
+from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane, LauncherPost
+from rankwatch_monitor.http.fastlane.requests import LARGEST_BODY, LONGEST_HEAD, FallBackError
+from rankwatch_monitor.http.launchers import LauncherMessages
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
 from support.launcher import PlayedLauncher
@@ -146,7 +146,7 @@ def test_what_real_launchers_send_goes_the_short_way(served: Served, api: Api, j
     assert seen == {"nodes": False, "process-events": True, "observations": True, "evidence": True, "directives": True}
 
 
-# Refused --------------------------------------------------------------------------------------------------------------
+# Refused ------------------------------------------------------------------------------------------------------------
 
 
 def refusals(raw: Raw) -> dict[str, bytes]:
@@ -249,9 +249,9 @@ def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles()
 
     async def ask_and_hear() -> None:
         for _ in range(asked):
-            opened = lane.open(HERE.ask(wait=20), "127.0.0.1")
+            opened = lane.begin(HERE.ask(wait=20), ("127.0.0.1", 1))
             assert opened is not None
-            assert lane.answer(opened[0], heard.append) is None, "it waits"
+            assert lane.respond(opened[0], heard.append) is None, "it waits"
         monitor.end_waits()
 
     gc.collect()
@@ -267,11 +267,11 @@ def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles()
 # What is opened -------------------------------------------------------------------------------------------------------
 
 
-def of_monitor(monitor: Monitor) -> LauncherLane:
-    return LauncherLane(LauncherWords(monitor), Tokens())
+def of_monitor(monitor: Monitor) -> LauncherFastLane:
+    return LauncherFastLane(LauncherMessages(monitor), Tokens())
 
 
-def lane() -> LauncherLane:
+def lane() -> LauncherFastLane:
     """A lane of a monitor that knows one job with one launcher; without a loop, so that nobody can wait."""
     monitor = Monitor()
     monitor.register("j", "")
@@ -283,26 +283,26 @@ LANE, HERE = lane(), Raw(Served(""), "j", node="n")
 USUAL = HERE.observe("usual"), HERE.ask(7), HERE.post("process-events", {"events": []})
 
 
-def put_in(request: bytes, lane: LauncherLane = LANE) -> object:
+def put_in(request: bytes, lane: LauncherFastLane = LANE) -> object:
     """Do with the bytes of a request what a connection does; None when they go the ordinary way."""
-    if (opened := lane.open(request, "127.0.0.1")) is None:
+    if (opened := lane.begin(request, ("127.0.0.1", 1))) is None:
         return None
     letter, behind = opened
     rest = lane.add(letter, behind)
     assert request.endswith(rest)
-    if not letter.whole:
+    if not letter.complete:
         return letter
     try:
-        return lane.answer(letter, lambda _: None)
-    except OrdinaryWayError as error:
+        return lane.respond(letter, lambda _: None)
+    except FallBackError as error:
         ordinary = error
-    assert ordinary.whole + rest == request, "every byte goes the other way"
+    assert ordinary.request + rest == request, "every byte goes the other way"
     return ordinary
 
 
 @pytest.mark.parametrize("request_", USUAL, ids=["observation", "question", "events"])
 def test_what_is_usual_is_opened_with_every_byte_behind_it(request_: bytes) -> None:
-    opened = LANE.open(request_ + b"more", "127.0.0.1")
+    opened = LANE.begin(request_ + b"more", ("127.0.0.1", 1))
     assert opened is not None
     assert LANE.add(*opened) == b"more"
     answer = put_in(request_)
@@ -324,13 +324,13 @@ def test_what_is_usual_is_opened_with_every_byte_behind_it(request_: bytes) -> N
         (b"Host", b"Expect: 100-continue\r\nHost"),
         (b"Host", b"Transfer-Encoding: chunked\r\nHost"),
         (b"Host", b"Content-Length: 3\r\nHost"),
-        (b"Content-Length: ", b"Content-Length: %d" % LARGEST),
+        (b"Content-Length: ", b"Content-Length: %d" % LARGEST_BODY),
         (b"Host", b"X-Long: " + b"x" * LONGEST_HEAD + b"\r\nHost"),
     ],
 )
 def test_a_post_that_is_put_differently_goes_the_ordinary_way(old: bytes, new: bytes) -> None:
     assert old in USUAL[0]
-    assert LANE.open(USUAL[0].replace(old, new, 1), "127.0.0.1") is None
+    assert LANE.begin(USUAL[0].replace(old, new, 1), ("127.0.0.1", 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_a_post_that_is_put_differently_goes_the_ordinary_way(old: bytes, new: b
 )
 def test_a_question_that_is_put_differently_goes_the_ordinary_way(old: bytes, new: bytes) -> None:
     assert old in USUAL[1]
-    assert LANE.open(USUAL[1].replace(old, new, 1), "127.0.0.1") is None
+    assert LANE.begin(USUAL[1].replace(old, new, 1), ("127.0.0.1", 1)) is None
 
 
 @given(st.binary(max_size=300))
@@ -372,11 +372,11 @@ def test_no_change_to_what_is_usual_makes_it_fail(usual: bytes, at: int, cut: in
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 50), min_size=1))
 def test_a_body_in_any_pieces_is_the_same_body(body: bytes, sizes: list[int]) -> None:
-    opened = LANE.open(HERE.post("observations", body) + b"next", "127.0.0.1")
+    opened = LANE.begin(HERE.post("observations", body) + b"next", ("127.0.0.1", 1))
     assert opened is not None
     letter, left = opened
-    assert isinstance(letter, Letter)
+    assert isinstance(letter, LauncherPost)
     for size in [*sizes, len(left)]:
         piece, left = left[:size], left[size:]
         left = LANE.add(letter, piece) + left
-    assert (b"".join(letter.parts), left, letter.whole) == (body, b"next", True)
+    assert (b"".join(letter.parts), left, letter.complete) == (body, b"next", True)

@@ -1,4 +1,4 @@
-"""The short way of metrics requests: which go it, and that it tells nobody anything else than the ordinary way."""
+"""The OTLP fast lane: which requests take it, and that responses equal those of the application."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwatch_monitor.ingest.fastpath.otlp_bypass import BEGINS, LONGEST_HEAD, read_head
+from rankwatch_monitor.http.fastlane.otlp import CONTENT_TYPE, REQUEST_LINE
+from rankwatch_monitor.http.fastlane.requests import LONGEST_HEAD, parse_post
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import body, rank_report
 
 USUAL = (("Host", "m:1"), ("Content-Type", "application/x-protobuf"), ("Content-Length", "12"))
 
 
-def head(*fields: tuple[str, str], begins: bytes = BEGINS) -> bytes:
+def head(*fields: tuple[str, str], begins: bytes = REQUEST_LINE) -> bytes:
     return begins + b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in fields)
 
 
-def test_what_ranks_and_collectors_send_goes_the_short_way() -> None:
+def parse(head: bytes) -> dict[str, str] | None:
+    return parse_post(head, REQUEST_LINE, CONTENT_TYPE)
+
+
+def test_requests_of_ranks_and_collectors_take_the_fast_lane() -> None:
     more = (
         ("Authorization", "Bearer t"),
         ("Content-Encoding", "gzip"),
         ("Connection", "Keep-Alive"),
         ("Rankwatch-Job", "j"),
     )
-    headers = read_head(head(*USUAL, *more))
+    headers = parse(head(*USUAL, *more))
     assert headers is not None
     assert headers["authorization"] == "Bearer t"
     assert headers["content-length"] == "12"
@@ -61,25 +66,25 @@ def test_what_ranks_and_collectors_send_goes_the_short_way() -> None:
         (USUAL[0], ("Content-Type", "application/x-protobuf; charset=x"), USUAL[2]),
     ],
 )
-def test_whatever_is_unusual_goes_the_ordinary_way(fields: tuple[tuple[str, str], ...]) -> None:
+def test_an_unusual_head_falls_back(fields: tuple[tuple[str, str], ...]) -> None:
     try:
         made = head(*fields)
     except UnicodeEncodeError:
-        made = BEGINS + "".join(f"{name}: {value}\r\n" for name, value in fields).encode()
-    assert read_head(made) is None
+        made = REQUEST_LINE + "".join(f"{name}: {value}\r\n" for name, value in fields).encode()
+    assert parse(made) is None
 
 
 @pytest.mark.parametrize(
     "line", ["POST /v1/metrics?x HTTP/1.1", "POST /v1/metrics HTTP/1.0", "GET /v1/metrics HTTP/1.1"]
 )
-def test_another_request_line_goes_the_ordinary_way(line: str) -> None:
-    assert read_head(head(*USUAL, begins=f"{line}\r\n".encode())) is None
+def test_another_request_line_falls_back(line: str) -> None:
+    assert parse(head(*USUAL, begins=f"{line}\r\n".encode())) is None
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_it_fail(noise: bytes) -> None:
-    read_head(BEGINS + noise)
-    found = read_head(head(*USUAL) + noise + b"\r\n")
+def test_no_input_makes_the_parser_raise(noise: bytes) -> None:
+    parse(REQUEST_LINE + noise)
+    found = parse(head(*USUAL) + noise + b"\r\n")
     assert found is None or found["content-length"] == "12"
 
 

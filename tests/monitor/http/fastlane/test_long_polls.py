@@ -18,7 +18,7 @@ import uvicorn
 
 from monitor.http.raw_launcher import EMPTY_HEADER, SHORT, Line, Raw, Served
 from rankwatch_monitor.app import create_app
-from rankwatch_monitor.http.fastlane import MOST_BEHIND, ExpressProtocol
+from rankwatch_monitor.http.fastlane.protocol import MOST_PIPELINED, FastLaneProtocol
 from rankwatch_monitor.service.broker import A_TURN
 from rankwatch_monitor.service.monitor import Monitor
 from support.launcher import PlayedLauncher
@@ -190,7 +190,7 @@ def inside() -> Iterator[Inside]:
         create_app(monitor),
         host="127.0.0.1",
         port=0,
-        http=ExpressProtocol,
+        http=FastLaneProtocol,
         log_level="error",
         timeout_graceful_shutdown=3,
     )
@@ -258,7 +258,7 @@ def test_bytes_without_end_behind_a_question_end_its_connection(raw: Raw, api: A
     with Line(raw.served) as line, Line(raw.served) as other:
         raw.wait(line), raw.wait(other)
         with pytest.raises(ConnectionError):  # it is cut, not only left unread
-            line.send(*[b"x" * MOST_BEHIND] * 1_000)
+            line.send(*[b"x" * MOST_PIPELINED] * 1_000)
         order(api, raw)
         assert [each["id"] for each in other.hear().directives] == [1]
     assert "Traceback" not in monitor.said()
@@ -266,7 +266,7 @@ def test_bytes_without_end_behind_a_question_end_its_connection(raw: Raw, api: A
 
 def test_a_few_bytes_behind_a_question_do_not(raw: Raw, api: Api) -> None:
     words = [raw.observe(f"word {number}") for number in range(100)]
-    assert 10_000 < sum(map(len, words)) < MOST_BEHIND
+    assert 10_000 < sum(map(len, words)) < MOST_PIPELINED
     with Line(raw.served) as line:
         raw.wait(line).send(*words)
         order(api, raw)

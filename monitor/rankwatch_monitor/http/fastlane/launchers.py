@@ -1,0 +1,169 @@
+"""The fast lane of launchers, thousands of which get a directive, acknowledge it and restart ranks within seconds.
+
+Invalid requests fall back to the application, whose routes (:mod:`rankwatch_monitor.http.launchers`) apply the same
+checks and describe the error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from fastapi import HTTPException
+from pydantic import TypeAdapter
+
+from rankwatch.contract import semconv
+from rankwatch.contract.messages import Directive, Evidence, NodeObservation
+from rankwatch_monitor.core import apply
+from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
+from rankwatch_monitor.http.auth import Scope, Tokens, refusal
+from rankwatch_monitor.http.fastlane.protocol import Client, RespondLater
+from rankwatch_monitor.http.fastlane.requests import (
+    END_OF_HEAD,
+    LARGEST_BODY,
+    LONGEST_HEAD,
+    BufferedPost,
+    FallBackError,
+    parse_headers,
+    parse_post,
+)
+from rankwatch_monitor.http.launchers import LONGEST_WAIT, LauncherMessages, ProcessEvents, known_node
+
+_JOB: Final = semconv.API_PREFIX.encode() + rb"/jobs/([0-9A-Za-z._~-]+)"
+_POST: Final = re.compile(rb"POST " + _JOB + rb"/(observations|evidence|process-events) HTTP/1\.1\r\n")
+_QUERY: Final = rb"after=([0-9]{1,15})&node=([0-9A-Za-z._~-]+)&wait=([0-9]{1,2})"
+_POLL: Final = re.compile(rb"GET " + _JOB + rb"/directives\?" + _QUERY + rb" HTTP/1\.1\r\n")
+_NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\nserver: uvicorn\r\n\r\n"
+_OK: Final[bytes] = b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: application/json\r\ncontent-length: "
+
+
+@dataclass(slots=True)
+class LauncherPost(BufferedPost):
+    """A message of a launcher."""
+
+    job_id: str = ""
+    kind: str = ""
+    """The last part of its path."""
+
+
+@dataclass(slots=True)
+class LongPoll:
+    """A request for directives that waits until there are some."""
+
+    job_id: str
+    after: int
+    node: str
+    wait: float
+    head: bytes
+    headers: Mapping[str, str]
+    withdraw: Callable[[], object] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """It has no body."""
+        return True
+
+    def release(self) -> None:
+        """Stop waiting for directives."""
+        if self.withdraw is not None:
+            self.withdraw()
+
+
+class LauncherFastLane:
+    """Takes the messages of launchers, and answers their long polls."""
+
+    def __init__(self, messages: LauncherMessages, tokens: Tokens) -> None:
+        self._monitor, self._tokens = messages.monitor, tokens
+        self._take: dict[str, Callable[[str, bytes], None]] = {}
+        observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)
+        self._take["observations"] = lambda job, body: messages.observation(job, observations.validate_json(body))
+        self._take["evidence"] = lambda job, body: messages.evidence(job, evidence.validate_json(body))
+        self._take["process-events"] = lambda job, body: messages.events(job, ProcessEvents.model_validate_json(body))
+        self._largest = min(LARGEST_BODY, messages.monitor.limits.decompressed_bytes)
+        self._last_response: tuple[list[Directive], bytes] = ([], encoded([]))
+        """Kept since thousands of launchers get the same directives."""
+
+    def begin(self, data: bytes, client: Client) -> tuple[LauncherPost | LongPoll, bytes] | None:
+        """Start a request from its first bytes; return it and the bytes after its head.
+
+        None when the application has to answer it: nothing was changed by the attempt.
+        """
+        del client
+        end = data.find(END_OF_HEAD, 0, LONGEST_HEAD)
+        if end < 0:
+            return None
+        begun: LauncherPost | LongPoll
+        if (line := _POST.match(data)) is not None:
+            headers = parse_post(data[: end + 2], line[0], "application/json")
+            if headers is None or "content-encoding" in headers or int(headers["content-length"]) > self._largest:
+                return None
+            length, job_id, kind = int(headers["content-length"]), line[1].decode(), line[2].decode()
+            begun = LauncherPost(data[: end + 4], headers, length, job_id=job_id, kind=kind)
+        elif (line := _POLL.match(data)) is not None:
+            headers = parse_headers(data[: end + 2], line[0])
+            if headers is None or "content-length" in headers or int(line[4]) > LONGEST_WAIT:
+                return None
+            after, wait = int(line[2]), float(line[4])
+            begun = LongPoll(line[1].decode(), after, line[3].decode(), wait, data[: end + 4], headers)
+        else:
+            return None
+        sharing = self._monitor.sharing
+        return (begun, data[end + 4 :]) if sharing is None or sharing.ours(begun.job_id) else None
+
+    def add(self, request: LauncherPost | LongPoll, data: bytes) -> bytes:
+        """Append received bytes to the body; return those after its end."""
+        return request.add(data) if isinstance(request, LauncherPost) else data
+
+    def respond(self, request: LauncherPost | LongPoll, later: RespondLater) -> bytes | None:
+        """Take a complete request; None when its response is passed to ``later``.
+
+        Raises:
+            FallBackError: it is invalid; nothing of it was applied.
+        """
+        if isinstance(request, LongPoll):
+            return self._poll(request, later)
+        body = request.body
+        self._authorize(request.headers, request.head + body)
+        try:
+            self._take[request.kind](request.job_id, body)
+        except Exception:  # noqa: BLE001 - the request boundary: the application fails in the same way and reports it
+            raise FallBackError(request.head + body) from None
+        return _NO_CONTENT
+
+    def _poll(self, poll: LongPoll, later: RespondLater) -> bytes | None:
+        self._authorize(poll.headers, poll.head)
+        try:
+            job = self._monitor.job(poll.job_id)
+            apply.poll(job, known_node(job, poll.node), self._monitor.clock.now())
+        except (HTTPException, UnknownJobError, HeldElsewhereError):
+            raise FallBackError(poll.head) from None
+        handout = self._monitor.handout
+        ready = handout.ready(job, poll.after)
+        if ready or not poll.wait or handout.ending:
+            return self._response(ready)
+
+        head = poll.head  # the callback must not refer to the poll, which holds the callback: a reference cycle
+
+        def answer(ready: list[Directive] | None) -> None:
+            later(FallBackError(head) if ready is None else self._response(ready))
+
+        poll.withdraw = handout.ask(job, poll.after, poll.wait, answer)
+        return None
+
+    def _authorize(self, headers: Mapping[str, str], request: bytes) -> None:
+        if refusal(self._tokens, Scope.INGEST, headers) is not None:
+            raise FallBackError(request)
+
+    def _response(self, ready: list[Directive]) -> bytes:
+        if self._last_response[0] != ready:
+            self._last_response = (ready, encoded(ready))
+        return self._last_response[1]
+
+
+def encoded(directives: Sequence[Directive]) -> bytes:
+    """The HTTP response with these directives."""
+    body = json.dumps({"directives": [asdict(each) for each in directives]}, separators=(",", ":")).encode()
+    return b"%b%d\r\n\r\n%b" % (_OK, len(body), body)

@@ -1,0 +1,122 @@
+"""The fast lane of ``POST /v1/metrics`` with a protobuf body, which ranks send thousands of times a second."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from rankwatch.contract import semconv
+from rankwatch_monitor.http.fastlane.protocol import Client, RespondLater
+from rankwatch_monitor.http.fastlane.requests import (
+    END_OF_HEAD,
+    LARGEST_BODY,
+    LONGEST_HEAD,
+    BufferedPost,
+    RefusedError,
+    parse_post,
+)
+from rankwatch_monitor.ingest.admission import Body
+from rankwatch_monitor.ingest.body import inflate
+from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.routes import OtlpEndpoints
+
+REQUEST_LINE: Final = b"POST " + semconv.OTLP_METRICS_PATH.encode() + b" HTTP/1.1\r\n"
+CONTENT_TYPE: Final = "application/x-protobuf"
+LOOPBACK: Final = ("127.0.0.1", "::1")
+_OK: Final = b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
+_EMPTY_RESPONSE: Final = _OK % 0
+
+
+@dataclass(slots=True)
+class AdmittedPost(BufferedPost):
+    """A metrics request whose body counts against the memory for bodies."""
+
+    client: Client = None
+    admitted: AbstractContextManager[Body] | None = None
+    counted: Body | None = None
+
+    def add(self, data: bytes) -> bytes:
+        """Append received bytes; return those after the end of the body.
+
+        Raises:
+            Refusal: 429, too much is in flight and most of it is this client's.
+        """
+        before = self.size
+        rest = BufferedPost.add(self, data)
+        assert self.counted is not None
+        self.counted.grew(self.size - before)
+        return rest
+
+    def release(self) -> None:
+        """Stop counting the body."""
+        assert self.admitted is not None
+        self.admitted.__exit__(None, None, None)
+
+
+class OtlpFastLane:
+    """Decodes metrics requests with the functions of the OTLP endpoint."""
+
+    def __init__(self, endpoints: OtlpEndpoints) -> None:
+        self._endpoints = endpoints
+
+    def begin(self, data: bytes, client: Client) -> tuple[AdmittedPost, bytes] | None:
+        """Start a request from its first bytes; return it and the bytes after its head.
+
+        None when the application has to answer it, also where it will be refused: nothing was changed by the attempt.
+        """
+        end = data.find(END_OF_HEAD, 0, LONGEST_HEAD)
+        if end < 0 or (headers := parse_post(data[: end + 2], REQUEST_LINE, CONTENT_TYPE)) is None:
+            return None
+        endpoints, length = self._endpoints, int(headers["content-length"])
+        if length > min(LARGEST_BODY, endpoints.limits.body_bytes):
+            return None
+        try:
+            endpoints.admission.check()
+            if endpoints.admit is not None:
+                endpoints.admit(headers)
+        except Refusal:
+            return None
+        # As uvicorn does: X-Forwarded-For is believed only from a proxy on this machine.
+        host = client[0] if client else ""
+        admitted = endpoints.admission.body(headers.get("x-forwarded-for", host) if host in LOOPBACK else host)
+        head = data[: end + 4]
+        post = AdmittedPost(head, headers, length, client=client, admitted=admitted, counted=admitted.__enter__())
+        return post, data[end + 4 :]
+
+    def add(self, request: AdmittedPost, data: bytes) -> bytes:
+        """Append received bytes to the body; return those after its end.
+
+        Raises:
+            RefusedError: too much is in flight.
+        """
+        try:
+            return request.add(data)
+        except Refusal as refusal:
+            raise RefusedError(self._refused(refusal)) from None
+
+    def respond(self, request: AdmittedPost, later: RespondLater) -> bytes:
+        """Take a complete request; return the HTTP response."""
+        del later
+        endpoints, headers = self._endpoints, request.headers
+        endpoints.counters.requests += 1
+        sent = request.body
+        try:
+            # Many requests admitted one by one may be complete in the same turn of the loop; decoding is what costs.
+            endpoints.admission.check()
+            encoding = headers.get("content-encoding")
+            message = endpoints.take_protobuf(sent if encoding is None else inflate(sent, encoding, endpoints.limits))
+        except Refusal as refusal:
+            return self._refused(refusal)
+        if endpoints.tee is not None:
+            endpoints.tee(semconv.OTLP_METRICS_PATH, headers, request.client, sent)
+        if message is None:
+            return _EMPTY_RESPONSE
+        content = message.SerializeToString()
+        return _OK % len(content) + content
+
+    def _refused(self, refusal: Refusal) -> bytes:
+        self._endpoints.counters.reject(refusal.reason)
+        response = self._endpoints.refused(refusal, "protobuf")
+        lines = [b"HTTP/1.1 %d Refused" % response.status_code, *(b": ".join(each) for each in response.raw_headers)]
+        return b"\r\n".join([*lines, b"", bytes(response.body)])

@@ -1,0 +1,157 @@
+"""The connection: offers each request to the fast lanes, and hands those that no lane takes to uvicorn.
+
+How this works
+--------------
+Between two requests, ``data_received`` asks each lane to :meth:`~FastLane.begin`. If one does, the protocol buffers the
+body, asks the lane to :meth:`~FastLane.respond` and writes the response; else the bytes go to uvicorn's h11 protocol,
+which then owns the connection until its response is complete. Deadlines and connection limits of
+:class:`~rankwatch_monitor.http.deadlines.BoundedProtocol` apply to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import h11
+
+from rankwatch_monitor.http.deadlines import BODY, BoundedProtocol
+from rankwatch_monitor.http.fastlane.requests import FallBackError, RefusedError
+
+FAST_LANES: Final = "fast_lanes"
+"""Key of the lanes in the state of the application."""
+MOST_PIPELINED: Final = 65_536
+"""Bytes that may be received on a connection while a request on it waits for its response."""
+
+Client = tuple[str, int] | None
+"""Host and port of the other side."""
+RespondLater = Callable[[bytes | FallBackError], None]
+"""Takes the response of a long poll."""
+
+
+class PendingRequest(Protocol):
+    """A request of a lane whose response is not written yet."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole body was received."""
+
+    def release(self) -> None:
+        """Called when the request has ended, however it did."""
+
+
+class FastLane(Protocol):
+    """One kind of request."""
+
+    def begin(self, data: bytes, client: Client) -> tuple[Any, bytes] | None:
+        """Start a request from its first bytes; return it and the bytes after its head. None: not for this lane."""
+
+    def add(self, request: Any, data: bytes) -> bytes:
+        """Append received bytes to the body; return those after its end. Raises ``RefusedError``."""
+
+    def respond(self, request: Any, later: RespondLater) -> bytes | None:
+        """Take a complete request; return the HTTP response. Raises ``FallBackError``.
+
+        None: the response is passed to ``later``, unless the request is released before.
+        """
+
+
+class FastLaneProtocol(BoundedProtocol):
+    """HTTP/1.1 with fast lanes."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._lanes: Sequence[FastLane] = self.app_state.get(FAST_LANES, ())
+        self._lane: FastLane | None = None
+        self._request: PendingRequest | None = None
+        self._polling = False
+        """The request is complete and waits for its response."""
+        self._pipelined = b""
+        """Bytes received while polling."""
+
+    def data_received(self, data: bytes) -> None:  # noqa: D102
+        if self._polling:
+            self._pipelined += data
+            if len(self._pipelined) > MOST_PIPELINED:
+                self.transport.abort()
+            return
+        while data:
+            if self._request is not None:
+                data = self._receive(self._request, data)
+                continue
+            begun = self._begin(data)
+            if begun is None:
+                super().data_received(data)
+                return
+            self._unset_keepalive_if_required()
+            self._request, data = begun
+            data = self._receive(self._request, data)
+            if self._request is not None and not self._polling:
+                self._await(h11.SEND_BODY, BODY)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        self._release()
+        super().connection_lost(exc)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is under way."""
+        return self._request is None and super().idle
+
+    def _begin(self, data: bytes) -> tuple[PendingRequest, bytes] | None:
+        if not data.startswith((b"POST ", b"GET ")) or not self.idle or self.transport.is_closing():
+            return None
+        # Only uvicorn's protocol applies backpressure to a client that does not read its responses.
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0] or self.flow.write_paused:
+            return None
+        for lane in self._lanes:
+            if (begun := lane.begin(data, self.client)) is not None:
+                self._lane = lane
+                return begun
+        return None
+
+    def _receive(self, request: PendingRequest, data: bytes) -> bytes:
+        """Process received bytes; return those after the request's end."""
+        assert self._lane is not None
+        try:
+            rest = self._lane.add(request, data)
+        except RefusedError as refused:
+            self.transport.write(refused.response)
+            self._release()
+            self.transport.close()  # the rest of the body would be parsed as the next request
+            return b""
+        if request.complete:
+            try:
+                response = self._lane.respond(request, self._respond_later)
+            except FallBackError as fall_back:
+                self._respond(fall_back)
+            else:
+                if response is None:
+                    self._polling, self._pipelined, rest = True, rest, b""
+                    self._cancel()
+                else:
+                    self._respond(response)
+        return rest
+
+    def _respond_later(self, response: bytes | FallBackError) -> None:
+        self._polling = False
+        self._respond(response)
+        pipelined, self._pipelined = self._pipelined, b""
+        self.data_received(pipelined)
+
+    def _respond(self, response: bytes | FallBackError) -> None:
+        self._release()
+        if isinstance(response, FallBackError):
+            super().data_received(response.request)
+        else:
+            self.transport.write(response)
+            self.waiting_since = self.loop.time()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _release(self) -> None:
+        if self._request is not None:
+            self._request.release()
+            self._request = None
+            self._cancel()

@@ -1,0 +1,102 @@
+"""Parses the head of a fast-lane request, and buffers its body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+LONGEST_HEAD: Final = 4096
+"""Bytes of a request head; a rank's has about 300."""
+LARGEST_BODY: Final = 512 * 1024
+"""Bytes of a body. A larger one is decoded on a thread, by the application."""
+END_OF_HEAD: Final = b"\r\n\r\n"
+_FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t]*[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?[ \t]*\r\n"
+_FIELDS: Final = re.compile(rb"(?:" + _FIELD + rb")+")
+_UNUSUAL: Final = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te"})
+
+
+class RefusedError(Exception):
+    """A request is refused before its body is complete; the connection is closed after ``response``."""
+
+    def __init__(self, response: bytes) -> None:
+        super().__init__()
+        self.response = response
+
+
+class FallBackError(Exception):
+    """A request has to be answered by the application after all; ``request`` holds every byte of it."""
+
+    def __init__(self, request: bytes) -> None:
+        super().__init__()
+        self.request = request
+
+
+@dataclass(slots=True)
+class BufferedPost:
+    """A request whose body is being received."""
+
+    head: bytes
+    """With the empty line at its end."""
+    headers: Mapping[str, str]
+    length: int
+    """Bytes of the body."""
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    """Bytes received so far."""
+
+    def add(self, data: bytes) -> bytes:
+        """Append received bytes; return those after the end of the body."""
+        missing = self.length - self.size
+        own, rest = (data, b"") if len(data) <= missing else (data[:missing], data[missing:])
+        self.parts.append(own)
+        self.size += len(own)
+        return rest
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole body was received."""
+        return self.size >= self.length
+
+    @property
+    def body(self) -> bytes:
+        """What was received of the body."""
+        return b"".join(self.parts)
+
+    def release(self) -> None:
+        """Called when the request has ended, however it did."""
+
+
+def parse_post(head: bytes, request_line: bytes, content_type: str) -> dict[str, str] | None:
+    """The headers of a POST request that a lane may take, by lower-case name; None for any other.
+
+    Args:
+        head: up to and with the line end of its last header.
+        request_line: that it must begin with.
+        content_type: that it must have.
+    """
+    headers = parse_headers(head, request_line)
+    if headers is None:
+        return None
+    length = headers.get("content-length", "")
+    usual = headers.get("content-type") == content_type and length.isdigit() and len(length) < 10
+    return headers if usual else None
+
+
+def parse_headers(head: bytes, request_line: bytes) -> dict[str, str] | None:
+    """The headers of a request with nothing unusual in its head; None for any other. Arguments as above."""
+    if not head.startswith(request_line) or _FIELDS.fullmatch(head, len(request_line)) is None:
+        return None
+    headers: dict[str, str] = {}
+    lines = head[len(request_line) : -2].decode("ascii").split("\r\n")
+    for line in lines:
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip(" \t")
+    usual = (
+        len(headers) == len(lines)  # no header is repeated
+        and "host" in headers
+        and headers.get("connection", "keep-alive").lower() == "keep-alive"
+        and not _UNUSUAL & headers.keys()
+    )
+    return headers if usual else None
