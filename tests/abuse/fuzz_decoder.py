@@ -2,7 +2,7 @@
 
     python tests/abuse/fuzz_decoder.py CORPUS_FOLDER -max_total_time=600
 
-What it finds goes into ``tests/abuse/found`` under a name that says what it was; ``test_decoder.py`` runs all of them.
+What it finds goes into ``tests/abuse/found`` under a name that states the defect; ``test_decoder.py`` runs all of them.
 """
 
 from __future__ import annotations
