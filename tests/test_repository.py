@@ -40,7 +40,7 @@ def named(suffix: str) -> list[Path]:
 def text(path: Path) -> str:
     """The file's text, or nothing if it is a picture or another binary."""
     content = path.read_bytes()
-    return "" if b"\0" in content else content.decode("utf-8")
+    return "" if b"\0" in content or path.suffix == ".bin" else content.decode("utf-8")
 
 
 def where(path: Path, position: int) -> str:
