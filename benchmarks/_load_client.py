@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from _load_fleet import Due
 
 from rankwatch.contract import semconv
-from rankwatch.export.transport import Answer, Fate, judge
+from rankwatch.export.transport import SendResult, SendStatus, interpret
 
 _GZIP_WINDOW: Final = 31
 _FASTEST: Final = 1
@@ -45,7 +45,7 @@ class Counts:
     """From when the report was due to the answer: what had to wait for a free connection waits in this figure too."""
 
 
-Done = Callable[[Due, Answer], None]
+Done = Callable[[Due, SendResult], None]
 
 
 class Client:
@@ -131,7 +131,7 @@ class Client:
         packer = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP_WINDOW)
         return packer.compress(body) + packer.flush()
 
-    def finished(self, connection: _Connection, request: Due, answer: Answer, *, usable: bool) -> None:
+    def finished(self, connection: _Connection, request: Due, answer: SendResult, *, usable: bool) -> None:
         """A connection has done its work, and takes what waits."""
         self._busy.discard(connection)
         if usable and self._waiting:
@@ -158,7 +158,7 @@ class Client:
             # What waits would meet the same; it is told so now, since no connection may ever come free for it.
             for each in (request, *self._waiting):
                 self.counts.failures[reason] = self.counts.failures.get(reason, 0) + 1
-                self.done(each, Answer(Fate.LATER, reason))
+                self.done(each, SendResult(SendStatus.RETRY_LATER, reason))
             self._waiting.clear()
             return
         self._busy.add(connection)
@@ -202,16 +202,16 @@ class _Connection(asyncio.Protocol):
             return
         body = self._received[end + len(_END) : end + len(_END) + length]
         _, status, *reason = lines[0].split(" ", 2)
-        self._answered(judge(int(status), "".join(reason), headers, body), int(status), headers)
+        self._answered(interpret(int(status), "".join(reason), headers, body), int(status), headers)
 
-    def _answered(self, answer: Answer, status: int, headers: dict[str, str]) -> None:
+    def _answered(self, answer: SendResult, status: int, headers: dict[str, str]) -> None:
         client, counts, request, now = self._client, self._client.counts, self._request, time.monotonic()
         assert request is not None
         self._request, self._received = None, b""
         counts.statuses[status] = counts.statuses.get(status, 0) + 1
         counts.answer_seconds.append(now - self.began)
         counts.due_seconds.append(now - request.due)
-        if answer.fate is Fate.DELIVERED:
+        if answer.status is SendStatus.DELIVERED:
             counts.accepted += request.ranks
             if answer.body and len(counts.rejected_points) < 10:
                 counts.rejected_points.append(answer.body.decode(errors="replace"))
@@ -229,7 +229,7 @@ class _Connection(asyncio.Protocol):
             return
         failures = self._client.counts.failures
         failures[reason] = failures.get(reason, 0) + 1
-        self._client.finished(self, request, Answer(Fate.LATER, reason), usable=False)
+        self._client.finished(self, request, SendResult(SendStatus.RETRY_LATER, reason), usable=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.fail("the connection was closed" if exc is None else "the connection was reset")

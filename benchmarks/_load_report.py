@@ -4,7 +4,7 @@ How this works
 --------------
 A real :class:`~rankwatch.recording.recorder.Recorder` is told of the steps of one export interval, real
 :class:`~rankwatch.export.instruments.Instruments` observe it, and the real :class:`~rankwatch.export.pipeline.Reader`
-encodes that into an outbox, from which the bytes are taken. So a change of what ranks send changes what is emulated.
+encodes that into a queue, from which the bytes are taken. So a change of what ranks send changes what is emulated.
 What cannot be had
 without a GPU (parts of a step, collectives, kernels, devices) is handed to the same instruments as a finished
 :class:`~rankwatch.profiling.profiler.Speed`.
@@ -34,9 +34,9 @@ from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
 from rankwatch.contract.semconv import Metric
 from rankwatch.export.instruments import Instruments
-from rankwatch.export.outbox import Outbox
-from rankwatch.export.pipeline import SCOPE, Reader
+from rankwatch.export.pipeline import SCOPE, EncodingReader
 from rankwatch.export.resource import AttributeValue
+from rankwatch.export.transport import SendQueue
 from rankwatch.profiling.profiler import Points, Profiling, Speed
 from rankwatch.profiling.source import CUPTI
 from rankwatch.profiling.statistics import KERNELS_TOLD, CollectiveStatistics, KernelStatistics
@@ -100,8 +100,8 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
     chance = random.Random(0)
     recorder = Recorder(Slots.private())
     recorder.slots.claim(rank=0, local_rank=0, world_size=1, attempt=1)
-    outbox: Outbox[bytes] = Outbox()
-    reader = Reader(outbox, recorder)
+    queue = SendQueue()
+    reader = EncodingReader(queue, recorder)
     provider = MeterProvider(
         [reader], Resource(attributes), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
     )
@@ -114,14 +114,14 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
         _train(recorder, pace, 1.5 * pace.step_seconds, 0.0, steps=2, chance=chance)
         instruments.refresh()
         reader.collect()
-        outbox.settle(len(outbox))
+        queue.remove(len(queue))
     told.speed = _speed(pace, kind, chance)
     _train(recorder, pace, pace.step_seconds, NOISE, steps=pace.steps_a_report if kind.steps else 0, chance=chance)
     if kind.ended:
         recorder.words[layout.PHASE] = layout.PHASE_SHUT_DOWN
     instruments.refresh()
     reader.collect()
-    body = b"".join(outbox.oldest())
+    body = b"".join(queue.oldest())
     provider.shutdown()
     return body
 
@@ -135,7 +135,7 @@ def _train(recorder: Recorder, pace: Pace, seconds: float, noise: float, *, step
             duration = int(1e9 * seconds * part * chance.gauss(1.0, noise))
             section_id = recorder.ids[name] & ~layout.FIRST_TIME
             start = entered - int(1e9 * back * pace.step_seconds)
-            recorder.finished.append((section_id, start, duration, recorder.iteration))
+            recorder.finished.append((section_id, start, start + duration, recorder.iteration))
             words[layout.FINISHED] += 1
         recorder.iteration += 1
     if not words[layout.FIRST_ITERATION]:

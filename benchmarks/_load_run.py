@@ -16,8 +16,7 @@ from typing import Final
 from _load_client import Client, Counts
 from _load_fleet import Due, Fleet
 
-from rankwatch.export.outbox import BATCHES_PER_REQUEST, KEPT_BATCHES
-from rankwatch.export.transport import Answer, Fate
+from rankwatch.export.transport import MAX_BATCH, MAX_QUEUED, SendResult, SendStatus
 
 TURN: Final = 0.005
 """Seconds between two looks at what is due."""
@@ -33,7 +32,7 @@ Sender = tuple[int, int]
 class Generator:
     """Drives fleets against one monitor. ``actions`` are called at their second of the run."""
 
-    def __init__(self, fleets: list[Fleet], make_client: Callable[[Callable[[Due, Answer], None]], Client]) -> None:
+    def __init__(self, fleets: list[Fleet], make_client: Callable[[Callable[[Due, SendResult], None]], Client]) -> None:
         self.fleets: list[Fleet | None] = list(fleets)
         self.client = make_client(self._done)
         self.kinds: Counter[str] = Counter()
@@ -111,7 +110,7 @@ class Generator:
             return
         self._keep(sender, due)
         if now >= self._not_before.get(sender, 0.0) and kept:
-            batches = [kept.popleft() for _ in range(min(BATCHES_PER_REQUEST, len(kept)))]
+            batches = [kept.popleft() for _ in range(min(MAX_BATCH, len(kept)))]
             self._kept_bytes -= sum(len(batch.body) for batch in batches)
             ranks = sum(batch.ranks for batch in batches)
             self._send(sender, due._replace(body=b"".join(batch.body for batch in batches), ranks=ranks))
@@ -126,23 +125,23 @@ class Generator:
         self._under_way[id(due)] = sender
         self.client.send(due)
 
-    def _done(self, due: Due, answer: Answer) -> None:
+    def _done(self, due: Due, answer: SendResult) -> None:
         sender = self._under_way.pop(id(due))
         self._held[sender[0]].discard(sender[1])
         fleet = self.fleets[sender[0]]
         if fleet is not None and not fleet.shape.hurried and fleet.due_S[sender[1]] <= time.monotonic():
             self.deferred += due.ranks
-        if answer.fate is Fate.DELIVERED:
+        if answer.status is SendStatus.DELIVERED:
             self._not_before.pop(sender, None)
             if not self._kept.get(sender):
                 self._kept.pop(sender, None)
-        elif answer.fate is Fate.LATER:
-            self._not_before[sender] = time.monotonic() + answer.pause
+        elif answer.status is SendStatus.RETRY_LATER:
+            self._not_before[sender] = time.monotonic() + answer.retry_after
             self._kept.setdefault(sender, deque()).appendleft(due)
             self._kept_bytes += len(due.body)
             self._bound(sender)
         else:
-            self.lost[answer.words] += due.ranks
+            self.lost[answer.reason] += due.ranks
 
     def _keep(self, sender: Sender, due: Due) -> None:
         self._kept[sender].append(due)
@@ -151,7 +150,7 @@ class Generator:
 
     def _bound(self, sender: Sender) -> None:
         kept = self._kept[sender]
-        while kept and (len(kept) > KEPT_BATCHES or self._kept_bytes > KEPT_BYTES):
+        while kept and (len(kept) > MAX_QUEUED or self._kept_bytes > KEPT_BYTES):
             dropped = kept.popleft()
             self._kept_bytes -= len(dropped.body)
             self.lost["backlog"] += dropped.ranks

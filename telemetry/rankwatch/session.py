@@ -137,13 +137,13 @@ class _Session:
         if any(loaded.endpoints) and not loaded.otel_disabled:
 
             def make() -> Reports:
-                from rankwatch.export.pipeline import Export
+                from rankwatch.export.pipeline import ExportPipeline
                 from rankwatch.export.resource import attributes as identity
                 from rankwatch.profiling.profiler import Profiling
 
                 self.profiling = Profiling(self.recorder, loaded)
                 self.profiling.configure(self._handed)
-                return Export(loaded, identity(loaded, attributes), self.recorder, self.profiling)
+                return ExportPipeline(loaded, identity(loaded, attributes), self.recorder, self.profiling)
 
             spread = news_spread(loaded.world_size)
             self.exporter = Exporter(make, self.recorder, loaded.export_interval, spread)

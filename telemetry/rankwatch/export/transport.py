@@ -1,8 +1,8 @@
-"""One request to a receiver, and what became of it in words. Imported on the exporter's thread only.
+"""OTLP requests to one receiver, and the queue of reports that wait for it. Imported on the exporter thread only.
 
-The stock OTLP exporters are not used for this: they retry by sleeping, for as long as their timeout allows, and tell no
-more than success or failure. Here the retry is the next interval, with fresher news beside it. Nor is requests, which
-with what it imports takes 8 MB of every rank.
+The stock OTLP exporters are not used: they retry by sleeping for up to their timeout, and report no more than success
+or failure. Here the retry is the next report, sent together with newer ones. Nor is requests used, which with its
+dependencies takes 8 MB of every rank.
 """
 
 from __future__ import annotations
@@ -11,65 +11,117 @@ import email.utils
 import encodings.idna  # noqa: F401 - else the first connection imports it, maybe just as the process forks (session.py)
 import gzip
 import http.client
+import logging
 import ssl
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
 from rankwatch.settings import Settings
 
+MAX_QUEUED: Final = 60
+"""Reports kept for a receiver that is away: a minute at the default interval, enough for a monitor to be restarted."""
+MAX_BATCH: Final = 10
+"""Reports in one request, so that ranks that reconnect together after an outage do not send a request for each."""
+
 _RETRY_LATER: Final = frozenset({408, 429, 502, 503, 504})
-_LONGEST_PAUSE: Final = 300.0
-"""Seconds; a Retry-After beyond it is not believed."""
-_LONGEST_ANSWER: Final = 65_536
-"""Bytes; an answer to an export is empty, or a sentence."""
+_MAX_RETRY_AFTER: Final = 300.0
+"""Seconds; a longer Retry-After is cut to it."""
+_MAX_RESPONSE: Final = 65_536
+"""Bytes read of a response; that to an export is empty, or a sentence."""
 _HEADERS: Final[Mapping[str, str]] = {"content-type": "application/x-protobuf", "user-agent": "rankwatch"}
 _COMPRESS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 
+_log = logging.getLogger("rankwatch")
 
-class Fate(Enum):
+
+class SendStatus(Enum):
     """What became of a request."""
 
     DELIVERED = "delivered"
-    LATER = "later"
-    """Not now; the same request may succeed another time."""
-    REFUSED = "refused"
-    """Never: the same request would be refused again."""
+    RETRY_LATER = "retry_later"
+    """Not delivered; the same request may succeed later."""
+    REJECTED = "rejected"
+    """Not delivered; the same request would be rejected again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The fate of a request, in words for people; ``pause`` is how many seconds the receiver wants to be left alone."""
+class SendResult:
+    """The status of a request and its reason; ``retry_after`` is in seconds, ``body`` is the response's."""
 
-    fate: Fate
-    words: str = ""
-    pause: float = 0.0
+    status: SendStatus
+    reason: str = ""
+    retry_after: float = 0.0
     body: bytes = b""
 
 
-class Transport:
-    """Posts OTLP bodies to one address, over one connection that is kept open. Proxies are not used."""
+class SendQueue:
+    """The newest encoded reports, oldest first, at most ``capacity`` of them. Used by one thread."""
+
+    def __init__(self, capacity: int = MAX_QUEUED) -> None:
+        self._reports: deque[bytes] = deque(maxlen=capacity)
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def put(self, report: bytes) -> int:
+        """Add the newest report; return how many old ones were dropped for it."""
+        dropped = int(len(self._reports) == self._reports.maxlen)
+        self._reports.append(report)
+        return dropped
+
+    def oldest(self, count: int = MAX_BATCH) -> Sequence[bytes]:
+        """Return the reports to send next; they stay queued until :meth:`remove`."""
+        return tuple(islice(self._reports, count))
+
+    def remove(self, count: int) -> None:
+        """Remove the ``count`` oldest, which were delivered or rejected."""
+        for _ in range(count):
+            self._reports.popleft()
+
+
+class OtlpClient:
+    """Posts OTLP bodies to one address over a connection that is kept open. Proxies are not used."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._url = urlsplit(url)
+        self._name = f"{self._url.scheme}://{self._url.netloc.rpartition('@')[2]}"
         self._settings = settings
         self._compress = _COMPRESS.get(settings.otlp_compression)
         encoding = {"content-encoding": settings.otlp_compression} if self._compress else {}
         self._headers = {**_HEADERS, **encoding, **settings.headers}
         self._connection: http.client.HTTPConnection | None = None
+        # One rank of a node logs for all of them, or an absent monitor would be logged by every rank.
+        self._level = logging.WARNING if settings.local_rank == 0 else logging.DEBUG
+        self._status = SendStatus.DELIVERED
+        self._not_before = 0.0
 
-    def post(self, body: bytes) -> Answer:
-        """Send once (twice over a connection that had gone stale); never raises for what the network does."""
+    def send(self, body: bytes) -> SendResult:
+        """Post ``body``, unless the receiver's Retry-After has not passed yet; log when the status changes."""
+        if time.monotonic() < self._not_before:
+            return SendResult(SendStatus.RETRY_LATER)
+        result = self.post(body)
+        if result.retry_after:
+            self._not_before = time.monotonic() + result.retry_after
+        if result.status is not self._status:
+            self._status = result.status
+            self._log_status(result)
+        return result
+
+    def post(self, body: bytes) -> SendResult:
+        """Post ``body`` once, twice over a connection that had gone stale. Network errors are results, not raised."""
         data = self._compress(body) if self._compress else body
         try:
-            return self._send(data)
+            return self._post(data)
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            return Answer(Fate.LATER, _reason(error))
+            return SendResult(SendStatus.RETRY_LATER, _reason(error))
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -77,31 +129,59 @@ class Transport:
             self._connection.close()
             self._connection = None
 
-    def _send(self, data: bytes) -> Answer:
+    def _post(self, data: bytes) -> SendResult:
         if self._connection is not None:
             try:
                 return self._exchange(self._connection, data)
             except ConnectionError:
-                # The receiver closed an idle connection just as it was used again.
+                # The receiver closed the idle connection just as it was used again.
                 self.close()
         self._connection = self._connect()
         return self._exchange(self._connection, data)
 
-    def _exchange(self, connection: http.client.HTTPConnection, data: bytes) -> Answer:
+    def _exchange(self, connection: http.client.HTTPConnection, data: bytes) -> SendResult:
         target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         connection.request("POST", target, data, self._headers)
         response = connection.getresponse()
-        body = response.read(_LONGEST_ANSWER)
+        body = response.read(_MAX_RESPONSE)
         if not response.isclosed():
-            self.close()  # there is more of it than anybody wants to read
+            self.close()  # the rest of a long response is not read
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return judge(response.status, response.reason, headers, body)
+        return interpret(response.status, response.reason, headers, body)
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port, timeout = self._url.hostname or "", self._url.port, self._settings.otlp_timeout
         if self._url.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=timeout)
         return http.client.HTTPSConnection(host, port, timeout=timeout, context=_tls(self._settings))
+
+    def _log_status(self, result: SendResult) -> None:
+        if result.status is SendStatus.DELIVERED:
+            _log.log(self._level, "%s accepts telemetry again", self._name)
+        elif result.status is SendStatus.RETRY_LATER:
+            _log.log(
+                self._level,
+                "%s does not accept telemetry now (%s); training continues and up to %d reports are kept",
+                self._name,
+                result.reason,
+                MAX_QUEUED,
+            )
+        else:
+            _log.log(self._level, "%s rejects telemetry (%s); it is dropped and counted", self._name, result.reason)
+
+
+def interpret(status: int, reason: str, headers: Mapping[str, str], body: bytes = b"") -> SendResult:
+    """Return what an HTTP response means for an export, by the OTLP specification."""
+    if 200 <= status < 300:
+        return SendResult(SendStatus.DELIVERED, body=body)
+    text = f"HTTP {status} {reason}".rstrip()
+    if status in _RETRY_LATER:
+        return SendResult(SendStatus.RETRY_LATER, text, _retry_after(headers.get("retry-after", "")))
+    if status == 401:
+        text += "; is RANKWATCH_TOKEN the monitor's token?"
+    elif 300 <= status < 400:
+        text += f"; redirected to {headers.get('location', 'another address')}"
+    return SendResult(SendStatus.REJECTED, text)
 
 
 def _tls(settings: Settings) -> ssl.SSLContext:
@@ -112,27 +192,13 @@ def _tls(settings: Settings) -> ssl.SSLContext:
         if own:
             context.load_cert_chain(own, key)
     except OSError as error:
-        # ssl does not say which file it could not read.
+        # ssl does not name the file that it could not read.
         raise OSError(f"{error} ({', '.join(filter(None, files))})") from error
     return context
 
 
-def judge(status: int, reason: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
-    """What an HTTP status means for an export, as the OTLP specification says."""
-    if 200 <= status < 300:
-        return Answer(Fate.DELIVERED, body=body)
-    words = f"it answers {status} {reason}".rstrip()
-    if status in _RETRY_LATER:
-        return Answer(Fate.LATER, words, pause=_retry_after(headers.get("retry-after", "")))
-    if status == 401:
-        words += "; is RANKWATCH_TOKEN the monitor's token?"
-    elif 300 <= status < 400:
-        words += f"; it points to {headers.get('location', 'elsewhere')}"
-    return Answer(Fate.REFUSED, words)
-
-
 def _retry_after(value: str) -> float:
-    """Seconds from a Retry-After header, which holds seconds or a date; 0 when it holds neither."""
+    """Seconds of a Retry-After header, which holds seconds or a date; 0 when it holds neither."""
     try:
         seconds = float(value)
     except ValueError:
@@ -140,13 +206,13 @@ def _retry_after(value: str) -> float:
             seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
         except (TypeError, ValueError):
             return 0.0
-    return min(max(seconds, 0.0), _LONGEST_PAUSE) if seconds == seconds else 0.0
+    return min(max(seconds, 0.0), _MAX_RETRY_AFTER) if seconds == seconds else 0.0
 
 
 def _reason(error: Exception) -> str:
-    """The operating system's words where there are any: "connection refused", not the number before it."""
+    """The operating system's text where there is one: "connection refused", not the errno before it."""
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "timed out"
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
         return error.strerror.lower()
     return str(error).strip() or type(error).__name__

@@ -140,20 +140,20 @@ def cut_telemetry(seconds: float) -> Callable[[], None]:
 
     What waits to be sent is kept as in a real outage, so that it arrives when the cut is over.
     """
-    from rankwatch.export.transport import Answer, Fate, Transport
+    from rankwatch.export.transport import OtlpClient, SendResult, SendStatus
 
-    original = Transport.post
+    original = OtlpClient.post
     until = time.monotonic() + seconds
 
-    def post(self: Transport, body: bytes) -> Answer:
+    def post(self: OtlpClient, body: bytes) -> SendResult:
         if time.monotonic() < until:
-            return Answer(Fate.LATER, "cut off on purpose, by an injected fault")
+            return SendResult(SendStatus.RETRY_LATER, "cut off on purpose, by an injected fault")
         return original(self, body)
 
     def mend() -> None:
-        Transport.post = original  # type: ignore[method-assign]
+        OtlpClient.post = original  # type: ignore[method-assign]
 
-    Transport.post = post  # type: ignore[method-assign]
+    OtlpClient.post = post  # type: ignore[method-assign]
     return mend
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import rankwatch
 from rankwatch.contract import semconv
-from rankwatch.export.outbox import KEPT_BATCHES
+from rankwatch.export.transport import MAX_QUEUED
 from telemetry.receiver import Answer, Receiver, Report, partial_success
 
 FAST = 0.05
@@ -169,12 +169,12 @@ def test_a_receiver_that_goes_away_and_comes_back_gets_what_it_missed(
     receiver.close()
     with rankwatch.section("meanwhile"):
         pass
-    wait_until(lambda: "does not take telemetry now (connection refused)" in caplog.text)
+    wait_until(lambda: "does not accept telemetry now (connection refused)" in caplog.text)
     back = Receiver(receiver.port)
     try:
         report = back.wait_for_report(lambda r: r.value("rankwatch.section.duration", "meanwhile"))
         assert report.value("rankwatch.telemetry.dropped", "backlog") is None
-        wait_until(lambda: "is back" in caplog.text)
+        wait_until(lambda: "accepts telemetry again" in caplog.text)
     finally:
         rankwatch.shutdown()
         back.close()
@@ -202,11 +202,11 @@ def test_a_busy_receiver_is_left_alone_as_long_as_it_asks(receiver: Receiver, st
 def test_a_long_absence_loses_the_oldest_and_says_how_many(receiver: Receiver) -> None:
     receiver.answer = Answer(503)
     start(receiver)
-    receiver.wait_for(lambda: len(receiver.requests) > KEPT_BATCHES + 5)
+    receiver.wait_for(lambda: len(receiver.requests) > MAX_QUEUED + 5)
     receiver.answer = Answer()
     report = receiver.wait_for_report(lambda r: r.value("rankwatch.telemetry.dropped", "backlog"))
     assert report.value("rankwatch.telemetry.dropped", "backlog") >= 1
-    assert len(receiver.reports) >= KEPT_BATCHES - 10
+    assert len(receiver.reports) >= MAX_QUEUED - 10
 
 
 def test_a_refusal_is_told_once_counted_and_not_repeated(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
@@ -216,7 +216,7 @@ def test_a_refusal_is_told_once_counted_and_not_repeated(receiver: Receiver, cap
     receiver.answer = Answer()
     report = receiver.wait_for_report(lambda r: r.value("rankwatch.telemetry.dropped", "refused"))
     assert report.value("rankwatch.telemetry.dropped", "refused") >= 2
-    assert caplog.text.count("refuses telemetry") == 1
+    assert caplog.text.count("rejects telemetry") == 1
     assert "RANKWATCH_TOKEN" in caplog.text
 
 

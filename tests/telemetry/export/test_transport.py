@@ -1,3 +1,5 @@
+"""OTLP requests to one receiver, and the queue of reports that wait for it."""
+
 from __future__ import annotations
 
 import socket
@@ -8,33 +10,35 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
-from rankwatch.export.transport import Answer, Fate, Transport, judge
+from rankwatch.export.transport import OtlpClient, SendQueue, SendResult, SendStatus, interpret
 from rankwatch.settings import load
 from telemetry.receiver import Answer as Reply
 from telemetry.receiver import Receiver
 
 
 @pytest.mark.parametrize(
-    ("status", "fate"),
+    ("code", "status"),
     [
-        (200, Fate.DELIVERED),
-        (202, Fate.DELIVERED),
-        (302, Fate.REFUSED),
-        (400, Fate.REFUSED),
-        (401, Fate.REFUSED),
-        (413, Fate.REFUSED),
-        (429, Fate.LATER),
-        (500, Fate.REFUSED),
-        (502, Fate.LATER),
-        (503, Fate.LATER),
-        (504, Fate.LATER),
+        (200, SendStatus.DELIVERED),
+        (202, SendStatus.DELIVERED),
+        (302, SendStatus.REJECTED),
+        (400, SendStatus.REJECTED),
+        (401, SendStatus.REJECTED),
+        (413, SendStatus.REJECTED),
+        (429, SendStatus.RETRY_LATER),
+        (500, SendStatus.REJECTED),
+        (502, SendStatus.RETRY_LATER),
+        (503, SendStatus.RETRY_LATER),
+        (504, SendStatus.RETRY_LATER),
     ],
 )
-def test_the_fate_of_a_status(status: int, fate: Fate) -> None:
-    assert judge(status, "Words", {}).fate is fate
+def test_the_status_of_a_response_code(code: int, status: SendStatus) -> None:
+    assert interpret(code, "Words", {}).status is status
 
 
 @pytest.mark.parametrize(
@@ -49,48 +53,48 @@ def test_the_fate_of_a_status(status: int, fate: Fate) -> None:
         pytest.param(format_datetime(datetime.now(UTC) - timedelta(days=1)), 0, 0, id="yesterday"),
     ],
 )
-def test_the_pause_asked_for(value: str, low: float, high: float) -> None:
-    assert low <= judge(503, "", {"retry-after": value}).pause <= high
+def test_retry_after_in_seconds_or_as_a_date(value: str, low: float, high: float) -> None:
+    assert low <= interpret(503, "", {"retry-after": value}).retry_after <= high
 
 
-def test_words_help() -> None:
-    assert "RANKWATCH_TOKEN" in judge(401, "Unauthorized", {}).words
+def test_the_reason_names_the_remedy() -> None:
+    assert "RANKWATCH_TOKEN" in interpret(401, "Unauthorized", {}).reason
     assert (
-        judge(302, "Found", {"location": "http://login/"}).words == "it answers 302 Found; it points to http://login/"
+        interpret(302, "Found", {"location": "http://login/"}).reason == "HTTP 302 Found; redirected to http://login/"
     )
 
 
-def transport(url: str, **variables: str) -> Transport:
-    return Transport(url, load({"monitor": url, "token": "t"}, variables)[0])
+def client(url: str, **variables: str) -> OtlpClient:
+    return OtlpClient(url, load({"monitor": url, "token": "t"}, variables)[0])
 
 
 @pytest.fixture
-def to_receiver(receiver: Receiver) -> Iterator[Transport]:
-    made = transport(receiver.url + "/v1/metrics")
+def to_receiver(receiver: Receiver) -> Iterator[OtlpClient]:
+    made = client(receiver.url + "/v1/metrics")
     yield made
     made.close()
 
 
-def test_a_body_goes_with_the_headers_it_needs(to_receiver: Transport, receiver: Receiver) -> None:
-    assert to_receiver.post(b"").fate is Fate.DELIVERED
+def test_token_and_content_type_are_sent(to_receiver: OtlpClient, receiver: Receiver) -> None:
+    assert to_receiver.post(b"").status is SendStatus.DELIVERED
     assert receiver.requests[-1]["authorization"] == "Bearer t"
     assert receiver.requests[-1]["content-type"] == "application/x-protobuf"
 
 
-def test_one_connection_is_enough(to_receiver: Transport, receiver: Receiver) -> None:
+def test_the_connection_is_reused(to_receiver: OtlpClient, receiver: Receiver) -> None:
     for _ in range(5):
-        assert to_receiver.post(b"").fate is Fate.DELIVERED
+        assert to_receiver.post(b"").status is SendStatus.DELIVERED
     assert receiver.connections == 1
 
 
-def test_an_endless_answer_is_not_read_to_its_end(to_receiver: Transport, receiver: Receiver) -> None:
+def test_a_long_response_is_not_read_to_its_end(to_receiver: OtlpClient, receiver: Receiver) -> None:
     receiver.answer = Reply(200, body=b"x" * 5_000_000)
     assert len(to_receiver.post(b"").body) < 100_000
     receiver.answer = Reply()
-    assert to_receiver.post(b"").fate is Fate.DELIVERED
+    assert to_receiver.post(b"").status is SendStatus.DELIVERED
 
 
-def test_what_is_no_http_is_told() -> None:
+def test_a_response_that_is_not_http() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -101,52 +105,52 @@ def test_what_is_no_http_is_told() -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        answer = transport(f"http://127.0.0.1:{listener.getsockname()[1]}/").post(b"")
+        answer = client(f"http://127.0.0.1:{listener.getsockname()[1]}/").post(b"")
         thread.join(10)
-    assert answer == Answer(Fate.LATER, "SSH-2.0-OpenSSH")
+    assert answer == SendResult(SendStatus.RETRY_LATER, "SSH-2.0-OpenSSH")
 
 
-def test_tls_without_a_trusted_certificate_is_told(receiver: Receiver) -> None:
-    answer = transport(receiver.url.replace("http:", "https:")).post(b"")
-    assert answer.fate is Fate.LATER
-    assert "SSL" in answer.words or "record layer" in answer.words.lower()
+def test_tls_without_a_trusted_certificate(receiver: Receiver) -> None:
+    answer = client(receiver.url.replace("http:", "https:")).post(b"")
+    assert answer.status is SendStatus.RETRY_LATER
+    assert "SSL" in answer.reason or "record layer" in answer.reason.lower()
 
 
 @pytest.mark.parametrize("compression", ["gzip", "deflate"])
 def test_bodies_are_compressed_when_asked(receiver: Receiver, compression: str) -> None:
-    made = transport(receiver.url + "/v1/metrics", OTEL_EXPORTER_OTLP_COMPRESSION=compression)
+    made = client(receiver.url + "/v1/metrics", OTEL_EXPORTER_OTLP_COMPRESSION=compression)
     made.post(ExportMetricsServiceRequest(resource_metrics=[ResourceMetrics()]).SerializeToString())
     made.close()
     assert receiver.requests[-1]["content-encoding"] == compression
     assert len(receiver.reports) == 1
 
 
-def test_a_failure_is_one_request_and_an_answer(to_receiver: Transport, receiver: Receiver) -> None:
+def test_a_failure_is_not_retried_at_once(to_receiver: OtlpClient, receiver: Receiver) -> None:
     receiver.answer = Reply(503, {"Retry-After": "7"})
     answer = to_receiver.post(b"")
-    assert (answer.fate, answer.pause) == (Fate.LATER, 7.0)
+    assert (answer.status, answer.retry_after) == (SendStatus.RETRY_LATER, 7.0)
     assert len(receiver.requests) == 1
 
 
-def test_nobody_there_is_told_in_the_systems_words() -> None:
+def test_a_refused_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    assert transport(f"http://127.0.0.1:{port}/").post(b"") == Answer(Fate.LATER, "connection refused")
+    assert client(f"http://127.0.0.1:{port}/").post(b"") == SendResult(SendStatus.RETRY_LATER, "connection refused")
 
 
-def test_no_answer_in_time_is_told() -> None:
+def test_a_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        hasty = transport(url, OTEL_EXPORTER_OTLP_TIMEOUT="0.05")
-        assert hasty.post(b"") == Answer(Fate.LATER, "no answer in time")
+        hasty = client(url, OTEL_EXPORTER_OTLP_TIMEOUT="0.05")
+        assert hasty.post(b"") == SendResult(SendStatus.RETRY_LATER, "timed out")
         hasty.close()
 
 
-def test_a_certificate_file_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_missing_certificate_file_is_named(tmp_path: Path) -> None:
     missing = str(tmp_path / "ca.pem")
-    answer = transport("https://127.0.0.1:1/", OTEL_EXPORTER_OTLP_CERTIFICATE=missing).post(b"")
-    assert answer.fate is Fate.LATER
-    assert missing in answer.words
+    answer = client("https://127.0.0.1:1/", OTEL_EXPORTER_OTLP_CERTIFICATE=missing).post(b"")
+    assert answer.status is SendStatus.RETRY_LATER
+    assert missing in answer.reason
 
 
 def test_a_connection_that_went_stale_is_replaced_at_once() -> None:
@@ -167,8 +171,26 @@ def test_a_connection_that_went_stale_is_replaced_at_once() -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        made = transport(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        assert [made.post(b"").fate for _ in range(2)] == [Fate.DELIVERED] * 2
+        made = client(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        assert [made.post(b"").status for _ in range(2)] == [SendStatus.DELIVERED] * 2
         made.close()
         thread.join(10)
         assert not thread.is_alive()
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 3), max_size=60))
+def test_the_queue_keeps_the_newest_in_order_and_counts_the_dropped(capacity: int, events: list[int]) -> None:
+    """0 puts a report, n removes the n oldest."""
+    queue = SendQueue(capacity)
+    put = dropped = removed = 0
+    for event in events:
+        if event:
+            count = min(event, len(queue))
+            queue.remove(count)
+            removed += count
+        else:
+            dropped += queue.put(b"%d" % put)
+            put += 1
+        assert len(queue) == put - dropped - removed <= capacity
+        assert list(queue.oldest(capacity)) == [b"%d" % n for n in range(put - len(queue), put)]
+        assert queue.oldest(2) == queue.oldest(capacity)[:2]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankwatch.export.transport import Fate, Transport
+from rankwatch.export.transport import OtlpClient, SendStatus
 from rankwatch.faults import actions
 from rankwatch.faults.actions import (
     FaultUnavailableError,
@@ -121,16 +121,16 @@ def test_slowness_by_seconds_and_by_factor(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_cut_telemetry_is_like_an_outage_and_passes() -> None:
-    transport = Transport("http://127.0.0.1:9", Settings())
-    before = Transport.post
+    transport = OtlpClient("http://127.0.0.1:9", Settings())
+    before = OtlpClient.post
     mend = cut_telemetry(0.2)
     try:
         answer = transport.post(b"")
-        assert (answer.fate, answer.words) == (Fate.LATER, "cut off on purpose, by an injected fault")
-        wait_for(lambda: "on purpose" not in transport.post(b"").words, "the cut is over", 10.0)
+        assert (answer.status, answer.reason) == (SendStatus.RETRY_LATER, "cut off on purpose, by an injected fault")
+        wait_for(lambda: "on purpose" not in transport.post(b"").reason, "the cut is over", 10.0)
     finally:
         mend()
-    assert Transport.post is before
+    assert OtlpClient.post is before
 
 
 def test_a_gpu_fault_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

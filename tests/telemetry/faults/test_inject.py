@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rankwatch
-from rankwatch.export.transport import Transport
+from rankwatch.export.transport import OtlpClient
 from rankwatch.faults import actions
 from rankwatch.faults import inject as faults
 from rankwatch.faults.actions import FaultUnavailableError, InjectedFaultError
@@ -28,10 +28,10 @@ def no_plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test begins as a process does, and leaves the class, the signals and the transport as they were."""
     monkeypatch.setattr(faults, "_plan", None)
     handlers = {number: signal.getsignal(number) for number in range(signal.SIGRTMIN, signal.SIGRTMAX)}
-    post = Transport.post
+    post = OtlpClient.post
     yield
     Section.__enter__ = faults._plain_enter  # type: ignore[method-assign]
-    Transport.post = post  # type: ignore[method-assign]
+    OtlpClient.post = post  # type: ignore[method-assign]
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

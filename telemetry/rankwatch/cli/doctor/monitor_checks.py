@@ -22,7 +22,7 @@ from rankwatch.cli.client import Client, MonitorError, is_loopback
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import duration
 from rankwatch.contract import env, semconv
-from rankwatch.export.transport import Fate, Transport
+from rankwatch.export.transport import OtlpClient, SendStatus
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
@@ -160,15 +160,19 @@ def _token(url: str, token: str | None) -> Iterator[Finding]:
 def _telemetry(url: str, token: str | None) -> Finding:
     """The way a rank goes: its own transport, which uses no proxy."""
     settings, _ = load({"monitor": url, "token": token, "otlp_timeout": TIMEOUT})
-    transport = Transport(url.rstrip("/") + semconv.OTLP_METRICS_PATH, settings)
+    client = OtlpClient(url.rstrip("/") + semconv.OTLP_METRICS_PATH, settings)
     try:
-        answer = transport.post(b"")
+        result = client.post(b"")
     finally:
-        transport.close()
-    if answer.fate is Fate.DELIVERED:
+        client.close()
+    if result.status is SendStatus.DELIVERED:
         return ok("telemetry", "an empty OTLP request was taken")
-    mend = "see the lines above" if answer.fate is Fate.REFUSED else "can the ranks' nodes reach it without a proxy?"
-    return fault("telemetry", f"an empty OTLP request was not taken: {answer.words}", mend)
+    mend = (
+        "see the lines above"
+        if result.status is SendStatus.REJECTED
+        else "can the ranks' nodes reach it without a proxy?"
+    )
+    return fault("telemetry", f"an empty OTLP request was not taken: {result.reason}", mend)
 
 
 def _ask(
