@@ -69,8 +69,8 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
 
     api = semconv.API_PREFIX
     otlp = OtlpEndpoints(
-        monitor.take,
-        spans=monitor.take_spans,
+        monitor.ingest,
+        spans=monitor.ingest_spans,
         limits=monitor.limits,
         counters=monitor.counters,
         since_unix_ns=int(monitor.started_at * 1e9),
@@ -117,10 +117,10 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
             return problems.problem(503, f"the loop has not judged any job for {lag:.1f} s")
         if monitor.failing:
             return problems.problem(503, f"{len(monitor.failing)} jobs cannot be judged; the monitor's log says why")
-        if monitor.sharing is not None and monitor.sharing.leases.trouble:
+        if monitor.ownership is not None and monitor.ownership.leases.db_error:
             return problems.problem(503, "the database that monitors share does not answer; jobs move to others")
-        if monitor.repository is not None and (monitor.repository.errors or monitor.repository.trouble):
-            words = monitor.repository.trouble or "the database refuses rows"
+        if monitor.repository is not None and (monitor.repository.errors or monitor.repository.db_error):
+            words = monitor.repository.db_error or "the database refuses rows"
             return problems.problem(503, f"{words}; detection goes on in memory")
         return JSONResponse({"status": "ready"})
 

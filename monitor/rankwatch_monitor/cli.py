@@ -32,7 +32,7 @@ from rankwatch_monitor.replay.recording import Recorder
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.settings import Settings, read
 from rankwatch_monitor.store.leases import Leases
-from rankwatch_monitor.store.outbox import Messages
+from rankwatch_monitor.store.outbox import Outbox
 from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
@@ -75,7 +75,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         return 2
     monitor = Monitor(repository=repository, leases=_leases(settings, repository, listener))
     if settings.retention_days:
-        monitor.keeping.retention = settings.retention_days * 86_400.0
+        monitor.persistence.retention = settings.retention_days * 86_400.0
     if settings.record is not None:
         try:
             monitor.recorder = Recorder(settings.record, monitor.clock.now())
@@ -136,7 +136,7 @@ class _Server(uvicorn.Server):
         self.should_exit, self.asked_by = True, signal.Signals(number)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._monitor.end_waits()
+        self._monitor.end_long_polls()
         await super().shutdown(sockets)
 
 
@@ -173,7 +173,7 @@ def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishin
 
 
 def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
-    shelf = Messages(monitor.repository) if monitor.repository is not None else None
+    shelf = Outbox(monitor.repository) if monitor.repository is not None else None
     made = webhook.Webhooks(
         webhook.receivers(settings.webhook, settings.webhook_format),
         monitor.jobs,
@@ -184,7 +184,7 @@ def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
         external_url=settings.external_url,
     )
     if shelf is not None:
-        shelf.accompany(made.rows_about)
+        shelf.attach(made.rows_about)
     log.info("webhooks go to %s", ", ".join(delivery.name for delivery in made.deliveries.values()))
     return made
 

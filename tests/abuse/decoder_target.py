@@ -75,12 +75,12 @@ class Edge:
             assert len(inflated) <= LIMITS.decompressed_bytes
             if traces:
                 spans, rejections = self.traces.decode(decode(inflated, encoded, ExportTraceServiceRequest, LIMITS))
-                self.monitor.take_spans(spans)
+                self.monitor.ingest_spans(spans)
             else:
                 message = decode(inflated, encoded, ExportMetricsServiceRequest, LIMITS)
                 reports, points, rejections = self.metrics.decode(message)
                 assert len(reports) == len(points)
-                for position, reason, words in self.monitor.take(reports):
+                for position, reason, words in self.monitor.ingest(reports):
                     rejections.add(reason, words, points[position])
             assert rejections.items >= 0
             rejections.message().encode()

@@ -104,9 +104,9 @@ def admit_senders(tokens: Tokens, monitor: Monitor) -> Admit:
             status, message = refused
             raise Refusal(status, "unauthorized", message)
         job_id = headers.get(semconv.JOB_HEADER)
-        if monitor.sharing is not None and job_id:
+        if monitor.ownership is not None and job_id:
             try:
-                monitor.sharing.check(unquote(job_id))
+                monitor.ownership.require(unquote(job_id))
             except HeldElsewhereError as error:
                 raise Refusal(503, "held_elsewhere", str(error), retry_after=1) from None
 

@@ -21,7 +21,7 @@ from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.http.validation import check
 from rankwatch_monitor.service.monitor import Monitor
-from rankwatch_monitor.service.quotas import ranks_told
+from rankwatch_monitor.service.quotas import claimed_ranks
 
 LONGEST_WAIT = 30.0
 """Seconds a long poll may last: below the idle timeouts of proxies between launcher and monitor."""
@@ -56,7 +56,7 @@ class LauncherMessages:
             known_node(job, event.node)
             check(event, "the event", self._longest)
             _check_world(event, self._top_rank)
-        self.monitor.make_room(job_id, max(map(ranks_told, batch.events), default=0))
+        self.monitor.make_room(job_id, max(map(claimed_ranks, batch.events), default=0))
         for event in batch.events:
             self.monitor.submit(job_id, event)
 

@@ -20,9 +20,9 @@ def held(monitor: Monitor, *, contact: bool) -> Callable[[Request], Awaitable[No
 
     async def have(request: Request) -> None:
         job_id = request.path_params.get("job_id")
-        if job_id is None or monitor.sharing is None:
+        if job_id is None or monitor.ownership is None:
             return
-        if not await monitor.sharing.hold(job_id, contact=contact):
+        if not await monitor.ownership.acquire(job_id, contact=contact):
             raise UnknownJobError(job_id)
 
     return have
@@ -32,10 +32,10 @@ def elsewhere(monitor: Monitor) -> Callable[[str], str | None]:
     """What says, for the id of a job of which a rank speaks, why that is not taken in here; None when it is."""
 
     def why(job_id: str) -> str | None:
-        if monitor.sharing is None:
+        if monitor.ownership is None:
             return None
         try:
-            monitor.sharing.check(job_id)
+            monitor.ownership.require(job_id)
         except HeldElsewhereError as error:
             return str(error)
         return None

@@ -46,8 +46,8 @@ def control_routes(monitor: Monitor) -> APIRouter:
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         monitor.submit(job_id, PolicyChanged(changed))
-        monitor.hand_down(job)
-        await monitor.keeping.stored(job, monitor.clock.now())
+        monitor.push_settings(job)
+        await monitor.persistence.save_and_wait(job, monitor.clock.now())
         return changed.to_json()
 
     @routes.post("/jobs/{job_id}/actions", status_code=202, summary="Order a capture, a restart or a stop")
@@ -72,7 +72,7 @@ def control_routes(monitor: Monitor) -> APIRouter:
                 422, f"'ranks' and 'nodes' go with restart_excluding_node; {action} is about the whole job"
             )
         monitor.submit(job_id, Order(action, ordered.reason, excluded))
-        await monitor.keeping.stored(job, monitor.clock.now())
+        await monitor.persistence.save_and_wait(job, monitor.clock.now())
         return {"incident_id": job.incidents[-1].id}
 
     return routes

@@ -27,7 +27,7 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         steps: Annotated[str | None, Query(max_length=2000, description="iterations, such as 1200,1210-1230")] = None,
         last: Annotated[int, Query(ge=1, le=SHOWN_STEPS, description="without steps: as many of the last ones")] = 3,
     ) -> dict[str, Any]:
-        job, kept = monitor.job(job_id), monitor.timelines.of(job_id)
+        job, kept = monitor.job(job_id), monitor.spans.of(job_id)
         chosen = kept.ranks[:8] if ranks is None else _within(_chosen("ranks", ranks), max(job.world_size, 1))
         sampled = kept.iterations(chosen)
         shown = sampled[-last:]

@@ -1,4 +1,4 @@
-"""Directives that were committed, and the launchers that wait for them."""
+"""Delivers committed directives to the launchers that wait for them by long poll."""
 
 from __future__ import annotations
 
@@ -13,107 +13,110 @@ from rankwatch_monitor.core.job import Job
 
 log = logging.getLogger("rankwatch")
 
-A_TURN: Final = 500
-"""Launchers that are answered in one turn of the loop: what else has come in is heard in between."""
+CHUNK: Final = 500
+"""Waiters answered in one iteration of the event loop; requests are served in between."""
 
-Answer = Callable[[list[Directive] | None], None]
-"""Takes what there is, nothing after the time that was given, or None: the job is not watched here any more."""
+Respond = Callable[[list[Directive] | None], None]
+"""Receives the new directives; an empty list after the timeout; None when this monitor dropped the job."""
 
 
 @dataclass(eq=False, slots=True)
-class Question:
-    """One launcher that waits."""
+class Waiter:
+    """One launcher's pending long poll."""
 
     job: Job
     after: int
-    answer: Answer
+    respond: Respond
     timer: asyncio.TimerHandle | None = None
 
 
-class Handout:
-    """Which directives of each job may be seen. On the loop's thread only."""
+class DirectiveBroker:
+    """Holds, for each job, the highest published directive and the waiters. Used on the event loop's thread only."""
 
     def __init__(self) -> None:
         self.ending = False
-        """Long polls are to end."""
-        self._shown: dict[str, int] = {}
-        self._asked: dict[str, dict[Question, None]] = {}
+        """Long polls and streams must end: the monitor shuts down."""
+        self._published: dict[str, int] = {}
+        self._waiters: dict[str, dict[Waiter, None]] = {}
 
-    def show(self, job_id: str, number: int) -> None:
-        """Hand out the directives of a job up to this number."""
-        self._shown[job_id] = max(number, self._shown.get(job_id, 0))
+    def publish(self, job_id: str, number: int) -> None:
+        """Make the directives of a job up to this number visible, and answer its waiters."""
+        self._published[job_id] = max(number, self._published.get(job_id, 0))
         self._answer_all(job_id)
 
     def forget(self, job_id: str) -> None:
-        """Answer all who wait for news of a job, which is watched no more."""
-        self._shown.pop(job_id, None)
+        """Answer all waiters of a job that this monitor has dropped."""
+        self._published.pop(job_id, None)
         self._answer_all(job_id, gone=True)
 
-    def end_waits(self) -> None:
-        """Answer all who wait."""
+    def end_long_polls(self) -> None:
+        """Answer all waiters of all jobs, at shutdown."""
         self.ending = True
-        for job_id in list(self._asked):
+        for job_id in list(self._waiters):
             self._answer_all(job_id)
 
-    def ready(self, job: Job, after: int) -> list[Directive]:
-        """Directives of a job above number ``after`` that may be seen."""
-        shown = self._shown.get(job.id, 0)
-        return [directive for directive in job.directives if after < directive.id <= shown] if after < shown else []
+    def available(self, job: Job, after: int) -> list[Directive]:
+        """The published directives of a job above number ``after``."""
+        published = self._published.get(job.id, 0)
+        if after >= published:
+            return []
+        return [directive for directive in job.directives if after < directive.id <= published]
 
-    def ask(self, job: Job, after: int, wait: float, answer: Answer) -> Callable[[], object]:
-        """Have ``answer`` called once: with the next directive above ``after``, or after ``wait`` seconds.
+    def subscribe(self, job: Job, after: int, wait: float, respond: Respond) -> Callable[[], object]:
+        """Call ``respond`` once: with the next directives above ``after``, or after ``wait`` seconds.
 
-        What is called meanwhile, to withdraw the question, is returned. For what is there already see :meth:`ready`.
+        Returns the function that cancels the subscription. Directives that are published already do not trigger it:
+        check :meth:`available` first.
         """
-        question = Question(job, after, answer)
-        self._asked.setdefault(job.id, {})[question] = None
-        question.timer = asyncio.get_running_loop().call_later(wait, self._answer, question, [])
-        return lambda: self._withdraw(question)
+        waiter = Waiter(job, after, respond)
+        self._waiters.setdefault(job.id, {})[waiter] = None
+        waiter.timer = asyncio.get_running_loop().call_later(wait, self._answer, waiter, [])
+        return lambda: self._cancel(waiter)
 
-    async def after(self, find: Callable[[], Job], after: int, wait: float) -> list[Directive]:
-        """Directives above number ``after``; waits up to ``wait`` seconds for one.
+    async def wait_for(self, find: Callable[[], Job], after: int, wait: float) -> list[Directive]:
+        """The directives above number ``after``; waits up to ``wait`` seconds for one.
 
-        ``find`` gives the job, or raises what is then raised here: it may be gone after a while.
+        ``find`` returns the job or raises, also after the wait: the job may have been dropped meanwhile.
         """
         job = find()
-        found = self.ready(job, after)
+        found = self.available(job, after)
         if found or wait <= 0 or self.ending:
             return found
         answered: asyncio.Future[list[Directive] | None] = asyncio.get_running_loop().create_future()
-        withdraw = self.ask(job, after, wait, lambda ready: None if answered.done() else answered.set_result(ready))
+        cancel = self.subscribe(job, after, wait, lambda new: None if answered.done() else answered.set_result(new))
         try:
-            told = await answered
+            received = await answered
         finally:
-            withdraw()
-        return self.ready(find(), after) if told is None else told
+            cancel()
+        return self.available(find(), after) if received is None else received
 
     def _answer_all(self, job_id: str, *, gone: bool = False) -> None:
-        self._answer_some(list(self._asked.get(job_id, ())), gone)
+        self._answer_chunk(list(self._waiters.get(job_id, ())), gone)
 
-    def _answer_some(self, waiting: list[Question], gone: bool) -> None:
-        most = len(waiting) if self.ending else A_TURN
-        if rest := waiting[most:]:
-            asyncio.get_running_loop().call_soon(self._answer_some, rest, gone)
-        for question in waiting[:most]:
-            ready = self.ready(question.job, question.after)
-            if gone or ready or self.ending:
-                self._answer(question, None if gone else ready)
+    def _answer_chunk(self, waiters: list[Waiter], gone: bool) -> None:
+        size = len(waiters) if self.ending else CHUNK
+        if rest := waiters[size:]:
+            asyncio.get_running_loop().call_soon(self._answer_chunk, rest, gone)
+        for waiter in waiters[:size]:
+            found = self.available(waiter.job, waiter.after)
+            if gone or found or self.ending:
+                self._answer(waiter, None if gone else found)
 
-    def _answer(self, question: Question, ready: list[Directive] | None) -> None:
-        if self._withdraw(question):
+    def _answer(self, waiter: Waiter, found: list[Directive] | None) -> None:
+        if self._cancel(waiter):
             try:
-                question.answer(ready)
+                waiter.respond(found)
             except Exception:
-                log.exception("a launcher of job %s could not be answered", question.job.id)
+                log.exception("a launcher of job %s could not be answered", waiter.job.id)
 
-    def _withdraw(self, question: Question) -> bool:
-        asked = self._asked.get(question.job.id, {})
-        if question not in asked:
+    def _cancel(self, waiter: Waiter) -> bool:
+        waiters = self._waiters.get(waiter.job.id, {})
+        if waiter not in waiters:
             return False
-        del asked[question]
-        if not asked:
-            del self._asked[question.job.id]
-        if question.timer is not None:
-            question.timer.cancel()
-            question.timer = None
+        del waiters[waiter]
+        if not waiters:
+            del self._waiters[waiter.job.id]
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+            waiter.timer = None  # breaks the reference cycle waiter -> timer -> waiter
         return True

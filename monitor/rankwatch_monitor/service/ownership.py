@@ -1,7 +1,7 @@
-"""One of several monitors that share a database: which jobs are ours (docs/adr/0012-jobs-are-held-by-lease.md).
+"""Which jobs this monitor owns when several share a database (docs/adr/0012-jobs-are-held-by-lease.md).
 
-This is the loop's side of :mod:`.store.leases`: it takes jobs up that have become ours, lets those go that are
-another's, and has the words for those who ask the wrong monitor.
+The event loop's side of :mod:`..store.leases`: adopts jobs whose lease was acquired, drops those whose lease was lost,
+and explains to clients of the wrong monitor where to go.
 """
 
 from __future__ import annotations
@@ -16,181 +16,176 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.errors import HeldElsewhereError
-from rankwatch_monitor.store.leases import Answer, Holder, Leases
-from rankwatch_monitor.store.reading import Summary
-from rankwatch_monitor.store.repository import Repository
+from rankwatch_monitor.store.leases import Holder, LeaseResult, Leases
+from rankwatch_monitor.store.repository import JobSummary, Repository
 
 log = logging.getLogger("rankwatch")
 
-PATIENCE: Final = 2.0
-"""Seconds for which a request waits to hear whether its job has become ours."""
-LISTED: Final = 1_000
+ACQUIRE_TIMEOUT: Final = 2.0
+"""Seconds for which a request waits for the lease of its job."""
+MAX_LISTED: Final = 1_000
 """Jobs of other monitors that are listed at most."""
 
 
-class Watch(Protocol):
-    """What the loop does about jobs that come and go."""
+class JobRegistry(Protocol):
+    """Where jobs are adopted and dropped: :class:`rankwatch_monitor.service.monitor.Monitor`."""
 
-    def take_up(self, job: Job) -> None:
-        """Watch a job that was loaded from the database."""
+    def adopt(self, job: Job) -> None:
+        """Take over a job that was loaded from the database."""
 
     def drop(self, job_id: str) -> None:
-        """Watch a job no more, and answer those who wait for news of it."""
+        """Remove a job from memory and answer its waiters."""
 
-    def hand_over(self, job_id: str, then: Callable[[], None]) -> bool:
-        """Let go of a job that nobody speaks to us about any more; ``then`` follows once it was stored.
-
-        False when it was spoken of within the length of a lease.
-        """
+    def hand_over(self, job_id: str, on_saved: Callable[[], None]) -> bool:
+        """Save and drop a job that no longer reports here; False when it still does."""
 
 
-class Sharing:
-    """Knows which jobs are ours. Made on the loop's thread, which also calls every method."""
+class Ownership:
+    """Tracks which jobs this monitor owns. Created and called on the event loop's thread."""
 
-    def __init__(self, leases: Leases, repository: Repository, watch: Watch, now: Callable[[], float]) -> None:
-        """Begin.
+    def __init__(self, leases: Leases, repository: Repository, registry: JobRegistry, now: Callable[[], float]) -> None:
+        """Start the leases.
 
         Args:
             leases: not started yet.
-            repository: from which jobs are loaded; it is told to write nothing of jobs that are not ours.
-            watch: takes jobs up and lets them go.
-            now: the loop's clock, unix seconds.
+            repository: jobs are loaded from it; it is fenced to write only rows of owned jobs.
+            registry: adopts and drops jobs.
+            now: unix seconds.
         """
         self.leases = leases
-        self.newest: Sequence[Summary] = ()
-        """The newest jobs in the database, as read at the last renewal."""
-        self._repository, self._watch, self._now = repository, watch, now
+        self.newest: Sequence[JobSummary] = ()
+        """The most recently active jobs in the database, as read at the last renewal."""
+        self._repository, self._registry, self._now = repository, registry, now
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[str, list[asyncio.Future[Answer]]] = {}
-        self._known: set[str] = set()
-        """Jobs that are ours and were taken up."""
+        self._pending: dict[str, list[asyncio.Future[LeaseResult]]] = {}
+        self._adopted: set[str] = set()
         repository.fence = leases
-        leases.on_answer, leases.on_lost = self._answered, self._lost
-        leases.on_wanted, leases.on_round = self._wanted, self._read_newest
+        leases.on_result, leases.on_lost = self._requested, self._lost
+        leases.on_contended, leases.on_renewed = self._contended, self._read_newest
         leases.start()
 
-    def ours(self, job_id: str) -> bool:
+    def owns(self, job_id: str) -> bool:
         """Whether this monitor may act for a job now."""
-        return job_id in self._known and self.leases.holds(job_id)
+        return job_id in self._adopted and self.leases.holds(job_id)
 
-    def check(self, job_id: str) -> None:
-        """Return when what a rank or launcher says of a job is to be taken in here; ask for the job otherwise.
+    def require(self, job_id: str) -> None:
+        """Return when this monitor owns the job; else request its lease and raise.
 
         Raises:
-            HeldElsewhereError: it is not, or not yet.
+            HeldElsewhereError: the job is not owned, or not yet.
         """
-        if not self.ours(job_id):
-            self.leases.ask(job_id, contact=True)
-            raise HeldElsewhereError(self.words(job_id))
+        if not self.owns(job_id):
+            self.leases.request(job_id, contact=True)
+            raise HeldElsewhereError(self.explain(job_id))
 
-    async def hold(self, job_id: str, *, contact: bool) -> bool:
-        """Have a job here, or say why it is not; False when there is no such job.
+    async def acquire(self, job_id: str, *, contact: bool) -> bool:
+        """Wait until this monitor owns a job; False when there is no such job.
 
         Args:
             job_id: which.
-            contact: a launcher asks, who may speak of a new job; else somebody who reads.
+            contact: the request comes from a launcher, which may introduce a new job; else from a reader.
 
         Raises:
-            HeldElsewhereError: it is another monitor's, or the database does not answer.
+            HeldElsewhereError: another monitor holds it, or the database does not answer.
         """
-        if self.ours(job_id) or (job_id in self._known and not contact):
+        if self.owns(job_id) or (job_id in self._adopted and not contact):
             return True
-        self.leases.ask(job_id, contact=contact, again=True)
-        answered: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting.setdefault(job_id, []).append(answered)
+        self.leases.request(job_id, contact=contact, again=True)
+        pending: asyncio.Future[LeaseResult] = self._loop.create_future()
+        self._pending.setdefault(job_id, []).append(pending)
         try:
             with contextlib.suppress(TimeoutError):
-                answer = await asyncio.wait_for(answered, PATIENCE)
-                if not answer.ours and answer.holder is None:
+                result = await asyncio.wait_for(pending, ACQUIRE_TIMEOUT)
+                if not result.acquired and result.holder is None:
                     return False
         finally:
-            self._waiting[job_id].remove(answered)
-            if not self._waiting[job_id]:
-                del self._waiting[job_id]
-        if not self.ours(job_id):
-            raise HeldElsewhereError(self.words(job_id))
+            self._pending[job_id].remove(pending)
+            if not self._pending[job_id]:
+                del self._pending[job_id]
+        if not self.owns(job_id):
+            raise HeldElsewhereError(self.explain(job_id))
         return True
 
-    def words(self, job_id: str) -> str:
-        """Why a job is not ours just now, and what to do."""
-        if self.leases.trouble:
+    def explain(self, job_id: str) -> str:
+        """Why this monitor does not own a job now, and what the client should do."""
+        if self.leases.db_error:
             return (
-                f"job {job_id!r} cannot be taken: the database that monitors share does not answer "
-                f"({self.leases.trouble}); training goes on, come again"
+                f"job {job_id!r} cannot be acquired: the database that the monitors share does not answer "
+                f"({self.leases.db_error}); training continues, retry later"
             )
         holder = self.leases.holder(job_id)
         if holder is None:
-            return f"job {job_id!r} is being taken up by this monitor: come again in a second"
+            return f"job {job_id!r} is being acquired by this monitor: retry in a second"
         return (
-            f"job {job_id!r} is held by monitor {holder.name} at {holder.url}: ask there; if a proxy led here, it "
+            f"job {job_id!r} is held by monitor {holder.name} at {holder.url}: ask there; a proxy in between "
             "should try the next monitor on a 503"
         )
 
-    def retire(self, job_id: str) -> Callable[[], None]:
-        """Take no more part in a job; what is returned gives its lease back, and is called once the job was stored."""
-        self._known.discard(job_id)
-        return lambda: self.leases.let_go(job_id)
+    def disown(self, job_id: str) -> Callable[[], None]:
+        """Stop acting for a job; the returned function releases its lease and is called once the job is stored."""
+        self._adopted.discard(job_id)
+        return lambda: self.leases.release(job_id)
+
+    def other_jobs(self, watched: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """The jobs that this monitor does not watch, as ``GET /jobs`` shows them."""
+        return [_summary_json(each) for each in self.newest if not watched(each.id)]
 
     def close(self) -> None:
-        """Let all jobs go, after they were stored."""
+        """Release all leases, after the jobs were stored."""
         self.leases.close()
 
-    # From the leases' thread ------------------------------------------------------------------------------------------
+    # Called on the leases' thread -------------------------------------------------------------------------------------
 
-    def _answered(self, job_id: str, answer: Answer) -> None:
+    def _requested(self, job_id: str, result: LeaseResult) -> None:
         job = None
-        if answer.ours and job_id not in self._known:
+        if result.acquired and job_id not in self._adopted:
             try:
                 job = self._repository.load_job(job_id, self._now())
             except SQLAlchemyError:
-                self.leases.let_go(job_id)  # not without its past: it is asked for again
+                self.leases.release(job_id)  # a job is not adopted without its past: the next request tries again
                 raise
-        self._on_loop(lambda: self._settle(job_id, answer, job))
+        self._on_loop(lambda: self._settle(job_id, result, job))
 
     def _lost(self, job_id: str, holder: Holder | None) -> None:
-        by = f"monitor {holder.name} at {holder.url} holds it" if holder is not None else "another one holds it"
-        log.warning("job %s is not watched here any more: %s", job_id, by)
+        by = f"monitor {holder.name} at {holder.url}" if holder is not None else "another monitor"
+        log.warning("job %s: lease lost to %s; this monitor drops the job", job_id, by)
         self._repository.forget(job_id)
         self._on_loop(lambda: self._drop(job_id))
 
-    def _wanted(self, job_id: str, by: str) -> None:
+    def _contended(self, job_id: str, by: str) -> None:
         self._on_loop(lambda: self._hand_over(job_id, by))
 
     def _read_newest(self) -> None:
-        self.newest = self._repository.summaries(LISTED)
+        self.newest = self._repository.summaries(MAX_LISTED)
 
     def _on_loop(self, call: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: the monitor is shutting down
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the monitor shuts down
             self._loop.call_soon_threadsafe(call)
 
-    # On the loop ------------------------------------------------------------------------------------------------------
+    # Called on the event loop -----------------------------------------------------------------------------------------
 
-    def _settle(self, job_id: str, answer: Answer, job: Job | None) -> None:
-        if answer.ours and job_id not in self._known:
-            self._known.add(job_id)
+    def _settle(self, job_id: str, result: LeaseResult, job: Job | None) -> None:
+        if result.acquired and job_id not in self._adopted:
+            self._adopted.add(job_id)
             if job is not None:
-                log.info("job %s is watched here from now on", job_id)
-                self._watch.take_up(job)
-        for answered in self._waiting.get(job_id, ()):
-            if not answered.done():
-                answered.set_result(answer)
+                log.info("job %s: lease acquired; this monitor watches the job from now on", job_id)
+                self._registry.adopt(job)
+        for pending in self._pending.get(job_id, ()):
+            if not pending.done():
+                pending.set_result(result)
 
     def _drop(self, job_id: str) -> None:
-        self._known.discard(job_id)
-        self._watch.drop(job_id)
+        self._adopted.discard(job_id)
+        self._registry.drop(job_id)
 
     def _hand_over(self, job_id: str, by: str) -> None:
-        if job_id in self._known and self._watch.hand_over(job_id, lambda: self.leases.let_go(job_id)):
-            self._known.discard(job_id)
-            log.info("job %s is handed over to monitor %s, which its ranks and launchers speak to", job_id, by)
-
-    def listed(self, watched: Callable[[str], bool]) -> list[dict[str, Any]]:
-        """Jobs that other monitors hold, or nobody, as ``GET /jobs`` shows them."""
-        return [shown(each) for each in self.newest if not watched(each.id)]
+        if job_id in self._adopted and self._registry.hand_over(job_id, lambda: self.leases.release(job_id)):
+            self._adopted.discard(job_id)
+            log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)
 
 
-def shown(job: Summary) -> dict[str, Any]:
-    """A job of another monitor as ``GET /jobs`` shows it: what only its own monitor knows is null."""
+def _summary_json(job: JobSummary) -> dict[str, Any]:
+    """A job of another monitor as ``GET /jobs`` shows it; fields known to its own monitor only are null."""
     return {
         "id": job.id,
         "name": job.name,

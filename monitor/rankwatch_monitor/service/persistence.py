@@ -1,6 +1,6 @@
-"""What of a job is stored, and when: what matters at once, what runs quietly every few seconds.
+"""Decides which rows of a job are stored and when: important changes immediately, routine ones every few seconds.
 
-Everything here is called on the loop and returns at once; the repository's own thread waits for the disk.
+Everything here is called on the event loop and returns immediately; the repository's thread waits for the disk.
 """
 
 from __future__ import annotations
@@ -24,172 +24,168 @@ from rankwatch_monitor.store.repository import Repository
 log = logging.getLogger("rankwatch")
 
 SAVE_INTERVAL: Final = 5.0
-"""Seconds between two saves of a job that runs quietly; what matters is saved at once."""
+"""Seconds between two routine saves of a job."""
 SAVE_PERFORMANCE_INTERVAL: Final = 60.0
-"""The same for its performance, which is larger; a straggler that was found is saved after the interval above."""
-TIDY_INTERVAL: Final = 3600.0
-"""Seconds between two looks for what is too old to keep."""
-
-
+"""The same for its performance, which is larger; after a straggler was found or ended :data:`SAVE_INTERVAL` applies."""
+EXPIRE_INTERVAL: Final = 3600.0
+"""Seconds between two removals of expired jobs."""
 FEW_NODES: Final = 64
-"""Launchers whose every word is followed by a save. Thousands of them may speak within a second."""
+"""Up to this many launchers a job is saved after every launcher message; thousands may report within a second."""
 CROWD_INTERVAL: Final = 1.0
-"""Seconds between two saves of a job that has more."""
+"""Seconds between two saves after launcher messages of a job with more."""
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Saved:
     """What was last stored of a job."""
 
-    saved_at: float = 0.0
+    at: float = 0.0
     due: bool = False
-    """Something was said since then."""
-    nodes: int = 0
-    """The version of its launchers."""
-    nodes_saved_at: float = 0.0
+    """The job has changed since then."""
+    nodes_version: int = 0
+    nodes_at: float = 0.0
     judged: float | None = None
-    """When the last window was judged that was stored."""
-    performance_saved_at: float = 0.0
-    slowed: bool = False
-    """A straggler was found or has ended since then."""
+    """When the last stored window was evaluated."""
+    performance_at: float = 0.0
+    straggler_changed: bool = False
 
 
-class Keeping:
-    """Stores jobs in a repository; without one nothing is kept."""
+class Persistence:
+    """Stores jobs in a repository; without one nothing is stored."""
 
     def __init__(self, repository: Repository | None) -> None:
         self.repository = repository
         self.retention: float | None = None
-        """Seconds for which what is stored of a silent job is kept; None: for ever."""
-        self._tidied_at = 0.0
-        self._kept: dict[str, _Kept] = {}
+        """Seconds for which the rows of an inactive job are kept; None: for ever."""
+        self._expired_at = 0.0
+        self._saved: dict[str, _Saved] = {}
 
     def forget(self, job_id: str) -> None:
-        """Let go what is known of a job; its rows stay."""
-        self._kept.pop(job_id, None)
+        """Remove the bookkeeping of a dropped job; its rows stay."""
+        self._saved.pop(job_id, None)
 
-    def begun(self, job: Job, now: float) -> None:
-        """A job is new, as far as is known."""
-        if self.repository is not None and self.repository.late:
-            job.last_directive = int(now)  # above every number that may be stored of it: launchers skip lower ones
+    def on_new_job(self, job: Job, now: float) -> None:
+        """Number the directives of a new job above all that may be stored of it in a database not yet read."""
+        if self.repository is not None and self.repository.load_pending:
+            job.last_directive = int(now)  # launchers skip lower numbers
 
-    def came_late(self, jobs: Mapping[str, Job], usual: Policy, now: float) -> list[Job]:
-        """Once a database that came later than this monitor was read: give jobs their past; return all that have one.
+    def merge_pending(self, jobs: Mapping[str, Job], default_policy: Policy, now: float) -> list[Job]:
+        """Once a database that was unreachable at the start was read: merge its jobs into those in memory.
 
-        ``usual`` is the policy with which new jobs begin.
+        Returns the jobs with a stored past. ``default_policy`` is the policy of new jobs.
         """
-        if self.repository is None or (stored := self.repository.came_late()) is None:
+        if self.repository is None or (stored := self.repository.take_pending()) is None:
             return []
         for past in stored:
             if (job := jobs.get(past.id)) is not None:
-                for closed in merge_stored.join(job, past, usual):
-                    self.incident(closed)
+                for closed in merge_stored.join(job, past, default_policy):
+                    self.save_incident(closed)
                 self.save_all(job, now)
-        log.info("the database is there: %d jobs that were stored before are known now", len(stored))
-        self.repository.taken_up()
+        log.info("the database is available: %d stored jobs were loaded", len(stored))
+        self.repository.confirm_loaded()
         return [jobs.get(past.id, past) for past in stored]
 
-    def tidy(self, now: float, jobs: Collection[Job]) -> list[str]:
-        """Once an hour have removed what is too old; return the jobs in memory that nobody has heard of for so long."""
-        if self.repository is None or self.retention is None or now - self._tidied_at < TIDY_INTERVAL:
+    def expire(self, now: float, jobs: Collection[Job]) -> list[str]:
+        """Once an hour start the removal of expired rows; returns the expired jobs that are still in memory."""
+        if self.repository is None or self.retention is None or now - self._expired_at < EXPIRE_INTERVAL:
             return []
-        self._tidied_at, limit = now, now - self.retention
+        self._expired_at, limit = now, now - self.retention
         self.repository.retain(limit, [job.id for job in jobs if job.last_heard >= limit])
         return [job.id for job in jobs if job.last_heard < limit]
 
-    def slowed(self, job: Job) -> None:
-        """A straggler was found or has ended: that is saved soon."""
-        self._of(job).slowed = True
+    def straggler_changed(self, job: Job) -> None:
+        """Save the performance soon: a straggler was found or has ended."""
+        self._of(job).straggler_changed = True
 
-    def look(self, job: Job, now: float) -> None:
-        """Store what is due of a job that runs quietly."""
-        kept = self._of(job)
-        if kept.due or (now - kept.saved_at > SAVE_INTERVAL and job.last_heard > kept.saved_at):
+    def save_if_due(self, job: Job, now: float) -> None:
+        """Save the parts of a job whose interval has passed."""
+        saved = self._of(job)
+        if saved.due or (now - saved.at > SAVE_INTERVAL and job.last_heard > saved.at):
             self.save(job, now)
         judged = job.performance.judged_at
-        if judged is None or judged == kept.judged:
+        if judged is None or judged == saved.judged:
             return
-        if now - kept.performance_saved_at >= (SAVE_INTERVAL if kept.slowed else SAVE_PERFORMANCE_INTERVAL):
+        if now - saved.performance_at >= (SAVE_INTERVAL if saved.straggler_changed else SAVE_PERFORMANCE_INTERVAL):
             self._save_performance(job, now)
 
     def save(self, job: Job, now: float) -> None:
-        """Store the job as it is now, or within a second where it has many launchers; those a little later still."""
-        kept, few = self._of(job), len(job.nodes) <= FEW_NODES
-        kept.due = not few and now - kept.saved_at < CROWD_INTERVAL
-        if kept.due:
+        """Save the job now; a job with many launchers within a second, and its launchers within a few."""
+        saved, few = self._of(job), len(job.nodes) <= FEW_NODES
+        saved.due = not few and now - saved.at < CROWD_INTERVAL
+        if saved.due:
             return
-        if few or now - kept.nodes_saved_at > SAVE_INTERVAL:
+        if few or now - saved.nodes_at > SAVE_INTERVAL:
             self._save_nodes(job, now)
-        self._save(job, now)
+        self._save_job(job, now)
 
-    def _save(self, job: Job, now: float, then: Callable[[], None] | None = None) -> None:
-        kept = self._of(job)
-        kept.saved_at, kept.due = now, False
-        if self.repository is not None:
-            self.repository.save(schema.jobs, codec.job_row(job, nodes=False), then=then)
-
-    def _save_nodes(self, job: Job, now: float) -> None:
-        kept = self._of(job)
-        if kept.nodes != job.nodes_version and self.repository is not None:
-            kept.nodes, kept.nodes_saved_at, body = job.nodes_version, now, codec.nodes_of(job)
-            self.repository.save(schema.nodes, {"job_id": job.id}, late=lambda: {"body": body()})
-
-    def save_all(self, job: Job, now: float, then: Callable[[], None] | None = None) -> None:
-        """Store the job with its performance; ``then`` is called, on any thread, once both were stored."""
+    def save_all(self, job: Job, now: float, on_commit: Callable[[], None] | None = None) -> None:
+        """Save job, launchers and performance; ``on_commit`` is called, on any thread, once all are stored."""
         judged = job.performance.judged_at
         if judged is not None and judged != self._of(job).judged:
             self._save_performance(job, now)
         self._save_nodes(job, now)
-        self._save(job, now, then)
+        self._save_job(job, now, on_commit)
 
-    async def stored(self, job: Job, now: float, longest: float = 5.0) -> None:
-        """Store the job and wait for it: what a person is told was taken outlives a crash.
+    async def save_and_wait(self, job: Job, now: float, timeout: float = 5.0) -> None:
+        """Save the job and wait for the commit, so that an operator's acknowledged change survives a crash.
 
-        Waits ``longest`` seconds at most, and not for a database that refuses: neither holds up an order.
+        Returns after ``timeout`` seconds at most, and at once when the database refuses: neither delays a directive.
         """
         if self.repository is None:
             return
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-        def stored() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed: the monitor is shutting down
+        def committed() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the monitor shuts down
                 loop.call_soon_threadsafe(done.set)
 
-        self.save_all(job, now, stored)
+        self.save_all(job, now, committed)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(done.wait(), longest)
+            await asyncio.wait_for(done.wait(), timeout)
 
-    def turned(self, job: Job, state: JobState, reason: str, now: float) -> None:
-        """Store that a job is in another state from now on, and the job."""
+    def save_transition(self, job: Job, state: JobState, reason: str, now: float) -> None:
+        """Save a state transition, and the job."""
         if self.repository is not None:
             row = {"job_id": job.id, "at": now, "state": str(state), "reason": reason}
             self.repository.save(schema.transitions, row)
         self.save(job, now)
 
-    def incident(self, incident: Incident) -> None:
-        """Store an incident as it is now."""
+    def save_incident(self, incident: Incident) -> None:
+        """Save an incident."""
         if self.repository is not None:
             self.repository.save(schema.incidents, codec.incident_row(incident))
 
-    def evidence(self, job: Job, evidence: Evidence) -> None:
-        """Store the incident that evidence came late for: what is open is stored as it moves along."""
+    def save_late_evidence(self, job: Job, evidence: Evidence) -> None:
+        """Save a closed incident for which evidence arrived; an open one is saved with its next change."""
         if (incident := find_incident(job.incidents, evidence)) is not None and not incident.open:
-            self.incident(incident)
+            self.save_incident(incident)
 
-    def directive(self, job: Job, directive: Directive, now: float, then: Callable[[], None]) -> None:
-        """Store a directive; ``then`` is called, on any thread, once that was done."""
+    def save_directive(self, job: Job, directive: Directive, now: float, on_commit: Callable[[], None]) -> None:
+        """Save a directive; ``on_commit`` is called, on any thread, once it is stored."""
         if self.repository is None:
-            then()
+            on_commit()
             return
-        self.save(job, now)  # before it, so that whoever takes the job up finds why it was issued
-        self.repository.save(schema.directives, codec.directive_row(job.id, directive), then=then)
+        self.save(job, now)  # first, so that a monitor that takes over the job finds why the directive was issued
+        self.repository.save(schema.directives, codec.directive_row(job.id, directive), on_commit)
+
+    def _save_job(self, job: Job, now: float, on_commit: Callable[[], None] | None = None) -> None:
+        saved = self._of(job)
+        saved.at, saved.due = now, False
+        if self.repository is not None:
+            self.repository.save(schema.jobs, codec.job_row(job, nodes=False), on_commit)
+
+    def _save_nodes(self, job: Job, now: float) -> None:
+        saved = self._of(job)
+        if saved.nodes_version != job.nodes_version and self.repository is not None:
+            saved.nodes_version, saved.nodes_at, body = job.nodes_version, now, codec.nodes_of(job)
+            self.repository.save(schema.nodes, {"job_id": job.id}, deferred=lambda: {"body": body()})
 
     def _save_performance(self, job: Job, now: float) -> None:
-        kept = self._of(job)
-        kept.judged, kept.performance_saved_at, kept.slowed = job.performance.judged_at, now, False
+        saved = self._of(job)
+        saved.judged, saved.performance_at, saved.straggler_changed = job.performance.judged_at, now, False
         if self.repository is not None:
             body = performance_codec.held(job.performance)
-            self.repository.save(schema.performances, {"job_id": job.id}, late=lambda: {"body": body()})
+            self.repository.save(schema.performances, {"job_id": job.id}, deferred=lambda: {"body": body()})
 
-    def _of(self, job: Job) -> _Kept:
-        return self._kept.setdefault(job.id, _Kept())
+    def _of(self, job: Job) -> _Saved:
+        return self._saved.setdefault(job.id, _Saved())

@@ -1,4 +1,4 @@
-"""What of a report is taken where all of it would be more than a job may hold."""
+"""How much of a report or claim is accepted when all of it would exceed the limits on ranks and section names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.ingest.limits import Limits
 
 
-def ranks_told(event: JobEvent) -> int:
-    """How many ranks a job must have for what is said of it: the world that is claimed, or the highest rank's."""
+def claimed_ranks(event: JobEvent) -> int:
+    """The number of ranks that a job needs for an event: the claimed world size, or the highest rank plus one."""
     match event:
-        case RankReport(identity=who):
-            return max(who.rank + 1, who.world_size)
+        case RankReport(identity=identity):
+            return max(identity.rank + 1, identity.world_size)
         case ProcessEvent(rank=rank, world_size=world):
             return max(-1 if rank is None else rank, (world or 0) - 1) + 1
         case NodeObservation(ranks=ranks):
@@ -23,24 +23,24 @@ def ranks_told(event: JobEvent) -> int:
             return 0
 
 
-def too_many_ranks(jobs: Mapping[str, Job], job_id: str, ranks: int, limits: Limits) -> str:
-    """Why a job cannot have so many ranks beside all others; empty when it can.
+def over_rank_limit(jobs: Mapping[str, Job], job_id: str, ranks: int, limits: Limits) -> str:
+    """Why a job cannot have this many ranks beside all other jobs; empty when it can.
 
-    A claim costs the sender a few bytes and the monitor 200 for each rank, whether or not that rank ever speaks.
+    A claim costs the sender a few bytes and the monitor 200 bytes a rank, whether or not that rank ever reports.
     """
     others = sum(len(job.columns) for job in jobs.values() if job.id != job_id)
     if others + ranks <= limits.ranks:
         return ""
     return (
-        f"job {job_id!r} is not taken with {ranks} ranks: together with the {others} of other jobs that would be above "
+        f"job {job_id!r} is rejected with {ranks} ranks: together with the {others} ranks of other jobs that exceeds "
         f"the limit of {limits.ranks}"
     )
 
 
-def without_new_sections(job: Job, report: RankReport, most: int) -> tuple[RankReport, int]:
-    """The report with no more new section names than a job of ``most`` has room for, and how many it lost."""
-    known, told = set(job.columns.sections), report.open_sections or {}
-    room = max(0, most - len(known))
-    taken = known.union([name for name in told if name not in known][:room])
-    kept = {name: age for name, age in told.items() if name in taken}
-    return report._replace(open_sections=kept), len(told) - len(kept)
+def limit_sections(job: Job, report: RankReport, limit: int) -> tuple[RankReport, int]:
+    """The report without the new section names for which a job of ``limit`` has no room, and how many were dropped."""
+    known, reported = set(job.columns.sections), report.open_sections or {}
+    room = max(0, limit - len(known))
+    accepted = known.union([name for name in reported if name not in known][:room])
+    kept = {name: age for name, age in reported.items() if name in accepted}
+    return report._replace(open_sections=kept), len(reported) - len(kept)

@@ -1,8 +1,8 @@
-"""Whose turn it is to be judged: every job at every tick, for as long as that leaves time to listen.
+"""Schedules job evaluation: every job at every tick, as long as ingest is not starved.
 
-Detection must not starve ingest: a tick judges for :data:`BUSY` seconds at most, who waited longest first, and goes on
-at the next; one job that takes longer than that is judged less often. A job that is over, and of which nothing is heard
-any more, is looked at once a second.
+A tick evaluates for :data:`TICK_BUDGET` seconds at most, least recently evaluated jobs first, and continues at the next
+tick; a job that alone exceeds the budget is evaluated less often. A job in a terminal state that reports nothing more
+is evaluated once a second.
 """
 
 from __future__ import annotations
@@ -16,60 +16,60 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 
 TICK: Final = 0.1
-"""Seconds between two ticks. A verdict may come 0.5 s after its deadline; most of that is left to others."""
-BUSY: Final = 0.05
-"""Seconds after which a tick leaves the other jobs to the next one."""
-REST: Final = 4.0
-"""A tick that took long is followed by so many times its length for everything else."""
-IDLE: Final = 1.0
-"""Seconds between two looks at a job that is over."""
-SMALL: Final = 256
-"""Ranks of a job that is judged at once whenever a launcher says something: half a millisecond while all hang."""
-SHARE: Final = 0.1
-"""Part of the loop's time that larger ones may take besides the ticks."""
+"""Seconds between two ticks. A verdict may come 0.5 s after its deadline; most of that is left to other work."""
+TICK_BUDGET: Final = 0.05
+"""Seconds of evaluation after which a tick leaves the remaining jobs to the next one."""
+BACKOFF: Final = 4.0
+"""A long tick is followed by a pause of this many times its duration."""
+IDLE_INTERVAL: Final = 1.0
+"""Seconds between two evaluations of a job in a terminal state."""
+SMALL_JOB: Final = 256
+"""Ranks of a job that is evaluated after every launcher message: takes half a millisecond while all ranks hang."""
+EVENT_SHARE: Final = 0.1
+"""Share of the loop's time for evaluating larger jobs after launcher messages."""
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Evaluation:
     at: float = 0.0
     cost: float = 0.0
-    over: bool = False
+    terminal: bool = False
 
 
-class Turns:
-    """When each job was judged, and what that took."""
+class Scheduler:
+    """When each job was last evaluated, and how long that took."""
 
     def __init__(self) -> None:
-        self._last: dict[str, _Turn] = {}
+        self._last: dict[str, _Evaluation] = {}
 
     def due(self, jobs: Iterable[Job], now: float) -> list[Job]:
-        """Jobs to judge now (unix seconds), who has waited longest first."""
+        """The jobs to evaluate now (unix seconds), least recently evaluated first."""
         found = []
         for job in jobs:
             last = self._last.get(job.id)
-            idle = last is not None and last.over and job.last_heard <= last.at and now - last.at < IDLE
+            idle = last is not None and last.terminal and job.last_heard <= last.at and now - last.at < IDLE_INTERVAL
             if not idle:
                 found.append((last.at if last is not None else 0.0, job))
-        found.sort(key=lambda waits: waits[0])
+        found.sort(key=lambda each: each[0])
         return [job for _, job in found]
 
-    def at_once(self, job: Job, now: float) -> bool:
-        """Whether to judge a job for a single event. Ten thousand launchers that speak at once are one tick's work."""
+    def may_evaluate(self, job: Job, now: float) -> bool:
+        """Whether to evaluate a job after a single event, or to leave it to the next tick."""
         last = self._last.get(job.id)
-        return last is None or len(job.columns) <= SMALL or now - last.at > last.cost / SHARE
+        return last is None or len(job.columns) <= SMALL_JOB or now - last.at > last.cost / EVENT_SHARE
 
-    def took(self, job: Job, now: float, seconds: float, state: JobState | None) -> None:
-        """Note a judgement."""
-        last = self._last.setdefault(job.id, _Turn())
-        # The wall's seconds of one judgement may be another process's; it is what it takes again and again that counts.
+    def record(self, job: Job, now: float, seconds: float, state: JobState | None) -> None:
+        """Record an evaluation that took ``seconds`` and found ``state``."""
+        last = self._last.setdefault(job.id, _Evaluation())
+        # One wall-clock sample may include preemption by another process, so the cost at most doubles.
         last.cost = min(seconds, 2 * last.cost) if last.cost else seconds
-        last.at, last.over = now, state in TERMINAL_STATES
+        last.at, last.terminal = now, state in TERMINAL_STATES
 
     def forget(self, job_id: str) -> None:
-        """Let a job go."""
+        """Remove a dropped job."""
         self._last.pop(job_id, None)
 
     @staticmethod
     def pause(tick_seconds: float) -> float:
-        """Seconds until the next tick, after one that took so long."""
-        return max(TICK, REST * tick_seconds)
+        """Seconds until the next tick, after one of this duration."""
+        return max(TICK, BACKOFF * tick_seconds)

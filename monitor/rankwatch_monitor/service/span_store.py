@@ -1,16 +1,15 @@
-"""The newest sampled spans of each rank, in a bounded memory: what a rank was busy with, section by section.
+"""Stores the newest sampled spans of each rank in bounded memory, for the timeline on the page.
 
 How this works
 --------------
-A span is one entry of a section in a sampled step. They are kept by rank, so that a rank that says nothing any more
-keeps its last ones however much the others send: it is the one people will look at. Each rank has a ring of as many
-spans as the job's share allows (:func:`capacity`), 26 bytes each; when more ranks appear, all rings are cut. When all
-jobs together hold more than :data:`SPANS_IN_ALL`, those jobs are forgotten of which nothing was heard for longest.
+A span is one entry of a section in a sampled step. Each rank has a ring buffer, so that a silent rank keeps its last
+spans however much the others send. The rings hold as many spans as the job's share allows (:func:`capacity`), 26 bytes
+each, and are truncated when more ranks appear. When all jobs together exceed :data:`SPANS_IN_ALL`, the least recently
+updated jobs are evicted.
 
-Hosts have clocks of their own, which may differ by more than a step lasts. So times are only ever compared within one
-rank: a step of a rank begins with its first span of that iteration, and steps of different ranks are put side by side
-by their iteration. What is lost by this is how much later than the others a rank began; what is told, how long each
-part took it, is exact.
+Clocks of different hosts may differ by more than a step, so timestamps are only compared within one rank: a step begins
+with the rank's first span of that iteration, and steps of different ranks are aligned by iteration. Durations are
+exact; how much later than others a rank began a step is not known.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch_monitor.ingest.otlp.traces import SpanRecord
 
-MOST: Final = 512
-LEAST: Final = 16
-"""Spans of a rank that are kept: so many while there is room, and never fewer."""
+MAX_PER_RANK: Final = 512
+MIN_PER_RANK: Final = 16
+"""Capacity of a rank's ring buffer."""
 SPANS_IN_JOB: Final = 2**20
 SPANS_IN_ALL: Final = 2**21
 """Spans of one job (27 MB) and of all jobs together."""
-SECTIONS: Final = 256
-"""Different section names of one job; spans of further ones are not kept."""
+MAX_SECTIONS: Final = 256
+"""Section names of one job; spans of further sections are dropped."""
 
 _PACKED: Final = struct.Struct("<Hqqq")
 
 
 class Span(NamedTuple):
-    """One entry of a section: seconds since the rank's step began, and how deep it lies within others."""
+    """One entry of a section; ``start`` is in seconds since the rank's step began, ``depth`` counts enclosing spans."""
 
     section: str
     depth: int
@@ -48,19 +47,19 @@ class RankStep(NamedTuple):
 
     iteration: int
     began: float
-    """Unix seconds by the clock of the rank's host."""
+    """Unix seconds by the rank's host clock."""
     seconds: float
     """From the start of its first span to the end of its last."""
     spans: tuple[Span, ...]
 
 
 def capacity(ranks: int) -> int:
-    """How many spans a rank of a job may keep: a power of two, so that it changes seldom."""
+    """Spans stored for each rank of a job of this size: a power of two, so that it rarely changes."""
     share = SPANS_IN_JOB // max(1, ranks)
-    return max(LEAST, min(MOST, 1 << (share.bit_length() - 1) if share else LEAST))
+    return max(MIN_PER_RANK, min(MAX_PER_RANK, 1 << (share.bit_length() - 1) if share else MIN_PER_RANK))
 
 
-class JobTimeline:
+class JobSpans:
     """The spans of one attempt of one job."""
 
     def __init__(self) -> None:
@@ -68,42 +67,42 @@ class JobTimeline:
         self.sections: list[str] = []
         self._numbers: dict[str, int] = {}
         self._rings: dict[int, deque[bytes]] = {}
-        self._capacity = MOST
+        self._capacity = MAX_PER_RANK
 
     def __len__(self) -> int:
         return sum(map(len, self._rings.values()))
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks of which spans are kept, in order."""
+        """Ranks with stored spans, in order."""
         return sorted(self._rings)
 
-    def take(self, record: SpanRecord) -> int:
-        """Keep one span; return by how many the number of kept ones has changed."""
+    def add(self, record: SpanRecord) -> int:
+        """Store one span; returns the change in the number of stored spans."""
         if record.iteration is None or record.attempt < self.attempt:
             return 0
-        before = 0
+        dropped = 0
         if record.attempt > self.attempt:
-            before = len(self)
+            dropped = len(self)
             self.attempt = record.attempt
             self._rings.clear()
         number = self._number(record.section)
         if number is None:
-            return -before
+            return -dropped
         ring = self._rings.get(record.rank)
         if ring is None:
-            before += self._cut(len(self._rings) + 1)
+            dropped += self._resize(len(self._rings) + 1)
             ring = self._rings[record.rank] = deque(maxlen=self._capacity)
         grown = len(ring) < self._capacity
         ring.append(_PACKED.pack(number, record.iteration, record.start_unix_ns, record.end_unix_ns))
-        return int(grown) - before
+        return int(grown) - dropped
 
     def iterations(self, ranks: Iterable[int]) -> list[int]:
-        """Sampled steps of which any of these ranks has spans, in order."""
+        """The sampled steps of these ranks, in order."""
         return sorted({_PACKED.unpack(each)[1] for rank in ranks for each in self._rings.get(rank, ())})
 
     def steps(self, rank: int, iterations: Iterable[int]) -> list[RankStep]:
-        """These steps of a rank, as far as they are kept, in order."""
+        """The stored steps of a rank among ``iterations``, in order."""
         wanted = set(iterations)
         found: dict[int, list[tuple[int, int, int]]] = {}
         for each in self._rings.get(rank, ()):
@@ -113,7 +112,7 @@ class JobTimeline:
         return [self._step(iteration, found[iteration]) for iteration in sorted(found)]
 
     def _step(self, iteration: int, entries: list[tuple[int, int, int]]) -> RankStep:
-        # Outer before inner: who starts first, and of those who start together who ends last.
+        # Outer spans first: by start, then by descending end.
         entries.sort(key=lambda entry: (entry[0], -entry[1]))
         began, last = entries[0][0], max(end for _, end, _ in entries)
         open_until: list[int] = []
@@ -127,13 +126,13 @@ class JobTimeline:
 
     def _number(self, section: str) -> int | None:
         number = self._numbers.get(section)
-        if number is None and len(self.sections) < SECTIONS:
+        if number is None and len(self.sections) < MAX_SECTIONS:
             number = self._numbers[section] = len(self.sections)
             self.sections.append(section)
         return number
 
-    def _cut(self, ranks: int) -> int:
-        """Make room for so many ranks; return how many spans were let go."""
+    def _resize(self, ranks: int) -> int:
+        """Resize the rings for this many ranks; returns the number of dropped spans."""
         allowed = capacity(ranks)
         if allowed == self._capacity:
             return 0
@@ -143,50 +142,50 @@ class JobTimeline:
         return before - len(self)
 
 
-class Timelines:
-    """The timelines of all jobs; those heard of last are kept."""
+class SpanStore:
+    """The spans of all jobs; the least recently updated jobs are evicted."""
 
     def __init__(self, in_all: int = SPANS_IN_ALL) -> None:
         self._in_all = in_all
-        self._jobs: dict[str, JobTimeline] = {}
-        """The job heard of last stands last."""
+        self._jobs: dict[str, JobSpans] = {}
+        """In order of their last update."""
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def take(self, records: Sequence[SpanRecord], known: Iterable[str], ranks: int) -> None:
-        """Keep spans of known jobs.
+    def add(self, records: Sequence[SpanRecord], known: Iterable[str], ranks: int) -> None:
+        """Store spans of known jobs.
 
         Args:
-            records: what came in.
-            known: jobs there are; spans of others are let go, and so is what was kept of jobs that are gone.
-            ranks: ranks a job may have at most; a span of another rank is let go.
+            records: the received spans.
+            known: IDs of the jobs in memory; spans of other jobs are dropped.
+            ranks: ranks a job may have at most; spans of higher ranks are dropped.
         """
         jobs = set(known)
         for gone in self._jobs.keys() - jobs:
             self._forget(gone)
         for job_id in {record.job_id for record in records} & jobs:
-            timeline = self.of(job_id)
+            spans = self.of(job_id)
             self._jobs.pop(job_id, None)
-            self._jobs[job_id] = timeline
+            self._jobs[job_id] = spans
         for record in records:
             if record.job_id in jobs and record.rank < ranks:
-                self._size += self._jobs[record.job_id].take(record)
+                self._size += self._jobs[record.job_id].add(record)
         while self._size > self._in_all and len(self._jobs) > 1:
             self._forget(next(iter(self._jobs)))
 
-    def of(self, job_id: str) -> JobTimeline:
-        """The timeline of a job; an empty one when nothing is kept of it."""
-        kept = self._jobs.get(job_id)
-        return JobTimeline() if kept is None else kept
+    def of(self, job_id: str) -> JobSpans:
+        """The spans of a job; empty when there are none."""
+        stored = self._jobs.get(job_id)
+        return JobSpans() if stored is None else stored
 
     def _forget(self, job_id: str) -> None:
         self._size -= len(self._jobs.pop(job_id))
 
 
 def to_json(step: RankStep, sections: Sequence[str]) -> dict[str, Any]:
-    """A step as the API shows it: of each span the number of its section, its depth, start and duration (seconds)."""
+    """A step for the API: each span is ``[section number, depth, start, duration]``, times in seconds."""
     number = {name: index for index, name in enumerate(sections)}
     return {
         "iteration": step.iteration,

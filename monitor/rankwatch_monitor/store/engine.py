@@ -1,8 +1,7 @@
-"""Opens databases, with the options that each kind wants.
+"""Creates SQLAlchemy engines with the connection options of SQLite and PostgreSQL.
 
-No code of this process may open a SQLite database's file but SQLite itself: closing any descriptor of a file lets all
-POSIX locks of the process on that file go, also those on which SQLite relies, and another process would then remove the
-log that is still written to.
+Only SQLite itself may open the database file in this process: closing any descriptor of a file releases all POSIX locks
+of the process on it, including SQLite's, and another process would then delete the write-ahead log still in use.
 """
 
 from __future__ import annotations
@@ -12,15 +11,16 @@ import socket
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Float, create_engine, event, func, literal_column, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.sql import ColumnElement
 
-from rankwatch_monitor.store.db_errors import cause
+from rankwatch_monitor.store.db_errors import driver_message
 
 WRITES: Final = "rankwatch_writes"
-"""Execution option of a connection whose transactions take SQLite's right to write at their beginning."""
+"""Execution option of a connection whose transactions take SQLite's write lock when they begin."""
 _POSTGRESQL: Final = {
-    # A server that has gone without a word is noticed within seconds, here by these and there by the options below.
+    # Dead connections are detected within seconds, by the client with these and by the server with the options below.
     "connect_timeout": 3,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -32,14 +32,14 @@ _POSTGRESQL: Final = {
 
 
 def open_engine(url: str) -> Engine:
-    """An engine for a SQLAlchemy URL, or for a path of a SQLite file, whose folder is made.
+    """An engine for a SQLAlchemy URL, or for the path of a SQLite file, whose folder is created.
 
     Raises:
-        ValueError: there can be no such database; the text says why and what to do.
+        ValueError: the URL cannot be used; the message says why and how to fix it.
     """
     parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise ValueError(f"cannot use the database {url!r}: it would be empty at each start; say --database none")
+        raise ValueError(f"cannot use the database {url!r}: it would be empty at each start; use --database none")
     try:
         if parsed.get_backend_name() != "postgresql":
             engine = create_engine(parsed)
@@ -47,11 +47,11 @@ def open_engine(url: str) -> Engine:
             engine = create_engine(parsed, pool_pre_ping=True, connect_args=_postgresql_arguments(parsed))
     except ImportError as error:
         how = "; install the driver with `pip install 'rankwatch[postgresql]'`" if "psycopg" in str(error) else ""
-        raise ValueError(f"cannot use the database {shown(url)!r}: {error}{how}") from error
+        raise ValueError(f"cannot use the database {redacted(url)!r}: {error}{how}") from error
     except SQLAlchemyError as error:
-        raise ValueError(f"cannot use the database {shown(url)!r}: {cause(error)}") from error
+        raise ValueError(f"cannot use the database {redacted(url)!r}: {driver_message(error)}") from error
     if engine.dialect.name not in ("sqlite", "postgresql"):
-        raise ValueError(f"cannot use the database {shown(url)!r}: it must be SQLite or PostgreSQL")
+        raise ValueError(f"cannot use the database {redacted(url)!r}: it must be SQLite or PostgreSQL")
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
@@ -65,12 +65,19 @@ def file_of(url: URL) -> Path | None:
     return Path(url.database.removeprefix("file:")).resolve()
 
 
-def shown(url: str) -> str:
+def redacted(url: str) -> str:
     """A database's URL without its password."""
     try:
         return make_url(url).render_as_string(hide_password=True)
     except ArgumentError:
         return url.split("://", 1)[0] + "://…"
+
+
+def database_now(connection: Connection) -> ColumnElement[float]:
+    """Unix seconds by the database's clock."""
+    if connection.dialect.name == "postgresql":
+        return func.extract("epoch", func.clock_timestamp()).cast(Float)
+    return literal_column("((julianday('now') - 2440587.5) * 86400.0)", Float)
 
 
 def _parsed(url: str) -> URL:
@@ -79,13 +86,13 @@ def _parsed(url: str) -> URL:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ValueError(f"cannot make the folder of the database {path}: {error}") from error
+            raise ValueError(f"cannot create the folder of the database {path}: {error}") from error
         return URL.create("sqlite", database=str(path))
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise ValueError(f"cannot use the database {shown(url)!r}: it is no SQLAlchemy URL") from error
-    # Both spellings are common; the driver is the one that the extra brings, whatever SQLAlchemy's own choice is.
+        raise ValueError(f"cannot use the database {redacted(url)!r}: it is not a SQLAlchemy URL") from error
+    # Both spellings are common; the driver is the one of the extra, whatever SQLAlchemy's default is.
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername in ("postgresql", "postgres") else parsed
 
 
@@ -96,13 +103,13 @@ def _postgresql_arguments(url: URL) -> dict[str, Any]:
 
 def _prepare(connection: Any, record: object) -> None:
     del record
-    connection.isolation_level = None  # transactions begin where we say, and hold tables that are made, too
-    # WAL lets readers read while the writer writes; NORMAL loses the last commits of a power cut, never the file.
+    connection.isolation_level = None  # transactions begin explicitly and include DDL
+    # WAL: readers do not block the writer. NORMAL: a power cut may lose the last commits but never corrupts the file.
     for pragma in ("busy_timeout=5000", "journal_mode=WAL", "synchronous=NORMAL", "journal_size_limit=67108864"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin(connection: Connection) -> None:
-    # Who reads first and then writes may find that another has written in between, and must not wait for it.
+    # A transaction that reads and then writes may fail when another has written in between, so writers lock first.
     writes = connection.get_execution_options().get(WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,14 +1,14 @@
-"""Which monitor holds which job, when several share one database (docs/adr/0012-jobs-are-held-by-lease.md).
+"""Leases on jobs, when several monitors share one database (docs/adr/0012-jobs-are-held-by-lease.md).
 
 How this works
 --------------
-A row of ``leases`` says who holds a job, until when by the database's clock, and in which generation: how often the job
-has changed hands. One thread asks for leases, renews those that are held, three times in the length of one, and notices
-those that are gone. What it finds is handed to the callbacks of :class:`Leases`, which are called on that thread.
+A row of ``leases`` names the holder of a job, the expiry by the database's clock, and the generation: how often the job
+has changed hands. One thread acquires requested leases, renews the held ones three times within the duration of a
+lease, and detects lost ones. It reports to the callbacks of :class:`Leases`, which are called on that thread.
 
-Two safeguards, either of which is enough. The holder counts from before it asked, on its own monotonic clock, and stops
-earlier than anybody else may begin. And whoever writes rows of a job first locks its lease and looks whether it is
-still its own (:meth:`Leases.held`, asked by the repository in the same transaction).
+Two safeguards, each sufficient. The holder measures from before its request, on its own monotonic clock, and stops
+before any other monitor may acquire the lease. And each transaction that writes rows of a job first locks the job's
+lease and verifies owner and generation (:meth:`Leases.owned`, a fencing token).
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from rankwatch_monitor.store import schema
-from rankwatch_monitor.store.reading import database_now
+from rankwatch_monitor.store.db_errors import driver_message
+from rankwatch_monitor.store.engine import database_now
 
 log = logging.getLogger("rankwatch.leases")
 
 RENEWALS: Final = 3
-"""How often a lease is renewed in its length."""
+"""Renewals within the duration of a lease."""
 MARGIN: Final = 0.1
-"""Part of a lease that its holder leaves unused, since no two monotonic clocks run quite alike."""
-ASK_AGAIN: Final = 0.5
-"""Seconds after which one may be asked about the same job again."""
-KNOWN_HOLDERS: Final = 10_000
-"""Jobs of others that are remembered at most, to say who holds them."""
+"""Fraction of a lease that its holder leaves unused, since monotonic clocks drift apart."""
+REQUEST_INTERVAL: Final = 0.5
+"""Seconds between two requests for the same job."""
+MAX_HOLDERS: Final = 10_000
+"""Jobs of other monitors whose holder is cached at most."""
 
 _leases = schema.leases.c
 
 
 class Holder(NamedTuple):
-    """Who holds a job, as the database last said."""
+    """The monitor that holds a job, as of the last query."""
 
     name: str
     url: str
 
 
-class Answer(NamedTuple):
-    """What became of asking for a job: it is ours, or another's, or there is no such job (both None)."""
+class LeaseResult(NamedTuple):
+    """The result of a request: acquired, held by another monitor, or no such job (False and None)."""
 
-    ours: bool
+    acquired: bool
     holder: Holder | None = None
 
 
@@ -59,11 +60,11 @@ class Answer(NamedTuple):
 class _Lease:
     generation: int
     until: float
-    """Monotonic seconds at which it is not ours any more, for all we know."""
+    """Monotonic seconds at which this monitor stops acting for the job unless the lease is renewed."""
 
 
 class Leases:
-    """The leases of one monitor. No method waits for the database but those that say so."""
+    """The leases of one monitor. Methods return immediately unless they document that they wait for the database."""
 
     def __init__(
         self,
@@ -78,33 +79,33 @@ class Leases:
 
         Args:
             engine: the shared database.
-            name: this monitor's own among those that share it, the same after a restart.
-            url: where this monitor is reached, for those who ask another one.
-            duration: seconds that a lease lasts.
+            name: unique among the monitors that share the database, and the same after a restart.
+            url: where clients of other monitors reach this one.
+            duration: seconds of a lease.
             clock: monotonic seconds.
         """
         self.name, self.url, self.duration = name, url, duration
-        self.trouble = ""
-        """Why the database cannot be asked now; empty while it can."""
-        self.on_answer: Callable[[str, Answer], None] = lambda _job, _answer: None
-        """What became of asking for a job, also of one that was ours already."""
+        self.db_error = ""
+        """Why the last query failed; empty while the database answers."""
+        self.on_result: Callable[[str, LeaseResult], None] = lambda _job, _result: None
+        """The result of a request, also for a lease that was held already."""
         self.on_lost: Callable[[str, Holder | None], None] = lambda _job, _holder: None
-        """A job that was ours until now."""
-        self.on_wanted: Callable[[str, str], None] = lambda _job, _by: None
-        """Another monitor is asked about a job of ours; called at each renewal while it stands."""
-        self.on_round: Callable[[], None] = lambda: None
+        """A held lease was lost to another monitor."""
+        self.on_contended: Callable[[str, str], None] = lambda _job, _by: None
+        """Another monitor is contacted about a held job; called at each renewal until the job is handed over."""
+        self.on_renewed: Callable[[], None] = lambda: None
         """The leases were just renewed."""
         self._engine, self._clock = engine, clock
         self._held: dict[str, _Lease] = {}
         self._holders: dict[str, Holder] = {}
-        self._asked: dict[tuple[str, bool], float] = {}
-        self._wanted: dict[str, bool] = {}
+        self._requested_at: dict[tuple[str, bool], float] = {}
+        self._requests: dict[str, bool] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="rankwatch-leases", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask and to renew."""
+        """Start to acquire and renew."""
         self._thread.start()
 
     def holds(self, job_id: str) -> bool:
@@ -113,30 +114,30 @@ class Leases:
         return lease is not None and self._clock() < lease.until
 
     def holder(self, job_id: str) -> Holder | None:
-        """Who else holds a job, as far as is known."""
+        """The other monitor that holds a job, if known."""
         return self._holders.get(job_id)
 
-    def ask(self, job_id: str, *, contact: bool, again: bool = False) -> None:
-        """Try to get a job.
+    def request(self, job_id: str, *, contact: bool, again: bool = False) -> None:
+        """Request the lease of a job.
 
         Args:
             job_id: which.
-            contact: a rank or launcher of the job spoke to this monitor. Then a job that nobody has heard of becomes
-                ours, and who holds it learns that it is we who are spoken to.
-            again: also when it was asked for a moment ago, for somebody waits for the answer.
+            contact: a rank or launcher of the job contacted this monitor. Then a new job is acquired, and the holder
+                of another one is notified.
+            again: also when it was requested a moment ago, since a client waits for the result.
         """
         now = self._clock()
         with self._changed:
-            if not again and now - self._asked.get((job_id, contact), -ASK_AGAIN) < ASK_AGAIN:
+            if not again and now - self._requested_at.get((job_id, contact), -REQUEST_INTERVAL) < REQUEST_INTERVAL:
                 return
-            if len(self._asked) > KNOWN_HOLDERS:
-                self._asked.clear()
-            self._asked[job_id, contact] = now
-            self._wanted[job_id] = self._wanted.get(job_id, False) or contact
+            if len(self._requested_at) > MAX_HOLDERS:
+                self._requested_at.clear()
+            self._requested_at[job_id, contact] = now
+            self._requests[job_id] = self._requests.get(job_id, False) or contact
             self._changed.notify()
 
-    def let_go(self, job_id: str) -> None:
-        """Give a job away; on any thread, once all that is to be stored of it was stored. Waits for the database."""
+    def release(self, job_id: str) -> None:
+        """Release a lease, on any thread, after all rows of the job were stored. Waits for the database."""
         lease = self._held.pop(job_id, None)
         if lease is None:
             return
@@ -145,10 +146,10 @@ class Leases:
             with self._engine.begin() as connection:
                 connection.execute(update(schema.leases).where(*mine).values(ends_at=0.0))
         except SQLAlchemyError as error:
-            log.warning("the lease of job %s ends by itself, as it cannot be given back: %s", job_id, _cause(error))
+            log.warning("job %s: the lease could not be released and will expire: %s", job_id, driver_message(error))
 
-    def held(self, connection: Connection, job_ids: Collection[str]) -> set[str]:
-        """Of these jobs those that are ours; they stay so until the transaction of ``connection`` ends."""
+    def owned(self, connection: Connection, job_ids: Collection[str]) -> set[str]:
+        """Those of these jobs that this monitor owns; they stay locked until the transaction of ``connection`` ends."""
         known = {job_id: self._held.get(job_id) for job_id in job_ids}
         # An update and not a select: it locks the rows on any database, and on SQLite takes the right to write.
         locked = (
@@ -165,66 +166,66 @@ class Leases:
         return ours
 
     def close(self) -> None:
-        """Let all jobs go and end."""
+        """Stop the thread and release all leases."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(timeout=10.0)
         for job_id in list(self._held):
-            self.let_go(job_id)
+            self.release(job_id)
 
     # The thread -------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._attempt(self._take_own)
+        self._attempt(self._reacquire)
         next_renewal = self._clock()
         while True:
             with self._changed:
-                if not self._wanted and not self._closing:
+                if not self._requests and not self._closing:
                     self._changed.wait(max(0.0, next_renewal - self._clock()))
                 if self._closing:
                     return
-                wanted, self._wanted = self._wanted, {}
+                wanted, self._requests = self._requests, {}
             for job_id, contact in wanted.items():
-                self._attempt(lambda job_id=job_id, contact=contact: self._take(job_id, contact))  # type: ignore[misc]
+                self._attempt(lambda job_id=job_id, contact=contact: self._acquire(job_id, contact))  # type: ignore[misc]
             if self._clock() >= next_renewal:
                 self._attempt(self._renew)
-                # The database that is away is asked again soon: there is not much time left.
-                pause = self.duration / RENEWALS if not self.trouble else min(1.0, self.duration / RENEWALS)
+                # An unreachable database is retried soon, before the leases expire.
+                pause = self.duration / RENEWALS if not self.db_error else min(1.0, self.duration / RENEWALS)
                 next_renewal = self._clock() + pause
 
     def _attempt(self, action: Callable[[], None]) -> None:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - the thread must live on; drivers raise errors of their own
-            if not self.trouble:
+            if not self.db_error:
                 log.error(
-                    "the shared database cannot be asked (%s); this monitor acts for its jobs until their leases end",
-                    _cause(error),
+                    "the shared database does not answer (%s); this monitor acts for its jobs until the leases expire",
+                    driver_message(error),
                 )
-            self.trouble = _cause(error)
+            self.db_error = driver_message(error)
         else:
-            if self.trouble:
+            if self.db_error:
                 log.info("the shared database answers again")
-            self.trouble = ""
+            self.db_error = ""
 
-    def _take_own(self) -> None:
-        """Take what this monitor held before it was started anew, so that nobody else watches it meanwhile."""
+    def _reacquire(self) -> None:
+        """Acquire again what this monitor held before a restart."""
         with self._engine.connect() as connection:
             now = database_now(connection)
             own = select(_leases.job_id).where(_leases.owner == self.name, _leases.ends_at > now - 10 * self.duration)
             job_ids = list(connection.execute(own).scalars())
         for job_id in job_ids:
-            self._take(job_id, contact=False)
+            self._acquire(job_id, contact=False)
 
-    def _take(self, job_id: str, contact: bool) -> None:
+    def _acquire(self, job_id: str, contact: bool) -> None:
         if self.holds(job_id):
-            self.on_answer(job_id, Answer(True))
+            self.on_result(job_id, LeaseResult(True))
             return
         before = self._clock()
         with self._engine.begin() as connection:
-            generation = self._acquire(connection, job_id, contact)
+            generation = self._take(connection, job_id, contact)
             holder = None
             if generation is None:
                 found = connection.execute(
@@ -236,19 +237,20 @@ class Leases:
                     connection.execute(note.values(asked_by=self.name))
         if generation is not None:
             if (former := self._held.get(job_id)) is not None and generation != former.generation + 1:
-                self.on_lost(job_id, None)  # it ended unnoticed, and others have had it since
+                self.on_lost(job_id, None)  # it expired unnoticed, and another monitor has held it since
             self._held[job_id] = _Lease(generation, before + self.duration * (1 - MARGIN))
             self._holders.pop(job_id, None)
         elif holder is not None:
-            if len(self._holders) > KNOWN_HOLDERS:
+            if len(self._holders) > MAX_HOLDERS:
                 self._holders.clear()
             self._holders[job_id] = holder
-        self.on_answer(job_id, Answer(generation is not None, holder))
+        self.on_result(job_id, LeaseResult(generation is not None, holder))
 
-    def _acquire(self, connection: Connection, job_id: str, contact: bool) -> int | None:
+    def _take(self, connection: Connection, job_id: str, contact: bool) -> int | None:
+        """Take a lease that is free; returns its generation, or None."""
         now = database_now(connection)
         ends = now + self.duration
-        # One that ends long after any lease could was given before the database's clock was set back.
+        # An expiry later than any lease can have was written before the database's clock was set back.
         free = or_(_leases.owner == self.name, _leases.ends_at < now, _leases.ends_at > now + 2 * self.duration)
         values: dict[str, Any] = {"owner": self.name, "url": self.url, "ends_at": ends}
         taken = (
@@ -275,7 +277,7 @@ class Leases:
         seen: dict[str, tuple[str, str, int, str | None]] = {}
         with self._engine.begin() as connection:
             for some in _slices(sorted(mine)):
-                # One that let_go() has just ended on another thread stays ended.
+                # One that release() has just ended on another thread stays released.
                 ours = (_leases.owner == self.name, _leases.job_id.in_(some), _leases.ends_at > 0.0)
                 renewed = update(schema.leases).where(*ours)
                 connection.execute(renewed.values(ends_at=database_now(connection) + self.duration, url=self.url))
@@ -286,23 +288,19 @@ class Leases:
             if owner == self.name and generation == lease.generation:
                 lease.until = before + self.duration * (1 - MARGIN)
                 if asked_by:
-                    self.on_wanted(job_id, asked_by)
+                    self.on_contended(job_id, asked_by)
             elif self._held.get(job_id) is lease:
                 del self._held[job_id]
                 if owner == self.name:
                     log.error(
-                        "job %s was taken by another monitor of the name %s: give each a name of its own (--shared-as)",
+                        "job %s was acquired by another monitor named %s: give each a unique name (--shared-as)",
                         job_id,
                         owner,
                     )
                 holder = Holder(owner, url) if owner and owner != self.name else None
                 self.on_lost(job_id, holder)
-        self.on_round()
+        self.on_renewed()
 
 
 def _slices(job_ids: list[str], size: int = 500) -> Iterable[list[str]]:
     return (job_ids[start : start + size] for start in range(0, len(job_ids), size))
-
-
-def _cause(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -1,8 +1,8 @@
-"""Who may have the database: one monitor alone, or all that share it (docs/adr/0012-jobs-are-held-by-lease.md).
+"""Locks a database for one monitor, or for all that share it (docs/adr/0012-jobs-are-held-by-lease.md).
 
-SQLite: ``flock`` on the file DATABASE.lock, which holds the pid of whoever has it. The kernel lets it go with the
-process, however that ends. The file stays, since removing it would let two hold locks on two files of one name.
-PostgreSQL: an advisory lock of the session that writes, which the server lets go with the connection.
+SQLite: ``flock`` on the file DATABASE.lock, which contains the holder's PID; the kernel releases it with the process.
+The file is never removed, since two processes could then lock two files of the same name.
+PostgreSQL: a session-level advisory lock on the writing connection, which the server releases with the connection.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from sqlalchemy import Connection, text
 log = logging.getLogger("rankwatch.store")
 
 LOCK: Final = 0x72616E6B77617463
-"""Of the database's use, unlikely to be anybody else's."""
+"""Advisory lock key of a database in use (the bytes of "rankwatc")."""
 UPGRADE: Final = LOCK + 1
-"""Of its upgrade."""
-_WHAT_TO_DO: Final = (
-    "end that one, or give this one another --database, or give both a --shared-as NAME to share the database"
-)
+"""Advisory lock key of a schema upgrade."""
+_REMEDY: Final = "stop that monitor, use another --database, or start both with --shared-as NAME to share the database"
 
 
 class HeldError(ValueError):
-    """Another monitor has the database; the text says which and what to do."""
+    """Another monitor has locked the database; the message says which and how to resolve it."""
 
 
 class FileLock:
@@ -38,13 +36,13 @@ class FileLock:
         self._path = database.with_name(database.name + ".lock")
         self._file: int | None = None
 
-    def take(self) -> None:
-        """Take it, if it is not held already.
+    def acquire(self) -> None:
+        """Acquire the lock unless it is held already.
 
-        A file system without locks, or one that is full or read-only, is said and gets along without.
+        On a file system without locks, or one that is full or read-only, a warning is logged and no lock is taken.
 
         Raises:
-            HeldError: another monitor has it.
+            HeldError: another monitor holds it.
         """
         if self._file is not None:
             return
@@ -58,16 +56,14 @@ class FileLock:
         except BlockingIOError:
             holder = self._holder(file)
             os.close(file)
-            raise HeldError(
-                f"the database {self._database} is held by another monitor{holder}: {_WHAT_TO_DO}"
-            ) from None
+            raise HeldError(f"the database {self._database} is held by another monitor{holder}: {_REMEDY}") from None
         except OSError as error:
             log.warning("%s cannot be locked against a second monitor: %s", self._database, error)
         self._file = file
         self._sign(file)
 
     def release(self) -> None:
-        """Let it go."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -77,7 +73,7 @@ class FileLock:
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {'shared' if self._shared else 'alone'}\n".encode(), 0)
         except OSError:
-            pass  # a full disk: who is refused does not learn by whom
+            pass  # the disk is full: the error of a second monitor lacks the PID
 
     def _holder(self, file: int) -> str:
         pid, _, how = os.pread(file, 100, 0).decode(errors="replace").strip().partition(" ")
@@ -86,11 +82,11 @@ class FileLock:
         return f" (one of those that share it is process {pid})" if how == "shared" else f" (process {pid})"
 
 
-def take_session_lock(connection: Connection, *, shared: bool) -> None:
-    """Take the lock on a PostgreSQL database for as long as this connection lives; once for each connection.
+def acquire_session_lock(connection: Connection, *, shared: bool) -> None:
+    """Lock a PostgreSQL database for the lifetime of this connection; call once for each connection.
 
     Raises:
-        HeldError: another monitor has it.
+        HeldError: another monitor holds the lock.
     """
     kind = "_shared" if shared else ""
     if connection.execute(text(f"select pg_try_advisory_lock{kind}(:key)"), {"key": LOCK}).scalar_one():
@@ -103,19 +99,19 @@ def take_session_lock(connection: Connection, *, shared: bool) -> None:
         "and l.database = (select oid from pg_database where datname = current_database()) limit 1"
     )
     found = connection.execute(holders, {"key": LOCK}).first()
-    who = "another monitor"
+    holder = "another monitor"
     if found is not None:
         name, address, since = found
         at = f" at {address}" if address is not None else ""
-        who = f"{name or 'another monitor'}{at}, connected since {since:%Y-%m-%d %H:%M:%S %Z}"
+        holder = f"{name or 'another monitor'}{at}, connected since {since:%Y-%m-%d %H:%M:%S %Z}"
     where = connection.engine.url.render_as_string(hide_password=True)
-    raise HeldError(f"the database {where} is held by {who}: {_WHAT_TO_DO}")
+    raise HeldError(f"the database {where} is held by {holder}: {_REMEDY}")
 
 
-def take_upgrade_lock(connection: Connection) -> None:
-    """Wait until nobody else upgrades this database; SQLite's transactions exclude each other by themselves."""
+def acquire_upgrade_lock(connection: Connection) -> None:
+    """Serialise schema upgrades; SQLite's write transactions are serialised anyway."""
     if connection.dialect.name == "postgresql":
-        # Others may take long over a large table; the server's patience with statements ends before that.
+        # Another monitor's upgrade of a large table may take longer than the usual statement timeout.
         connection.execute(text("set local statement_timeout = '10min'"))
         connection.execute(text("set local lock_timeout = '10min'"))
         connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": UPGRADE})

@@ -1,7 +1,7 @@
-"""Messages that wait for a receiver: kept with what they are about, gone once they were delivered.
+"""The outbox of webhook messages: stored together with the rows they are about, deleted once delivered.
 
-A row stands for one message to one receiver, see :data:`.schema.messages`. Rows go in beside the row of the job or the
-incident they are about, so that a monitor which is killed between the two has either stored both or neither.
+A row is one message to one receiver, see :data:`.schema.messages`. It is committed in one transaction with the row
+of its job or incident, so that a killed monitor has stored either both or neither.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from typing import Any
 from sqlalchemy import Select, Table, select
 
 from rankwatch_monitor.store import schema
-from rankwatch_monitor.store.repository import Companion, Repository
+from rankwatch_monitor.store.repository import Repository
+from rankwatch_monitor.store.writer import Companion
 
 
-class Messages:
-    """The rows of all receivers in one database."""
+class Outbox:
+    """The undelivered messages of all receivers."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
     def load(self) -> list[dict[str, Any]]:
-        """All that wait, in their order; for the start, since it waits for the disk.
+        """All undelivered messages in order; waits for the database, so for the start only.
 
-        None of a database that monitors share: there they come with their job, see :meth:`load_of`.
+        Empty for a shared database, whose messages are loaded with their job by :meth:`load_of`.
         """
         return [] if self._repository.shared else self._load(select(schema.messages))
 
     def load_of(self, job_id: str) -> list[dict[str, Any]]:
-        """Those about one job, in their order; waits for the disk."""
+        """The undelivered messages about one job in order; waits for the database."""
         return self._load(select(schema.messages).where(schema.messages.c.job_id == job_id))
 
     def _load(self, query: Select[Any]) -> list[dict[str, Any]]:
@@ -38,21 +39,21 @@ class Messages:
             return [dict(row) for row in connection.execute(ordered).mappings()]
 
     def keep(self, rows: Iterable[tuple[Mapping[str, Any], Callable[[], None]]]) -> None:
-        """Queue rows by themselves, each with what is called once it is kept."""
-        for row, then in rows:
-            self._repository.save(schema.messages, row, then)
+        """Store messages without a row they belong to, each with the callback for its commit."""
+        for row, on_commit in rows:
+            self._repository.save(schema.messages, row, on_commit)
 
     def remove(self, queue: str, key: str) -> None:
-        """Queue the removal of one that needs no more delivery."""
+        """Delete a message that was delivered or given up."""
         self._repository.remove(schema.messages, {"queue": queue, "key": key})
 
-    def accompany(self, about: Callable[[str], Sequence[tuple[Mapping[str, Any], Callable[[], None]]]]) -> None:
-        """Keep, with every row that is saved about a job, the messages that ``about`` has for the job's id."""
+    def attach(self, about: Callable[[str], Sequence[tuple[Mapping[str, Any], Callable[[], None]]]]) -> None:
+        """Commit, with every row of a job, the new messages that ``about`` returns for the job's ID."""
 
-        def beside(table: Table, values: Mapping[str, Any]) -> Sequence[Companion]:
+        def companions(table: Table, values: Mapping[str, Any]) -> Sequence[Companion]:
             if table is schema.messages:
                 return ()
             job_id = values["id"] if table is schema.jobs else values.get("job_id")
-            return [(schema.messages, *kept) for kept in about(job_id)] if job_id is not None else ()
+            return [(schema.messages, *message) for message in about(job_id)] if job_id is not None else ()
 
-        self._repository.beside = beside
+        self._repository.companions = companions

@@ -1,17 +1,18 @@
-"""The store: jobs, incidents and what was decided, in SQLite or PostgreSQL.
+"""The repository: jobs, incidents, directives and webhook messages, in SQLite or PostgreSQL.
 
-``save`` queues a row and returns at once; one thread (:mod:`.writer`) writes whatever has queued up in one transaction.
-A caller that must know (a directive is committed before it is handed out) passes ``then``, called after the commit.
-While the database refuses, the monitor goes on in memory and what it would have written waits.
+``save`` queues a row and returns at once; one thread (:mod:`.writer`) writes everything queued in one transaction. A
+caller that must know (a directive is committed before it is published) passes ``on_commit``. While the database
+refuses, the monitor continues in memory and the rows wait.
 
-``beside`` says which rows belong to a row: they are committed with it or not at all. So an incident is never stored
-without the messages about it that wait to be delivered.
+``companions`` returns the rows that belong to a row: they are committed with it or not at all. An incident is therefore
+never stored without its undelivered webhook messages.
 
-A database that is not there at the start may come later. Then nothing is written before the monitor has taken up what
-was stored earlier (:meth:`Repository.came_late`), so that no older record is written over by one that knows less.
+A database that is unreachable at the start may become available later. Nothing is written before its jobs were loaded
+(:meth:`Repository.take_pending`) and merged, so that no stored row is overwritten by one with less history.
 
-What is a mistake of whoever starts the monitor (a file that is no database, one that another monitor has) is refused at
-once. What may pass, and a damaged file, must not leave jobs unwatched: then it starts, says so, and keeps in memory.
+A configuration error (a file that is not a database, one that another monitor has locked) ends the monitor at once. A
+transient error or a damaged file must not leave jobs unwatched: the monitor starts, logs the error, and continues in
+memory.
 """
 
 from __future__ import annotations
@@ -20,67 +21,77 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Table
+from sqlalchemy import Connection, Integer, RowMapping, Table, and_, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.store import reading
-from rankwatch_monitor.store.db_errors import MISTAKES, Kind, Trouble, place, trouble_of
-from rankwatch_monitor.store.engine import file_of, open_engine
-from rankwatch_monitor.store.fence import Fence
-from rankwatch_monitor.store.reading import Summary
-from rankwatch_monitor.store.rows import Companion, Unit
-from rankwatch_monitor.store.session import DamagedError, Session
-from rankwatch_monitor.store.writer import Writer
-
-__all__ = ["Companion", "Fence", "Repository", "Summary"]
+from rankwatch_monitor.core.job import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
+from rankwatch_monitor.store import codec, performance_codec, schema
+from rankwatch_monitor.store.db_errors import CONFIGURATION_ERRORS, DbError, Kind, classify, database_name
+from rankwatch_monitor.store.engine import database_now, file_of, open_engine
+from rankwatch_monitor.store.session import DamagedError, WriteSession
+from rankwatch_monitor.store.writer import Companion, Fence, RowWrite, Writer
 
 log = logging.getLogger("rankwatch.store")
 
-LOCK_PATIENCE: Final = 3.0
-"""Seconds to wait for the lock of a monitor that is just ending; one of a killed launcher notices within one."""
-START_PATIENCE: Final = 10.0
-"""Seconds to wait at the start for a PostgreSQL that is just being restarted."""
-END_PATIENCE: Final = 10.0
-"""Seconds that the end waits for the database."""
+LOCK_TIMEOUT: Final = 3.0
+"""Seconds to wait for the lock of a monitor that is shutting down; one of a killed launcher notices within one."""
+START_TIMEOUT: Final = 10.0
+"""Seconds to wait at the start for a PostgreSQL server that is restarting."""
+CLOSE_TIMEOUT: Final = 10.0
+"""Seconds for which closing waits for the database."""
 
-Beside = Callable[[Table, Mapping[str, Any]], Sequence[Companion]]
-"""Rows that belong to a row of a table; must return at once and never raises."""
+Companions = Callable[[Table, Mapping[str, Any]], Sequence[Companion]]
+"""The rows that belong to a row of a table; must return at once and never raise."""
+
+
+class JobSummary(NamedTuple):
+    """A job as a list shows it; times are unix seconds."""
+
+    id: str
+    name: str
+    state: str
+    """As of the newest transition; empty when there is none."""
+    world_size: int
+    attempt: int
+    started_at: float
+    last_heard: float
+    holder: str | None
+    """The monitor that holds the job's lease now."""
 
 
 class Repository:
-    """Rows in, rows out. Every method may be called from the loop; none waits for the disk but those that say so."""
+    """Stores and loads jobs. Methods return at once unless they document that they wait for the database."""
 
     def __init__(self, url: str, shared: bool = False) -> None:
-        """Open the database, take it for this monitor, and bring its tables to this version.
+        """Open and lock the database, and upgrade its schema.
 
         Args:
             url: a SQLAlchemy URL, or a path for SQLite.
-            shared: several monitors use it, which hold jobs by lease.
+            shared: several monitors use it, and hold jobs by lease.
 
         Raises:
-            ValueError: the database cannot be meant: it is something else, another monitor's, or of a newer version;
-                the text says which and what to do.
+            ValueError: a configuration error: it is not a database, another monitor has locked it, or its schema is
+                newer; the message says which and how to resolve it.
         """
         self.engine = open_engine(url)
         self.shared = shared
-        self.beside: Beside | None = None
-        """Asked at every :meth:`save`."""
-        session = Session(self.engine, shared=shared)
-        trouble = self._open(session)
-        self._taken_up: set[str] = set()
+        self.companions: Companions | None = None
+        """Called at every :meth:`save`."""
+        session = WriteSession(self.engine, shared=shared)
+        error = self._open(session)
+        self._loaded: set[str] = set()
         self._room = (1_000, 1 << 30)
-        self._late: list[Job] | None = None
-        self._late_lock = threading.Lock()
+        self._pending: list[Job] | None = None
+        self._pending_lock = threading.Lock()
         self._writer = Writer(session)
-        if trouble is not None:
-            self._writer.trouble, self._writer.damaged = trouble, trouble.kind is Kind.DAMAGED
-        self._writer.on_open = self._read_late
+        if error is not None:
+            self._writer.db_error, self._writer.damaged = error, error.kind is Kind.DAMAGED
+        self._writer.on_open = self._load_pending_jobs
         self._writer.start()
 
-    # How it fares -----------------------------------------------------------------------------------------------------
+    # Health -----------------------------------------------------------------------------------------------------------
 
     @property
     def errors(self) -> int:
@@ -89,22 +100,22 @@ class Repository:
 
     @property
     def lost(self) -> int:
-        """Rows since the start that will never be written."""
+        """Rows dropped since the start."""
         return self._writer.lost
 
     @property
     def fenced(self) -> int:
-        """Rows since the start that were not written, since their job had become another monitor's."""
+        """Rows not written since the start because another monitor owned their job."""
         return self._writer.fenced
 
     @property
     def waiting(self) -> int:
-        """Rows that are not written yet."""
+        """Rows that are not committed yet."""
         return self._writer.waiting
 
     @property
     def fence(self) -> Fence | None:
-        """Says which jobs are ours, when the database is shared: of others nothing is written."""
+        """Which jobs this monitor owns in a shared database: rows of others are not written."""
         return self._writer.fence
 
     @fence.setter
@@ -112,153 +123,238 @@ class Repository:
         self._writer.fence = fence
 
     @property
-    def trouble(self) -> str:
-        """What is wrong with the database and what to do, in a sentence; empty when all is well."""
-        if (trouble := self._writer.trouble) is not None:
-            return str(trouble)
-        if silent := self._writer.silent_for:
-            return f"the database {place(self.engine.url)} has not answered for {silent:.0f} s"
+    def db_error(self) -> str:
+        """What is wrong with the database and how to fix it; empty when it works."""
+        if (error := self._writer.db_error) is not None:
+            return str(error)
+        if seconds := self._writer.stuck_for:
+            return f"the database {database_name(self.engine.url)} has not answered for {seconds:.0f} s"
         return ""
 
     @property
-    def late(self) -> bool:
-        """What was stored before is not known yet: the database was not there, or could not be read."""
-        return self._writer.late and not self.shared
+    def load_pending(self) -> bool:
+        """The stored jobs are not known yet: the database was unreachable at the start, or could not be read."""
+        return self._writer.load_pending and not self.shared
 
-    # Out --------------------------------------------------------------------------------------------------------------
+    # Reading ----------------------------------------------------------------------------------------------------------
 
-    def load(self, now: float, most: int = 1_000, ranks: int = 1 << 30) -> list[Job]:
-        """The ``most`` jobs heard last, with incidents and recent directives, as a monitor takes them up at ``now``.
+    def load(self, now: float, limit: int = 1_000, ranks: int = 1 << 30) -> list[Job]:
+        """The ``limit`` most recently active jobs, with incidents and recent directives, for a monitor that starts now.
 
-        Together they have no more than so many ``ranks``. Waits for the database. A row that cannot be read (a newer
-        version wrote it, say) is left out and said.
+        Together they have ``ranks`` ranks at most. Waits for the database. An unreadable row (written by a newer
+        version, say) is skipped and logged. ``now`` is unix seconds.
         """
-        self._room = most, ranks
-        if self._writer.trouble is not None:
-            return []  # said already; and a damaged file is left alone
+        self._room = limit, ranks
+        if self._writer.db_error is not None:
+            return []  # logged already; and a damaged file is not touched
         try:
             with self.engine.connect() as connection:
-                jobs, error = reading.read_jobs(connection, now, most, ranks)
+                jobs, error = _read_jobs(connection, now, limit, ranks)
         except SQLAlchemyError as refused:
             jobs, error = [], refused
-        self._taken_up.update(job.id for job in jobs)
+        self._loaded.update(job.id for job in jobs)
         if error is not None:
-            trouble = trouble_of(error, self.engine.url)
-            log.error("not all that is stored can be read (%s); the monitor goes on in memory", trouble)
-            self._writer.doubt(trouble)
+            classified = classify(error, self.engine.url)
+            log.error("not all stored jobs can be read (%s); the monitor continues in memory", classified)
+            self._writer.report_read_error(classified)
         return jobs
 
-    def came_late(self) -> list[Job] | None:
-        """Once a database that came late was read: the jobs stored in it, which :meth:`taken_up` then confirms."""
-        with self._late_lock:
-            jobs, self._late = self._late, None
+    def take_pending(self) -> list[Job] | None:
+        """The jobs of a database that became available after the start, once; then call :meth:`confirm_loaded`."""
+        with self._pending_lock:
+            jobs, self._pending = self._pending, None
             return jobs
 
-    def taken_up(self) -> None:
-        """What was stored before is known now: from here on rows may be written over."""
-        self._writer.go_on()
+    def confirm_loaded(self) -> None:
+        """The pending jobs were merged: rows may be written over them from now on."""
+        self._writer.confirm_loaded()
 
     def load_job(self, job_id: str, now: float) -> Job | None:
-        """One job as :meth:`load` takes it up; None when there is no such one. Waits for the database.
+        """One job as :meth:`load` returns it; None when it is not stored or unreadable. Waits for the database.
 
         Raises:
-            SQLAlchemyError: the database cannot be asked.
+            SQLAlchemyError: the query failed.
         """
         with self.engine.connect() as connection:
-            return reading.read_job(connection, job_id, now)
+            row = connection.execute(select(schema.jobs).where(schema.jobs.c.id == job_id)).mappings().first()
+            if row is None:
+                return None
+            try:
+                return _job(connection, row, now)
+            except (ValueError, KeyError, TypeError) as error:
+                log.warning("the stored job %s is unreadable and starts without its past: %r", job_id, error)
+                return None
 
-    def summaries(self, limit: int) -> list[Summary]:
-        """The ``limit`` jobs heard last, as a list shows them. Waits for the database.
+    def summaries(self, limit: int) -> list[JobSummary]:
+        """The ``limit`` most recently active jobs. Waits for the database.
 
         Raises:
-            SQLAlchemyError: the database cannot be asked.
+            SQLAlchemyError: the query failed.
         """
         with self.engine.connect() as connection:
-            return reading.read_summaries(connection, limit)
+            return _read_summaries(connection, limit)
 
-    # In ---------------------------------------------------------------------------------------------------------------
+    # Writing ----------------------------------------------------------------------------------------------------------
 
     def save(
         self,
         table: Table,
         values: Mapping[str, Any],
-        then: Callable[[], None] | None = None,
-        late: Callable[[], Mapping[str, Any]] | None = None,
+        on_commit: Callable[[], None] | None = None,
+        deferred: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Queue one row to be written; a row with the same primary key is replaced.
+        """Queue an upsert.
 
         Args:
-            table: where it belongs.
+            table: its table.
             values: its columns.
-            then: called once it was committed, on any thread. While the database is away it is called all the same,
-                unless a :attr:`fence` is set.
-            late: makes further columns on the writer's thread: what takes long to encode must not hold up the loop.
+            on_commit: called once it was committed, on any thread. While the database is unavailable it is called
+                without a commit, unless a :attr:`fence` is set.
+            deferred: computes further columns on the writer's thread, for bodies that take long to encode.
         """
-        beside = self.beside(table, values) if self.beside is not None else ()
-        self._writer.put(Unit(table, values, then, late, beside))
+        companions = self.companions(table, values) if self.companions is not None else ()
+        self._writer.put(RowWrite(table, values, on_commit, deferred, companions))
 
     def remove(self, table: Table, key: Mapping[str, Any]) -> None:
-        """Queue the removal of the row with this primary key; one that is not there is no error."""
-        self._writer.put(Unit(table, key, gone=True))
+        """Queue the deletion of the row with this primary key; a missing row is no error."""
+        self._writer.put(RowWrite(table, key, delete=True))
 
     def forget(self, job_id: str) -> None:
-        """Never write what still waits of a job: another monitor has had it since."""
+        """Drop the queued rows of a job: another monitor has owned it since."""
         self._writer.forget(job_id)
 
-    def retain(self, older_than: float, held: Collection[str] = ()) -> None:
-        """Have all jobs removed, bit by bit on the writer's thread, that were last heard before a time.
+    def retain(self, older_than: float, in_memory: Collection[str] = ()) -> None:
+        """Start to delete all jobs without telemetry since ``older_than`` (unix seconds), on the writer's thread.
 
-        Args:
-            older_than: unix seconds.
-            held: jobs that are in memory, which stay; as do those that another monitor holds by a lease.
+        Jobs ``in_memory`` are kept, and so are jobs under a lease.
         """
-        self._writer.retain(older_than, held)
+        self._writer.retain(older_than, in_memory)
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until everything queued so far is written or was refused; for shutting down and for tests."""
+        """Wait until everything queued so far was committed or refused."""
         return self._writer.flush(timeout)
 
     def close(self) -> None:
-        """Write what is queued, as far as the database takes it, and let the database go."""
-        self._writer.close(END_PATIENCE)
+        """Write the queue, as far as the database accepts it, and close the database."""
+        self._writer.close(CLOSE_TIMEOUT)
         self.engine.dispose()
 
-    def _open(self, session: Session) -> Trouble | None:
-        """Open the database; return why it cannot be used now.
+    # Opening ----------------------------------------------------------------------------------------------------------
+
+    def _open(self, session: WriteSession) -> DbError | None:
+        """Open the database; returns why it cannot be used now.
 
         Raises:
-            ValueError: it cannot be meant.
+            ValueError: a configuration error.
         """
-        deadline = time.monotonic() + (START_PATIENCE if file_of(self.engine.url) is None else 0.0)
+        deadline = time.monotonic() + (START_TIMEOUT if file_of(self.engine.url) is None else 0.0)
         while True:
             try:
-                session.open(LOCK_PATIENCE, look_through=True)
+                session.open(LOCK_TIMEOUT, check_file=True)
                 return None
             except ValueError:
                 session.close()
                 raise
             except (SQLAlchemyError, DamagedError, OSError) as error:
-                trouble = trouble_of(error, self.engine.url)
-                if trouble.kind in MISTAKES:
+                classified = classify(error, self.engine.url)
+                if classified.kind in CONFIGURATION_ERRORS:
                     session.close()
-                    raise ValueError(f"cannot open the database {place(self.engine.url)}: {trouble}") from error
-            if trouble.kind is Kind.DAMAGED or time.monotonic() >= deadline:
-                log.error("the database cannot be used (%s); the monitor goes on in memory", trouble)
-                return trouble
+                    raise ValueError(
+                        f"cannot open the database {database_name(self.engine.url)}: {classified}"
+                    ) from error
+            if classified.kind is Kind.DAMAGED or time.monotonic() >= deadline:
+                log.error("the database cannot be used (%s); the monitor continues in memory", classified)
+                return classified
             time.sleep(0.5)
 
-    def _read_late(self) -> None:
-        """Read what was stored before; on the writer's thread, when the database was opened there first.
+    def _load_pending_jobs(self) -> None:
+        """Load the stored jobs on the writer's thread, when the database was opened there first.
 
         Raises:
-            SQLAlchemyError: it cannot be asked.
+            SQLAlchemyError: the query failed.
         """
-        if self.shared:  # jobs are read one by one, as they become ours
-            self._writer.go_on()
+        if self.shared:  # jobs are loaded one by one, as their leases are acquired
+            self._writer.confirm_loaded()
             return
         with self.engine.connect() as connection:
-            jobs, error = reading.read_jobs(connection, time.time(), *self._room)
+            jobs, error = _read_jobs(connection, time.time(), *self._room)
         if error is not None:
             raise error
-        with self._late_lock:
-            self._late = [job for job in jobs if job.id not in self._taken_up]
+        with self._pending_lock:
+            self._pending = [job for job in jobs if job.id not in self._loaded]
+
+
+# Queries --------------------------------------------------------------------------------------------------------------
+
+
+def _read_jobs(connection: Connection, now: float, limit: int, ranks: int) -> tuple[list[Job], SQLAlchemyError | None]:
+    """The readable jobs among the ``limit`` most recently active, and the error that ended the reading, if any.
+
+    Skips jobs that would exceed ``ranks`` ranks together with more recently active ones.
+    """
+    jobs: list[Job] = []
+    try:
+        newest = select(schema.jobs).order_by(schema.jobs.c.last_heard.desc()).limit(limit)
+        for row in connection.execute(newest).mappings().all():
+            try:
+                world = int(row["body"]["world_size"])
+                if world <= ranks:
+                    jobs.append(_job(connection, row, now))
+                    ranks -= world
+            except (ValueError, KeyError, TypeError) as error:
+                log.warning("the stored job %s is unreadable and skipped: %r", row["id"], error)
+    except SQLAlchemyError as error:
+        return jobs, error
+    return jobs, None
+
+
+def _read_summaries(connection: Connection, limit: int) -> list[JobSummary]:
+    jobs, transitions, leases = schema.jobs.c, schema.transitions.c, schema.leases.c
+    state = (
+        select(transitions.state)
+        .where(transitions.job_id == jobs.id)
+        .order_by(transitions.at.desc(), transitions.number.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    # The body of a large job is large, so the database extracts the fields.
+    query = (
+        select(
+            jobs.id,
+            jobs.body["name"].as_string().label("name"),
+            func.coalesce(state, "").label("state"),
+            jobs.body["world_size"].as_integer().cast(Integer).label("world_size"),
+            jobs.body["attempt"].as_integer().cast(Integer).label("attempt"),
+            jobs.created_at,
+            jobs.last_heard,
+            leases.owner,
+        )
+        .join_from(
+            schema.jobs,
+            schema.leases,
+            and_(leases.job_id == jobs.id, leases.ends_at > database_now(connection)),
+            isouter=True,
+        )
+        .order_by(jobs.last_heard.desc())
+        .limit(limit)
+    )
+    return [JobSummary(*row) for row in connection.execute(query)]
+
+
+def _job(connection: Connection, row: RowMapping, now: float) -> Job:
+    query = select(schema.nodes.c.body).where(schema.nodes.c.job_id == row["id"])
+    job = codec.job_of(dict(row), now, connection.execute(query).scalar())
+    job.incidents = [codec.incident_of(r) for r in _newest(connection, schema.incidents, job.id)]
+    job.directives = [codec.directive_of(r) for r in _newest(connection, schema.directives, job.id)]
+    # The job's own row may be older than its newest directive; a number must never be reused.
+    job.last_directive = max([job.last_directive, *(directive.id for directive in job.directives)])
+    query = select(schema.performances).where(schema.performances.c.job_id == job.id)
+    if (stored := connection.execute(query).mappings().first()) is not None:
+        performance_codec.restore(job.performance, stored["body"])
+    return job
+
+
+def _newest(connection: Connection, table: Table, job_id: str) -> list[dict[str, Any]]:
+    order, limit = (table.c.opened_at, KEPT_INCIDENTS) if table is schema.incidents else (table.c.id, KEPT_DIRECTIVES)
+    query = select(table).where(table.c.job_id == job_id).order_by(order.desc()).limit(limit)
+    return [dict(row) for row in connection.execute(query).mappings()][::-1]

@@ -1,8 +1,7 @@
-"""Removes what is too old, a little at a time, so that no write waits for it.
+"""Deletes expired jobs in small transactions, so that no write waits for long.
 
-A job goes with all that is stored of it once nobody has heard of it for long enough. The file of a SQLite database
-does not become smaller: its free pages are used again, so it stays at the size that it once needed. Giving them back
-(`auto_vacuum`) would move pages at each removal, and an existing file must be rewritten to have it at all.
+A job expires with all its rows after a period without telemetry. A SQLite file does not shrink: its free pages are
+reused. ``auto_vacuum`` would move pages at each deletion, and an existing file must be rewritten to enable it.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from typing import Final
 from sqlalchemy import Column, Connection, Table, delete, select, tuple_
 
 from rankwatch_monitor.store import schema
-from rankwatch_monitor.store.reading import database_now
+from rankwatch_monitor.store.engine import database_now
 
-PIECE: Final = 500
-"""Rows that one transaction removes at most, in some milliseconds."""
+CHUNK: Final = 500
+"""Rows deleted in one transaction at most, which takes some milliseconds."""
 _PARTS: Final = (
     (schema.incidents, schema.incidents.c.job_id),
     (schema.transitions, schema.transitions.c.job_id),
@@ -27,20 +26,20 @@ _PARTS: Final = (
 )
 
 
-class Task:
-    """One round: all jobs last heard before a time, but those that are held."""
+class RetentionTask:
+    """Deletes all jobs without telemetry since ``older_than``, except those in memory or under a lease."""
 
-    def __init__(self, older_than: float, held: frozenset[str]) -> None:
-        self._older_than, self._held = older_than, held
+    def __init__(self, older_than: float, in_memory: frozenset[str]) -> None:
+        self._older_than, self._in_memory = older_than, in_memory
         self.jobs = 0
-        """Jobs that are gone altogether."""
+        """Jobs deleted completely so far."""
 
-    def remove_some(self, connection: Connection) -> bool:
-        """Remove up to :data:`PIECE` rows; True when there is nothing left to do."""
-        left = PIECE
-        for job_id in self._due(connection):
+    def delete_chunk(self, connection: Connection) -> bool:
+        """Delete up to :data:`CHUNK` rows; True when nothing is left."""
+        left = CHUNK
+        for job_id in self._expired(connection):
             for table, column in _PARTS:
-                left -= _remove(connection, table, column, job_id, left)
+                left -= _delete(connection, table, column, job_id, left)
                 if left <= 0:
                     return False
             connection.execute(delete(schema.jobs).where(schema.jobs.c.id == job_id))
@@ -50,7 +49,7 @@ class Task:
                 return False
         return True
 
-    def _due(self, connection: Connection) -> list[str]:
+    def _expired(self, connection: Connection) -> list[str]:
         jobs, leases = schema.jobs.c, schema.leases.c
         leased = select(leases.job_id).where(leases.ends_at > database_now(connection))
         query = (
@@ -58,14 +57,14 @@ class Task:
         )
         found = []
         for job_id in connection.execute(query).scalars():
-            if job_id not in self._held:
+            if job_id not in self._in_memory:
                 found.append(job_id)
-                if len(found) == PIECE:
+                if len(found) == CHUNK:
                     break
         return found
 
 
-def _remove(connection: Connection, table: Table, job_id_of: Column[str], job_id: str, most: int) -> int:
+def _delete(connection: Connection, table: Table, job_id_of: Column[str], job_id: str, most: int) -> int:
     keys = list(table.primary_key)
     some = select(*keys).where(job_id_of == job_id).limit(most)
     return connection.execute(delete(table).where(tuple_(*keys).in_(some))).rowcount

@@ -1,4 +1,4 @@
-"""The tables. SQLite in WAL mode by default, PostgreSQL by URL."""
+"""The tables, the same in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ performances: Final = Table(
     Column("job_id", String, primary_key=True),
     Column("body", JSON, nullable=False),
 )
-"""Stragglers, the devices' own best and the history of steps: apart from the job's row, since it is larger."""
+"""Stragglers, reference medians of the devices and the step history: apart from the job's row, since it is larger."""
 
 nodes: Final = Table(
     "nodes",
@@ -63,7 +63,7 @@ nodes: Final = Table(
     Column("job_id", String, primary_key=True),
     Column("body", JSON, nullable=False),
 )
-"""The launchers of a job, all in one: apart from the job's row, since they seldom change and there may be 12,500."""
+"""All launchers of a job in one row: apart from the job's row, since they rarely change and there may be 12,500."""
 
 messages: Final = Table(
     "messages",
@@ -75,7 +75,7 @@ messages: Final = Table(
     Column("at", Float, nullable=False),
     Column("body", JSON, nullable=False),
 )
-"""What waits for the receiver of a webhook, for which ``queue`` stands, ordered by ``number``; gone once delivered."""
+"""Undelivered webhook messages; ``queue`` identifies the receiver, ``number`` orders them; deleted once delivered."""
 
 leases: Final = Table(
     "leases",
@@ -87,4 +87,4 @@ leases: Final = Table(
     Column("ends_at", Float, nullable=False),
     Column("asked_by", String),
 )
-"""Which monitor holds a job, while several share the database; ``ends_at`` is unix seconds by the database's clock."""
+"""Which monitor holds a job of a shared database; ``ends_at`` is unix seconds by the database's clock."""

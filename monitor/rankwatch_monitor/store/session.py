@@ -1,7 +1,7 @@
-"""The one connection that writes. It holds the lock on the database for as long as it lives.
+"""The single writing connection. It holds the lock on the database for its lifetime.
 
-So whoever can write holds the lock: a connection to PostgreSQL that dies takes both along, and the next one gets
-nothing before it has the lock again. Opening it also brings the schema to this version.
+A connection that can write therefore holds the lock: when a PostgreSQL connection dies, the lock dies with it, and the
+next connection must acquire it again before it writes. Opening also upgrades the schema.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, text
 
 from rankwatch_monitor.store.engine import WRITES, file_of
-from rankwatch_monitor.store.locks import FileLock, HeldError, take_session_lock
+from rankwatch_monitor.store.locks import FileLock, HeldError, acquire_session_lock
 from rankwatch_monitor.store.upgrade import upgrade
 
 log = logging.getLogger("rankwatch.store")
 
-CHECKED_UP_TO: Final = 64 << 20
-"""Bytes of a SQLite file that are looked through at the start, about a tenth of a second's work."""
+CHECK_LIMIT: Final = 64 << 20
+"""Bytes up to which a SQLite file is checked for damage at the start, which takes a tenth of a second."""
 
 
 class DamagedError(Exception):
-    """The file is a SQLite database whose pages do not fit together."""
+    """SQLite's integrity check failed."""
 
 
-class Session:
-    """Opened by the repository, then used by the writer's thread alone."""
+class WriteSession:
+    """Opened by the repository, then used only on the writer's thread."""
 
     def __init__(self, engine: Engine, *, shared: bool) -> None:
         self.engine, self._shared = engine, shared
         self._connection: Connection | None = None
         self._driver: Any = None
-        """What the connection is to the driver; SQLAlchemy forgets it when it thinks the connection broken."""
+        """The driver's connection; SQLAlchemy drops its reference when it considers the connection broken."""
         self._file = file_of(engine.url)
         self._lock = FileLock(self._file, shared=shared) if self._file is not None else None
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection, as far as is known."""
+        """Whether there is a connection."""
         return self._connection is not None
 
-    def open(self, patience: float = 0.0, *, look_through: bool = False) -> None:
-        """Connect, take the lock and bring the schema to this version, if that was not done.
+    def open(self, timeout: float = 0.0, *, check_file: bool = False) -> None:
+        """Connect, lock the database and upgrade its schema, unless that was done.
 
         Args:
-            patience: seconds to wait for another monitor that is just ending.
-            look_through: look for damage in a small SQLite file.
+            timeout: seconds to wait for the lock of another monitor that is shutting down.
+            check_file: check a small SQLite file for damage.
 
         Raises:
-            ValueError: another monitor has the database, or it is not one for this version of Rankwatch.
-            DamagedError: damage was found.
+            ValueError: another monitor holds the lock, or the schema is not of this version of Rankwatch.
+            DamagedError: the file is damaged.
             SQLAlchemyError: the database cannot be reached or used.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while self._connection is None:
             try:
-                self._connection = self._connect(look_through)
+                self._connection = self._connect(check_file)
             except HeldError:
                 if time.monotonic() >= deadline:
                     raise
@@ -67,44 +67,44 @@ class Session:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction that may write from its beginning; opens the connection when there is none."""
+        """A write transaction; opens the connection when there is none."""
         self.open()
         assert self._connection is not None
         with self._connection.begin():
             yield self._connection
 
     def check(self) -> None:
-        """Ask the server whether it still has our connection, and so our lock; SQLite needs no asking."""
+        """Verify that the PostgreSQL server still has the connection and its lock."""
         if self._connection is not None and self._lock is None:
             with self._connection.begin():
                 self._connection.execute(text("select 1"))
 
     def drop(self) -> None:
-        """Give a connection up that may be broken; a SQLite file stays locked."""
+        """Discard a connection that may be broken; a SQLite file stays locked."""
         connection, self._connection = self._connection, None
         if connection is not None:
             _discard(connection, self._driver)
             self._driver = None
 
     def close(self) -> None:
-        """Let the database go."""
+        """Close the connection and release the lock."""
         self.drop()
         if self._lock is not None:
             self._lock.release()
 
-    def _connect(self, look_through: bool) -> Connection:
+    def _connect(self, check_file: bool) -> Connection:
         connection = self.engine.connect().execution_options(**{WRITES: True})
-        connection.detach()  # never handed to anybody else by the pool: the lock is on it
+        connection.detach()  # the pool must not reuse the connection: it holds the lock
         driver = connection.connection.dbapi_connection
         try:
-            # Only now: what is no database shall not get a lock file beside it.
+            # Only after connecting: a file that is not a database must not get a lock file.
             if self._lock is not None:
-                self._lock.take()
+                self._lock.acquire()
             else:
                 with connection.begin():
-                    take_session_lock(connection, shared=self._shared)
-            if look_through and self._file is not None and self._file.stat().st_size <= CHECKED_UP_TO:
-                _look_through(connection)
+                    acquire_session_lock(connection, shared=self._shared)
+            if check_file and self._file is not None and self._file.stat().st_size <= CHECK_LIMIT:
+                _check_integrity(connection)
             upgrade(connection)
         except BaseException:
             _discard(connection, driver)
@@ -114,7 +114,7 @@ class Session:
 
 
 def _discard(connection: Connection, driver: Any) -> None:
-    """Close a connection without asking the database for anything; one that is detached is nobody else's to close."""
+    """Close a detached connection without any request to the server."""
     with contextlib.suppress(Exception):
         if not connection.invalidated:
             connection.invalidate()
@@ -124,7 +124,7 @@ def _discard(connection: Connection, driver: Any) -> None:
         connection.close()
 
 
-def _look_through(connection: Connection) -> None:
+def _check_integrity(connection: Connection) -> None:
     plain = connection.execution_options(**{WRITES: False})
     found = plain.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
     plain.rollback()

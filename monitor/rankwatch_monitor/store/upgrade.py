@@ -1,7 +1,7 @@
-"""Brings a database to the schema of this version, at each start and in one transaction.
+"""Upgrades a database to the current schema, at each start and in one transaction.
 
-The version stands in the table ``rankwatch_version``, a name of our own since a PostgreSQL database may be another
-application's as well. Alembic, which costs a moment to import, is only asked when that version is not the newest.
+The version is stored in the table ``rankwatch_version``: another application may use the same PostgreSQL database and
+Alembic's default table. Alembic is slow to import, so it is only loaded when an upgrade is needed.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from typing import Final
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
 
-from rankwatch_monitor.store.locks import take_upgrade_lock
+from rankwatch_monitor.store.locks import acquire_upgrade_lock
 
 log = logging.getLogger("rankwatch.store")
 
 VERSION_TABLE: Final = "rankwatch_version"
 VERSIONS: Final = ("0001", "0002", "0003")
-"""Those that this version of Rankwatch knows, the newest last; each has a file in ``migrations/versions``."""
+"""The schema versions known to this version of Rankwatch, newest last; each has a file in ``migrations/versions``."""
 _version = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), primary_key=True))
 _JOBS: Final = {"id", "created_at", "last_heard", "policy", "learned", "body"}
 
 
 class NewerError(ValueError):
-    """A newer version of Rankwatch has made this database what it is."""
+    """The database was upgraded by a newer version of Rankwatch."""
 
 
 def version_of(connection: Connection) -> str | None:
-    """The version of a database's schema; None where none is noted."""
+    """The version of a database's schema; None when none is recorded."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.execute(select(_version.c.version_num)).scalar_one_or_none()
 
 
 def upgrade(connection: Connection) -> None:
-    """Bring the database to the newest version, within a transaction of this connection that it ends.
+    """Upgrade the database to the newest version, in a transaction of its own.
 
-    Tables that were made before versions were noted are taken over as they are; those that are not there are made.
+    Existing tables from before versions were recorded are kept; missing ones are created.
 
     Raises:
-        NewerError: the database is ahead of this version of Rankwatch.
-        ValueError: its table ``jobs`` is somebody else's.
+        NewerError: the database has a newer schema than this version of Rankwatch.
+        ValueError: its table ``jobs`` belongs to another application.
     """
     found = version_of(connection)
     connection.rollback()
     if found == VERSIONS[-1]:
         return
     with connection.begin():
-        take_upgrade_lock(connection)
+        acquire_upgrade_lock(connection)
         found = version_of(connection)
         if found == VERSIONS[-1]:
-            return  # another monitor was faster
+            return  # upgraded by another monitor meanwhile
         if found is not None and found not in VERSIONS:
             raise NewerError(
                 f"the database {connection.engine.url} is of version {found}, which this version of Rankwatch does not "
@@ -70,7 +70,7 @@ def upgrade(connection: Connection) -> None:
 
 
 def run_migrations(connection: Connection, to: str = "head") -> None:
-    """Run all migrations up to a version within the transaction that is under way."""
+    """Run all migrations up to a version within the current transaction."""
     from alembic import command
     from alembic.config import Config
 

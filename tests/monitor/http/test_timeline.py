@@ -1,4 +1,4 @@
-"""Timelines, trends, the grid's looks and the policy's schema, asked of a monitor that gets real OTLP."""
+"""Spans, trends, the grid's looks and the policy's schema, asked of a monitor that gets real OTLP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.http.grid import NO_COORDINATE, UNKNOWN
-from rankwatch_monitor.service.span_store import LEAST, MOST, SECTIONS, SPANS_IN_JOB, SpanRecord, Timelines, capacity
+from rankwatch_monitor.service.span_store import (
+    MAX_PER_RANK,
+    MAX_SECTIONS,
+    MIN_PER_RANK,
+    SPANS_IN_JOB,
+    SpanRecord,
+    SpanStore,
+    capacity,
+)
 from support.monitor_process import Api
 from support.otlp import PROTOBUF, add_window, attributes, body, rank_report
 from support.waiting import wait_for
@@ -118,55 +126,57 @@ def records(job: str, rank: int, number: int, section: str = "step", attempt: in
 
 
 def test_the_newest_spans_of_each_rank_stay_and_a_silent_rank_keeps_its_own() -> None:
-    kept = Timelines()
-    kept.take(records("j", 5, 3), ["j"], 8)
-    kept.take(records("j", 0, MOST + 100), ["j"], 8)
-    assert len(kept) == MOST + 3
+    kept = SpanStore()
+    kept.add(records("j", 5, 3), ["j"], 8)
+    kept.add(records("j", 0, MAX_PER_RANK + 100), ["j"], 8)
+    assert len(kept) == MAX_PER_RANK + 3
     assert kept.of("j").iterations([5]) == [0, 1, 2]
     assert kept.of("j").iterations([0])[0] == 100
 
 
 def test_a_large_job_keeps_less_of_each_rank() -> None:
-    assert capacity(1) == capacity(2048) == MOST
+    assert capacity(1) == capacity(2048) == MAX_PER_RANK
     assert capacity(16_384) == 64
-    assert capacity(131_072) == LEAST
-    assert all(capacity(ranks) * ranks <= max(SPANS_IN_JOB, LEAST * ranks) for ranks in (1, 3000, 16_384, 100_000))
-    kept, ranks = Timelines(), 4097
+    assert capacity(131_072) == MIN_PER_RANK
+    assert all(
+        capacity(ranks) * ranks <= max(SPANS_IN_JOB, MIN_PER_RANK * ranks) for ranks in (1, 3000, 16_384, 100_000)
+    )
+    kept, ranks = SpanStore(), 4097
     for rank in range(ranks):
-        kept.take(records("j", rank, MOST if rank == 0 else 1), ["j"], ranks)
-    assert kept.of("j").iterations([0]) == list(range(MOST - capacity(ranks), MOST))
+        kept.add(records("j", rank, MAX_PER_RANK if rank == 0 else 1), ["j"], ranks)
+    assert kept.of("j").iterations([0]) == list(range(MAX_PER_RANK - capacity(ranks), MAX_PER_RANK))
     assert len(kept) == len(kept.of("j")) == capacity(ranks) + ranks - 1
 
 
 def test_the_job_of_which_nothing_was_heard_for_longest_is_forgotten_first() -> None:
-    kept = Timelines(in_all=30)
+    kept = SpanStore(in_all=30)
     for job in ("a", "b", "a", "c"):
-        kept.take(records(job, 0, 10, attempt=0), ["a", "b", "c"], 8)
+        kept.add(records(job, 0, 10, attempt=0), ["a", "b", "c"], 8)
     assert [len(kept.of(job)) for job in "abc"] == [20, 0, 10]
     assert len(kept) == 30
 
 
 def test_what_was_kept_of_a_job_that_is_gone_goes_too() -> None:
-    kept = Timelines()
-    kept.take(records("a", 0, 4), ["a"], 8)
-    kept.take(records("b", 0, 2), ["b"], 8)
+    kept = SpanStore()
+    kept.add(records("a", 0, 4), ["a"], 8)
+    kept.add(records("b", 0, 2), ["b"], 8)
     assert (len(kept), len(kept.of("a"))) == (2, 0)
 
 
 def test_spans_that_cannot_be_placed_are_not_kept() -> None:
-    kept = Timelines()
+    kept = SpanStore()
     outside = SpanRecord("j", 0, 0, "evaluation", 1, 2, None)
-    kept.take([outside, *records("j", 8, 1), *records("other", 0, 1)], ["j"], 8)
+    kept.add([outside, *records("j", 8, 1), *records("other", 0, 1)], ["j"], 8)
     assert len(kept) == 0
-    kept.take([each for number in range(SECTIONS + 5) for each in records("j", 0, 1, f"section-{number}")], ["j"], 8)
-    assert len(kept) == len(kept.of("j").sections) == SECTIONS
+    kept.add([each for number in range(MAX_SECTIONS + 5) for each in records("j", 0, 1, f"section-{number}")], ["j"], 8)
+    assert len(kept) == len(kept.of("j").sections) == MAX_SECTIONS
 
 
 def test_a_new_attempt_lets_the_spans_of_the_old_one_go() -> None:
-    kept = Timelines()
+    kept = SpanStore()
     for rank in range(3):
-        kept.take(records("j", rank, 10), ["j"], 8)
-    kept.take(records("j", 1, 2, attempt=1), ["j"], 8)
+        kept.add(records("j", rank, 10), ["j"], 8)
+    kept.add(records("j", 1, 2, attempt=1), ["j"], 8)
     assert (len(kept), kept.of("j").ranks) == (2, [1])
 
 

@@ -12,11 +12,11 @@ from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.errors import UnknownJobError
-from rankwatch_monitor.service.broker import A_TURN, Handout
+from rankwatch_monitor.service.broker import CHUNK, DirectiveBroker
 
 FOR_EVER = 3600.0
 """Seconds that no test waits: who is answered was not answered by the clock."""
-MANY = 2 * A_TURN + 200
+MANY = 2 * CHUNK + 200
 
 Told = list[Directive] | None
 
@@ -25,7 +25,7 @@ class Stage:
     """One job, and what each of those who asked was answered, in the order in which they were."""
 
     def __init__(self) -> None:
-        self.handout = Handout()
+        self.broker = DirectiveBroker()
         self.job = Job("job", 1000.0)
         self.answers: list[tuple[int, Told]] = []
 
@@ -34,14 +34,14 @@ class Stage:
         return self.job.new_directive(DirectiveKind.RESTART, "it hangs")
 
     def ask(self, who: int = 0, after: int = 0, wait: float = FOR_EVER) -> Callable[[], object]:
-        return self.handout.ask(self.job, after, wait, lambda told: self.answers.append((who, told)))
+        return self.broker.subscribe(self.job, after, wait, lambda told: self.answers.append((who, told)))
 
     def find(self) -> Job:
         return self.job
 
     @property
     def nobody_waits(self) -> bool:
-        return not self.handout._asked
+        return not self.broker._waiters
 
     async def until(self, number: int) -> None:
         """Let the loop turn until so many were answered."""
@@ -63,15 +63,15 @@ async def some_turns() -> None:
 def test_only_what_was_shown_is_ready_and_only_what_is_not_known() -> None:
     stage = Stage()
     first, second, third = (stage.order() for _ in range(3))
-    assert stage.handout.ready(stage.job, 0) == [], "nothing was committed"
-    stage.handout.show("job", second.id)
-    assert stage.handout.ready(stage.job, 0) == [first, second]
-    assert stage.handout.ready(stage.job, first.id) == [second]
-    assert stage.handout.ready(stage.job, second.id) == []
-    stage.handout.show("job", first.id)
-    assert stage.handout.ready(stage.job, 0) == [first, second], "what was shown once stays shown"
-    stage.handout.show("other", third.id)
-    assert stage.handout.ready(stage.job, second.id) == []
+    assert stage.broker.available(stage.job, 0) == [], "nothing was committed"
+    stage.broker.publish("job", second.id)
+    assert stage.broker.available(stage.job, 0) == [first, second]
+    assert stage.broker.available(stage.job, first.id) == [second]
+    assert stage.broker.available(stage.job, second.id) == []
+    stage.broker.publish("job", first.id)
+    assert stage.broker.available(stage.job, 0) == [first, second], "what was shown once stays shown"
+    stage.broker.publish("other", third.id)
+    assert stage.broker.available(stage.job, second.id) == []
 
 
 def test_who_asks_is_told_once_of_the_next_directive() -> None:
@@ -79,11 +79,11 @@ def test_who_asks_is_told_once_of_the_next_directive() -> None:
         stage.ask()
         first, second = stage.order(), stage.order()
         assert stage.answers == []
-        stage.handout.show("job", first.id)
+        stage.broker.publish("job", first.id)
         assert stage.answers == [(0, [first])], "it is told at once, and nothing that is not committed"
-        stage.handout.show("job", second.id)
-        stage.handout.end_waits()
-        stage.handout.forget("job")
+        stage.broker.publish("job", second.id)
+        stage.broker.end_long_polls()
+        stage.broker.forget("job")
         await some_turns()
         assert stage.answers == [(0, [first])]
         assert stage.nobody_waits
@@ -96,7 +96,7 @@ def test_who_withdraws_is_told_nothing_and_the_others_all() -> None:
         withdraw = [stage.ask(who) for who in range(3)]
         withdraw[1]()
         withdraw[1]()
-        stage.handout.show("job", stage.order().id)
+        stage.broker.publish("job", stage.order().id)
         withdraw[0]()
         assert [who for who, _ in stage.answers] == [0, 2]
         stage.ask(3)()
@@ -112,9 +112,9 @@ def test_a_wait_that_runs_out_is_answered_with_nothing() -> None:
         await stage.until(1)
         assert stage.answers == [(0, [])]
         directive = stage.order()
-        stage.handout.show("job", directive.id)
+        stage.broker.publish("job", directive.id)
         assert stage.answers == [(0, []), (1, [directive])]
-        assert await stage.handout.after(stage.find, directive.id, 0.01) == []
+        assert await stage.broker.wait_for(stage.find, directive.id, 0.01) == []
         assert stage.nobody_waits
 
     on_a_loop(scene)
@@ -124,9 +124,9 @@ def test_a_number_that_nobody_is_behind_keeps_them_waiting_and_looks_at_each_onc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
-    ready = Handout.ready
+    ready = DirectiveBroker.available
 
-    def counted(self: Handout, job: Job, after: int) -> list[Directive]:
+    def counted(self: DirectiveBroker, job: Job, after: int) -> list[Directive]:
         nonlocal looks
         looks += 1
         return ready(self, job, after)
@@ -135,14 +135,14 @@ def test_a_number_that_nobody_is_behind_keeps_them_waiting_and_looks_at_each_onc
         known, news = stage.order(), stage.order()
         for who in range(MANY):
             stage.ask(who, after=known.id)
-        stage.handout.show("job", known.id)
+        stage.broker.publish("job", known.id)
         await some_turns()
         assert (len(stage.answers), looks) == (0, MANY), "they were looked at, and not again and again"
-        stage.handout.show("job", news.id)
+        stage.broker.publish("job", news.id)
         await stage.until(MANY)
         assert stage.answers == [(who, [news]) for who in range(MANY)]
 
-    monkeypatch.setattr(Handout, "ready", counted)
+    monkeypatch.setattr(DirectiveBroker, "available", counted)
     on_a_loop(scene)
 
 
@@ -151,9 +151,9 @@ def test_many_are_answered_in_several_turns_and_others_are_heard_in_between() ->
         for who in range(MANY):
             stage.ask(who)
         heard: list[int] = []
-        stage.handout.show("job", stage.order().id)
+        stage.broker.publish("job", stage.order().id)
         asyncio.get_running_loop().call_soon(lambda: heard.append(len(stage.answers)))
-        assert len(stage.answers) == A_TURN
+        assert len(stage.answers) == CHUNK
         await stage.until(MANY)
         assert heard[0] < MANY, "what came in was heard before all were answered"
         assert sorted(who for who, _ in stage.answers) == list(range(MANY)), "each of them once"
@@ -165,7 +165,7 @@ def test_many_are_answered_in_several_turns_and_others_are_heard_in_between() ->
 def test_who_goes_away_between_two_turns_is_passed_over() -> None:
     async def scene(stage: Stage) -> None:
         withdraw = [stage.ask(who) for who in range(MANY)]
-        stage.handout.show("job", stage.order().id)
+        stage.broker.publish("job", stage.order().id)
         withdraw[-1]()
         await stage.until(MANY - 1)
         await some_turns()
@@ -177,14 +177,14 @@ def test_who_goes_away_between_two_turns_is_passed_over() -> None:
 def test_a_job_that_is_forgotten_answers_none_and_a_question_of_another_job_stays() -> None:
     async def scene(stage: Stage) -> None:
         directive = stage.order()
-        stage.handout.show("job", directive.id)
+        stage.broker.publish("job", directive.id)
         stage.ask(0, after=directive.id)
         other = Job("other", 1000.0)
-        stage.handout.ask(other, 0, FOR_EVER, lambda told: stage.answers.append((1, told)))
-        stage.handout.forget("job")
+        stage.broker.subscribe(other, 0, FOR_EVER, lambda told: stage.answers.append((1, told)))
+        stage.broker.forget("job")
         assert stage.answers == [(0, None)]
-        assert stage.handout.ready(stage.job, 0) == [], "what is taken up again is shown anew"
-        stage.handout.end_waits()
+        assert stage.broker.available(stage.job, 0) == [], "what is taken up again is shown anew"
+        stage.broker.end_long_polls()
         assert stage.answers == [(0, None), (1, [])]
 
     on_a_loop(scene)
@@ -196,10 +196,10 @@ def test_one_who_cannot_be_answered_keeps_no_other_from_it(caplog: pytest.LogCap
 
     async def scene(stage: Stage) -> None:
         stage.ask(0)
-        stage.handout.ask(stage.job, 0, FOR_EVER, fails)
+        stage.broker.subscribe(stage.job, 0, FOR_EVER, fails)
         for who in range(1, MANY):
             stage.ask(who)
-        stage.handout.show("job", stage.order().id)
+        stage.broker.publish("job", stage.order().id)
         await stage.until(MANY)
         assert stage.nobody_waits
 
@@ -216,15 +216,15 @@ def test_after_tells_of_a_job_that_is_gone_what_finding_it_raises() -> None:
                 raise UnknownJobError("job")
             return stage.job
 
-        waits = asyncio.ensure_future(stage.handout.after(find, 0, FOR_EVER))
+        waits = asyncio.ensure_future(stage.broker.wait_for(find, 0, FOR_EVER))
         await some_turns()
         assert not waits.done()
         gone = True
-        stage.handout.forget("job")
+        stage.broker.forget("job")
         with pytest.raises(UnknownJobError):
             await waits
         with pytest.raises(UnknownJobError):
-            await stage.handout.after(find, 0, FOR_EVER)
+            await stage.broker.wait_for(find, 0, FOR_EVER)
         assert stage.nobody_waits
 
     on_a_loop(scene)
@@ -232,27 +232,27 @@ def test_after_tells_of_a_job_that_is_gone_what_finding_it_raises() -> None:
 
 def test_after_waits_for_the_next_one_and_not_when_there_is_one_or_no_time() -> None:
     async def scene(stage: Stage) -> None:
-        assert await stage.handout.after(stage.find, 0, 0.0) == []
-        waits = asyncio.ensure_future(stage.handout.after(stage.find, 0, FOR_EVER))
+        assert await stage.broker.wait_for(stage.find, 0, 0.0) == []
+        waits = asyncio.ensure_future(stage.broker.wait_for(stage.find, 0, FOR_EVER))
         await some_turns()
         directive = stage.order()
-        stage.handout.show("job", directive.id)
+        stage.broker.publish("job", directive.id)
         assert await waits == [directive]
-        assert await stage.handout.after(stage.find, 0, FOR_EVER) == [directive]
+        assert await stage.broker.wait_for(stage.find, 0, FOR_EVER) == [directive]
 
     on_a_loop(scene)
 
 
 def test_who_gives_up_waiting_leaves_nothing() -> None:
     async def scene(stage: Stage) -> None:
-        waits = asyncio.ensure_future(stage.handout.after(stage.find, 0, FOR_EVER))
+        waits = asyncio.ensure_future(stage.broker.wait_for(stage.find, 0, FOR_EVER))
         await some_turns()
         assert not stage.nobody_waits
         waits.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waits
         assert stage.nobody_waits
-        stage.handout.show("job", stage.order().id)
+        stage.broker.publish("job", stage.order().id)
 
     on_a_loop(scene)
 
@@ -261,12 +261,12 @@ def test_at_the_end_all_are_answered_at_once_and_nobody_waits_any_more() -> None
     async def scene(stage: Stage) -> None:
         for who in range(MANY):
             stage.ask(who)
-        waits = asyncio.ensure_future(stage.handout.after(stage.find, 0, FOR_EVER))
+        waits = asyncio.ensure_future(stage.broker.wait_for(stage.find, 0, FOR_EVER))
         await some_turns()
-        stage.handout.end_waits()
+        stage.broker.end_long_polls()
         assert stage.answers == [(who, []) for who in range(MANY)], "there may be no other turn of the loop"
         assert await waits == []
-        assert stage.handout.ending
-        assert await stage.handout.after(stage.find, 0, FOR_EVER) == []
+        assert stage.broker.ending
+        assert await stage.broker.wait_for(stage.find, 0, FOR_EVER) == []
 
     on_a_loop(scene)

@@ -21,8 +21,7 @@ from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.service import trend
-from rankwatch_monitor.service.clock import Clock
-from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.service.monitor import Clock, Monitor
 
 RANKS, WINDOWS, KERNELS = 16, 40, 60
 
@@ -62,7 +61,7 @@ class Stage:
         self.job = self.monitor.jobs["j"]
 
     def hear(self, iteration: int, *, ended: bool = False) -> None:
-        assert not self.monitor.take([report(rank, iteration, ended) for rank in range(RANKS)])
+        assert not self.monitor.ingest([report(rank, iteration, ended) for rank in range(RANKS)])
 
     def later(self, seconds: float) -> None:
         self.clock.at += seconds
@@ -134,7 +133,7 @@ def test_a_job_that_rests_takes_less_memory_and_no_more_with_time() -> None:
 def test_the_trends_of_six_hours_take_200_kb() -> None:
     stage = Stage()
     (first, *_) = stage.monitor.trends._points["j"]
-    assert trend.KEPT * (sys.getsizeof(first) + 8) < 210_000
+    assert trend.MAX_POINTS * (sys.getsizeof(first) + 8) < 210_000
     points = len(stage.monitor.trends.of("j"))
-    stage.later(100 * trend.EVERY)
+    stage.later(100 * trend.INTERVAL)
     assert len(stage.monitor.trends.of("j")) == points, "nothing is added to a job that is over"

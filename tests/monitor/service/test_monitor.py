@@ -8,8 +8,7 @@ from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.incident.settings_push import PUSH_ALL_INTERVAL, PUSH_INTERVAL
-from rankwatch_monitor.service.clock import Clock
-from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.service.monitor import Clock, Monitor
 
 WHO = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
 
@@ -35,7 +34,7 @@ class Stage:
         self.monitor.submit("job", ProcessEvent("node", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=1))
 
     def hear(self, **told: Any) -> None:
-        self.monitor.take([RankReport(WHO, **told)])
+        self.monitor.ingest([RankReport(WHO, **told)])
         self.monitor.tick()
 
     def later(self, seconds: float) -> None:

@@ -20,8 +20,8 @@ def report(job: str, *, ended: bool = False) -> RankReport:
 async def until(monitor: Monitor, job: str) -> None:
     """Wait until a job is ours and was taken up."""
     deadline = time.monotonic() + 20
-    assert monitor.sharing is not None
-    while not await monitor.sharing.hold(job, contact=True):
+    assert monitor.ownership is not None
+    while not await monitor.ownership.acquire(job, contact=True):
         assert time.monotonic() < deadline
 
 
@@ -33,12 +33,12 @@ def test_a_job_that_had_to_leave_memory_is_loaded_again_and_not_begun_anew(tmp_p
     async def scene() -> None:
         monitor.begin()
         await until(monitor, "first")
-        assert monitor.take([report("first", ended=True)]) == []
+        assert monitor.ingest([report("first", ended=True)]) == []
         monitor.tick()
         await until(monitor, "second")
-        assert monitor.take([report("second")]) == []
+        assert monitor.ingest([report("second")]) == []
         assert set(monitor.jobs) == {"second"}, "there is room for one job"
-        assert not monitor.watches("first")
+        assert not monitor.owns("first")
         assert await asyncio.to_thread(repository.flush)
         await until(monitor, "first")
         assert monitor.jobs["first"].world_size == 3

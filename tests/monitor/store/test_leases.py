@@ -13,7 +13,7 @@ from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import codec, schema
-from rankwatch_monitor.store.leases import Answer, Holder, Leases
+from rankwatch_monitor.store.leases import Holder, LeaseResult, Leases
 from rankwatch_monitor.store.repository import Repository
 from support.waiting import wait_for
 
@@ -25,33 +25,33 @@ class Side:
     """One monitor's leases, and what they told."""
 
     def __init__(self, engine: Engine, name: str, duration: float, clock: Callable[[], float]) -> None:
-        self.answers: list[tuple[str, Answer]] = []
+        self.answers: list[tuple[str, LeaseResult]] = []
         self.lost: list[tuple[str, Holder | None]] = []
         self.wanted: list[tuple[str, str]] = []
         self.rounds = 0
         self.leases = Leases(engine, name, f"http://{name}", duration, clock=clock)
-        self.leases.on_answer = lambda job, answer: self.answers.append((job, answer))
+        self.leases.on_result = lambda job, answer: self.answers.append((job, answer))
         self.leases.on_lost = lambda job, holder: self.lost.append((job, holder))
-        self.leases.on_wanted = lambda job, by: self.wanted.append((job, by))
-        self.leases.on_round = self._round
+        self.leases.on_contended = lambda job, by: self.wanted.append((job, by))
+        self.leases.on_renewed = self._round
         self.leases.start()
 
     def _round(self) -> None:
         self.rounds += 1
 
-    def ask(self, job: str, *, contact: bool = True) -> Answer:
+    def ask(self, job: str, *, contact: bool = True) -> LeaseResult:
         """Ask for a job and wait for the answer."""
         known = len(self.answers)
 
-        def answered() -> list[tuple[str, Answer]]:
-            self.leases.ask(job, contact=contact)
+        def answered() -> list[tuple[str, LeaseResult]]:
+            self.leases.request(job, contact=contact)
             return self.answers[known:]
 
         return wait_for(answered, f"the answer about {job}")[-1][1]
 
     def takes(self, job: str) -> None:
         """Ask for a job until it is ours."""
-        wait_for(lambda: self.ask(job).ours, f"{self.leases.name} takes {job}")
+        wait_for(lambda: self.ask(job).acquired, f"{self.leases.name} takes {job}")
 
 
 Start = Callable[..., Side]
@@ -84,13 +84,13 @@ def row(store: Repository, job: str) -> dict:
 def owned(store: Repository, side: Side, job: str) -> bool:
     """Whether the database lets this side write of a job."""
     with store.engine.begin() as connection:
-        return side.leases.held(connection, {job}) == {job}
+        return side.leases.owned(connection, {job}) == {job}
 
 
 def test_who_asks_first_holds_the_job_and_the_other_learns_whose_it_is(store: Repository, start: Start) -> None:
     a, b = start("a"), start("b")
-    assert a.ask("j") == Answer(True)
-    assert b.ask("j") == Answer(False, Holder("a", "http://a"))
+    assert a.ask("j") == LeaseResult(True)
+    assert b.ask("j") == LeaseResult(False, Holder("a", "http://a"))
     assert a.leases.holds("j")
     assert not b.leases.holds("j")
     assert b.leases.holder("j") == Holder("a", "http://a")
@@ -102,7 +102,7 @@ def test_a_lease_is_renewed_for_as_long_as_its_holder_lives(store: Repository, s
     a.takes("j")
     ends = row(store, "j")["ends_at"]
     wait_for(lambda: row(store, "j")["ends_at"] > ends + 2 * SHORT, "it is renewed")
-    assert b.ask("j").ours is False
+    assert b.ask("j").acquired is False
     assert a.lost == []
     assert row(store, "j")["generation"] == 1
 
@@ -145,7 +145,7 @@ def test_rows_of_a_job_that_is_anothers_are_not_written(store: Repository, start
     store.fence = a.leases
     committed: list[str] = []
     for name in ("mine", "theirs"):
-        store.save(schema.jobs, codec.job_row(Job(name, 1.0)), then=lambda name=name: committed.append(name))  # type: ignore[misc]
+        store.save(schema.jobs, codec.job_row(Job(name, 1.0)), on_commit=lambda name=name: committed.append(name))  # type: ignore[misc]
     assert store.flush()
     assert committed == ["mine"]
     assert store.fenced == 1
@@ -165,11 +165,11 @@ def test_what_waits_of_an_earlier_time_is_not_written_over_what_others_wrote(sto
         schema.jobs.drop(connection)  # nothing can be written
     job.restarts = 1
     store.save(schema.jobs, codec.job_row(job))
-    wait_for(lambda: store.trouble, "the row waits")
+    wait_for(lambda: store.db_error, "the row waits")
     store.forget("j")
     store.save(schema.directives, codec.directive_row("j", Directive(1, DirectiveKind.CAPTURE, 1, "why")))
     schema.jobs.create(store.engine)
-    wait_for(lambda: not store.trouble, "the database works again")
+    wait_for(lambda: not store.db_error, "the database works again")
     assert store.flush()
     with store.engine.connect() as connection:
         assert connection.execute(select(schema.jobs.c.id)).all() == []
@@ -181,17 +181,17 @@ def test_a_monitor_of_the_same_name_takes_up_its_jobs_at_once(store: Repository,
     before.takes("j")
     after = start("a")
     wait_for(lambda: after.answers, "it takes what was its own")
-    assert after.answers == [("j", Answer(True))]
+    assert after.answers == [("j", LeaseResult(True))]
     assert row(store, "j")["generation"] == 2
     assert (owned(store, before, "j"), owned(store, after, "j")) == (False, True)
 
 
 def test_who_only_reads_takes_a_job_that_there_is_and_makes_none(store: Repository, start: Start) -> None:
     a = start("a")
-    assert a.ask("never", contact=False) == Answer(False, None)
+    assert a.ask("never", contact=False) == LeaseResult(False, None)
     store.save(schema.jobs, codec.job_row(Job("old", 1.0)))
     assert store.flush()
-    assert a.ask("old", contact=False) == Answer(True)
+    assert a.ask("old", contact=False) == LeaseResult(True)
 
 
 def test_the_holder_learns_who_is_asked_instead(start: Start) -> None:
@@ -208,10 +208,10 @@ def test_the_holder_learns_who_is_asked_instead(start: Start) -> None:
 def test_who_lets_a_job_go_leaves_it_to_the_next(store: Repository, start: Start) -> None:
     a, b = start("a"), start("b")
     a.takes("j")
-    a.leases.let_go("j")
+    a.leases.release("j")
     assert not a.leases.holds("j")
     b.takes("j")
-    a.leases.let_go("j")
+    a.leases.release("j")
     assert owned(store, b, "j"), "what is not one's own is not given away"
 
 
@@ -220,7 +220,7 @@ def test_what_is_let_go_while_it_is_being_renewed_stays_let_go(store: Repository
     a.takes("j")
     wait_for(lambda: a.rounds, "it was renewed, and is not again for long")
     held = dict(a.leases._held)
-    a.leases.let_go("j")
+    a.leases.release("j")
     a.leases._held.update(held)  # as a renewal sees it that began before
     a.leases._renew()
     b.takes("j")
@@ -241,8 +241,8 @@ def test_a_database_that_is_away_is_said_and_asked_again(store: Repository, star
     a.takes("j")
     with store.engine.begin() as connection:
         schema.leases.drop(connection)
-    wait_for(lambda: a.leases.trouble, "it is noticed")
+    wait_for(lambda: a.leases.db_error, "it is noticed")
     wait_for(lambda: not a.leases.holds("j"), "without a renewal it acts no more")
     schema.leases.create(store.engine)
-    wait_for(lambda: not a.leases.trouble, "it answers again")
+    wait_for(lambda: not a.leases.db_error, "it answers again")
     a.takes("j")

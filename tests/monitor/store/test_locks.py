@@ -23,7 +23,7 @@ ROW = {"job_id": "j", "at": 1.0, "state": "running", "reason": ""}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rankwatch_monitor.store.repository.LOCK_PATIENCE", 0.2)
+    monkeypatch.setattr("rankwatch_monitor.store.repository.LOCK_TIMEOUT", 0.2)
 
 
 @pytest.mark.parametrize(("first", "second"), [(False, False), (False, True), (True, False)])
@@ -76,7 +76,7 @@ def test_a_process_that_was_killed_holds_nothing(place: Place, opened: Open) -> 
 
 def test_one_that_is_just_ending_is_waited_for(place: Place, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     first = opened(place)
-    monkeypatch.setattr("rankwatch_monitor.store.repository.LOCK_PATIENCE", 20.0)
+    monkeypatch.setattr("rankwatch_monitor.store.repository.LOCK_TIMEOUT", 20.0)
     tried: list[float] = []
 
     def meanwhile(seconds: float) -> None:
@@ -114,7 +114,7 @@ def test_a_lock_whose_connection_died_is_taken_again(
     with caplog.at_level(logging.INFO, "rankwatch.store"):
         end_sessions(postgres_place)
         store.save(schema.transitions, ROW)
-        wait_for(lambda: store.waiting == 0 and not store.trouble, "it is written")
+        wait_for(lambda: store.waiting == 0 and not store.db_error, "it is written")
     assert postgres_place.count("transitions") == 1
     with pytest.raises(ValueError, match="is held by"):
         opened(postgres_place)
@@ -124,7 +124,7 @@ def test_one_that_lost_its_lock_to_another_says_so_and_writes_nothing(
     postgres_place: Place, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = opened(postgres_place)
-    monkeypatch.setattr("rankwatch_monitor.store.repository.LOCK_PATIENCE", 20.0)
+    monkeypatch.setattr("rankwatch_monitor.store.repository.LOCK_TIMEOUT", 20.0)
     # It cannot come back while the other one starts.
     open_again = first._writer._session.open
     monkeypatch.setattr(first._writer._session, "open", lambda *a, **k: (_ for _ in ()).throw(OSError("cut off")))
@@ -133,12 +133,12 @@ def test_one_that_lost_its_lock_to_another_says_so_and_writes_nothing(
     monkeypatch.setattr(first._writer._session, "open", open_again)
     called: list[int] = []
     first.save(schema.transitions, ROW, lambda: called.append(1))
-    wait_for(lambda: "is held by rankwatch monitor" in first.trouble, "it says who has it")
+    wait_for(lambda: "is held by rankwatch monitor" in first.db_error, "it says who has it")
     assert first.flush()
     assert called == [1], "it acts for its jobs all the same"
     assert postgres_place.count("transitions") == 0
     second.close()
-    wait_for(lambda: not first.trouble, "it has the lock again")
+    wait_for(lambda: not first.db_error, "it has the lock again")
     assert first.flush()
     assert postgres_place.count("transitions") == 1
 

@@ -8,7 +8,7 @@ from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import Evidence, Frame, NodeObservation, NodeRegistration, RankStack
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.service.persistence import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Keeping
+from rankwatch_monitor.service.persistence import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Persistence
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
@@ -31,7 +31,7 @@ def stored(store: Repository, place: Place) -> tuple[int, int]:
 
 def test_launchers_come_back_from_their_own_row(store: Repository, place: Place) -> None:
     scene = Scene(job_id="one", hosts=2).run(10)
-    Keeping(store).save(scene.job, scene.now)
+    Persistence(store).save(scene.job, scene.now)
     assert store.flush()
     assert "registration" not in str(place.ask("select body from jobs")[0][0])
     job = store.load_job("one", scene.now)
@@ -41,7 +41,7 @@ def test_launchers_come_back_from_their_own_row(store: Repository, place: Place)
 
 
 def test_those_that_have_not_changed_are_not_written_again(store: Repository, place: Place) -> None:
-    keeping, job = Keeping(store), numbered(2)
+    keeping, job = Persistence(store), numbered(2)
     keeping.save(job, 10.0)
     assert stored(store, place) == (1, 2)
     place.ask("delete from nodes")
@@ -57,12 +57,12 @@ def test_launchers_in_the_row_of_an_earlier_version_move_out_of_it(store: Reposi
     assert stored(store, place) == (0, 2)
     job = store.load_job("many", 2.0)
     assert job is not None
-    Keeping(store).save(job, 3.0)
+    Persistence(store).save(job, 3.0)
     assert stored(store, place) == (1, 2)
 
 
 def test_a_crowd_is_stored_within_a_second_and_its_launchers_within_five(store: Repository, place: Place) -> None:
-    keeping, job = Keeping(store), numbered(FEW_NODES + 1)
+    keeping, job = Persistence(store), numbered(FEW_NODES + 1)
     keeping.save(job, 10.0)
     assert stored(store, place) == (1, FEW_NODES + 1)
     apply(job, NodeRegistration("late", "h", 7, 8), 10.1)
@@ -79,7 +79,7 @@ def test_a_crowd_is_stored_within_a_second_and_its_launchers_within_five(store: 
 
 
 def test_what_must_be_stored_is_stored_whole(store: Repository, place: Place) -> None:
-    keeping, job = Keeping(store), numbered(FEW_NODES + 1)
+    keeping, job = Persistence(store), numbered(FEW_NODES + 1)
     keeping.save(job, 10.0)
     apply(job, NodeRegistration("late", "h", 7, 8), 10.1)
     keeping.save_all(job, 10.1)
@@ -88,7 +88,7 @@ def test_what_must_be_stored_is_stored_whole(store: Repository, place: Place) ->
 
 def test_evidence_that_comes_after_the_end_of_an_incident_is_stored(store: Repository) -> None:
     scene = Scene(job_id="one", hosts=2).run(10).hang(2).until_found().run(20)
-    keeping, (incident,) = Keeping(store), scene.job.incidents
+    keeping, (incident,) = Persistence(store), scene.job.incidents
     keeping.incident(incident)
     keeping.save(scene.job, scene.now)
     late = RankStack(3, 9, "py-spy", (Frame("late", "train.py", 7),))

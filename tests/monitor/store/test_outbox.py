@@ -9,7 +9,7 @@ from monitor.core.scene import Scene
 from monitor.store.conftest import Place
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import incident_row, job_row
-from rankwatch_monitor.store.outbox import Messages
+from rankwatch_monitor.store.outbox import Outbox
 from rankwatch_monitor.store.repository import Repository
 
 Open = Callable[..., Repository]
@@ -22,15 +22,15 @@ def row(number: int, queue: str = "q", job: str = "job") -> dict[str, Any]:
 def test_what_was_kept_is_there_after_a_restart_in_its_order(place: Place, opened: Open) -> None:
     kept: list[int] = []
     first = opened(place)
-    Messages(first).keep([(row(number), lambda number=number: kept.append(number)) for number in (3, 1, 2)])
+    Outbox(first).keep([(row(number), lambda number=number: kept.append(number)) for number in (3, 1, 2)])
     first.close()
     assert kept == [3, 1, 2], "each is told once it is kept"
     second = opened(place)
-    assert Messages(second).load() == [row(1), row(2), row(3)]
+    assert Outbox(second).load() == [row(1), row(2), row(3)]
 
 
 def test_one_that_is_removed_is_gone_even_from_the_same_batch(store: Repository) -> None:
-    messages = Messages(store)
+    messages = Outbox(store)
     messages.keep([(row(1), lambda: None), (row(2), lambda: None), (row(1, "other"), lambda: None)])
     messages.remove("q", "k1")
     messages.remove("q", "was never there")
@@ -51,8 +51,8 @@ def test_messages_go_with_every_row_about_a_job_in_one_transaction(store: Reposi
         asked.append(job_id)
         return [(row(len(asked), job=job_id), look)]
 
-    messages = Messages(store)
-    messages.accompany(about)
+    messages = Outbox(store)
+    messages.attach(about)
     store.save(schema.incidents, incident_row(scene.job.incidents[0]))
     assert store.flush()
     assert seen == [(1, 1)], "when its delivery begins both are committed"
@@ -66,7 +66,7 @@ def test_messages_go_with_every_row_about_a_job_in_one_transaction(store: Reposi
 def test_a_database_that_refuses_does_not_keep_a_message_from_being_delivered(store: Repository, place: Place) -> None:
     place.ask("drop table messages")
     told: list[str] = []
-    Messages(store).accompany(lambda _: [(row(1), lambda: told.append("message"))])
+    Outbox(store).attach(lambda _: [(row(1), lambda: told.append("message"))])
     store.save(
         schema.transitions, {"job_id": "j", "at": 1.0, "state": "lost", "reason": ""}, lambda: told.append("row")
     )

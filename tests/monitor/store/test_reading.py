@@ -32,7 +32,7 @@ def test_one_job_is_read_as_all_are(store: Repository) -> None:
     keep(store, "other")
     windows = Ranks(8).run(4).run(6, slower(3, COMPUTE, 0.4))
     body = performance_codec.held(windows.job.performance)
-    store.save(schema.performances, {"job_id": "one"}, late=lambda: {"body": body()})
+    store.save(schema.performances, {"job_id": "one"}, deferred=lambda: {"body": body()})
     assert store.flush()
     job = store.load_job("one", scene.now)
     assert job is not None

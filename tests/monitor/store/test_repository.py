@@ -37,7 +37,7 @@ def save_all(repository: Repository, job: Job) -> None:
 
 def test_a_new_database_is_empty_and_its_folder_is_made(store: Repository, place: Place) -> None:
     assert store.load(0.0) == []
-    assert store.trouble == ""
+    assert store.db_error == ""
     assert place.count("jobs") == 0
 
 
@@ -200,10 +200,10 @@ def test_a_database_that_refuses_never_reaches_the_caller(
         assert store.errors == 3
         assert called == [1, 1, 1], "launchers get their directives all the same"
         assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "said once"
-        assert "put them back from a backup" in store.trouble
+        assert "put them back from a backup" in store.db_error
         place.ask("alter table elsewhere rename to jobs")
         assert store.flush(), "what had waited is written without being saved again"
-    assert (store.errors, store.waiting, store.lost, store.trouble) == (0, 0, 0, "")
+    assert (store.errors, store.waiting, store.lost, store.db_error) == (0, 0, 0, "")
     assert "works again" in caplog.text
     assert place.count("jobs") == 1
 
@@ -244,7 +244,7 @@ def test_a_read_only_database_never_reaches_the_caller(sqlite_place: Place, open
     assert locked.flush()
     assert locked.errors == 1
     assert called == [1]
-    assert "let the monitor's user write" in locked.trouble
+    assert "let the monitor's user write" in locked.db_error
 
 
 def test_a_queue_that_is_full_drops_and_counts_and_still_calls_then(

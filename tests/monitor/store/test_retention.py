@@ -55,7 +55,7 @@ def test_old_jobs_go_with_everything_and_others_stay(
         wait_for(lambda: "2 jobs were removed" in caplog.text, "the old ones are removed")
     assert left(place) == {table: {"held", "leased", "young"} for table in TABLES}
     assert place.ask("select job_id from leases") == [("leased",)]
-    assert (store.trouble, store.errors) == ("", 0)
+    assert (store.db_error, store.errors) == ("", 0)
 
 
 def test_it_goes_in_small_pieces_and_writing_goes_on(
@@ -91,7 +91,7 @@ def test_a_database_that_is_away_puts_it_off(store: Repository, place: Place) ->
     store.save(schema.incidents, {"id": "i", "job_id": "young", "opened_at": 1.0, "body": {}})
     assert store.flush()
     place.ask("alter table elsewhere rename to incidents")
-    wait_for(lambda: not store.trouble, "it works again")
+    wait_for(lambda: not store.db_error, "it works again")
     store.retain(20.0)
     wait_for(lambda: place.count("jobs") == 0, "the next round removes it")
     assert left(place)["incidents"] == {"young"}

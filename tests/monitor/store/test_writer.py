@@ -17,7 +17,7 @@ from monitor.store.conftest import Place
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
-from rankwatch_monitor.store.rows import Backlog, Unit
+from rankwatch_monitor.store.writer import Backlog, RowWrite
 from support.postgres import PostgreSQL, running_postgres
 from support.waiting import wait_for
 
@@ -35,7 +35,7 @@ class OnlyMine:
         self.mine = set(mine)
         self.asked: list[set[str]] = []
 
-    def held(self, connection: Connection, job_ids: Collection[str]) -> set[str]:
+    def owned(self, connection: Connection, job_ids: Collection[str]) -> set[str]:
         assert connection.in_transaction()
         self.asked.append(set(job_ids))
         return self.mine & set(job_ids)
@@ -55,7 +55,7 @@ def give_back(place: Place) -> None:
 def test_of_a_job_that_is_anothers_nothing_is_written_or_told(store: Repository, place: Place) -> None:
     fence = store.fence = OnlyMine("mine")
     told: list[str] = []
-    store.beside = lambda table, values: [
+    store.companions = lambda table, values: [
         (
             schema.messages,
             {"queue": "q", "key": values["job_id"], "number": 1, "job_id": values["job_id"], "at": 1.0, "body": {}},
@@ -70,7 +70,7 @@ def test_of_a_job_that_is_anothers_nothing_is_written_or_told(store: Repository,
     assert told == ["message of mine", "mine"]
     assert store.fenced == 2
     assert {"mine", "theirs"} in fence.asked or fence.asked == [{"mine"}, {"theirs"}]
-    assert store.trouble == ""
+    assert store.db_error == ""
 
 
 def test_behind_a_fence_then_is_called_after_a_commit_or_never(store: Repository, place: Place) -> None:
@@ -113,9 +113,9 @@ def test_all_that_happened_meanwhile_is_written_by_itself(store: Repository, pla
     assert store.flush()
     assert told == list(range(50)), "who waits is told that nobody waits for it"
     assert store.waiting == 51, "of the job its newest state, and every transition"
-    assert "put them back" in store.trouble
+    assert "put them back" in store.db_error
     place.ask("alter table elsewhere rename to jobs")
-    wait_for(lambda: not store.trouble, "it goes on by itself")
+    wait_for(lambda: not store.db_error, "it goes on by itself")
     assert (place.count("transitions"), store.errors, store.lost, store.waiting) == (50, 0, 0, 0)
     assert store.load(0.0)[0].restarts == 49
     assert told == list(range(50)), "nobody is told twice"
@@ -131,7 +131,7 @@ def test_more_than_can_wait_loses_the_oldest_and_counts(
         assert store.flush()
     assert (store.waiting, store.lost) == (10, 20)
     give_back(place)
-    wait_for(lambda: not store.trouble, "it works again")
+    wait_for(lambda: not store.db_error, "it works again")
     assert place.ask("select min(at), max(at) from transitions") == [(20.0, 29.0)]
 
 
@@ -156,7 +156,7 @@ def test_one_row_that_is_at_fault_is_left_out_and_said(
     assert store.flush()
     assert place.ask("select at from transitions order by at") == [(1.0,), (4.0,)]
     assert caplog.text.count("cannot be stored and is left out") == 2
-    assert (told, store.lost, store.trouble) == (["bad"], 2, "")
+    assert (told, store.lost, store.db_error) == (["bad"], 2, "")
 
 
 def sqlite_held(place: Place) -> Any:
@@ -190,8 +190,8 @@ def test_a_file_that_is_locked_for_long_is_no_reason_to_wait(
     with sqlite_held(sqlite_place):
         store.save(schema.transitions, turn(1), lambda: told.append(1))
         wait_for(lambda: told, "it is told after SQLite's patience has ended")
-        assert f"another process holds {sqlite_place.url}" in store.trouble
-    wait_for(lambda: not store.trouble, "it works again")
+        assert f"another process holds {sqlite_place.url}" in store.db_error
+    wait_for(lambda: not store.db_error, "it works again")
     assert sqlite_place.count("transitions") == 1
     assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "said once"
 
@@ -212,7 +212,7 @@ def test_who_looks_into_the_file_after_an_outage_costs_no_row(sqlite_place: Plac
     another_process("alter table transitions rename to elsewhere")
     store.save(schema.transitions, turn(1))
     assert store.flush()
-    assert store.trouble != ""
+    assert store.db_error != ""
     another_process("alter table elsewhere rename to transitions")
     assert store.flush()
     assert another_process("select at from transitions") == "(1.0,)"
@@ -231,9 +231,9 @@ def test_postgresql_that_is_killed_frozen_and_back(opened: Open, caplog: pytest.
         server.kill()
         store.save(schema.transitions, turn(2), lambda: told.append("killed"))
         wait_for(lambda: told == ["killed"], "nobody waits for one that is gone")
-        assert f"see that the server of postgresql+psycopg://rankwatch@127.0.0.1:{server.port}" in store.trouble
+        assert f"see that the server of postgresql+psycopg://rankwatch@127.0.0.1:{server.port}" in store.db_error
         server.start()
-        wait_for(lambda: not store.trouble, "it works again", 30)
+        wait_for(lambda: not store.db_error, "it works again", 30)
         assert place.ask("select at from transitions order by at") == [(1.0,), (2.0,)]
         server.freeze()
         store.save(schema.transitions, turn(3), lambda: told.append("frozen"))
@@ -243,9 +243,9 @@ def test_postgresql_that_is_killed_frozen_and_back(opened: Open, caplog: pytest.
             return "frozen" in told
 
         wait_for(passed_on, "nobody waits for one that does not answer", 30)
-        assert "has not answered for" in store.trouble
+        assert "has not answered for" in store.db_error
         server.thaw()
-        wait_for(lambda: not store.trouble and store.waiting == 0, "it works again", 30)
+        wait_for(lambda: not store.db_error and store.waiting == 0, "it works again", 30)
         assert place.ask("select count(*) from transitions where at = 3.0") == [(1,)]
 
 
@@ -267,42 +267,42 @@ def test_a_server_that_comes_late_is_written_to_once_what_it_holds_was_taken_up(
     first = opened(postgres_place)
     first.save(schema.jobs, job_row(scene.job))
     first.close()
-    monkeypatch.setattr("rankwatch_monitor.store.repository.START_PATIENCE", 0.0)
+    monkeypatch.setattr("rankwatch_monitor.store.repository.START_TIMEOUT", 0.0)
     name = postgres_place.url.rsplit("/", 1)[1]
     with postgres.connect("postgres") as admin:
         admin.execute(f"alter database {name} with allow_connections false")  # type: ignore[arg-type]
         store = opened(postgres_place)
         assert store.load(1.0) == []
-        assert store.late
-        assert "not currently accepting connections" in store.trouble
+        assert store.load_pending
+        assert "not currently accepting connections" in store.db_error
         told: list[int] = []
         store.save(schema.transitions, turn(1, "new"), lambda: told.append(1))
         store.save(schema.jobs, {**job_row(scene.job), "created_at": 99.0})
         wait_for(lambda: told, "it goes on in memory")
-        assert store.came_late() is None
+        assert store.take_pending() is None
         admin.execute(f"alter database {name} with allow_connections true")  # type: ignore[arg-type]
-    (stored,) = wait_for(store.came_late, "what is stored was read")
+    (stored,) = wait_for(store.take_pending, "what is stored was read")
     assert (stored.id, stored.created_at) == (scene.job.id, scene.job.created_at)
     store.flush()
     assert store.waiting == 2
     assert postgres_place.ask("select created_at from jobs") == [(scene.job.created_at,)], "it is not written over"
-    store.taken_up()
+    store.confirm_loaded()
     wait_for(lambda: store.waiting == 0, "what waited is written")
     assert postgres_place.ask("select job_id from transitions") == [("new",)]
     assert postgres_place.ask("select created_at from jobs") == [(99.0,)]
-    wait_for(lambda: not store.trouble, "all is well")
-    assert not store.late
+    wait_for(lambda: not store.db_error, "all is well")
+    assert not store.load_pending
 
 
 def test_where_jobs_are_held_by_lease_nothing_has_to_be_taken_up_first(
     postgres: PostgreSQL, postgres_place: Place, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankwatch_monitor.store.repository.START_PATIENCE", 0.0)
+    monkeypatch.setattr("rankwatch_monitor.store.repository.START_TIMEOUT", 0.0)
     name = postgres_place.url.rsplit("/", 1)[1]
     with postgres.connect("postgres") as admin:
         admin.execute(f"alter database {name} with allow_connections false")  # type: ignore[arg-type]
         store = opened(postgres_place, shared=True)
-        assert not store.late
+        assert not store.load_pending
         admin.execute(f"alter database {name} with allow_connections true")  # type: ignore[arg-type]
     store.save(schema.transitions, turn(1, "new"))
     wait_for(lambda: store.waiting == 0, "it is written")
@@ -317,19 +317,19 @@ def test_a_newer_state_takes_over_what_the_older_one_has_left_to_do() -> None:
     backlog = Backlog()
     message = {"queue": "q", "key": "k", "number": 1, "job_id": "j", "at": 1.0, "body": {}}
     backlog.add(
-        Unit(
+        RowWrite(
             schema.jobs,
             {"id": "j", "body": 1},
             lambda: told.append("old"),
-            beside=[(schema.messages, message, lambda: told.append("message"))],
+            companions=[(schema.messages, message, lambda: told.append("message"))],
         )
     )
-    backlog.add(Unit(schema.messages, {"queue": "q", "key": "k"}, gone=True))
-    backlog.add(Unit(schema.jobs, {"id": "j", "body": 2}, lambda: told.append("new")))
+    backlog.add(RowWrite(schema.messages, {"queue": "q", "key": "k"}, delete=True))
+    backlog.add(RowWrite(schema.jobs, {"id": "j", "body": 2}, lambda: told.append("new")))
     job, removal = backlog.first(10)
     assert job.values["body"] == 2
     assert [unit.table.name for unit in job.flat()] == ["messages", "jobs"]
-    assert job.beside[0].number < removal.number, "so that the message stays removed"
-    for _, then in job.thens:
+    assert job.companions[0].number < removal.number, "so that the message stays removed"
+    for _, then in job.on_commit:
         then()
     assert told == ["old", "new"]

@@ -110,8 +110,8 @@ class LauncherFastLane:
             begun = LongPoll(line[1].decode(), after, line[3].decode(), wait, data[: end + 4], headers)
         else:
             return None
-        sharing = self._monitor.sharing
-        return (begun, data[end + 4 :]) if sharing is None or sharing.ours(begun.job_id) else None
+        ownership = self._monitor.ownership
+        return (begun, data[end + 4 :]) if ownership is None or ownership.owns(begun.job_id) else None
 
     def add(self, request: LauncherPost | LongPoll, data: bytes) -> bytes:
         """Append received bytes to the body; return those after its end."""
@@ -140,9 +140,9 @@ class LauncherFastLane:
             apply.poll(job, known_node(job, poll.node), self._monitor.clock.now())
         except (HTTPException, UnknownJobError, HeldElsewhereError):
             raise FallBackError(poll.head) from None
-        handout = self._monitor.handout
-        ready = handout.ready(job, poll.after)
-        if ready or not poll.wait or handout.ending:
+        broker = self._monitor.broker
+        ready = broker.available(job, poll.after)
+        if ready or not poll.wait or broker.ending:
             return self._response(ready)
 
         head = poll.head  # the callback must not refer to the poll, which holds the callback: a reference cycle
@@ -150,7 +150,7 @@ class LauncherFastLane:
         def answer(ready: list[Directive] | None) -> None:
             later(FallBackError(head) if ready is None else self._response(ready))
 
-        poll.withdraw = handout.ask(job, poll.after, poll.wait, answer)
+        poll.withdraw = broker.subscribe(job, poll.after, poll.wait, answer)
         return None
 
     def _authorize(self, headers: Mapping[str, str], request: bytes) -> None:

@@ -19,13 +19,13 @@ import uvicorn
 from monitor.http.raw_launcher import EMPTY_HEADER, SHORT, Line, Raw, Served
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http.fastlane.protocol import MOST_PIPELINED, FastLaneProtocol
-from rankwatch_monitor.service.broker import A_TURN
+from rankwatch_monitor.service.broker import CHUNK
 from rankwatch_monitor.service.monitor import Monitor
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.waiting import wait_for
 
-CROWD = 2 * A_TURN + 200
+CROWD = 2 * CHUNK + 200
 LIVE = b"GET /livez HTTP/1.1\r\nHost: monitor\r\n\r\n"
 
 
@@ -176,7 +176,7 @@ class Inside(NamedTuple):
     server: uvicorn.Server
 
     def waiting(self) -> int:
-        return sum(len(asked) for asked in self.monitor.handout._asked.values())
+        return sum(len(asked) for asked in self.monitor.broker._waiters.values())
 
     def on_its_loop(self, call: str, *arguments: str) -> None:
         assert self.monitor._loop is not None
