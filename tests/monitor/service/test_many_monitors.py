@@ -160,7 +160,7 @@ def test_a_monitor_that_was_stopped_for_too_long_issues_nothing(pair: Pair) -> N
         os.kill(pair.monitors["a"].pid, signal.SIGCONT)
         order = {"action": "restart", "reason": "it woke up and knows nothing"}
         assert a.post("/api/v1/jobs/j/actions", json=order).status_code == 503
-        wait_for(lambda: "is not watched here any more: monitor b" in pair.monitors["a"].said(), "it learns of it")
+        wait_for(lambda: "lease lost to monitor b" in pair.monitors["a"].said(), "it learns of it")
         wait_for(lambda: poll.ended_at, "those who wait for its orders are sent away")
         assert poll.found == []
         poll.error = None

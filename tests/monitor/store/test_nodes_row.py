@@ -41,14 +41,14 @@ def test_launchers_come_back_from_their_own_row(store: Repository, place: Place)
 
 
 def test_those_that_have_not_changed_are_not_written_again(store: Repository, place: Place) -> None:
-    keeping, job = Persistence(store), numbered(2)
-    keeping.save(job, 10.0)
+    persistence, job = Persistence(store), numbered(2)
+    persistence.save(job, 10.0)
     assert stored(store, place) == (1, 2)
     place.ask("delete from nodes")
-    keeping.save(job, 20.0)
+    persistence.save(job, 20.0)
     assert stored(store, place) == (0, 0)
     apply(job, NodeObservation("n0", 0, role=NodeRole.SPARE, role_reason="one too many"), 21.0)
-    keeping.save(job, 21.0)
+    persistence.save(job, 21.0)
     assert stored(store, place) == (1, 2)
 
 
@@ -62,40 +62,40 @@ def test_launchers_in_the_row_of_an_earlier_version_move_out_of_it(store: Reposi
 
 
 def test_a_crowd_is_stored_within_a_second_and_its_launchers_within_five(store: Repository, place: Place) -> None:
-    keeping, job = Persistence(store), numbered(FEW_NODES + 1)
-    keeping.save(job, 10.0)
+    persistence, job = Persistence(store), numbered(FEW_NODES + 1)
+    persistence.save(job, 10.0)
     assert stored(store, place) == (1, FEW_NODES + 1)
     apply(job, NodeRegistration("late", "h", 7, 8), 10.1)
     job.launches = 1
-    keeping.save(job, 10.1)
-    keeping.look(job, 10.2)
+    persistence.save(job, 10.1)
+    persistence.save_if_due(job, 10.2)
     assert store.flush()
     assert store.load_job("many", 11.0).launches == 0  # type: ignore[union-attr]
-    keeping.look(job, 10.0 + CROWD_INTERVAL)
+    persistence.save_if_due(job, 10.0 + CROWD_INTERVAL)
     assert stored(store, place) == (1, FEW_NODES + 1)
     assert store.load_job("many", 11.0).launches == 1  # type: ignore[union-attr]
-    keeping.save(job, 10.1 + SAVE_INTERVAL)
+    persistence.save(job, 10.1 + SAVE_INTERVAL)
     assert stored(store, place) == (1, FEW_NODES + 2)
 
 
 def test_what_must_be_stored_is_stored_whole(store: Repository, place: Place) -> None:
-    keeping, job = Persistence(store), numbered(FEW_NODES + 1)
-    keeping.save(job, 10.0)
+    persistence, job = Persistence(store), numbered(FEW_NODES + 1)
+    persistence.save(job, 10.0)
     apply(job, NodeRegistration("late", "h", 7, 8), 10.1)
-    keeping.save_all(job, 10.1)
+    persistence.save_all(job, 10.1)
     assert stored(store, place) == (1, FEW_NODES + 2)
 
 
 def test_evidence_that_comes_after_the_end_of_an_incident_is_stored(store: Repository) -> None:
     scene = Scene(job_id="one", hosts=2).run(10).hang(2).until_found().run(20)
-    keeping, (incident,) = Persistence(store), scene.job.incidents
-    keeping.incident(incident)
-    keeping.save(scene.job, scene.now)
+    persistence, (incident,) = Persistence(store), scene.job.incidents
+    persistence.save_incident(incident)
+    persistence.save(scene.job, scene.now)
     late = RankStack(3, 9, "py-spy", (Frame("late", "train.py", 7),))
     evidence = Evidence("node-1", incident.attempt, incident.id, (late,))
     assert not incident.open
     apply(scene.job, evidence, scene.now)
-    keeping.evidence(scene.job, evidence)
+    persistence.save_late_evidence(scene.job, evidence)
     assert store.flush()
     job = store.load_job("one", scene.now)
     assert job is not None

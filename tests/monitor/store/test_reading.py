@@ -47,7 +47,7 @@ def test_one_that_cannot_be_read_begins_anew_and_is_said(store: Repository, plac
     place.ask("update jobs set body = '{}'")
     assert store.load_job("one", 1.0) is None
     assert store.load(1.0) == []
-    assert "the stored job one begins anew, as it cannot be read" in caplog.text
+    assert "the stored job one is unreadable and starts without its past" in caplog.text
 
 
 def test_a_database_that_cannot_be_asked_is_an_error(store: Repository, place: Place) -> None:

@@ -158,7 +158,7 @@ def test_closing_writes_what_is_queued(place: Place, opened: Open) -> None:
 def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
     broken = tmp_path / "notes.txt"
     broken.write_text("this is not a database, it only looks long enough to be one" * 100)
-    with pytest.raises(ValueError, match=r"cannot open the database .*notes\.txt.*not a database.*left as it is"):
+    with pytest.raises(ValueError, match=r"cannot open the database .*notes\.txt.*not a database.*left unchanged"):
         Repository(str(broken))
 
 
@@ -169,7 +169,7 @@ def test_a_folder_is_no_database(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot make the folder of the database"):
+    with pytest.raises(ValueError, match="cannot create the folder of the database"):
         Repository(str(tmp_path / "file" / "deep" / "rankwatch.db"))
 
 
@@ -200,7 +200,7 @@ def test_a_database_that_refuses_never_reaches_the_caller(
         assert store.errors == 3
         assert called == [1, 1, 1], "launchers get their directives all the same"
         assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "said once"
-        assert "put them back from a backup" in store.db_error
+        assert "restore them from a backup" in store.db_error
         place.ask("alter table elsewhere rename to jobs")
         assert store.flush(), "what had waited is written without being saved again"
     assert (store.errors, store.waiting, store.lost, store.db_error) == (0, 0, 0, "")

@@ -52,7 +52,7 @@ def test_old_jobs_go_with_everything_and_others_stay(
     assert store.flush()
     with caplog.at_level(logging.INFO, "rankwatch.store"):
         store.retain(20.0, {"held"})
-        wait_for(lambda: "2 jobs were removed" in caplog.text, "the old ones are removed")
+        wait_for(lambda: "2 expired jobs were deleted" in caplog.text, "the old ones are removed")
     assert left(place) == {table: {"held", "leased", "young"} for table in TABLES}
     assert place.ask("select job_id from leases") == [("leased",)]
     assert (store.db_error, store.errors) == ("", 0)
@@ -61,11 +61,11 @@ def test_old_jobs_go_with_everything_and_others_stay(
 def test_it_goes_in_small_pieces_and_writing_goes_on(
     store: Repository, place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rankwatch_monitor.store.retention.PIECE", 7)
+    monkeypatch.setattr("rankwatch_monitor.store.retention.CHUNK", 7)
     keep(store, "old", 10.0, several=10)
     assert store.flush()
     pieces: list[int] = []
-    remove = store._writer._remove_some
+    remove = store._writer._delete_expired
 
     def piece() -> None:
         before = place.count("transitions") + place.count("incidents") + place.count("directives")
@@ -74,10 +74,10 @@ def test_it_goes_in_small_pieces_and_writing_goes_on(
         pieces.append(before - after)
         keep(store, f"young-{len(pieces)}", 50.0, several=0)
 
-    monkeypatch.setattr(store._writer, "_remove_some", piece)
+    monkeypatch.setattr(store._writer, "_delete_expired", piece)
     with caplog.at_level(logging.INFO, "rankwatch.store"):
         store.retain(20.0)
-        wait_for(lambda: "1 jobs were removed" in caplog.text and sum(pieces) == 30, "it is removed")
+        wait_for(lambda: "1 expired jobs were deleted" in caplog.text and sum(pieces) == 30, "it is removed")
     assert max(pieces) <= 7
     assert store.flush()
     assert place.count("jobs") == len(pieces), "those that came meanwhile, and only those"

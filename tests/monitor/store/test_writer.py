@@ -113,7 +113,7 @@ def test_all_that_happened_meanwhile_is_written_by_itself(store: Repository, pla
     assert store.flush()
     assert told == list(range(50)), "who waits is told that nobody waits for it"
     assert store.waiting == 51, "of the job its newest state, and every transition"
-    assert "put them back" in store.db_error
+    assert "restore them from a backup" in store.db_error
     place.ask("alter table elsewhere rename to jobs")
     wait_for(lambda: not store.db_error, "it goes on by itself")
     assert (place.count("transitions"), store.errors, store.lost, store.waiting) == (50, 0, 0, 0)
@@ -155,7 +155,7 @@ def test_one_row_that_is_at_fault_is_left_out_and_said(
         store.save(schema.transitions, turn(4))
     assert store.flush()
     assert place.ask("select at from transitions order by at") == [(1.0,), (4.0,)]
-    assert caplog.text.count("cannot be stored and is left out") == 2
+    assert caplog.text.count("cannot be stored and is dropped") == 2
     assert (told, store.lost, store.db_error) == (["bad"], 2, "")
 
 
@@ -190,7 +190,7 @@ def test_a_file_that_is_locked_for_long_is_no_reason_to_wait(
     with sqlite_held(sqlite_place):
         store.save(schema.transitions, turn(1), lambda: told.append(1))
         wait_for(lambda: told, "it is told after SQLite's patience has ended")
-        assert f"another process holds {sqlite_place.url}" in store.db_error
+        assert f"has locked {sqlite_place.url}" in store.db_error
     wait_for(lambda: not store.db_error, "it works again")
     assert sqlite_place.count("transitions") == 1
     assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "said once"
