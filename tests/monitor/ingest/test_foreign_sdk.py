@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.otlp.traces import SpanRecord
-from rankwatch_monitor.ingest.routes import otlp_routes
+from rankwatch_monitor.ingest.routes import OtlpEndpoints
 
 RESOURCE = Resource.create({"service.name": "foreign", "dl.rank": 1, "dl.world_size": 2})
 DELTA, CUMULATIVE = AggregationTemporality.DELTA, AggregationTemporality.CUMULATIVE
@@ -46,7 +46,7 @@ class Monitor:
 def monitor() -> Iterator[Monitor]:
     monitor = Monitor()
     app = FastAPI()
-    app.include_router(otlp_routes(monitor.take, spans=monitor.spans.extend, counters=monitor.counters).router)  # type: ignore[arg-type]
+    app.include_router(OtlpEndpoints(monitor.take, spans=monitor.spans.extend, counters=monitor.counters).router)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
     monitor.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
