@@ -212,7 +212,7 @@ def play(plan: Plan, slow: stragglers.Fault | None = None) -> Judged:
     def look(now: float, job: Job, _: JobEvent) -> None:
         if job.performance.last_straggler != due[1]:
             due[1] = job.performance.last_straggler
-            named.update(straggler.rank for straggler in job.performance.told.open_stragglers)
+            named.update(straggler.rank for straggler in job.performance.open_stragglers)
         if now >= due[0]:
             memory.append(resident())
             due[0] = next(looks)

@@ -20,8 +20,9 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.lateness import PARTS
-from rankwatch_monitor.core.straggler.scores import Finding, Scores, Straggler
+from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.publish.prometheus.exposition import Own, exposition
 
 BEGAN: Final = 1_000_000.0
@@ -56,9 +57,9 @@ def scored(job: Job, world: int) -> None:
         since=BEGAN,
         seen=BEGAN,
     )
-    job.performance.told.scores = scores
-    job.performance.told.stragglers.append(slow)
-    job.performance.told.finding = Finding(StragglerVerdict.WORKER, Cause.COMPUTE, slow.reason, BEGAN, (world - 1,))
+    job.performance.scores = scores
+    job.performance.stragglers.append(slow)
+    job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.COMPUTE, slow.reason, BEGAN, (world - 1,))
     job.performance.parts_RP = np.full((world, len(PARTS)), 0.25)
     job.performance.sources_of = dict.fromkeys(range(world), ("cupti", ""))
 

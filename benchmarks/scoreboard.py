@@ -35,7 +35,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import KernelStatistics
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler import scoring
+from rankwatch_monitor.core.straggler import detector
 from rankwatch_monitor.replay.window_player import UNWATCHED
 from rankwatch_monitor.simulator.straggler_outcome import Outcome, judged
 from rankwatch_monitor.simulator.straggler_steps import START, Scene
@@ -136,7 +136,7 @@ def p8(ranks: int = P8_RANKS, kernels: int = P8_KERNELS, windows: int = 7) -> di
         began = time.perf_counter()
         effects = advance(job, at)
         between = time.perf_counter()
-        scoring.settle(job, effects)
+        detector.score_now(job, effects)
         if window >= 2:  # the first ones make room
             plain.append(1000 * (between - began))
             if with_kernels:

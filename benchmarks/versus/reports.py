@@ -24,7 +24,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler import scoring
+from rankwatch_monitor.core.straggler import detector
 from rankwatch_monitor.replay.window_player import UNWATCHED
 from rankwatch_monitor.simulator.straggler_steps import START, Scene
 from rankwatch_monitor.simulator.stragglers import Plan
@@ -43,7 +43,7 @@ def ours(ranks: int, rounds: int) -> dict[str, float]:
         used, began = time.process_time(), time.perf_counter()
         for report in reports:
             apply(job, report, at)
-        scoring.settle(job, advance(job, at))
+        detector.score_now(job, advance(job, at))
         if window >= 3:  # the first ones make room
             wall.append(1000 * (time.perf_counter() - began))
             cpu.append(1000 * (time.process_time() - used))

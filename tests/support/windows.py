@@ -24,7 +24,7 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler import scoring
+from rankwatch_monitor.core.straggler import detector
 
 START = 1_000_000.0
 EVERY = 10.0
@@ -94,7 +94,7 @@ class Ranks:
 
     @property
     def told(self) -> Any:
-        return self.job.performance.told
+        return self.job.performance
 
     def run(self, windows: int, fault: Fault | None = None, transfer: float = TRANSFER) -> Ranks:
         """Let so many windows come, the fault in each of them."""
@@ -153,7 +153,7 @@ class Ranks:
         return [directive for directive in issued if directive.kind is not DirectiveKind.SETTINGS]
 
     def _judge(self) -> None:
-        for effect in scoring.settle(self.job, advance(self.job, self.now)):
+        for effect in detector.score_now(self.job, advance(self.job, self.now)):
             self.effects.append(effect)
             if isinstance(effect, Slowed) and effect.said:
                 self.said.append(effect.said)

@@ -6,14 +6,9 @@ stored is older and comes before it. Time between the two is accounted for as wh
 
 from __future__ import annotations
 
-import numpy as np
-
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.incident.incident import Incident, Phase
 from rankwatch_monitor.core.job import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
-from rankwatch_monitor.core.straggler.detector import KEPT as KEPT_STRAGGLERS
-from rankwatch_monitor.core.straggler.state import Performance
-from rankwatch_monitor.core.straggler.tables import Table
 
 
 def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
@@ -44,7 +39,7 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
     job.restarting_attempt = max(job.restarting_attempt, past.restarting_attempt)
     _durations(job, past)
     job.ledger = past.ledger
-    _performance(job.performance, past.performance)
+    job.performance.merge_stored(past.performance)
     return closed
 
 
@@ -57,42 +52,3 @@ def _durations(job: Job, past: Job) -> None:
     durations.resumed |= earlier.resumed
     if not durations.loaded:
         durations.load(earlier.loaded)
-
-
-def _performance(performance: Performance, past: Performance) -> None:
-    since = performance.history.window()
-    performance.history = past.history
-    for sample in since:
-        performance.history.add(sample)
-    for verdict, windows in past.verdicts.items():
-        performance.verdicts[verdict] = performance.verdicts.get(verdict, 0) + windows
-    for cause, found in past.found.items():
-        performance.found[cause] = performance.found.get(cause, 0) + found
-    performance.last_straggler += past.last_straggler
-    told, earlier = performance.told, past.told
-    told.cost_gpu_hours += earlier.cost_gpu_hours
-    for straggler in earlier.stragglers:
-        straggler.ended = straggler.seen if straggler.ended is None else straggler.ended
-    told.stragglers = [*earlier.stragglers, *told.stragglers][-KEPT_STRAGGLERS:]
-    _own_best(performance, past)
-
-
-def _own_best(performance: Performance, past: Performance) -> None:
-    """Each device's best is the better of both."""
-    rows = {row: past.devices.setdefault(key, len(past.devices)) for key, row in performance.devices.items()}
-    for name in ("best", "best_sections"):
-        mine, theirs = getattr(performance, name), getattr(past, name)
-        theirs.grow(len(past.devices))
-        _better(theirs, mine, rows)
-        setattr(performance, name, theirs)
-    performance.devices = past.devices
-    performance.device_R = np.array([rows.get(int(row), -1) for row in performance.device_R], dtype=np.int64)
-
-
-def _better(best: Table, other: Table, rows: dict[int, int]) -> None:
-    """Take the smaller medians of another table in; ``rows`` says which row of it is which here."""
-    for column, name in enumerate(other.names):
-        if (own := best.index(name)) is not None:
-            for row, to in rows.items():
-                if row < len(other["median"]):
-                    best["median"][to, own] = np.fmin(best["median"][to, own], other["median"][row, column])

@@ -152,7 +152,7 @@ class Publishing:
 
 def _key(job: Job, now: float) -> tuple[Hashable, ...]:
     """What makes a job worth telling of anew when it changes."""
-    told = job.performance.told
+    performance = job.performance
     incident = job.incidents[-1] if job.incidents else None
     return (
         job_view.job_state(job, now)[0],
@@ -160,7 +160,7 @@ def _key(job: Job, now: float) -> tuple[Hashable, ...]:
         job.launches,
         job.last_incident,
         incident and (incident.id, incident.phase, incident.confirmed, incident.outcome),
-        told.scores and told.scores.at,
-        tuple(straggler.id for straggler in told.stragglers if straggler.open),
-        told.finding.verdict,
+        performance.scores and performance.scores.at,
+        tuple(straggler.id for straggler in performance.stragglers if straggler.open),
+        performance.finding.verdict,
     )

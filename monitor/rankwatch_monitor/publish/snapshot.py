@@ -17,7 +17,8 @@ from rankwatch_monitor.core.goodput import accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.straggler.scores import Scores, Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import job_view
 
 """States in which nothing more is to be expected, unless the job is launched again."""
@@ -95,8 +96,8 @@ class Snapshot:
 def snapshot(job: Job, now: float) -> Snapshot:
     """The job as publishers show it at ``now`` (unix seconds)."""
     state, reason = job_view.job_state(job, now)
-    told = job.performance.told
-    scores = told.scores
+    performance = job.performance
+    scores = performance.scores
     return Snapshot(
         at=now,
         job_id=job.id,
@@ -111,14 +112,14 @@ def snapshot(job: Job, now: float) -> Snapshot:
         goodput=accounting.ratio(job),
         report_interval=job.policy.report_interval,
         policy=job.policy.to_json(),
-        verdict=str(told.finding.verdict),
-        verdict_reason=told.finding.reason,
+        verdict=str(performance.finding.verdict),
+        verdict_reason=performance.finding.reason,
         spreads=_spreads(scores) if scores is not None else {},
         lateness=_reduced(np.max, scores.lateness_R) if scores is not None else None,
         step_seconds=_reduced(np.median, scores.step_R) if scores is not None else None,
-        cost_gpu_hours=told.cost_gpu_hours,
-        worst=_worst(job, scores, told.open_stragglers) if scores is not None else (),
-        stragglers=tuple(s.to_json() for s in told.stragglers[-KEPT:]),
+        cost_gpu_hours=performance.cost_gpu_hours,
+        worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
+        stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
         incidents=tuple(i.to_json() | job_view.ledger_row(i) for i in job.incidents[-KEPT:]),
     )
 

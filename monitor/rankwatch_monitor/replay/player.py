@@ -39,7 +39,7 @@ from rankwatch_monitor.core.incident.settings_push import (
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import SILENT_INTERVALS
 from rankwatch_monitor.core.ranks import EXITED
-from rankwatch_monitor.core.straggler import detector, scoring
+from rankwatch_monitor.core.straggler import detector
 from rankwatch_monitor.replay.recording import Entry
 from rankwatch_monitor.service.scheduler import TICK
 from rankwatch_monitor.store import codec
@@ -113,7 +113,7 @@ class Play:
 
     def judge(self, now: float) -> list[Effect]:
         """Judge the job now; return what follows, new settings for the launchers included."""
-        effects = scoring.settle(self.job, advance(self.job, now))
+        effects = detector.score_now(self.job, advance(self.job, now))
         self._judged_at, self._judged_by = now, self._learned()
         effects += self._teach(now)
         self._plan(now)

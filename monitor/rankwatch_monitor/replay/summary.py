@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
-from rankwatch_monitor.core.straggler.scores import Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import Performance
 
 MOSTLY: Final = 0.5
@@ -86,10 +86,10 @@ class Overall:
 
 def overall(performance: Performance) -> Overall:
     """Whose doing it was over the whole time that a job was slower than it could be."""
-    told, verdicts = performance.told, performance.verdicts
+    verdicts = performance.verdicts
     judged = max(1, sum(verdicts.values()))
-    finding = told.finding
-    stragglers = _lasting(told.stragglers, judged, performance.interval)
+    finding = performance.finding
+    stragglers = _lasting(performance.stragglers, judged, performance.interval)
     common = max(JOB_S_DOING, key=lambda verdict: verdicts.get(verdict, 0))
     cause, reason, share = Cause.UNEXPLAINED, "", 0.0
     ranks: tuple[int, ...] = ()
@@ -116,7 +116,7 @@ def overall(performance: Performance) -> Overall:
         stragglers=stragglers,
         ranks=ranks,
         share=share,
-        cost_gpu_hours=told.cost_gpu_hours,
+        cost_gpu_hours=performance.cost_gpu_hours,
         windows={str(v): n for v, n in verdicts.items()},
     )
 

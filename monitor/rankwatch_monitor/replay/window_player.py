@@ -9,7 +9,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler import detector, scoring
+from rankwatch_monitor.core.straggler import detector
 
 UNWATCHED: Final[Mapping[str, Any]] = {
     "initial_heartbeat_timeout": None,
@@ -25,11 +25,11 @@ def play(windows: Iterable[tuple[float, list[RankReport]]], job: Job) -> Iterato
     """Play the reports of each window; gives the time after each, when the job has been judged."""
     for at, reports in windows:
         if (due := detector.ready_at(job)) < at:
-            scoring.settle(job, advance(job, due))
+            detector.score_now(job, advance(job, due))
         for report in reports:
             apply(job, report, at)
-        scoring.settle(job, advance(job, at))
+        detector.score_now(job, advance(job, at))
         yield at
     if (due := detector.ready_at(job)) < float("inf"):
-        scoring.settle(job, advance(job, due))
+        detector.score_now(job, advance(job, due))
         yield due

@@ -21,7 +21,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch.contract.messages import Directive, Evidence
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.effects import Changed, Effect, Issue, Score, Slowed
+from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.goodput import accounting
 from rankwatch_monitor.core.incident import settings_push
@@ -29,8 +29,7 @@ from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
-from rankwatch_monitor.core.straggler import scoring
-from rankwatch_monitor.core.straggler.kernel_scores import scored
+from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters, Limits
@@ -363,8 +362,8 @@ class Monitor:
     def _advance(self, job: Job, now: float) -> None:
         before, started = job.performance.judged_at, time.perf_counter()
         effects = advance(job, now)
-        if job.performance.judged_at != before and (scores := job.performance.told.scores) is not None:
-            scores.seconds = time.perf_counter() - started
+        if job.performance.judged_at != before:
+            job.performance.timed(time.perf_counter() - started)
         for effect in effects:
             self._deliver(job, effect)
         accounting.account(job, now)
@@ -379,14 +378,14 @@ class Monitor:
         self.persistence.save_if_due(job, now)
         self.trends.sample(job, state, now)
         if may_compact(job, state, now):
-            job.performance.rest()
+            job.performance.compact()
         self._log_scores(job, now)
         if self.publishing is not None:
             self.publishing.look(job, now)
 
     def _log_scores(self, job: Job, now: float) -> None:
         """Write the score report to the log, once in the policy's report interval."""
-        if job.performance.told.scores is None:
+        if job.performance.scores is None:
             return
         if now - self._scores_logged_at.setdefault(job.id, now) >= job.policy.report_interval:
             self._scores_logged_at[job.id] = now
@@ -406,17 +405,17 @@ class Monitor:
                 self.persistence.straggler_changed(job)
                 if said:
                     log.warning("job %s: %s", job.id, said)
-            case Score():
+            case KernelScoreRequest():
                 self._score_kernels(job, effect)
 
-    def _score_kernels(self, job: Job, request: Score) -> None:
+    def _score_kernels(self, job: Job, request: KernelScoreRequest) -> None:
         """Score kernels on another thread when there are many: ingest must not wait for them."""
         if self._loop is None or request.median_RK.size <= INLINE_MEDIANS:
-            scoring.take_kernel_scores(job, scored(request))
+            job.performance.take_kernel_scores(kernel_scores(request))
             return
-        future = self._loop.run_in_executor(None, scored, request)
+        future = self._loop.run_in_executor(None, kernel_scores, request)
         future.add_done_callback(
-            lambda done: None if done.cancelled() else scoring.take_kernel_scores(job, done.result())
+            lambda done: None if done.cancelled() else job.performance.take_kernel_scores(done.result())
         )
 
     def _save_then_publish(self, job: Job, directive: Directive) -> None:

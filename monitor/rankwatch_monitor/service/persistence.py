@@ -184,7 +184,7 @@ class Persistence:
         saved = self._of(job)
         saved.judged, saved.performance_at, saved.straggler_changed = job.performance.judged_at, now, False
         if self.repository is not None:
-            body = performance_codec.held(job.performance)
+            body = performance_codec.snapshot(job.performance)
             self.repository.save(schema.performances, {"job_id": job.id}, deferred=lambda: {"body": body()})
 
     def _of(self, job: Job) -> _Saved:

@@ -63,7 +63,7 @@ class Trends:
 
 
 def _point(job: Job, now: float) -> Point:
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     by_name = {} if scores is None else rankings.gpu_scores(scores)
     spreads = {name: rankings.overall(score_R) for name, score_R in by_name.items()}
     ratio = job_view.shown_ratio(job)

@@ -47,8 +47,8 @@ def judged(plan: Plan, policy: Mapping[str, Any] | None = None) -> Outcome:
     wrongly: set[int] = set()
     causes: dict[int, bool] = {}
     for window, _ in enumerate(play(Scene(plan).windows(), job)):
-        told = job.performance.told
-        for straggler in told.stragglers:
+        performance = job.performance
+        for straggler in performance.stragglers:
             rank = straggler.rank
             if rank not in answer.ranks or (window < since and rank not in named):
                 alarms.add(straggler.id)

@@ -1,7 +1,7 @@
 """A job's performance as JSON and back: stragglers, the devices' own best, the history of its steps.
 
-Arrays are packed as base64 of compressed float32. Encoding a large job takes a second or so; :func:`held` copies what
-is needed at once, and what it returns may be called on another thread.
+Arrays are packed as base64 of compressed float32. Encoding a large job takes a second or so; :func:`snapshot` copies
+what is needed at once, and the function it returns may run on another thread.
 """
 
 from __future__ import annotations
@@ -16,19 +16,17 @@ import numpy as np
 
 from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.straggler.scores import Finding, Straggler
-from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MAX_SECTIONS, Performance
-from rankwatch_monitor.core.straggler.tables import Table
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
+from rankwatch_monitor.core.straggler.state import BestMedians, Performance, Table
 
 
-def held(performance: Performance) -> Callable[[], dict[str, Any]]:
-    """What makes the row's body, as of now, whenever it is called."""
-    told = performance.told
-    stragglers = [replace(each) for each in told.stragglers]
-    finding, cost, verdicts = told.finding, told.cost_gpu_hours, dict(performance.verdicts)
+def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:
+    """Copy what is stored of a job as of now; the returned function encodes it, on any thread."""
+    stragglers = [replace(each) for each in performance.stragglers]
+    finding, cost, verdicts = performance.finding, performance.cost_gpu_hours, dict(performance.verdicts)
     found = {str(cause): count for cause, count in performance.found.items()}
-    history, last, devices = performance.history.copy(), performance.last_straggler, list(performance.devices)
-    tables = {name: (list(t.names), t["median"].copy()) for name, t in _tables(performance).items()}
+    history, last, devices = performance.history.copy(), performance.last_straggler, list(performance.best.rows)
+    tables = {name: (list(t.names), t["median"].copy()) for name, t in _tables(performance.best).items()}
 
     def body() -> dict[str, Any]:
         return {
@@ -49,32 +47,34 @@ def held(performance: Performance) -> Callable[[], dict[str, Any]]:
 
 
 def restore(performance: Performance, body: Mapping[str, Any]) -> None:
-    """Fill what a job's performance was from a row's body.
+    """Load a row's body into the performance of a job.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not one that this version wrote.
+        ValueError, KeyError, TypeError: another version wrote it.
     """
-    told = performance.told
-    told.stragglers = [_straggler(each) for each in body["stragglers"]]
-    told.finding, told.cost_gpu_hours = _finding(body["finding"]), body["cost_gpu_hours"]
-    performance.verdicts = {StragglerVerdict(verdict): count for verdict, count in body["verdicts"].items()}
-    performance.found = {Cause(cause): count for cause, count in body["found"].items()}
-    performance.last_straggler = body["last_straggler"]
-    performance.devices = {key: row for row, key in enumerate(body["devices"])}
-    for name, most in (("best", MAX_KERNELS), ("best_sections", MAX_SECTIONS)):
+    best = BestMedians()
+    best.rows = {key: row for row, key in enumerate(body["devices"])}
+    for name, table in _tables(best).items():
         stored = body["tables"][name]
-        table = Table(("median",), most)
-        table.grow(len(performance.devices))
+        table.grow(len(best.rows))
         median_DK = _unpacked(stored["median"], len(stored["names"]))
         for column, each in enumerate(stored["names"]):
             if (own := table.index(each)) is not None:
                 table["median"][: len(median_DK), own] = median_DK[:, column]
-        setattr(performance, name, table)
-    performance.history = History.of_json(body["history"])
+    performance.restore(
+        stragglers=[_straggler(each) for each in body["stragglers"]],
+        finding=_finding(body["finding"]),
+        cost_gpu_hours=body["cost_gpu_hours"],
+        verdicts={StragglerVerdict(verdict): count for verdict, count in body["verdicts"].items()},
+        found={Cause(cause): count for cause, count in body["found"].items()},
+        last_straggler=body["last_straggler"],
+        best=best,
+        history=History.of_json(body["history"]),
+    )
 
 
-def _tables(performance: Performance) -> dict[str, Table]:
-    return {"best": performance.best, "best_sections": performance.best_sections}
+def _tables(best: BestMedians) -> dict[str, Table]:
+    return {"best": best.kernels, "best_sections": best.sections}
 
 
 def _packed(values: Any) -> str:

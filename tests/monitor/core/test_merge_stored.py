@@ -74,8 +74,9 @@ def test_devices_are_compared_with_their_own_best_of_both_times() -> None:
     join(past, other, Policy())
     join(job, past, Policy())
     performance = job.performance
-    assert performance.best_sections_of_ranks()[0].tolist() == [0.25]
-    assert len(performance.devices) == 2
+    best, names = performance.best, performance.sections.names
+    assert best.of_ranks(best.sections, names, performance.device_R)[0].tolist() == [0.25]
+    assert len(best.rows) == 2
     assert performance.device_of(0) == "GPU-a"
 
 

@@ -57,7 +57,7 @@ def test_every_rank_with_all_its_scores() -> None:
 
 def test_what_is_not_known_is_null_and_a_section_that_a_rank_lacks_is_left_out() -> None:
     job = scored(8)
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     assert scores is not None
     scores.gpu_relative_R[3], scores.lateness_R[3] = np.nan, np.inf
     for scores_RS in (scores.section_relative_RS, scores.section_individual_RS, scores.section_robust_RS):
@@ -70,15 +70,15 @@ def test_what_is_not_known_is_null_and_a_section_that_a_rank_lacks_is_left_out()
 
 def test_a_step_that_is_not_known_is_no_division_by_zero() -> None:
     job = scored(4)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.step_R[:] = 0.0
+    assert job.performance.scores is not None
+    job.performance.scores.step_R[:] = 0.0
     assert Answers(job).read("/jobs/job/scores")["ranks"][0]["lateness_share"] is None
 
 
 def test_the_worst_are_those_that_are_slow_or_waited_for() -> None:
     job = scored(64, slow=5)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.lateness_R[40] = 0.3
+    assert job.performance.scores is not None
+    job.performance.scores.lateness_R[40] = 0.3
     answers = Answers(job)
     assert {row["rank"] for row in answers.read("/jobs/job/scores?worst=2")["ranks"]} == {5, 40}
     assert len(answers.read("/jobs/job/scores?worst=7")["ranks"]) == 7
@@ -97,7 +97,7 @@ def test_a_job_without_scores_has_none() -> None:
 
 def test_open_stragglers_stand_first_the_dearest_of_them_before_the_others() -> None:
     job = scored(16)
-    job.performance.told.stragglers += [
+    job.performance.stragglers += [
         straggler(1, ended=NOW - 90.0, cost=9.0),
         straggler(2, cost=1.0),
         straggler(3, cost=3.0),
@@ -119,8 +119,8 @@ def test_the_report_as_text() -> None:
 
 def test_ranks_have_what_is_known_of_their_scores() -> None:
     job = scored(8, slow=5)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.gpu_individual_R[5] = np.nan
+    assert job.performance.scores is not None
+    job.performance.scores.gpu_individual_R[5] = np.nan
     rows = Answers(job).read("/jobs/job/ranks")["ranks"]
     assert rows[5]["scores"] == {"gpu_relative": 0.5, "gpu_robust": 0.5, "lateness_share": 0.2}
     assert all(row["scores"] == {} for row in Answers(_without_scores()).read("/jobs/job/ranks")["ranks"])
@@ -128,7 +128,7 @@ def test_ranks_have_what_is_known_of_their_scores() -> None:
 
 def _without_scores() -> Job:
     job = scored(4)
-    job.performance.told.scores = None
+    job.performance.scores = None
     return job
 
 
@@ -148,9 +148,9 @@ def pictures(job: Job) -> dict[str, Any]:
 
 def test_the_stream_tells_of_performance_with_one_byte_a_rank() -> None:
     job = scored(64, slow=5)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.gpu_robust_R[6] = np.nan
-    job.performance.told.scores.lateness_R[7] = 5.0
+    assert job.performance.scores is not None
+    job.performance.scores.gpu_robust_R[6] = np.nan
+    job.performance.scores.lateness_R[7] = 5.0
     shown = pictures(job)["performance"]
     assert len(shown["ranks"]) == 10
     assert (shown["open"], [each["rank"] for each in shown["stragglers"]]) == (1, [5])
@@ -163,8 +163,8 @@ def test_the_stream_tells_of_performance_with_one_byte_a_rank() -> None:
 
 def test_the_stream_is_bounded_however_many_are_slow() -> None:
     job = scored(512)
-    job.performance.told.stragglers += [straggler(rank, cost=float(rank)) for rank in range(200)]
-    job.performance.told.stragglers += [straggler(rank, ended=NOW + rank) for rank in range(300, 400)]
+    job.performance.stragglers += [straggler(rank, cost=float(rank)) for rank in range(200)]
+    job.performance.stragglers += [straggler(rank, ended=NOW + rank) for rank in range(300, 400)]
     shown = pictures(job)["performance"]
     assert (shown["open"], len(shown["stragglers"]), shown["stragglers"][0]["rank"]) == (200, 50, 199)
     assert (len(shown["ended"]), shown["ended"][0]["rank"]) == (20, 399)

@@ -6,7 +6,8 @@ import numpy as np
 
 from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler.scores import Finding, Scores, Straggler
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
+from rankwatch_monitor.core.straggler.scores import Scores
 
 NOW = 1_000_000.0
 
@@ -26,18 +27,18 @@ def scored(ranks: int = 8, *, slow: int | None = None, sections: tuple[str, ...]
     scores.section_robust_RS = spread.copy()
     scores.lateness_R, scores.step_R = np.full(ranks, -0.001), np.full(ranks, 1.0)
     scores.seconds = 0.0421
-    told = job.performance.told
-    told.scores = scores
+    performance = job.performance
+    performance.scores = scores
     if slow is not None:
         scores.gpu_relative_R[slow] = scores.gpu_robust_R[slow] = 0.5
         scores.section_robust_RS[slow, -1:] = 0.55
         scores.lateness_R[slow] = 0.2
-        told.stragglers.append(straggler(slow))
+        performance.stragglers.append(straggler(slow))
         job.performance.found = {Cause.COMPUTE: 1}
-        told.finding = Finding(
+        performance.finding = Finding(
             StragglerVerdict.WORKER, Cause.COMPUTE, f"rank {slow} makes the others wait", NOW - 600.0, (slow,), 0.2
         )
-        told.cost_gpu_hours = 1.25
+        performance.cost_gpu_hours = 1.25
     return job
 
 

@@ -57,14 +57,14 @@ def test_news_are_told_soon_but_not_more_often_than_every_ten_seconds() -> None:
     kept, job = Kept(), scored()
     publishing = Publishing([kept])
     now = watch(publishing, job, 4)
-    job.performance.told.stragglers.append(straggler(3))
+    job.performance.stragglers.append(straggler(3))
     now = watch(publishing, job, 5.5, now)
     assert [snapshot.open_stragglers for snapshot in kept.taken] == [0], "not within ten seconds"
     now = watch(publishing, job, 2, now)
     assert [snapshot.open_stragglers for snapshot in kept.taken] == [0, 1]
     for _ in range(100):
-        assert job.performance.told.scores is not None
-        job.performance.told.scores.at += 1
+        assert job.performance.scores is not None
+        job.performance.scores.at += 1
         now = watch(publishing, job, 1, now)
     gaps = [b.at - a.at for a, b in zip(kept.taken, kept.taken[1:], strict=False)]
     assert min(gaps) >= SOONEST - 1e-6
@@ -104,7 +104,7 @@ def test_the_last_word_is_told_at_the_end() -> None:
     kept, job = Kept(), scored()
     publishing = Publishing([kept])
     now = watch(publishing, job, 2)
-    job.performance.told.stragglers.append(straggler(3))
+    job.performance.stragglers.append(straggler(3))
     publishing.close([job], now)
     assert [snapshot.open_stragglers for snapshot in kept.taken] == [0, 1]
     assert kept.timeout == pytest.approx(CLOSING, abs=1.0)

@@ -18,7 +18,7 @@ from rankwatch_monitor.publish.snapshot import KEPT, SECTIONS, Spread, snapshot
 
 def test_each_score_over_the_ranks_that_have_it() -> None:
     job = scored(4)
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     assert scores is not None
     scores.gpu_relative_R = np.array([0.5, np.nan, 0.9, 1.0])
     scores.gpu_individual_R = np.full(4, np.nan)
@@ -42,14 +42,14 @@ def test_a_job_of_which_nothing_is_known() -> None:
 
 def test_scores_without_one_number_are_no_rows() -> None:
     job = scored(4)
-    job.performance.told.scores = Scores.empty(4, NOW, ("step",))
+    job.performance.scores = Scores.empty(4, NOW, ("step",))
     taken = snapshot(job, NOW)
     assert (taken.spreads, taken.worst, taken.lateness) == ({}, (), None)
 
 
 def test_the_straggler_comes_first_with_its_reason_then_the_lowest_scores() -> None:
     job = scored(8, slow=6)
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     assert scores is not None
     scores.gpu_robust_R[2] = 0.4
     taken = snapshot(job, NOW)
@@ -65,7 +65,7 @@ def test_the_straggler_comes_first_with_its_reason_then_the_lowest_scores() -> N
 
 def test_with_no_kernel_timings_the_latest_rank_is_the_worst() -> None:
     job = scored(4)
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     assert scores is not None
     scores.gpu_relative_R = scores.gpu_robust_R = scores.gpu_individual_R = np.full(4, np.nan)
     scores.lateness_R = np.array([-0.1, 0.3, np.nan, 0.1])
@@ -85,7 +85,7 @@ def test_as_many_ranks_as_the_report_prints_but_every_straggler(printed: int, sh
 
 def test_it_holds_the_newest_stragglers_only() -> None:
     job = scored(200)
-    job.performance.told.stragglers = [straggler(rank, ended=NOW) for rank in range(3 * KEPT)]
+    job.performance.stragglers = [straggler(rank, ended=NOW) for rank in range(3 * KEPT)]
     taken = snapshot(job, NOW)
     assert [s["rank"] for s in taken.stragglers] == list(range(2 * KEPT, 3 * KEPT))
     assert taken.open_stragglers == 0
@@ -93,7 +93,7 @@ def test_it_holds_the_newest_stragglers_only() -> None:
 
 def test_a_straggler_whose_rank_the_scores_do_not_have_is_no_row() -> None:
     job = scored(4)
-    job.performance.told.stragglers.append(straggler(9))
+    job.performance.stragglers.append(straggler(9))
     assert 9 not in [worst.rank for worst in snapshot(job, NOW).worst]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
-from rankwatch_monitor.core.straggler.scores import Finding, Straggler
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.state import Performance
 from rankwatch_monitor.replay.summary import Overall, overall, worst
 
@@ -31,8 +31,8 @@ def told(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: 
     """The verdict over windows of 10 s."""
     performance = Performance()
     performance.verdicts = windows
-    performance.told.stragglers = list(stragglers)
-    performance.told.finding = finding or Finding()
+    performance.stragglers = list(stragglers)
+    performance.finding = finding or Finding()
     return overall(performance)
 
 

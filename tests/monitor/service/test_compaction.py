@@ -108,7 +108,7 @@ def test_one_that_is_launched_again_is_judged_as_ever() -> None:
     assert stage.job.performance.judged > judged
     assert len(stage.job.performance.history.window()) > windows
     assert len(stage.job.performance.kernels.names) == KERNELS
-    scores = stage.job.performance.told.scores
+    scores = stage.job.performance.scores
     assert scores is not None
     assert (scores.gpu_relative_R > 0.5).all()
 

@@ -31,14 +31,14 @@ def test_one_job_is_read_as_all_are(store: Repository) -> None:
     scene = keep(store, "one")
     keep(store, "other")
     windows = Ranks(8).run(4).run(6, slower(3, COMPUTE, 0.4))
-    body = performance_codec.held(windows.job.performance)
+    body = performance_codec.snapshot(windows.job.performance)
     store.save(schema.performances, {"job_id": "one"}, deferred=lambda: {"body": body()})
     assert store.flush()
     job = store.load_job("one", scene.now)
     assert job is not None
     assert job_row(job) == job_row(scene.job)
     assert (job.incidents, job.directives) == (scene.job.incidents, scene.job.directives)
-    assert job.performance.told.stragglers == windows.job.performance.told.stragglers != []
+    assert job.performance.stragglers == windows.job.performance.stragglers != []
     assert store.load_job("never", scene.now) is None
 
 

@@ -136,7 +136,7 @@ def _slow(job: Job, now: float, effects: list[Effect]) -> Incident | None:
     incident.affected = tuple(sorted(s.rank for s in due.stragglers))
     phases.capture(job, incident, effects)
     if due.action is Action.CAPTURE:
-        job.performance.trace = {"rank": first.rank, "id": incident.id}
+        job.performance.request_trace(first.rank, incident.id)
         effects.append(Issue(settings_push.push(job, f"a trace of rank {first.rank} is wanted", now)))
     effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
     return incident

@@ -131,8 +131,8 @@ class History:
         firsts += [some[0] for some in (self._long.open, self._short.open, self._window) if some]
         return min((sample.at - sample.seconds for sample in firsts), default=None)
 
-    def rest(self) -> None:
-        """Pack all of it, as nothing will come for long; what comes all the same goes on where this ended."""
+    def compact(self) -> None:
+        """Pack all of it, as no samples are expected for long; later ones are appended as usual."""
         if self._window:
             self._close_window()
         if self._minute:

@@ -1,6 +1,6 @@
 """Straggler detection: which rank, stage or link slows the job, with cause and cost.
 
-In: windows of all ranks. Out: scores, stragglers by name with reasons, actions within caps.
-Open :mod:`~rankwatch_monitor.core.straggler.detector` first. Array suffixes: ``R`` ranks, ``K`` kernels, ``S``
-sections.
+In: windows, kernel reports and device readings of all ranks. Out: scores, stragglers with reasons, one finding about
+the job, and actions within caps. ``state`` is the only writer; everything else computes and returns.
+Open :mod:`~rankwatch_monitor.core.straggler.detector` first, then ``window``, ``lateness`` and ``scores``.
 """

@@ -1,15 +1,29 @@
-"""The sentence that is said of a straggler: the same one in log, API, page, report and incident. Pure."""
+"""Describes a straggler as of one window: how late it is, with what, where, and in which sentence. Pure.
+
+Log, API, page, report and incident show the same sentence. Shapes: R ranks, S sections, P parts of a step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from rankwatch.contract.enums import Cause
+import numpy as np
+
+from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.straggler import lateness
+from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
+from rankwatch_monitor.core.straggler.state import Description, Performance
+from rankwatch_monitor.core.straggler.window import Window
 
+CHANGED_MUCH: Final = 1.5
+"""Factor by which a share must change for its sentence to be replaced."""
+CPU_WAIT: Final = 0.3
+"""Fraction of the lateness above which waiting for a CPU is mentioned."""
 CAUSE_WORDS: Mapping[Cause, str] = {
     Cause.DATA: "its input",
     Cause.HOST: "its host side (Python, launches, a CPU it does not get)",
@@ -17,8 +31,97 @@ CAUSE_WORDS: Mapping[Cause, str] = {
 }
 
 
-class Seen(NamedTuple):
-    """What is known of a straggler; seconds of one step."""
+def describe(
+    performance: Performance, policy: Policy, window: Window, straggler: Straggler, slow_on_host: int
+) -> Description:
+    """Describe a straggler as of one window.
+
+    Args:
+        performance: of its job; has scores.
+        policy: its thresholds are quoted.
+        window: the newest one.
+        straggler: its rank, host, reference, and the cause known so far.
+        slow_on_host: how many ranks of its host are slow, itself included.
+    """
+    scores, rank, late = performance.scores, straggler.rank, window.late
+    assert scores is not None
+    names = performance.sections.names
+    section = _section_of(names, window, rank)
+    step = float(late.step_R[rank])
+    if np.isnan(step):
+        step = float(window.step_R[rank])
+    share = float(window.signal_R[rank])
+    seconds, cause, own, peers = share * step, straggler.cause, None, None
+    fastest = straggler.reference is ScoreReference.FASTEST
+    if not np.isnan(late.late_R[rank]):
+        excess_P = late.excess_RP[rank]
+        cause = lateness.cause_of(excess_P, seconds)
+        if cause is not Cause.UNEXPLAINED:
+            part = lateness.CAUSES.index(cause)
+            own = float(window.parts_RP[rank, part])
+            peers = own - float(excess_P[part])
+    elif section is not None:
+        s = names.index(section)
+        own = float(window.section_RS[rank, s])
+        peers = own - float(window.section_excess_RS[rank, s])
+        cause = Cause.DATA if section in DATA_SECTIONS else Cause.UNEXPLAINED
+    elif not np.isnan(scores.gpu_robust_R[rank]) or fastest:
+        cause = Cause.COMPUTE
+    score_R = scores.gpu_relative_R if fastest else scores.gpu_robust_R
+    score = _known(score_R[rank])
+    known = not np.isnan(seconds)
+    if fastest:
+        reason = below_thresholds(policy, scores, rank, straggler.host)
+    elif not known:
+        reason = slow_kernels(rank, straggler.host, score or 0.0)
+    else:
+        reason = sentence(
+            Observation(
+                rank=rank,
+                host=straggler.host,
+                others=int(window.fresh_R.sum()) - 1,
+                late=seconds,
+                step=step,
+                cause=cause,
+                own=own,
+                peers=peers,
+                section=section,
+                cpu_waited=_known(performance.cpu_waited_R[rank]),
+                device=performance.readings.get(rank),
+                others_on_host=max(0, slow_on_host - 1),
+            )
+        )
+    if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
+        return Description(cause, score, None, None, reason)
+    return Description(cause, score, seconds, share, reason)
+
+
+def changed_much(before: float | None, now: float | None) -> bool:
+    """Whether a share has changed so much that its sentence is replaced."""
+    if not before or not now or before <= 0 or now <= 0:
+        return False
+    return max(now / before, before / now) > CHANGED_MUCH
+
+
+def _section_of(names: list[str], window: Window, rank: int) -> str | None:
+    """The section that holds more than half of a rank's excess, where one does."""
+    excess_S = window.section_excess_RS[rank]
+    if not len(names) or np.isnan(excess_S).all():
+        return None
+    most = int(np.nanargmax(excess_S))
+    late = window.late.late_R[rank]
+    return names[most] if np.isnan(late) or excess_S[most] > lateness.EXPLAINS * late else None
+
+
+def _known(value: np.float64) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+# Sentences ------------------------------------------------------------------------------------------------------------
+
+
+class Observation(NamedTuple):
+    """What the sentence about a late rank is made from; seconds of one step."""
 
     rank: int
     host: str
@@ -28,27 +131,27 @@ class Seen(NamedTuple):
     step: float
     cause: Cause
     own: float | None = None
-    """What it spends on the cause."""
+    """Seconds it spends on the cause."""
     peers: float | None = None
-    """What its peers spend on it."""
+    """Seconds its peers spend on it."""
     section: str | None = None
-    """The section in which most of it is, where there is one."""
+    """The section that holds most of it."""
     cpu_waited: float | None = None
     device: DeviceReading | None = None
-    hosts_ranks: int = 0
+    others_on_host: int = 0
     """Other ranks of its host that are slow too."""
 
 
-def sentence(seen: Seen) -> str:
-    """Who makes how many wait, for how long, and with what."""
+def sentence(seen: Observation) -> str:
+    """Which rank makes how many wait, for how long, and with what."""
     share = 100 * seen.late / seen.step
     waits = "the other rank waits" if seen.others == 1 else f"{seen.others} ranks wait"
-    said = f"{_where(seen.rank, seen.host)} is slow: {waits} {seconds(seen.late)} of each {seconds(seen.step)} step "
-    said += f"for it ({share:.0f} %); {_because(seen)}"
-    return said + _beside(seen) + "."
+    text = f"{_where(seen.rank, seen.host)} is slow: {waits} {seconds(seen.late)} of each {seconds(seen.step)} step "
+    text += f"for it ({share:.0f} %); {_cause(seen)}"
+    return text + _besides(seen) + "."
 
 
-def _because(seen: Seen) -> str:
+def _cause(seen: Observation) -> str:
     if seen.cause not in CAUSE_WORDS:
         inside = f", most of it in section {seen.section!r}" if seen.section else ""
         return f"nothing that was measured explains most of it{inside}"
@@ -57,15 +160,16 @@ def _because(seen: Seen) -> str:
     return words + (f" (section {seen.section!r})" if seen.section else "")
 
 
-def _beside(seen: Seen) -> str:
-    said = ""
-    if seen.cause is Cause.HOST and seen.cpu_waited is not None and seen.cpu_waited > 0.3 * seen.late:
-        said += f"; its thread waited {seconds(seen.cpu_waited)} a step for a CPU"
+def _besides(seen: Observation) -> str:
+    text = ""
+    if seen.cause is Cause.HOST and seen.cpu_waited is not None and seen.cpu_waited > CPU_WAIT * seen.late:
+        text += f"; its thread waited {seconds(seen.cpu_waited)} a step for a CPU"
     if seen.device is not None and seen.device.throttled and seen.cause is Cause.COMPUTE:
-        said += f"; its GPU is throttled ({', '.join(seen.device.throttled)})"
-    if seen.hosts_ranks:
-        said += f"; {seen.hosts_ranks} more {'rank' if seen.hosts_ranks == 1 else 'ranks'} of this host are slow too"
-    return said
+        text += f"; its GPU is throttled ({', '.join(seen.device.throttled)})"
+    if seen.others_on_host:
+        ranks = "rank" if seen.others_on_host == 1 else "ranks"
+        text += f"; {seen.others_on_host} more {ranks} of this host are slow too"
+    return text
 
 
 def seconds(value: float) -> str:
@@ -75,24 +179,24 @@ def seconds(value: float) -> str:
     return f"{1000 * value:.0f} ms" if value >= 0.00995 else f"{1000 * value:.1f} ms"
 
 
-def below_words(policy: Policy, scores: Scores, rank: int, host: str) -> str:
+def below_thresholds(policy: Policy, scores: Scores, rank: int, host: str) -> str:
     """Which scores of a rank are below the policy's thresholds, by the fastest reference."""
     limits = {"relative": policy.relative_threshold, "individual": policy.individual_threshold}
-    told = [
+    rows = [
         ("relative", "GPU score", float(scores.gpu_relative_R[rank])),
         ("individual", "GPU score", float(scores.gpu_individual_R[rank])),
     ]
     for name, s in scores.judged.items():
-        told.append(("relative", f"score of section {name!r}", float(scores.section_relative_RS[rank, s])))
-        told.append(("individual", f"score of section {name!r}", float(scores.section_individual_RS[rank, s])))
+        rows.append(("relative", f"score of section {name!r}", float(scores.section_relative_RS[rank, s])))
+        rows.append(("individual", f"score of section {name!r}", float(scores.section_individual_RS[rank, s])))
     below = [
-        f"its {kind} {what} {value:.2f} is below {limits[kind]:g}" for kind, what, value in told if value < limits[kind]
+        f"its {kind} {what} {value:.2f} is below {limits[kind]:g}" for kind, what, value in rows if value < limits[kind]
     ]
     return f"{_where(rank, host)} is slow by the fastest reference: {'; '.join(below[:3])}."
 
 
-def kernel_words(rank: int, host: str, score: float) -> str:
-    """What is said when only kernels are known: nobody knows who waits."""
+def slow_kernels(rank: int, host: str, score: float) -> str:
+    """The sentence when only kernels are known: it is unknown which ranks wait."""
     return f"{_where(rank, host)} is slow: its kernels run at {score:.2f} of the speed of its peers."
 
 

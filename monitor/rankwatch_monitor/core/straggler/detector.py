@@ -1,142 +1,226 @@
-"""Stragglers: each window of a job is judged here; who is slow again and again gets a name, a cause and a cost.
+"""Evaluates each complete window of a job: computes scores, and opens, updates and ends stragglers.
 
 How this works
 --------------
-When a window is complete, one signal a rank says by which part of a step it is slower than its peers (``signals``). A
-rank is slow in a window when its signal is above what matters and what noise may show (``straggler_limits``). Slow in k
-of the last n windows, the newest included, it is a straggler; not slow in the last k windows that are known of it, it
-is one no more. With ``straggler_reference`` "fastest" the thresholds of nvidia-resiliency-ext decide instead, at once.
-What is said of it stands in ``straggler_facts``. Nothing here acts: see ``straggler_actions``.
+Each window gives one signal a rank: by which fraction of a step it is slower than its peers (see ``window``). A rank is
+slow in a window when its signal is above the :func:`threshold`. Slow in k of the last n windows, the newest included,
+it is a straggler; not slow in the last k windows known of it, it is none any more. With ``straggler_reference``
+"fastest" the thresholds of nvidia-resiliency-ext decide instead, at once. Sentences are made by ``describe``, the
+verdict about the job by ``diagnosis``; whether anything is done is decided by ``actions``.
 
 Shapes: R ranks, T windows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Slowed
-from rankwatch_monitor.core.ranks import Bools, Floats, Ints
-from rankwatch_monitor.core.regression import sampling
-from rankwatch_monitor.core.straggler import diagnosis, lateness, limits
-from rankwatch_monitor.core.straggler.facts import changed_much, describe, hosts_of
-from rankwatch_monitor.core.straggler.limits import measured, needed
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns
+from rankwatch_monitor.core.straggler import diagnosis, lateness
+from rankwatch_monitor.core.straggler.describe import changed_much, describe
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.peers import column_medians
-from rankwatch_monitor.core.straggler.scores import Finding, Straggler
-from rankwatch_monitor.core.straggler.scoring import score_window
-from rankwatch_monitor.core.straggler.signals import Window, expected, gone, usual_gap, window_of
-from rankwatch_monitor.core.straggler.state import WINDOWS, Performance
-from rankwatch_monitor.core.straggler.window import Gathering
+from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
+from rankwatch_monitor.core.straggler.state import WINDOWS
+from rankwatch_monitor.core.straggler.window import Window
 
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
-
-KEPT: Final = 200
-"""Stragglers kept in memory, ended ones included."""
 NAMED: Final = 100
-"""Stragglers that are open at once, the slowest: by the fastest reference one lucky rank makes all others slow."""
-SAID: Final = 10
-"""New stragglers of one window that get a line each in the log."""
+"""Stragglers open at once, the slowest: by the fastest reference one lucky rank makes all others slow."""
+LOGGED: Final = 10
+"""New stragglers of one window that get a log line each."""
 STALE: Final = 1800.0
-"""Seconds without a window after which nobody knows whether a straggler is still slow."""
+"""Seconds without a window after which it is unknown whether a straggler is still slow."""
+SETTLED: Final = 60.0
+"""Seconds into an attempt after which the ranks that have reported are all that will."""
+DAY: Final = 86_400.0
+SURVEYED: Final = 4_096
+"""Ranks from which the noise is measured, evenly spread over the job: more make it no more certain."""
+
+
+# Windows --------------------------------------------------------------------------------------------------------------
 
 
 def judge(job: Job, now: float) -> list[Effect]:
-    """Judge the window that is being gathered, if it is complete; return what follows."""
+    """Evaluate the window being assembled, if it is complete; return what follows."""
     performance, effects = job.performance, list[Effect]()
-    if performance.begun:  # a straggler of the attempt before is neither shown, charged nor acted on in this one
-        performance.begun = False
-        _close_all(job, job.attempt_since, f"attempt {job.attempt} has begun", effects)
+    if performance.acknowledge_attempt():  # stragglers of the attempt before are not shown, charged or acted on
+        _end_all(job, job.attempt_since, f"attempt {job.attempt} has begun", effects)
     if job.ended is not None:
-        return _over(job, job.ended.at, f"the job is {job.ended.state}", effects)
-    if performance.gathering.since is None:
+        return _stop(job, job.ended.at, f"the job is {job.ended.state}", effects)
+    if performance.assembly.since is None:
         if now - (performance.judged_at or job.silence_baseline) > STALE:
-            _close_all(job, now, f"the ranks have told nothing of their steps for {STALE / 60:.0f} minutes", effects)
+            _end_all(job, now, f"the ranks have reported no steps for {STALE / 60:.0f} minutes", effects)
         return effects
     if not job.policy.straggler_detection:
-        return _over(job, now, "straggler_detection was switched off", effects)
+        return _stop(job, now, "straggler_detection was switched off", effects)
     if ready_at(job) > now:
         return effects
-    window = window_of(job, now)
-    sampling.remember(job, window)
-    score_window(job, window, effects)
-    _cost(job, window)
-    if _tells(job, window):
-        _remember(performance, window)
-        limit = limits.threshold(job)
-        slow_TR = limits.slow(job, limit)
-        _end(job, window, slow_TR, limit, effects)
-        _begin(job, window, slow_TR, effects)
+    window = performance.close_window(len(job.columns), now)
+    performance.add_sample(window, job.policy, job.attempt, job.columns.hosts)
+    if (request := performance.score(window, job.policy)) is not None:
+        effects.append(request)
+    performance.charge(window)
+    if _is_conclusive(window, job.policy):
+        performance.add_signal(window.signal_R)
+        limit = threshold(job)
+        slow_TR = slow(job, limit)
+        _end_recovered(job, window, slow_TR, limit, effects)
+        _open(job, window, slow_TR, effects)
         _conclude(job, window, effects)
-    performance.judged += 1
-    performance.settle_stride(job.policy.profiling_interval, window.fresh_R)
-    performance.gathering = Gathering(dict(window.later), now if window.later else None)
+    performance.finish_window(window, job.policy.profiling_interval)
     return effects
 
 
-def _tells(job: Job, window: Window) -> bool:
-    """Whether a window says anything of the ranks' speed."""
-    if job.policy.straggler_reference is ScoreReference.FASTEST or not np.isnan(window.signal_R).all():
-        return True
-    # No rank has a peer, as with one rank a pipeline stage: stages and links can still be judged.
-    return not np.isnan(window.late.work_R).all() and bool((window.group_R < 0).all())
-
-
-def _over(job: Job, at: float, why: str, effects: list[Effect]) -> list[Effect]:
-    """End what is open, and let go what was being gathered."""
-    job.performance.gathering = Gathering()
-    _close_all(job, at, why, effects)
-    return effects
-
-
-def _close_all(job: Job, at: float, why: str, effects: list[Effect]) -> None:
-    """End what is open: nobody looks any more whether it still holds."""
-    told = job.performance.told
-    for straggler in told.open_stragglers:
-        _ended(straggler, at, why, effects)
-    if told.finding.verdict is not StragglerVerdict.HEALTHY:
-        told.finding = Finding()
+def score_now(job: Job, effects: Iterable[Effect]) -> list[Effect]:
+    """Compute requested kernel scores at once, as a replay does; return the other effects."""
+    others: list[Effect] = []
+    for effect in effects:
+        if isinstance(effect, KernelScoreRequest):
+            job.performance.take_kernel_scores(kernel_scores(effect))
+        else:
+            others.append(effect)
+    return others
 
 
 def ready_at(job: Job) -> float:
-    """When the window that is being gathered can be judged; infinity: nothing is being gathered."""
-    gathering = job.performance.gathering
-    if gathering.since is None:
+    """When the window being assembled can be evaluated (unix seconds); infinity while no rank has reported it."""
+    assembly, columns = job.performance.assembly, job.columns
+    if assembly.since is None:
         return np.inf
-    return gathering.ready_at(expected(job, gathering.since), usual_gap(job))
+    # In the first minute all ranks may still come: the first one that reports is not the whole job.
+    settled = assembly.since - job.silence_baseline > SETTLED
+    expected = int(np.sum(present(columns) if settled else ~_gone(columns)))
+    interval_R = columns.report_interval_R[~np.isnan(columns.report_interval_R)]
+    return assembly.ready_at(expected, float(np.median(interval_R)) if len(interval_R) else 0.0)
 
 
-def _remember(performance: Performance, window: Window) -> None:
-    """Keep the signal of the last windows, all of one width."""
-    kept_TR: Any = performance.share_TR
-    ranks = len(window.signal_R)
-    if kept_TR.shape[1] != ranks:
-        wider_TR = np.full((len(kept_TR), ranks), np.nan, dtype=np.float32)
-        wider_TR[:, : min(ranks, kept_TR.shape[1])] = kept_TR[:, :ranks]
-        kept_TR = wider_TR
-    performance.share_TR = np.concatenate([kept_TR[-(WINDOWS - 1) :], window.signal_R[None].astype(np.float32)])
+def present(columns: RankColumns) -> Bools:
+    """Ranks that report in this attempt and have not ended; shape (R,)."""
+    present_R: Bools = columns.reported_R & ~_gone(columns)
+    return present_R
 
 
-# Who is slow ----------------------------------------------------------------------------------------------------------
+def _gone(columns: RankColumns) -> Bools:
+    gone_R: Bools = columns.shut_down_R | (columns.process_R == EXITED)
+    return gone_R
 
 
-def _begin(job: Job, window: Window, slow_TR: Bools, effects: list[Effect]) -> None:
-    """Name the ranks that have become stragglers, and say anew what has changed much of those that are."""
+def _is_conclusive(window: Window, policy: Policy) -> bool:
+    """Whether a window shows anything about the ranks' speed."""
+    if policy.straggler_reference is ScoreReference.FASTEST or not np.isnan(window.signal_R).all():
+        return True
+    # No rank has a peer, as with one rank a pipeline stage: stages and links can still be compared.
+    return not np.isnan(window.late.work_R).all() and bool((window.group_R < 0).all())
+
+
+def _stop(job: Job, at: float, why: str, effects: list[Effect]) -> list[Effect]:
+    """End what is open, and drop the window being assembled."""
+    job.performance.discard_window()
+    _end_all(job, at, why, effects)
+    return effects
+
+
+def _end_all(job: Job, at: float, why: str, effects: list[Effect]) -> None:
+    """End what is open: from now on nothing checks whether it still holds."""
+    for straggler in job.performance.open_stragglers:
+        _end(job, straggler, at, why, effects)
+    if job.performance.finding.verdict is not StragglerVerdict.HEALTHY:
+        job.performance.clear_finding()
+
+
+# Which ranks are slow -------------------------------------------------------------------------------------------------
+
+
+def threshold(job: Job) -> float:
+    """The signal above which a rank is slow; infinity while the job's noise is unknown.
+
+    The highest of the slowdown that matters, what normal noise may show, and what healthy ranks did show. Ranks that
+    would be stragglers by the first two are left out of the last.
+    """
+    policy, performance = job.policy, job.performance
+    signal_TR = _surveyed(performance.signal_TR)
+    sigma = lateness.noise(signal_TR)
+    if np.isnan(sigma):
+        return np.inf
+    sigma = float(np.hypot(sigma, lateness.spread(signal_TR)))
+    chance = lateness.needed_chance(
+        ranks=max(1, int(present(job.columns).sum())),
+        windows_a_day=DAY / performance.interval,
+        needed=policy.straggler_windows_needed,
+        of=policy.straggler_windows,
+        alarms_a_day=policy.straggler_alarms_per_day,
+    )
+    at_least = max(policy.straggler_slowdown, lateness.needed_sigmas(chance) * sigma)
+    with np.errstate(invalid="ignore"):
+        often_R = (signal_TR[-policy.straggler_windows :] > at_least).sum(axis=0) >= policy.straggler_windows_needed
+    return max(at_least, lateness.blips(signal_TR[:, ~often_R], chance))
+
+
+def slow(job: Job, limit: float) -> Bools:
+    """Which ranks are slow in each of the last n windows, the newest last; shape (n, R). ``limit``: the threshold."""
+    policy = job.policy
+    if policy.straggler_reference is ScoreReference.FASTEST:
+        return _below_thresholds(job)[None]
+    recent_TR = job.performance.signal_TR[-policy.straggler_windows :]
+    with np.errstate(invalid="ignore"):
+        slow_TR: Bools = recent_TR > limit
+    return slow_TR
+
+
+def _surveyed(signal_TR: Floats) -> Floats:
+    """The columns of the ranks from which the noise is measured."""
+    ranks = signal_TR.shape[1]
+    return signal_TR if ranks <= SURVEYED else signal_TR[:, np.linspace(0, ranks - 1, SURVEYED, dtype=np.int64)]
+
+
+def _below_thresholds(job: Job) -> Bools:
+    """Ranks strictly below a threshold, as in nvidia-resiliency-ext; NaN never is. Shape (R,)."""
+    policy, scores = job.policy, job.performance.scores
+    assert scores is not None
+    judged_S = list(scores.judged.values())
+    with np.errstate(invalid="ignore"):
+        relative_R = (scores.gpu_relative_R < policy.relative_threshold) | np.any(
+            scores.section_relative_RS[:, judged_S] < policy.relative_threshold, axis=1
+        )
+        individual_R = (scores.gpu_individual_R < policy.individual_threshold) | np.any(
+            scores.section_individual_RS[:, judged_S] < policy.individual_threshold, axis=1
+        )
+    below_R: Bools = relative_R | individual_R
+    return below_R
+
+
+def _needed(policy: Policy) -> int:
+    """Windows in which a rank must be slow to be a straggler."""
+    return 1 if policy.straggler_reference is ScoreReference.FASTEST else policy.straggler_windows_needed
+
+
+# Stragglers -----------------------------------------------------------------------------------------------------------
+
+
+def _open(job: Job, window: Window, slow_TR: Bools, effects: list[Effect]) -> None:
+    """Open stragglers for ranks that have become slow, and update those that are slow already."""
     performance = job.performance
-    known = {s.rank: s for s in performance.told.stragglers if s.open}
-    slow_R = slow_TR[-1] & (slow_TR.sum(axis=0) >= needed(job.policy))
-    slow_of_host = hosts_of(job, slow_R)
+    known = {s.rank: s for s in performance.stragglers if s.open}
+    slow_R = slow_TR[-1] & (slow_TR.sum(axis=0) >= _needed(job.policy))
+    hosts = job.columns.hosts
+    slow_of_host = Counter(host for rank in np.flatnonzero(slow_R) if (host := hosts[rank]))
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
-            before, reason, cause = straggler.share, straggler.reason, straggler.cause
-            describe(job, window, straggler, slow_of_host)
-            straggler.seen = window.now
-            if straggler.cause is cause and not changed_much(before, straggler.share):
-                straggler.reason = reason
-            else:
+            seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
+            changed = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
+            if not changed:
+                seen = seen._replace(reason=straggler.reason)
+            performance.update_straggler(straggler, window.now, seen)
+            if changed:
                 effects.append(Slowed(straggler, straggler.reason))
     new = [int(rank) for rank in np.flatnonzero(slow_R) if rank not in known]
     if new:
@@ -144,19 +228,20 @@ def _begin(job: Job, window: Window, slow_TR: Bools, effects: list[Effect]) -> N
         new.sort(key=lambda rank: -slowness_R[rank])
     named = new[: max(0, NAMED - len(known))]
     for number, rank in enumerate(named):
-        straggler = _named(job, window, rank, slow_TR)
-        describe(job, window, straggler, slow_of_host)
-        performance.found[straggler.cause] = performance.found.get(straggler.cause, 0) + 1
-        effects.append(Slowed(straggler, straggler.reason if number < SAID else ""))
-    more = len(new) - min(len(named), SAID)
-    if more and (len(named) > SAID or not performance.unnamed):
+        straggler = _new_straggler(job, window, rank, slow_TR)
+        seen = describe(performance, job.policy, window, straggler, slow_of_host[straggler.host])
+        performance.update_straggler(straggler, window.now, seen)
+        performance.add_straggler(straggler)
+        effects.append(Slowed(straggler, straggler.reason if number < LOGGED else ""))
+    more = len(new) - min(len(named), LOGGED)
+    if more and (len(named) > LOGGED or not performance.unnamed):
         effects.append(Slowed(None, f"{more} more ranks are slow too; 'rankwatch report --scores' names the slowest."))
-    performance.unnamed = len(new) - len(named)
+    performance.set_unnamed(len(new) - len(named))
 
 
 def _slowness(job: Job, window: Window) -> Floats:
-    """By how much each rank is slow, for ordering; shape (R,), known for every one that is slow."""
-    scores = job.performance.told.scores
+    """By how much each rank is slow, for ordering; shape (R,), known for every slow rank."""
+    scores = job.performance.scores
     if job.policy.straggler_reference is ScoreReference.ROBUST or scores is None:
         return window.signal_R
     lowest_R: Floats = np.fmin(scores.gpu_relative_R, scores.gpu_individual_R)
@@ -166,12 +251,11 @@ def _slowness(job: Job, window: Window) -> Floats:
     return 1.0 - lowest_R
 
 
-def _named(job: Job, window: Window, rank: int, slow_TR: Bools) -> Straggler:
+def _new_straggler(job: Job, window: Window, rank: int, slow_TR: Bools) -> Straggler:
     performance = job.performance
-    performance.last_straggler += 1
     first = len(slow_TR) - 1 - int(np.argmax(slow_TR[:, rank]))
-    straggler = Straggler(
-        id=f"{job.id}-{job.created_at:.0f}-s{performance.last_straggler}",
+    return Straggler(
+        id=f"{job.id}-{job.created_at:.0f}-s{performance.last_straggler + 1}",
         rank=rank,
         host=job.columns.hosts[rank],
         device=performance.device_of(rank),
@@ -182,35 +266,31 @@ def _named(job: Job, window: Window, rank: int, slow_TR: Bools) -> Straggler:
         seen=window.now,
         attempt=job.attempt,
     )
-    performance.told.stragglers.append(straggler)
-    if len(performance.told.stragglers) > KEPT:
-        performance.told.stragglers.remove(next(s for s in performance.told.stragglers if not s.open))
-    return straggler
 
 
-def _end(job: Job, window: Window, slow_TR: Bools, limit: float, effects: list[Effect]) -> None:
+def _end_recovered(job: Job, window: Window, slow_TR: Bools, limit: float, effects: list[Effect]) -> None:
     """End the stragglers that are as fast as their peers again, or are gone."""
-    policy, gone_R = job.policy, gone(job)
-    for straggler in job.performance.told.open_stragglers:
+    reference, gone_R = job.policy.straggler_reference, _gone(job.columns)
+    for straggler in job.performance.open_stragglers:
+        why = ""
         if straggler.rank >= slow_TR.shape[1] or gone_R[straggler.rank]:
-            _ended(straggler, window.now, "it is gone", effects)
-        elif straggler.reference is not policy.straggler_reference:
-            _ended(
-                straggler, window.now, f"ranks are judged by the {policy.straggler_reference} reference now", effects
-            )
-        elif straggler.reference is ScoreReference.FASTEST:
-            if not slow_TR[-1, straggler.rank]:
-                _ended(straggler, window.now, "no score of it is below the thresholds any more", effects)
-        elif why := _quiet(job, straggler.rank, limit):
-            _ended(straggler, window.now, why, effects)
+            why = "it is gone"
+        elif straggler.reference is not reference:
+            why = f"ranks are judged by the {reference} reference now"
+        elif reference is not ScoreReference.FASTEST:
+            why = _recovered(job, straggler.rank, limit)
+        elif not slow_TR[-1, straggler.rank]:
+            why = "no score of it is below the thresholds any more"
+        if why:
+            _end(job, straggler, window.now, why, effects)
 
 
-def _quiet(job: Job, rank: int, limit: float) -> str:
-    """Why a straggler is none any more; empty: it still is, or that is not known. A missing window is no proof."""
-    policy, share_T = job.policy, job.performance.share_TR[:, rank]
-    known_T = share_T[~np.isnan(share_T)][-policy.straggler_windows_needed :]
-    if not len(known_T) and len(share_T) >= WINDOWS:
-        return f"it has told nothing of its steps in {len(share_T)} windows"
+def _recovered(job: Job, rank: int, limit: float) -> str:
+    """Why a rank is no straggler any more; empty: it still is, or that is unknown. A missing window proves nothing."""
+    policy, signal_T = job.policy, job.performance.signal_TR[:, rank]
+    known_T = signal_T[~np.isnan(signal_T)][-policy.straggler_windows_needed :]
+    if not len(known_T) and len(signal_T) >= WINDOWS:
+        return f"it has reported no steps in {len(signal_T)} windows"
     if np.isinf(limit) or len(known_T) < policy.straggler_windows_needed or (known_T > limit).any():
         return ""
     if np.median(known_T) > policy.straggler_slowdown:
@@ -218,69 +298,53 @@ def _quiet(job: Job, rank: int, limit: float) -> str:
     return "it is as fast as its peers again"
 
 
-def _ended(straggler: Straggler, now: float, why: str, effects: list[Effect]) -> None:
-    straggler.ended = now
+def _end(job: Job, straggler: Straggler, at: float, why: str, effects: list[Effect]) -> None:
+    job.performance.end_straggler(straggler, at)
     cost = f", which cost {straggler.cost_gpu_hours:.2f} GPU-hours" if straggler.cost_gpu_hours >= 0.005 else ""
     effects.append(Slowed(straggler, f"Rank {straggler.rank} is no straggler any more: {why}{cost}."))
 
 
-def _cost(job: Job, window: Window) -> None:
-    """Add what the open stragglers cost since the window before: what the others waited, for all ranks.
-
-    Where a rank did not tell of a profiled step, what was seen last counts. Ranks cannot have waited for longer than
-    the time that has passed, whatever the profiled step was like.
-    """
-    performance, ranks, dearest = job.performance, int(window.fresh_R.sum()), 0.0
-    steps = performance.steps_R[: len(window.fresh_R)][window.fresh_R]
-    usual = float(np.median(steps[~np.isnan(steps)])) if not np.isnan(steps).all() else 0.0
-    for straggler in performance.told.open_stragglers:
-        late = float(window.late.late_R[straggler.rank]) if straggler.rank < len(window.fresh_R) else np.nan
-        late = (straggler.lateness or 0.0) if np.isnan(late) else max(0.0, late)
-        waited = late * (window.steps or usual)
-        if window.lasted is not None:
-            waited = min(waited, window.lasted)
-        straggler.cost_gpu_hours += waited * ranks / 3600.0
-        dearest = max(dearest, waited * ranks / 3600.0)
-    performance.told.cost_gpu_hours += dearest  # those that wait for two of them at once wait once
-
-
-# What is told -------------------------------------------------------------------------------------------------------
+# The job as a whole ---------------------------------------------------------------------------------------------------
 
 
 def _conclude(job: Job, window: Window, effects: list[Effect]) -> None:
-    """Whose doing it is, as of this window."""
-    performance, policy, told = job.performance, job.policy, job.performance.told
-    memory, late = performance.windows, window.late
-    memory.stages.append(
-        diagnosis.heaviest_stage(late, performance.layout.pipeline_R[: len(late.late_R)], policy.straggler_slowdown)
+    """Set the job's finding as of this window."""
+    performance, policy, late = job.performance, job.policy, window.late
+    pipeline_R = performance.layout.pipeline_R[: len(late.late_R)]
+    performance.add_observations(
+        window,
+        diagnosis.heaviest_stage(late, pipeline_R, policy.straggler_slowdown),
+        diagnosis.last_rank(late, window.signal_R),
     )
-    memory.turns.append(diagnosis.last_one(late, window.signal_R))
-    performance.links.take(performance.gathering.transfers)
-    memory.links.append(performance.links.slowest())
-    sigma = lateness.noise(measured(performance.share_TR))
     step_R = window.step_R[~np.isnan(window.step_R)]
-    criteria = diagnosis.Criteria(policy.straggler_slowdown, policy.straggler_windows_needed, policy.straggler_windows)
-    step = float(np.median(step_R)) if len(step_R) else np.nan
-    often = _often_behind(performance.share_TR, policy.straggler_slowdown)
-    found = diagnosis.finding(memory, told.open_stragglers, int(window.fresh_R.sum()), sigma, step, criteria, often)
-    before = told.finding
-    found.since = before.since if before.verdict is found.verdict else found.since or window.now
+    before = performance.finding
+    found = diagnosis.finding(
+        performance.record,
+        performance.open_stragglers,
+        ranks=int(window.fresh_R.sum()),
+        noise=lateness.noise(_surveyed(performance.signal_TR)),
+        step=float(np.median(step_R)) if len(step_R) else np.nan,
+        criteria=diagnosis.Criteria(
+            policy.straggler_slowdown, policy.straggler_windows_needed, policy.straggler_windows
+        ),
+        often_behind=_often_behind(performance.signal_TR, policy.straggler_slowdown),
+    )
     same = (found.verdict, found.ranks, found.cause) == (before.verdict, before.ranks, before.cause)
-    if same and not changed_much(before.share, found.share):
-        found.reason = before.reason
-    told.finding = found
-    performance.verdicts[found.verdict] = performance.verdicts.get(found.verdict, 0) + 1
-    # Of workers the stragglers' own sentences tell, when they begin and when they end.
+    since = before.since if before.verdict is found.verdict else found.since or window.now
+    reason = before.reason if same and not changed_much(before.share, found.share) else found.reason
+    found = replace(found, since=since, reason=reason)
+    performance.set_finding(found)
+    # Stragglers are logged one by one when they begin and end, so a worker verdict is not.
     if found.verdict is not before.verdict and StragglerVerdict.WORKER not in (found.verdict, before.verdict):
-        effects.append(Slowed(None, _job_words(found, before)))
+        effects.append(Slowed(None, _log_line(found, before)))
 
 
-def _often_behind(share_TR: Floats, slowdown: float) -> Ints:
-    """Ranks that are further behind than what matters in this window and in most of those before."""
+def _often_behind(signal_TR: Floats, slowdown: float) -> Ints:
+    """Ranks that are behind by more than the slowdown that matters in this window and in most of those before."""
     with np.errstate(invalid="ignore"):
-        behind = np.flatnonzero(share_TR[-1] > slowdown)
-        return behind[column_medians(share_TR[:, behind]) > slowdown]
+        behind = np.flatnonzero(signal_TR[-1] > slowdown)
+        return behind[column_medians(signal_TR[:, behind]) > slowdown]
 
 
-def _job_words(found: Finding, before: Finding) -> str:
+def _log_line(found: Finding, before: Finding) -> str:
     return found.reason or f"The job is healthy again: no {before.verdict} slows it any more."

@@ -1,66 +1,92 @@
-"""Whose doing it is that a job loses time: a worker's, a stage's, the workload's, a link's, or nobody's. Pure.
+"""Why a job as a whole loses time: one of its workers, a pipeline stage, the workload, or a slow link. Pure.
 
 How this works
 --------------
-Every judged window is looked at by itself; a verdict is given when it holds in k of the last n windows. They are asked
-in this order, the first that holds counts; of stage and workload, the one that loses more:
+Each window is examined by itself; a verdict is given when it holds in k of the last n windows. The checks run in this
+order and the first that holds counts; of stage and workload, the one that loses more:
 
 =============  ======================================================================================================
 worker         stragglers are open: the same ranks are late against their peers again and again
 link           a process group's transfers take longer than usual by more than the slowdown that matters
 stage          all ranks of a pipeline stage together do more work than those of the other stages
-workload       most windows have a rank that is far behind, but it is another one each time, by computing or input
-unexplained    the same, but it is the host that ranks take turns in, or nothing that was measured; or many ranks
+workload       most windows have a rank that is far behind, but another one each time, with more computation or input
+unexplained    the same, but the ranks take turns in host-side work, or in nothing that was measured; or many ranks
                are slower than the others in most windows, too many to name one
 =============  ======================================================================================================
 
 No node is to blame for a stage, a workload or a link.
+
+Slow links
+----------
+The last rank to enter a collective does not wait in it, so the shortest time of one collective over all members and
+calls is the transfer itself. A group is compared with the others of its kind (the same name but for numbers: the
+all-reduces of all data-parallel groups move as much as each other); where there are too few of those, with its own
+earlier best.
+
+Shapes: R ranks, P parts of a step. Times are seconds of one step.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import inf
+from statistics import median
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch_monitor.core.events import CollectiveWindow
 from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.lateness import CAUSES, Lateness
-from rankwatch_monitor.core.straggler.links import SlowLink
-from rankwatch_monitor.core.straggler.scores import Finding, Straggler
 
+KEPT: Final = 20
+"""Windows whose observations are kept."""
 OUT_OF_NOISE: Final = 2.0
-"""Windows in which the last rank is so many times further behind than noise would put it count as turns."""
+"""How many times further behind than noise would put it the last rank must be, on average, for ranks to take turns."""
 ONE_RANK: Final = 0.6
-"""Part of such windows in which the same rank is the last one, above which ranks do not take turns."""
+"""Fraction of such windows with the same rank last above which ranks do not take turns."""
 MANY: Final = 0.25
-"""Part of the ranks from which on those that are slow for good are a kind of their own, rather than single ones."""
+"""Fraction of the ranks from which on the constantly slow ones are a class of their own rather than single ones."""
 PART_WORDS: Final = {Cause.DATA: "input", Cause.HOST: "host-side work", Cause.COMPUTE: "computation"}
+
+SIBLINGS: Final = 2
+"""Other groups of the same kind from which on they are the reference."""
+SMOOTHED: Final = 3
+"""Windows whose median is a group's transfer time; its own best is the best of those medians."""
+EARLIER: Final = 5
+"""Windows after which a group's own best is a reference."""
+MAX_TRANSFERS: Final = 8_192
+"""Process groups, by number of collectives, whose transfer times are kept."""
 
 
 class Criteria(NamedTuple):
-    """What the policy asks for."""
+    """Thresholds of the policy."""
 
     slowdown: float
-    """Part of a step."""
+    """Fraction of a step that matters."""
     needed: int
     of: int
+    """A verdict must hold in ``needed`` of the last ``of`` windows."""
 
 
-class Stage(NamedTuple):
-    """The pipeline stage that has most to do."""
+class HeavyStage(NamedTuple):
+    """The pipeline stage with the most work in one window."""
 
     number: int
     share: float
-    """How much more than the others, as a part of the step."""
+    """How much more than the others, as a fraction of the step."""
     ranks: tuple[int, ...]
     cause: Cause
 
 
-class Turn(NamedTuple):
+class LastRank(NamedTuple):
     """The rank that is furthest behind in one window."""
 
     rank: int
@@ -68,16 +94,31 @@ class Turn(NamedTuple):
     cause: Cause
 
 
+class SlowLink(NamedTuple):
+    """A process group whose transfers take too long."""
+
+    group: str
+    seconds: float
+    """Of one step."""
+    usual: float
+    """Of its reference."""
+    against: str
+    """``others``: the other groups of its kind; ``itself``: its own earlier best."""
+
+
 @dataclass(slots=True)
-class Windows:
-    """What single windows said, lately: the memory of the verdict."""
+class WindowRecord:
+    """What was observed in the last windows, the newest last."""
 
-    stages: deque[Stage | None] = field(default_factory=lambda: deque(maxlen=20))
-    turns: deque[Turn | None] = field(default_factory=lambda: deque(maxlen=20))
-    links: deque[SlowLink | None] = field(default_factory=lambda: deque(maxlen=20))
+    stages: deque[HeavyStage | None] = field(default_factory=lambda: deque(maxlen=KEPT))
+    last_ranks: deque[LastRank | None] = field(default_factory=lambda: deque(maxlen=KEPT))
+    links: deque[SlowLink | None] = field(default_factory=lambda: deque(maxlen=KEPT))
 
 
-def heaviest_stage(late: Lateness, pipeline_R: Ints, slowdown: float) -> Stage | None:
+# Of one window --------------------------------------------------------------------------------------------------------
+
+
+def heaviest_stage(late: Lateness, pipeline_R: Ints, slowdown: float) -> HeavyStage | None:
     """The stage whose ranks do more work than those of the other stages, by more than ``slowdown`` of the step."""
     known_R = ~np.isnan(late.work_R) & (pipeline_R >= 0)
     stages = np.unique(pipeline_R[known_R])
@@ -90,48 +131,139 @@ def heaviest_stage(late: Lateness, pipeline_R: Ints, slowdown: float) -> Stage |
     if not share > slowdown:
         return None
     members = tuple(int(r) for r in np.flatnonzero(known_R & (pipeline_R == number)))
-    return Stage(number, share, members, Cause.COMPUTE)
+    return HeavyStage(number, share, members, Cause.COMPUTE)
 
 
-def last_one(late: Lateness, share_R: Floats) -> Turn | None:
-    """The rank that the others wait for in this window, and with what it is late."""
-    if np.isnan(share_R).all():
+def last_rank(late: Lateness, signal_R: Floats) -> LastRank | None:
+    """The rank that is furthest behind, and the part of its step with the largest excess."""
+    if np.isnan(signal_R).all():
         return None
-    rank = int(np.nanargmax(share_R))
+    rank = int(np.nanargmax(signal_R))
     excess_P = late.excess_RP[rank]
     cause = CAUSES[int(np.argmax(excess_P))] if not np.isnan(excess_P).any() else Cause.UNEXPLAINED
-    return Turn(rank, float(share_R[rank]), cause)
+    return LastRank(rank, float(signal_R[rank]), cause)
+
+
+# Transfers of process groups ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Transfer:
+    """The collectives of one process group in one window: how long they take without waiting."""
+
+    members: int = 0
+    calls: int = 0
+    shortest: float = inf
+    """The least time of one collective over all members."""
+    exposed: float = inf
+    """The least exposed time of a member in the step."""
+
+    def take(self, collectives: CollectiveWindow) -> None:
+        """Add the report of one member."""
+        self.members += 1
+        self.calls = max(self.calls, collectives.calls)
+        self.exposed = min(self.exposed, collectives.exposed)
+        if collectives.shortest > 0:
+            self.shortest = min(self.shortest, collectives.shortest)
+
+
+@dataclass(slots=True)
+class _Times:
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHED))
+    best: float = inf
+    windows: int = 0
+
+
+class TransferTimes:
+    """Transfer times of a job's process groups: the last ones and the best."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, int], _Times] = {}
+        """By group and number of collectives: a step with fewer of them is no reference for one with more."""
+        self._newest: set[tuple[str, int]] = set()
+
+    def take(self, transfers: Mapping[str, Transfer]) -> None:
+        """Add one window, by process group."""
+        self._newest = set()
+        for group, transfer in transfers.items():
+            if transfer.members < 2:
+                continue  # of one member it is unknown whether it waited
+            seconds = transfer.calls * transfer.shortest if transfer.shortest < inf else transfer.exposed
+            key = (group, transfer.calls)
+            self._newest.add(key)
+            times = self._times.pop(key, None) or _Times()
+            self._times[key] = times  # re-inserted, so that the first one is the least recently used
+            times.recent.append(seconds)
+            times.windows += 1
+            if len(times.recent) == SMOOTHED:
+                times.best = min(times.best, median(times.recent))
+        while len(self._times) > MAX_TRANSFERS:
+            del self._times[next(iter(self._times))]
+
+    def slowest(self) -> SlowLink | None:
+        """The group that loses most against its reference; None: none loses anything."""
+        now = {key: median(times.recent) for key in self._newest if len((times := self._times[key]).recent) == SMOOTHED}
+        kinds: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        for group, calls in now:
+            kinds.setdefault((_kind_of(group), calls), []).append((group, calls))
+        found: list[SlowLink] = []
+        for keys in kinds.values():
+            ordered = sorted(now[key] for key in keys)
+            for key in keys:
+                times = self._times[key]
+                if len(keys) > SIBLINGS:
+                    found.append(SlowLink(key[0], now[key], _median_without(ordered, now[key]), "others"))
+                if times.windows >= EARLIER:
+                    found.append(SlowLink(key[0], now[key], times.best, "itself"))
+        slow = [link for link in found if link.seconds > link.usual]
+        return max(slow, key=lambda link: link.seconds - link.usual, default=None)
+
+
+@lru_cache(maxsize=MAX_TRANSFERS)
+def _kind_of(group: str) -> str:
+    """A group's name without its numbers: what it has in common with its siblings."""
+    return re.sub(r"\d+", "#", group)
+
+
+def _median_without(ordered: list[float], one: float) -> float:
+    """The median of all values but one of them."""
+    place, others = bisect_left(ordered, one), len(ordered) - 1
+    low, high = ((others - 1) // 2, others // 2)
+    return 0.5 * (ordered[low + (low >= place)] + ordered[high + (high >= place)])
+
+
+# The verdict ----------------------------------------------------------------------------------------------------------
 
 
 def finding(
-    windows: Windows,
+    record: WindowRecord,
     stragglers: Sequence[Straggler],
     ranks: int,
-    usual: float,
+    noise: float,
     step: float,
     criteria: Criteria,
-    lasting: Ints,
+    often_behind: Ints,
 ) -> Finding:
     """The verdict as of the newest window.
 
     Args:
-        windows: what the last windows said.
-        stragglers: those that are open.
-        ranks: how many there are.
-        usual: the job's own noise of one rank, as a part of the step (one standard deviation); NaN: not known yet.
+        record: observations of the last windows.
+        stragglers: the open ones.
+        ranks: how many ranks reported the newest window.
+        noise: standard deviation of one rank's lateness as a fraction of the step; NaN: unknown.
         step: seconds of a step.
-        criteria: what the policy asks for.
-        lasting: ranks that are further behind than what matters in most windows.
+        criteria: thresholds of the policy.
+        often_behind: ranks that are behind by more than the slowdown that matters in most windows.
     """
     if stragglers:
-        return _workers(stragglers)
-    if (link := _link(windows, step, criteria)) is not None:
+        return _worker(stragglers)
+    if (link := _link(record, step, criteria)) is not None:
         return link
-    both = (_stage(windows, criteria), _turns(windows, ranks, usual, criteria, lasting))
+    both = (_stage(record, criteria), _taking_turns(record, ranks, noise, criteria, often_behind))
     return max((each for each in both if each is not None), key=lambda each: each.share, default=Finding())
 
 
-def _workers(stragglers: Sequence[Straggler]) -> Finding:
+def _worker(stragglers: Sequence[Straggler]) -> Finding:
     first, others = stragglers[0], len(stragglers) - 1
     reason = (
         first.reason
@@ -143,81 +275,79 @@ def _workers(stragglers: Sequence[Straggler]) -> Finding:
     return Finding(StragglerVerdict.WORKER, first.cause, reason, since, tuple(s.rank for s in stragglers), worst)
 
 
-def _link(windows: Windows, step: float, criteria: Criteria) -> Finding | None:
-    recent = list(windows.links)[-criteria.of :]
+def _link(record: WindowRecord, step: float, criteria: Criteria) -> Finding | None:
+    recent = list(record.links)[-criteria.of :]
     slow = [link for link in recent if link is not None and (link.seconds - link.usual) > criteria.slowdown * step]
     if len(slow) < criteria.needed or recent[-1] is None or recent[-1] not in slow:
         return None
     link = slow[-1]
-    beside = "the other groups of its kind take" if link.against == "others" else "it took at its best"
+    reference = "the other groups of its kind take" if link.against == "others" else "it took at its best"
     reason = (
         f"All members of process group {link.group!r} take long in its collectives, {_seconds(link.seconds)} of each "
-        f"step where {beside} {_seconds(link.usual)}, and none of them is late: the link between them is slow."
+        f"step where {reference} {_seconds(link.usual)}, and none of them is late: the link between them is slow."
     )
     share = (link.seconds - link.usual) / step
     return Finding(StragglerVerdict.LINK, Cause.COMMUNICATION, reason, share=share)
 
 
-def _stage(windows: Windows, criteria: Criteria) -> Finding | None:
-    recent = list(windows.stages)[-criteria.of :]
+def _stage(record: WindowRecord, criteria: Criteria) -> Finding | None:
+    recent = list(record.stages)[-criteria.of :]
     newest = recent[-1] if recent else None
     if newest is None or sum(s is not None and s.number == newest.number for s in recent) < criteria.needed:
         return None
     share = float(np.median([s.share for s in recent if s is not None and s.number == newest.number]))
     more = f"Pipeline stage {newest.number} has more to do than the others, {_percent(share)} of a step on"
-    reason = f"{more} all {len(newest.ranks)} of its ranks: the job's doing, no node is to blame."
+    reason = f"{more} all {len(newest.ranks)} of its ranks: the stages are unbalanced, no node is to blame."
     if len(newest.ranks) == 1:
-        reason = (
-            f"{more} rank {newest.ranks[0]}, its only rank: by its work or by its node, which nothing here can tell."
-        )
+        reason = f"{more} rank {newest.ranks[0]}, its only rank: its work and its node cannot be told apart."
     return Finding(StragglerVerdict.STAGE, newest.cause, reason, ranks=newest.ranks, share=share)
 
 
-def _turns(windows: Windows, ranks: int, usual: float, criteria: Criteria, lasting: Ints) -> Finding | None:
-    recent = [turn for turn in windows.turns if turn is not None]
-    if len(recent) < criteria.of or np.isnan(usual):
+def _taking_turns(
+    record: WindowRecord, ranks: int, noise: float, criteria: Criteria, often_behind: Ints
+) -> Finding | None:
+    recent = [last for last in record.last_ranks if last is not None]
+    if len(recent) < criteria.of or np.isnan(noise):
         return None
     # The largest of R normal deviations is about sigma * sqrt(2 ln R).
-    by_noise = usual * float(np.sqrt(2.0 * np.log(max(ranks, 2))))
-    behind = [t for t in recent if t.share > criteria.slowdown]
-    lost = float(np.mean([max(t.share, 0.0) for t in recent]))
+    by_noise = noise * float(np.sqrt(2.0 * np.log(max(ranks, 2))))
+    behind = [last for last in recent if last.share > criteria.slowdown]
+    lost = float(np.mean([max(last.share, 0.0) for last in recent]))
     often = len(behind) * criteria.of >= criteria.needed * len(recent)
-    beyond = lost > OUT_OF_NOISE * by_noise or usual > criteria.slowdown
+    beyond = lost > OUT_OF_NOISE * by_noise or noise > criteria.slowdown
     if not often or not beyond or not lost > criteria.slowdown:
         return None
-    most = max(sum(t.rank == rank for t in behind) for rank in {t.rank for t in behind})
+    most = max(sum(last.rank == rank for last in behind) for rank in {last.rank for last in behind})
     if most > max(1.0, ONE_RANK * len(behind)):
         return None
-    causes = [t.cause for t in behind]
+    causes = [last.cause for last in behind]
     cause = max(set(causes), key=causes.count)
     lose = f"Steps lose {_percent(lost)} to waiting"
-    if 2 * sum(t.rank in lasting for t in behind) > len(behind):
-        reason = f"{lose} for {_the_same_ones(lasting, ranks, cause)}"
-        return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, ranks=tuple(map(int, lasting)), share=lost)
+    if 2 * sum(last.rank in often_behind for last in behind) > len(behind):
+        reason = f"{lose} for {_same_ranks(often_behind, ranks, cause)}"
+        ranks_behind = tuple(map(int, often_behind))
+        return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, ranks=ranks_behind, share=lost)
     if cause in (Cause.COMPUTE, Cause.DATA):
         reason = (
             f"{lose} for ranks that take turns in having more {PART_WORDS[cause]} than the others, as with sequences "
-            "of different lengths: the job's doing, no node is to blame."
+            "of different lengths: the workload is uneven, no node is to blame."
         )
         return Finding(StragglerVerdict.WORKLOAD, cause, reason, share=lost)
-    reason = f"{lose} for ranks that take turns in being late, with {_with(cause)}: no rank is to blame by itself."
+    what = PART_WORDS.get(cause, "nothing that was measured")
+    reason = f"{lose} for ranks that take turns in being late, with {what}: no single rank is to blame."
     return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, share=lost)
 
 
-def _the_same_ones(lasting: Ints, ranks: int, cause: Cause) -> str:
-    """Ranks that are late again and again, and why none of them is called a straggler."""
+def _same_ranks(often_behind: Ints, ranks: int, cause: Cause) -> str:
+    """Names ranks that are late again and again, and why none of them is called a straggler."""
     what = f"with more {PART_WORDS[cause]}" if cause in PART_WORDS else "with nothing that was measured"
-    if len(lasting) == 1:
-        who = f"rank {lasting[0]}, which is behind in most windows, {what}"
+    if len(often_behind) == 1:
+        which = f"rank {often_behind[0]}, which is behind in most windows, {what}"
     else:
-        who = f"{len(lasting)} of {ranks} ranks, which are behind in most windows, {what}"
-    if len(lasting) < MANY * ranks or len(lasting) == 1:
-        return f"{who}; but steps differ too much from window to window to be sure of a straggler."
-    return f"{who}: too many for one of them to be at fault. Do they have other hardware, or other work?"
-
-
-def _with(cause: Cause) -> str:
-    return PART_WORDS.get(cause, "nothing that was measured")
+        which = f"{len(often_behind)} of {ranks} ranks, which are behind in most windows, {what}"
+    if len(often_behind) < MANY * ranks or len(often_behind) == 1:
+        return f"{which}; but steps differ too much from window to window to be sure of a straggler."
+    return f"{which}: too many for one of them to be at fault. Do they have other hardware, or other work?"
 
 
 def _seconds(seconds: float) -> str:

@@ -1,6 +1,6 @@
-"""Which ranks are compared with each other, and the middle of them. Pure.
+"""Peer groups: which ranks are compared with each other, and the medians over them. Pure.
 
-Shapes: R ranks, K anything that is measured of each rank.
+Shapes: R ranks, K measurements of each rank, G groups, M members of a group.
 
 Ranks of different pipeline stages, or at different tensor or expert coordinates, do different work by design; a rank is
 compared with those that should do the same: its data-parallel peers. Where there are too few of them the group is
@@ -17,19 +17,21 @@ import numpy as np
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 
 MIN_PEERS: Final = 4
-"""Ranks of a group below which it is widened: the middle of three is as good as any of them."""
+"""Ranks of a group below which it is widened, and its median means little: of two, the one that waits in a section
+looks as slow as the one that is waited for."""
 NO_PEERS: Final = -1
 SAMPLE: Final = 2_048
-"""Ranks that all references together are taken from. Of m of them, the median errs by 1.25 / sqrt(m) of the noise."""
-SAMPLE_LEAST: Final = 64
+"""Ranks from which all references together are computed: the median of m ranks errs by 1.25 / sqrt(m) of the noise."""
+MIN_SAMPLE: Final = 64
+"""Of each group at least."""
 LARGE: Final = 1_024
-"""Ranks of a group above which it does not matter whether the rank itself counts in the middle of it."""
+"""Ranks of a group above which it does not matter whether the median includes the rank itself."""
 BLOCK: Final = 65_536
-"""Values that are sorted in one go, at least one group: they stay in the processor's cache."""
+"""Values sorted at once, at least one group: they stay in the processor's cache."""
 
 
 class Layout(NamedTuple):
-    """Parallel coordinates of each rank, -1 where they are not told; each of shape (R,)."""
+    """Parallel coordinates of each rank, -1 where unknown; each of shape (R,)."""
 
     data_R: Ints
     tensor_R: Ints
@@ -38,14 +40,14 @@ class Layout(NamedTuple):
 
     @classmethod
     def unknown(cls, ranks: int) -> Layout:
-        """A layout of which nothing is known."""
+        """A layout of -1."""
         return cls(*(np.full(ranks, -1, dtype=np.int64) for _ in range(4)))
 
 
 def groups(layout: Layout, present_R: Bools) -> Ints:
-    """The number of each rank's peer group, counted from 0, and :data:`NO_PEERS` for ranks that have none; shape (R,).
+    """The number of each rank's peer group, counted from 0; :data:`NO_PEERS` for ranks that have none. Shape (R,).
 
-    Of the groupings (stage, tensor, expert), (stage), the finest counts in which a rank has :data:`MIN_PEERS` peers,
+    Of the groupings (stage, tensor, expert) and (stage), the finest counts in which a rank has :data:`MIN_PEERS` peers,
     itself included; where there is none, the (stage) group of at least two.
     """
     fine_R = _numbered(layout.pipeline_R, layout.tensor_R, layout.expert_R)
@@ -61,7 +63,7 @@ def groups(layout: Layout, present_R: Bools) -> Ints:
     narrow_R = in_fine[fine_R] >= MIN_PEERS
     found_R[narrow_R] = fine_R[narrow_R] + offset
     found_R[~present_R] = NO_PEERS
-    # Ranks of one stage that have no fine group must not be compared with a rest of it that lacks those who have one.
+    # Where some ranks of a stage have no fine group, all of it is one group: else they were compared with a part of it.
     mixed = np.unique(stage_R[present_R & narrow_R])
     partly_R = present_R & ~narrow_R & np.isin(stage_R, mixed)
     for stage in np.unique(stage_R[partly_R]):
@@ -70,6 +72,14 @@ def groups(layout: Layout, present_R: Bools) -> Ints:
     _, compact = np.unique(found_R[known_R], return_inverse=True)
     found_R[known_R] = compact
     return found_R
+
+
+def in_large_group(group_R: Ints) -> Bools:
+    """Ranks whose group has at least :data:`MIN_PEERS` members; shape (R,)."""
+    if not len(group_R) or group_R.max() < 0:
+        return np.zeros(len(group_R), dtype=np.bool_)
+    size_G = np.bincount(group_R[group_R >= 0], minlength=int(group_R.max()) + 1)
+    return (group_R >= 0) & (size_G[group_R] >= MIN_PEERS)
 
 
 def _numbered(*coordinates: Ints) -> Ints:
@@ -82,9 +92,9 @@ def _numbered(*coordinates: Ints) -> Ints:
 
 
 def median_of_others(values_RK: Floats, group_R: Ints) -> Floats:
-    """For each rank the median over the *other* ranks of its group; NaN where there are none. NaN values are left out.
+    """For each rank the median over the *other* ranks of its group, NaN values left out; NaN where there are none.
 
-    The rank itself is left out so that of two ranks each is compared with the other one. Shape (R,) or (R, K).
+    Without itself, so that of two ranks each is compared with the other one. Shape (R,) or (R, K).
     """
     if values_RK.ndim == 1:
         return median_of_others(values_RK[:, None], group_R)[:, 0]
@@ -105,7 +115,7 @@ def median_of_others(values_RK: Floats, group_R: Ints) -> Floats:
 
 
 def _middle_of_others(value_GKM: Floats) -> Floats:
-    """Of each value the median over the others along the last axis: three order statistics are all it takes."""
+    """For each value the median over the others along the last axis, from three order statistics."""
     sorted_GKM = np.sort(value_GKM, axis=-1)  # NaN comes last
     known_GK = np.sum(~np.isnan(sorted_GKM), axis=-1, keepdims=True)
     half_GK = known_GK // 2
@@ -115,7 +125,7 @@ def _middle_of_others(value_GKM: Floats) -> Floats:
         return found_GK
 
     below, middle, above = at(half_GK - 1), at(half_GK), at(half_GK + 1)
-    # An odd number of ranks leaves an even one of others, whose middle two depend on the side a rank is on.
+    # An odd number of ranks leaves an even number of others, whose middle two depend on the side a rank is on.
     odd_GK = known_GK % 2 == 1
     of_lower = np.where(odd_GK, 0.5 * (middle + above), middle)
     of_middle = np.where(odd_GK, 0.5 * (below + above), below)
@@ -127,20 +137,20 @@ def _middle_of_others(value_GKM: Floats) -> Floats:
 
 
 def references(values_RK: Floats, group_R: Ints) -> Floats:
-    """The median over each group, for each rank of it; shape (R, K), NaN where the group knows nothing."""
+    """The median over each rank's group; shape (R, K), NaN where the group has no value."""
     return group_medians(values_RK, group_R)[group_R]  # NO_PEERS is -1: the last row, which is NaN
 
 
 def group_medians(values_RK: Floats, group_R: Ints) -> Floats:
-    """The median of each group, one row a group and a last one of NaN.
+    """The median of each group; shape (G + 1, K), the last row NaN.
 
-    Of a large group a fixed sample of ranks stands for all: enough that the reference is far surer than what is
-    compared with it (see :data:`SAMPLE`).
+    A large group is represented by a fixed sample of its ranks, so large that the reference is far more certain than
+    what is compared with it (see :data:`SAMPLE`).
     """
     count = int(group_R.max(initial=-1)) + 1
     median_GK = np.full((count + 1, values_RK.shape[1]), np.nan, dtype=values_RK.dtype)
     used = int(np.count_nonzero(np.bincount(group_R[group_R >= 0])))
-    most = max(SAMPLE_LEAST, SAMPLE // max(used, 1))
+    most = max(MIN_SAMPLE, SAMPLE // max(used, 1))
     for groups_G, members_GM in _by_size(group_R, most):
         done = 0
         for block_GM in _blocks(members_GM, values_RK.shape[1]):
@@ -150,14 +160,14 @@ def group_medians(values_RK: Floats, group_R: Ints) -> Floats:
 
 
 def column_medians(values_RK: Floats) -> Floats:
-    """The median of each column without NaN; shape (K,). numpy's nanmedian goes through Python for each column."""
+    """The median of each column without NaN; shape (K,). Faster than numpy's nanmedian, which loops in Python."""
     if not len(values_RK):
         return np.full(values_RK.shape[1], np.nan)
     return _middle(np.ascontiguousarray(values_RK.T))
 
 
 def _middle(values_KR: Floats) -> Floats:
-    """The median along the last axis, NaN left out."""
+    """The median along the last axis without NaN."""
     sorted_KR = np.sort(values_KR, axis=-1)  # NaN comes last
     known_K = np.sum(~np.isnan(sorted_KR), axis=-1, keepdims=True)
     low_K = np.take_along_axis(sorted_KR, np.maximum(known_K - 1, 0) // 2, axis=-1)
@@ -166,11 +176,11 @@ def _middle(values_KR: Floats) -> Floats:
 
 
 def _by_size(group_R: Ints, most: int | None = None) -> Iterator[tuple[Ints, Ints]]:
-    """Groups of about the same size together: their numbers (G,) and members (G, M), filled up with -1.
+    """Groups of about the same size together: their numbers (G,) and members (G, M), padded with -1.
 
-    So that many small groups take no loop over them. ``most``: of larger groups only so many ranks, evenly spread.
+    Avoids a loop over many small groups. ``most``: of larger groups only so many ranks, evenly spread.
     """
-    few = group_R.max(initial=-1) < np.iinfo(np.int16).max  # which numpy sorts much faster
+    few = group_R.max(initial=-1) < np.iinfo(np.int16).max  # numpy sorts small integers much faster
     order = np.argsort(group_R.astype(np.int16) if few else group_R, kind="stable")
     order = order[np.searchsorted(group_R[order], 0) :]
     if not len(order):
@@ -189,14 +199,14 @@ def _by_size(group_R: Ints, most: int | None = None) -> Iterator[tuple[Ints, Int
 
 
 def _blocks(members_GM: Ints, columns: int) -> Iterator[Ints]:
-    """Some groups at a time: what is made of them stays small."""
+    """Splits groups into blocks whose intermediate arrays stay small."""
     rows = max(1, BLOCK // max(1, members_GM.shape[1] * columns))
     for first in range(0, len(members_GM), rows):
         yield members_GM[first : first + rows]
 
 
 def _values(values_RK: Floats, members_GM: Ints) -> Floats:
-    """What the members have, of shape (G, K, M); NaN where there is none."""
+    """The members' values; shape (G, K, M), NaN in the padding."""
     value_GMK = values_RK[members_GM]
     value_GMK[members_GM < 0] = np.nan
     return np.ascontiguousarray(value_GMK.transpose(0, 2, 1))

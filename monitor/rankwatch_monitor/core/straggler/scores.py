@@ -1,142 +1,221 @@
-"""What straggler detection tells of a job: scores of all ranks, stragglers by name, and whose doing it is. Plain data.
+"""Performance scores of kernels and sections, against two references. Pure: arrays in, arrays out, on any thread.
 
-Shapes: R ranks, S sections. A score is 1 for as fast as the reference, 0.5 for half as fast; NaN where there is
-nothing to compare, and NaN is never flagged.
+Formulas
+--------
+With ``med_rk`` the median seconds of one call of kernel k on rank r, and ``w_rk = calls_rk x mean_rk`` the seconds
+that the rank spends in it:
+
+============  ==========================================  =============================================================
+score         formula                                     reference of kernel k
+============  ==========================================  =============================================================
+relative      sum_k w_rk (ref_k / med_rk) / sum_k w_rk    the least median over all ranks
+individual    the same                                    the least median the rank's own device ever had
+robust        the same, once with medians and once with   the median over the rank's peer group (see ``peers``)
+              the mean of the slower half of the calls;
+              the lower one counts
+============  ==========================================  =============================================================
+
+Relative and individual are the formulas of nvidia-resiliency-ext (``straggler.reporting``); the policy calls them the
+*fastest* reference. One lucky rank makes all others slow by them, which the robust score avoids. A kernel that a rank
+or the reference lacks is skipped; without a common kernel the score is NaN. Sections are scored one by one, without
+weights.
+
+A score of 1 is as fast as the reference, 0.5 half as fast. NaN: nothing to compare; NaN is never flagged.
+
+Shapes: R ranks, K kernels, S sections, G peer groups. Times are seconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
 from rankwatch.contract.semconv import UNEQUAL_SECTIONS
-from rankwatch_monitor.core.ranks import Floats
+from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.straggler import peers
+
+BLOCK: Final = 1024
+"""Ranks scored at once: the intermediate arrays stay in the processor's cache, so that 100,000 ranks with 100 kernels
+take about as long as reading their arrays a few times."""
 
 
 @dataclass(slots=True)
 class Scores:
-    """Scores of all ranks as of one moment, by both references. All of them come from the same arrays."""
+    """Scores of all ranks as of one window, by both references. All of them are computed from the same arrays."""
 
     at: float
     """Unix seconds."""
     gpu_relative_R: Floats
-    """Kernels against the fastest rank (nvidia-resiliency-ext's formula)."""
+    """Kernels against the fastest rank."""
     gpu_individual_R: Floats
-    """Kernels against the rank's own best."""
+    """Kernels against the device's own best."""
     gpu_robust_R: Floats
-    """Kernels against the middle of the rank's peers, the slower half of the calls included."""
+    """Kernels against the median of the rank's peers."""
     sections: tuple[str, ...]
     section_relative_RS: Floats
     section_individual_RS: Floats
     section_robust_RS: Floats
     lateness_R: Floats
-    """Seconds of each step for which its peers wait for this rank; negative: it waits for others."""
+    """Seconds of each step for which the peers wait for this rank; negative: it waits for them."""
     step_R: Floats
-    """Seconds of a step, as this rank sees it."""
+    """Seconds of a step, as measured on this rank."""
     seconds: float = 0.0
-    """What computing them took."""
-
-    @property
-    def judged(self) -> dict[str, int]:
-        """The sections, with their columns, in which a low score makes a straggler."""
-        return {name: s for s, name in enumerate(self.sections) if name not in UNEQUAL_SECTIONS}
+    """Seconds the evaluation took."""
 
     @classmethod
     def empty(cls, ranks: int, at: float, sections: tuple[str, ...] = ()) -> Scores:
-        """Scores of which nothing is known yet."""
-        nothing_R, nothing_RS = np.full(ranks, np.nan), np.full((ranks, len(sections)), np.nan)
+        """Scores in which everything is NaN."""
+        unknown_R, unknown_RS = np.full(ranks, np.nan), np.full((ranks, len(sections)), np.nan)
         return cls(
             at=at,
-            gpu_relative_R=nothing_R,
-            gpu_individual_R=nothing_R,
-            gpu_robust_R=nothing_R,
+            gpu_relative_R=unknown_R,
+            gpu_individual_R=unknown_R,
+            gpu_robust_R=unknown_R,
             sections=sections,
-            section_relative_RS=nothing_RS,
-            section_individual_RS=nothing_RS,
-            section_robust_RS=nothing_RS,
-            lateness_R=nothing_R,
-            step_R=nothing_R,
+            section_relative_RS=unknown_RS,
+            section_individual_RS=unknown_RS,
+            section_robust_RS=unknown_RS,
+            lateness_R=unknown_R,
+            step_R=unknown_R,
         )
 
+    @property
+    def judged(self) -> dict[str, int]:
+        """Sections, with their columns, in which a low score makes a straggler."""
+        return {name: s for s, name in enumerate(self.sections) if name not in UNEQUAL_SECTIONS}
+
     def lateness_share(self) -> Floats:
-        """Lateness as a part of the step, for each rank."""
+        """Lateness as a fraction of the step; shape (R,)."""
         return self.lateness_R / self.step_R
 
-
-@dataclass(slots=True)
-class Straggler:
-    """One rank that is slow by its own fault, from when it began until it is as fast as its peers again."""
-
-    id: str
-    rank: int
-    host: str
-    device: str
-    cause: Cause
-    reference: ScoreReference
-    """By which it was found."""
-    reason: str
-    """One sentence, the same wherever it is shown."""
-    since: float
-    """Unix seconds of the first window in which it was slow."""
-    seen: float
-    """Of the last one."""
-    attempt: int = 0
-    ended: float | None = None
-    score: float | None = None
-    """Relative score by its reference."""
-    lateness: float | None = None
-    """Seconds of each step for which the others wait."""
-    share: float | None = None
-    """The same as a part of the step."""
-    cost_gpu_hours: float = 0.0
-    action: Action = Action.LOG
-    action_reason: str = ""
-
-    @property
-    def open(self) -> bool:
-        """It is still slow."""
-        return self.ended is None
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API and for storing."""
-        shown = asdict(self)
-        return {**shown, "cause": str(self.cause), "reference": str(self.reference), "action": str(self.action)}
+    def set_kernels(self, kernels: KernelScores) -> None:
+        """Fill in the kernel scores, unless they are of another number of ranks."""
+        if len(kernels.relative_R) == len(self.gpu_relative_R):
+            self.gpu_relative_R = kernels.relative_R
+            self.gpu_individual_R = kernels.individual_R
+            self.gpu_robust_R = kernels.robust_R
 
 
-@dataclass(slots=True)
-class Finding:
-    """Whose doing it is that a job loses time, as a whole."""
-
-    verdict: StragglerVerdict = StragglerVerdict.HEALTHY
-    cause: Cause = Cause.UNEXPLAINED
-    reason: str = ""
-    """One sentence; empty while it is healthy."""
-    since: float | None = None
-    ranks: tuple[int, ...] = ()
-    """Of a worker verdict the stragglers, of a stage its ranks, of a link the members of its group."""
-    share: float = 0.0
-    """Part of the step that is lost."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API."""
-        return {**asdict(self), "verdict": str(self.verdict), "cause": str(self.cause), "ranks": list(self.ranks)}
+# Kernels --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Told:
-    """What the page, the API, the report and the publishers show of a job's performance: always the latest."""
+class KernelScoreRequest(NamedTuple):
+    """Input of :func:`kernel_scores`, an effect of the core. The result goes to ``Performance.take_kernel_scores``."""
 
-    scores: Scores | None = None
-    stragglers: list[Straggler] = field(default_factory=list)
-    """Open and ended ones, the oldest first; a bounded number."""
-    finding: Finding = field(default_factory=Finding)
-    cost_gpu_hours: float = 0.0
-    """All that stragglers have cost the job so far."""
+    number: int
+    """Of the request, so that a late result replaces nothing newer."""
+    median_RK: Floats
+    tail_RK: Floats
+    """Mean of the slower half of the calls."""
+    spent_RK: Floats
+    """Seconds spent in each kernel: the weights."""
+    best_RK: Floats
+    """Best earlier medians of each rank's device."""
+    group_R: Ints
+    relative: bool
+    individual: bool
+    """Whether these scores are wanted; otherwise they are NaN."""
 
-    @property
-    def open_stragglers(self) -> list[Straggler]:
-        """Those that are slow now, the dearest first."""
-        return sorted((s for s in self.stragglers if s.open), key=lambda s: -s.cost_gpu_hours)
+
+class KernelScores(NamedTuple):
+    """Kernel scores of all ranks."""
+
+    number: int
+    """Of the request."""
+    relative_R: Floats
+    individual_R: Floats
+    robust_R: Floats
+
+
+def kernel_scores(request: KernelScoreRequest) -> KernelScores:
+    """Compute the kernel scores of all ranks, a block of ranks at a time."""
+    ranks = len(request.median_RK)
+    relative_R, individual_R, robust_R = (np.full(ranks, np.nan) for _ in range(3))
+    fastest_K = _fastest(request.median_RK)
+    median_GK = peers.group_medians(request.median_RK, request.group_R)
+    tail_GK = peers.group_medians(request.tail_RK, request.group_R)
+    one_group = ranks > 0 and request.group_R.min() == request.group_R.max()
+    for first in range(0, ranks, BLOCK):
+        rows = slice(first, first + BLOCK)
+        median_RK, spent_RK = request.median_RK[rows], request.spent_RK[rows]
+        group_R = request.group_R[first] if one_group else request.group_R[rows]
+        usual = _rates(median_RK, spent_RK)
+        slower = _rates(request.tail_RK[rows], spent_RK)
+        if request.relative:
+            relative_R[rows] = _weighted_mean(fastest_K, usual)
+        if request.individual:
+            individual_R[rows] = _weighted_mean(np.fmin(request.best_RK[rows], median_RK), usual)
+        robust_R[rows] = np.fmin(
+            _weighted_mean(median_GK[group_R], usual),
+            _weighted_mean(tail_GK[group_R], slower),
+        )
+    return KernelScores(request.number, relative_R, individual_R, robust_R)
+
+
+class _Rates(NamedTuple):
+    """Kernels of some ranks, ready to be compared with any reference; 0 where a rank lacks a kernel."""
+
+    weight_RK: Floats
+    rate_RK: Floats
+    """``weight / med``."""
+
+
+def _rates(own_RK: Floats, weight_RK: Floats) -> _Rates:
+    """Prepare seconds of one call; NaN, or a weight of NaN or 0, where a rank lacks a kernel."""
+    usable_RK = (own_RK > 0) & (weight_RK > 0)
+    rate_RK: Floats = np.zeros_like(own_RK)
+    np.divide(weight_RK, own_RK, out=rate_RK, where=usable_RK)
+    return _Rates(np.where(usable_RK, weight_RK, np.zeros(1, dtype=weight_RK.dtype)), rate_RK)
+
+
+def _weighted_mean(reference: Floats, own: _Rates) -> Floats:
+    """The weighted mean of ``reference / own``; shape (R,). ``reference`` has shape (K,) or (R, K), NaN: unknown."""
+    known = reference > 0
+    usual = np.where(known, reference, 0).astype(own.rate_RK.dtype, copy=False)
+    if reference.ndim == 1:
+        total_R, sum_R = own.weight_RK @ known.astype(own.weight_RK.dtype), own.rate_RK @ usual
+    else:
+        total_R = np.einsum("rk,rk->r", own.weight_RK, known)
+        sum_R = np.einsum("rk,rk->r", own.rate_RK, usual)
+    score_R: Floats = np.full(len(total_R), np.nan)
+    np.divide(sum_R, total_R, out=score_R, where=total_R > 0)
+    return score_R
+
+
+def _fastest(median_RK: Floats) -> Floats:
+    """The least median of each kernel or section over the ranks; shape (K,)."""
+    if not len(median_RK):
+        return np.full(median_RK.shape[1], np.nan)
+    least_K: Floats = np.fmin.reduce(median_RK, axis=0)
+    return least_K
+
+
+# Sections -------------------------------------------------------------------------------------------------------------
+
+
+def relative_sections(median_RS: Floats) -> Floats:
+    """Each section against the fastest rank; shape (R, S)."""
+    return _ratio(_fastest(median_RS), median_RS)
+
+
+def individual_sections(best_RS: Floats, median_RS: Floats) -> Floats:
+    """Each section against the device's own best, the present median included; shape (R, S)."""
+    return _ratio(np.fmin(best_RS, median_RS), median_RS)
+
+
+def robust_sections(median_RS: Floats, tail_RS: Floats, group_R: Ints) -> Floats:
+    """Each section against the median of the peers; shape (R, S), NaN for ranks of small groups.
+
+    Of two ranks, the one that waits in a section looks as slow as the one that is waited for.
+    """
+    usual_RS = _ratio(peers.references(median_RS, group_R), median_RS)
+    slower_RS = _ratio(peers.references(tail_RS, group_R), tail_RS)
+    return np.where(peers.in_large_group(group_R)[:, None], np.fmin(usual_RS, slower_RS), np.nan)
+
+
+def _ratio(reference: Floats, own_RS: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio_RS: Floats = reference / own_RS
+    return np.where(np.isfinite(ratio_RS), ratio_RS, np.nan)

@@ -1,150 +1,314 @@
-"""How fast each rank of a job is: what its windows, kernel reports and device tell, as columns over ranks.
+"""The state of straggler detection for one job; its methods are the only writers.
 
 How this works
 --------------
-``take`` puts what a rank says into the columns; nothing is judged there. A *window* is complete when all ranks that
-speak have told theirs, or when :data:`.gathering.GATHER` seconds have passed since the first; then ``stragglers.judge``
-looks at all of it at once. ``told`` is what everybody shows.
+``take`` writes the reports of ranks into columns; nothing is evaluated there. A *window* is complete when all ranks
+have reported theirs, or some seconds after the first report; then ``detector.judge`` closes it (``close_window``), adds
+a sample to the history, computes scores, and opens, updates and ends stragglers. Everything else in this room computes
+and returns.
+
+Three lifetimes: what is published, counted and kept of devices outlives attempts and the monitor; columns and windows
+last one attempt; the assembly one window. What outlives an attempt is keyed by the device and the rank's parallel
+coordinates (:func:`device_key`), never by the rank's number, as ranks move between devices.
 
 Shapes: R ranks, S sections, K kernels, P parts of a step, T windows, D devices. Times are seconds.
-
-What outlives an attempt and a monitor is keyed by the device and the rank's parallel coordinates (:func:`device_key`),
-never by the rank's number, since ranks move.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch.contract.intervals import WINDOW_SECONDS, window_seconds
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.straggler.diagnosis import Windows
-from rankwatch_monitor.core.straggler.kernel_scores import KernelScores
-from rankwatch_monitor.core.straggler.lateness import PARTS
-from rankwatch_monitor.core.straggler.links import Links
+from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
+from rankwatch_monitor.core.straggler import peers, scores
+from rankwatch_monitor.core.straggler.diagnosis import HeavyStage, LastRank, TransferTimes, WindowRecord
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
+from rankwatch_monitor.core.straggler.lateness import COMPUTE, PARTS, Lateness, lateness
 from rankwatch_monitor.core.straggler.peers import Layout
-from rankwatch_monitor.core.straggler.scores import Told
-from rankwatch_monitor.core.straggler.tables import Table
-from rankwatch_monitor.core.straggler.window import Gathering
+from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, KernelScores, Scores
+from rankwatch_monitor.core.straggler.window import Window, WindowAssembly, section_seconds, step_seconds
 
 WINDOWS: Final = 20
-"""Windows whose lateness is kept of each rank: the noise is measured from them."""
+"""Windows whose signal is kept of each rank: the noise is measured from them."""
 SPARSE: Final = 16
-"""Windows in a row without a profiled step after which sections are judged instead: ranks may not profile every one."""
+"""Windows in a row without a profiled step after which sections are used instead: ranks need not profile every one."""
 MAX_SECTIONS: Final = 32
 MAX_KERNELS: Final = 512
-"""Different sections and kernels of one job that are compared; further ones are not, and counted."""
+"""Different sections and kernels of one job that are compared; further ones are counted and ignored."""
+KEPT_STRAGGLERS: Final = 200
+"""Stragglers kept in memory, ended ones included."""
 DEVICES_A_RANK: Final = 4
-LEAST_DEVICES: Final = 256
-"""Devices whose own best is remembered, for each rank and at least."""
+MIN_DEVICES: Final = 256
+"""Devices whose best medians are kept: for each rank, and at least."""
 INTERVALS: Final = 5
-"""Intervals between windows whose median counts: an evaluation, or a pause, is no longer window."""
+"""Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
+SAMPLED_GROUPS: Final = 16
+"""Process groups of a window that enter its sample."""
+MANY_KERNELS: Final = 1_000_000
+RESCORE_AFTER: Final = 30.0
+"""Of more kernel medians than that, scores are computed at most every so many seconds: the ranks of a large job report
+one after the other, and each time all of it is copied."""
+
+
+class Table:
+    """Statistics over ranks and names (of kernels or sections), both of which grow; each array is (R, names)."""
+
+    def __init__(self, statistics: Sequence[str], limit: int) -> None:
+        self.names: list[str] = []
+        self.refused = 0
+        """Names beyond the limit."""
+        self._index: dict[str, int] = {}
+        self._limit = limit
+        self._columns: dict[str, Any] = {each: np.full((0, 0), np.nan, dtype=np.float32) for each in statistics}
+
+    def __getitem__(self, statistic: str) -> Floats:
+        values_RK: Floats = self._columns[statistic][:, : len(self.names)]
+        return values_RK
+
+    def value(self, statistic: str, rank: int, column: int) -> float:
+        """One number, as a Python float."""
+        value: float = self._columns[statistic].item(rank, column)
+        return value
+
+    def grow(self, ranks: int) -> None:
+        """Add rows up to rank ``ranks - 1``."""
+        for name, column in self._columns.items():
+            if (extra := ranks - len(column)) > 0:
+                fresh = np.full((extra, column.shape[1]), np.nan, dtype=column.dtype)
+                self._columns[name] = np.concatenate([column, fresh])
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all rows but these, in this order."""
+        for name, column in self._columns.items():
+            self._columns[name] = column[[row for row in rows if row < len(column)]]
+
+    def index(self, name: str) -> int | None:
+        """The column of a name, added when it is new; None when the table is full."""
+        known = self._index.get(name)
+        if known is not None:
+            return known
+        if len(self.names) >= self._limit:
+            self.refused += 1
+            return None
+        self._index[name] = len(self.names)
+        self.names.append(name)
+        for each, column in self._columns.items():
+            if column.shape[1] < len(self.names):  # doubled, so that most new names copy nothing
+                fresh = np.full((len(column), max(4, column.shape[1])), np.nan, dtype=column.dtype)
+                self._columns[each] = np.concatenate([column, fresh], axis=1)
+        return self._index[name]
+
+    def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
+        """Replace a rank's row by the statistics of each name, in the order in which they were declared."""
+        found = [(i, statistics) for name, statistics in values.items() if (i := self.index(name)) is not None]
+        for number, each in enumerate(self._columns.values()):
+            row = each[rank]
+            row.fill(np.nan)
+            for i, statistics in found:
+                row[i] = statistics[number]
+
+
+class BestMedians:
+    """The best medians each device ever had, of kernels and of sections: one row a device."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        """By :func:`device_key`."""
+        self.kernels = Table(("median",), MAX_KERNELS)
+        self.sections = Table(("median",), MAX_SECTIONS)
+
+    def improve_sections(self, row: int, medians: Mapping[str, float]) -> None:
+        """Take in the section medians of one device."""
+        self.sections.grow(row + 1)
+        # One Python float at a time: ten times as fast as numpy's scalars, and few are written.
+        for name, value in medians.items():
+            column = self.sections.index(name)
+            if column is not None and not self.sections.value("median", row, column) <= value:  # NaN: none yet
+                self.sections["median"][row, column] = value
+
+    def improve_kernels(self, names: Sequence[str], median_RK: Floats, device_R: Ints) -> None:
+        """Take in the kernel medians of all ranks."""
+        known_R = np.flatnonzero(device_R >= 0)
+        columns = [self.kernels.index(name) for name in names]
+        self.kernels.grow(len(self.rows))
+        kept = [(k, column) for k, column in enumerate(columns) if column is not None]
+        if not kept or not len(known_R):
+            return
+        from_K, to_K = (np.array(each) for each in zip(*kept, strict=True))
+        best_DK, cells = self.kernels["median"], np.ix_(device_R[known_R], to_K)
+        best_DK[cells] = np.fmin(best_DK[cells], median_RK[np.ix_(known_R, from_K)])
+
+    def of_ranks(self, table: Table, names: Sequence[str], device_R: Ints) -> Floats:
+        """The medians of each rank's device in the order of ``names``; shape (R, names)."""
+        found_RK: Any = np.full((len(device_R), len(names)), np.nan, dtype=np.float32)
+        columns = [table.index(name) for name in names]  # adds new names
+        best_DK = table["median"]
+        known_R = (device_R >= 0) & (device_R < len(best_DK))
+        for column, kept in enumerate(columns):
+            if kept is not None:
+                found_RK[known_R, column] = best_DK[device_R[known_R], kept]
+        best_RK: Floats = found_RK
+        return best_RK
+
+    def drop_unused(self, device_R: Ints) -> Ints:
+        """Drop the older half of the devices no rank runs on now; return the new row of each rank's device."""
+        used = set(device_R[device_R >= 0].tolist())
+        unused = [row for row in self.rows.values() if row not in used]
+        dropped = set(unused[: max(1, len(unused) // 2)]) if unused else set()
+        kept = [(key, row) for key, row in self.rows.items() if row not in dropped]
+        for table in (self.kernels, self.sections):
+            table.keep([row for _, row in kept])
+        self.rows = {key: new for new, (key, _) in enumerate(kept)}
+        moved = {old: new for new, (_, old) in enumerate(kept)}
+        return np.array([moved.get(int(row), -1) for row in device_R], dtype=np.int64)
+
+    def merge(self, other: BestMedians) -> dict[int, int]:
+        """Take in the medians of another one; return the row here of each row there."""
+        moved = {row: self.rows.setdefault(key, len(self.rows)) for key, row in other.rows.items()}
+        for mine, theirs in ((self.kernels, other.kernels), (self.sections, other.sections)):
+            mine.grow(len(self.rows))
+            median_DK = theirs["median"]
+            for column, name in enumerate(theirs.names):
+                if (own := mine.index(name)) is None:
+                    continue
+                for row, to in moved.items():
+                    if row < len(median_DK):
+                        mine["median"][to, own] = np.fmin(mine["median"][to, own], median_DK[row, column])
+        return moved
+
+
+class Description(NamedTuple):
+    """What is known of a straggler as of one window; see ``describe``."""
+
+    cause: Cause
+    score: float | None
+    lateness: float | None
+    share: float | None
+    reason: str
 
 
 def device_key(who: RankIdentity) -> str:
-    """What a rank's own history is kept under: the device, and the coordinates that decide what work it does."""
+    """The key of a device's best medians: the device, and the coordinates that decide which work it does."""
     device = who.device or f"{who.host}/{who.local_rank}"
     return f"{device} {who.pipeline_parallel},{who.tensor_parallel},{who.expert_parallel}"
 
 
 class Performance:
-    """What is known of the speed of one job's ranks."""
+    """How fast the ranks of one job are, and what was found about them."""
 
     def __init__(self) -> None:
-        self.told = Told()
-        self.history = History()
-        self.policy_seen: Policy | None = None
-        """The policy as of the last window."""
+        self.scores: Scores | None = None
+        """As of the last window."""
+        self.stragglers: list[Straggler] = []
+        """Open and ended ones, the oldest first; at most :data:`KEPT_STRAGGLERS`."""
+        self.finding = Finding()
+        self.cost_gpu_hours = 0.0
+        """Cost of all stragglers of the job so far."""
         self.verdicts: dict[StragglerVerdict, int] = {}
-        """Judged windows by verdict, over the whole job."""
+        """Windows of the job by verdict."""
         self.found: dict[Cause, int] = {}
-        """Stragglers found by the cause they had then, over the whole job."""
+        """Stragglers of the job by the cause they were found with."""
         self.last_straggler = 0
-        self.kernel_reports = 0
-        """How often kernels were given away to be scored, over the whole job."""
+        """Number of the last straggler."""
+        self.history = History()
+        self.best = BestMedians()
         self.stride: int | None = None
-        """Steps from one window to the next, as the ranks are to keep it; None: they find it themselves."""
-        self.begun = False
-        """An attempt has begun, and what was open before it was not ended yet."""
-        self.decided_under: Policy | None = None
-        """The policy as of the last decision whether to act on stragglers."""
+        """Steps from one window to the next, to be set on the ranks; None: they choose it themselves."""
         self.trace: Mapping[str, Any] | None = None
-        """Of which rank a trace is wanted: ``{"rank", "id"}``."""
-        self.best = Table(("median",), MAX_KERNELS)
-        """Best kernel medians, one row a device."""
-        self.best_sections = Table(("median",), MAX_SECTIONS)
-        self.devices: dict[str, int] = {}
-        """Row of each device in the tables above."""
-        self._begin()
+        """The rank whose trace is requested: ``{"rank", "id"}``."""
+        self.kernel_requests = 0
+        """Requests for kernel scores so far, over all attempts."""
+        self._sampled_policy: Policy | None = None
+        """As of the last sample of the history."""
+        self._acted_policy: Policy | None = None
+        """As of the last decision whether to act on stragglers."""
+        self._attempt_changed = False
+        self._reset_attempt()
 
-    def begin_attempt(self) -> None:
-        """Another attempt runs: windows and readings of the one before are gone, the history of devices stays."""
-        self._begin()
-        self.begun, self.trace = True, None
-
-    def _begin(self) -> None:
+    def _reset_attempt(self) -> None:
+        # Columns over ranks.
         self.sections = Table(("calls", "median", "tail", "mean"), MAX_SECTIONS)
+        """Of each rank's last window."""
         self.kernels = Table(("median", "tail", "spent"), MAX_KERNELS)
-        self.kernels_changed = False
-        self.reports_before = self.kernel_reports
-        """Those of the attempts before: what is still being scored of them comes too late."""
-        self.kernels_scored_at = float("-inf")
-        self.kernel_scores: KernelScores | None = None
-        self.windows = Windows()
-        self.links = Links()
+        """Of each rank's last report."""
         self.parts_RP: Floats = np.full((0, len(PARTS)), np.nan)
         self.steps_R: Floats = np.full(0, np.nan)
+        """Steps of each rank's last window."""
         self.cpu_waited_R: Floats = np.full(0, np.nan)
         self.layout = Layout.unknown(0)
         self.device_R: Ints = np.full(0, -1, dtype=np.int64)
+        """Row of each rank's device in ``best``; -1: unknown."""
         self.readings: dict[int, DeviceReading] = {}
+        """Last device reading of each rank."""
         self.sources_of: dict[int, tuple[str, str]] = {}
         """Source of each rank's kernel timings, and why it is not another."""
-        self.gathering = Gathering()
-        self.share_TR: Floats = np.full((0, 0), np.nan)  # single precision from the first window on
-        """Lateness as a part of the step, of the last windows, the newest last."""
-        self.sampled_R: Ints = np.full(0, SPARSE, dtype=np.int64)
-        """Windows since the last one in which each rank told of a profiled step; at most that many."""
-        self.unprofiled = SPARSE
-        """Windows since the last one in which a step was profiled."""
+        # Windows.
+        self.assembly = WindowAssembly()
         self.judged = 0
-        """Windows of this attempt that were judged."""
+        """Windows evaluated in this attempt."""
         self.judged_at: float | None = None
-        self.judged_iteration: int | None = None
-        """The step that closed the last window that was judged."""
-        self.intervals: deque[float] = deque(maxlen=INTERVALS)
         self.interval = WINDOW_SECONDS
-        """Seconds between two windows, lately: the median of the last ones."""
-        self.scored_windows = 0
-        """Kernel reports that have been judged as a window: the number of the last one."""
-        self.grouped: tuple[Bools, Layout, Ints] | None = None
-        """Peer groups of the last window, with the ranks and the layout they were made from."""
+        """Usual seconds between two windows."""
+        self.unprofiled = SPARSE
+        """Windows since the last one with a profiled step."""
+        self.signal_TR: Floats = np.full((0, 0), np.nan)  # single precision from the first window on
+        """Signal of the last :data:`WINDOWS` windows, the newest last."""
+        self.record = WindowRecord()
+        self.transfer_times = TransferTimes()
+        self.kernel_scores: KernelScores | None = None
         self.unnamed = 0
         """Slow ranks beyond those that are named."""
+        self._judged_iteration: int | None = None
+        self._intervals: deque[float] = deque(maxlen=INTERVALS)
+        self._since_profiled_R: Ints = np.full(0, SPARSE, dtype=np.int64)
+        """Windows since each rank last reported a profiled step, at most :data:`SPARSE`."""
+        self._groups: tuple[Bools, Layout, Ints] | None = None
+        """Peer groups of the last window, with the ranks and the layout they were computed from."""
+        self._kernels_changed = False
+        """Kernels were reported since the last request for scores."""
+        self._kernels_scored_at = float("-inf")
+        self._first_request = self.kernel_requests
+        """Results of requests up to this one belong to earlier attempts."""
+        self._judged_request = 0
+        """The request whose result was last used as a signal."""
 
-    def rest(self) -> None:
-        """Let go what only a running job needs: its ranks tell kernels anew before they are compared again."""
+    # Attempts ---------------------------------------------------------------------------------------------------------
+
+    def begin_attempt(self) -> None:
+        """Drop windows and columns of the attempt before; what is kept of devices stays."""
+        self._reset_attempt()
+        self._attempt_changed, self.trace = True, None
+
+    def acknowledge_attempt(self) -> bool:
+        """Whether an attempt has begun since the last call: stragglers of the one before are to be ended."""
+        changed, self._attempt_changed = self._attempt_changed, False
+        return changed
+
+    def compact(self) -> None:
+        """Free what only a running job needs; kernels are compared again once ranks report them again."""
         if self.kernels.names:
-            self.kernels, self.kernels_changed = Table(("median", "tail", "spent"), MAX_KERNELS), False
+            self.kernels, self._kernels_changed = Table(("median", "tail", "spent"), MAX_KERNELS), False
             self.kernels.grow(len(self.steps_R))
-        self.history.rest()
+        self.history.compact()
 
-    # In ---------------------------------------------------------------------------------------------------------------
+    # Reports of ranks -------------------------------------------------------------------------------------------------
 
     def take(self, report: RankReport, now: float) -> None:
-        """Take in what a rank says of its windows, kernels and device."""
+        """Store a rank's window, kernels and device reading."""
         if report.window is None and report.kernels is None and report.device is None and report.kernel_source is None:
             return
         who = report.identity
-        self.grow(who.rank + 1)
+        self._grow(who.rank + 1)
         if report.kernel_source is not None:
             self.sources_of[who.rank] = (report.kernel_source, report.kernel_source_reason)
         if report.device is not None:
@@ -167,128 +331,409 @@ class Performance:
             row_P[:] = [window.parts.get(part, 0.0) for part in PARTS]
         self.steps_R[rank] = window.steps or np.nan
         self.cpu_waited_R[rank] = np.nan if window.cpu_waited is None else window.cpu_waited
-        device = self.device_R[rank]
-        self.best_sections.grow(int(device) + 1)
-        self._improve(self.best_sections, int(device), {n: s.median for n, s in window.sections.items()})
-        self.gathering.take(rank, window, now)
+        self.best.improve_sections(int(self.device_R[rank]), {n: s.median for n, s in window.sections.items()})
+        self.assembly.take(rank, window, now)
 
     def _take_kernels(self, rank: int, kernels: Mapping[str, KernelStatistics]) -> None:
-        # Collectives wait for others: they are compared as lateness, never as the speed of a device.
+        # Collectives wait for other ranks: they are compared as lateness, never as the speed of a device.
         own = {n: (s.median, s.tail, s.calls * s.mean) for n, s in kernels.items() if "ncclDev" not in n}
         self.kernels.put(rank, own)
-        self.kernels_changed = True
+        self._kernels_changed = True
 
-    def _improve(self, best: Table, row: int, medians: Mapping[str, float]) -> None:
-        # A number at a time, as Python's own: that is ten times as fast as numpy's scalars, and few are written.
-        for name, median in medians.items():
-            column = best.index(name)
-            if column is not None and not best.value("median", row, column) <= median:  # NaN: none yet
-                best["median"][row, column] = median
+    def _place(self, who: RankIdentity) -> None:
+        """Store a rank's parallel coordinates and its device."""
+        rank = who.rank
+        coordinates = (who.data_parallel, who.tensor_parallel, who.pipeline_parallel, who.expert_parallel)
+        for column_R, coordinate in zip(self.layout, coordinates, strict=True):
+            column_R[rank] = coordinate
+        key, rows = device_key(who), self.best.rows
+        row = rows.get(key)
+        if row is None:
+            if len(rows) >= max(MIN_DEVICES, DEVICES_A_RANK * len(self.device_R)):
+                self.device_R = self.best.drop_unused(self.device_R)
+            row = self.best.rows[key] = len(self.best.rows)
+        self.device_R[rank] = row
 
-    def keep_best_kernels(self) -> None:
-        """Let the present kernel medians count as the devices' own best, where they are; after they were scored."""
-        known_R = np.flatnonzero(self.device_R >= 0)
-        columns = [self.best.index(name) for name in self.kernels.names]
-        self.best.grow(len(self.devices))
-        best_DK, median_RK = self.best["median"], self.kernels["median"]
-        kept = [(k, column) for k, column in enumerate(columns) if column is not None]
-        if not kept or not len(known_R):
-            return
-        from_K, to_K = (np.array(each) for each in zip(*kept, strict=True))
-        rows_D = self.device_R[known_R]
-        best_DK[np.ix_(rows_D, to_K)] = np.fmin(best_DK[np.ix_(rows_D, to_K)], median_RK[np.ix_(known_R, from_K)])
-
-    def settle_stride(self, profiling_interval: int, fresh_R: Bools) -> None:
-        """Say how many steps a window has, where ranks do not agree or windows have become far too long or short."""
-        steps = self.steps_R[: len(fresh_R)][fresh_R]
-        steps = steps[~np.isnan(steps)]
-        if profiling_interval or not len(steps) or self.judged < 2:
-            self.stride = None if profiling_interval else self.stride
-            return
-        least, most = float(steps.min()), float(steps.max())
-        off = np.log2(window_seconds(len(fresh_R)) / self.interval)
-        if self.stride is None and least == most:
-            return  # the ranks have found it by themselves
-        if self.stride is None:
-            self.stride = 1 << int(np.ceil(np.log2(most)))
-        elif abs(off) > 1.5 and least == most == self.stride:
-            self.stride = max(1, round(self.stride * 2.0 ** round(float(off))))
-
-    # Derived ----------------------------------------------------------------------------------------------------------
-
-    def device_of(self, rank: int) -> str:
-        """The device a rank runs on, empty while that is not known."""
-        row = self.device_R[rank]
-        return next((key.rpartition(" ")[0] for key, each in self.devices.items() if each == row), "")
-
-    @property
-    def sources(self) -> dict[str, int]:
-        """How many ranks have their kernel timings from which source."""
-        counts: dict[str, int] = {}
-        for source, _ in self.sources_of.values():
-            counts[source] = counts.get(source, 0) + 1
-        return counts
-
-    def best_kernels_of_ranks(self) -> Floats:
-        """Each rank's own best kernel medians, in the order of the table of kernels; shape (R, K)."""
-        return self._best(self.best, self.kernels.names)
-
-    def best_sections_of_ranks(self) -> Floats:
-        """The same of sections; shape (R, S)."""
-        return self._best(self.best_sections, self.sections.names)
-
-    def _best(self, best: Table, names: Sequence[str]) -> Floats:
-        found_RK: Any = np.full((len(self.device_R), len(names)), np.nan, dtype=np.float32)
-        known_R = (self.device_R >= 0) & (self.device_R < len(best["median"]))
-        for column, name in enumerate(names):
-            kept = best.index(name)
-            if kept is not None:
-                values_DK = best["median"]
-                found_RK[known_R, column] = values_DK[self.device_R[known_R], kept]
-        best_RK: Floats = found_RK
-        return best_RK
-
-    # Rows -------------------------------------------------------------------------------------------------------------
-
-    def grow(self, ranks: int) -> None:
-        """Have columns for ranks up to ``ranks - 1``, and a few more."""
+    def _grow(self, ranks: int) -> None:
+        """Add rows up to rank ``ranks - 1``, and a few more."""
         extra = ranks - len(self.steps_R)
         if extra <= 0:
             return
-        extra = max(extra, len(self.steps_R) // 4)  # ranks often come one by one
+        extra = max(extra, len(self.steps_R) // 4)  # ranks often arrive one by one
         size = len(self.steps_R) + extra
         self.sections.grow(size)
         self.kernels.grow(size)
         self.parts_RP = np.concatenate([self.parts_RP, np.full((extra, len(PARTS)), np.nan)])
         self.steps_R = np.concatenate([self.steps_R, np.full(extra, np.nan)])
         self.cpu_waited_R = np.concatenate([self.cpu_waited_R, np.full(extra, np.nan)])
-        self.sampled_R = np.concatenate([self.sampled_R, np.full(extra, SPARSE, dtype=np.int64)])
+        self._since_profiled_R = np.concatenate([self._since_profiled_R, np.full(extra, SPARSE, dtype=np.int64)])
         self.device_R = np.concatenate([self.device_R, np.full(extra, -1, dtype=np.int64)])
         fresh = Layout.unknown(extra)
         self.layout = Layout(*(np.concatenate(both) for both in zip(self.layout, fresh, strict=True)))
 
-    def _place(self, who: RankIdentity) -> None:
-        """Note where in the layout a rank is, and which device it runs on."""
-        rank = who.rank
-        told = (who.data_parallel, who.tensor_parallel, who.pipeline_parallel, who.expert_parallel)
-        for column_R, coordinate in zip(self.layout, told, strict=True):
-            column_R[rank] = coordinate
-        key = device_key(who)
-        row = self.devices.get(key)
-        if row is None:
-            if len(self.devices) >= max(LEAST_DEVICES, DEVICES_A_RANK * len(self.device_R)):
-                self._forget_devices()
-            row = self.devices[key] = len(self.devices)
-        self.device_R[rank] = row
+    # Windows ----------------------------------------------------------------------------------------------------------
 
-    def _forget_devices(self) -> None:
-        """Forget the older half of the devices that no rank runs on now: ranks may come back on others for months."""
-        used = set(self.device_R[self.device_R >= 0].tolist())
-        unused = [row for row in self.devices.values() if row not in used]
-        dropped = set(unused[: max(1, len(unused) // 2)]) if unused else set()
-        kept = [(key, row) for key, row in self.devices.items() if row not in dropped]
-        moved = {old: new for new, (_, old) in enumerate(kept)}
-        for table in (self.best, self.best_sections):
-            table.keep([row for _, row in kept])
-        self.devices = {key: new for new, (key, _) in enumerate(kept)}
+    def discard_window(self) -> None:
+        """Drop the reports gathered so far."""
+        self.assembly = WindowAssembly()
+
+    def close_window(self, ranks: int, now: float) -> Window:
+        """Turn the gathered reports into a window over ``ranks`` ranks, and begin the next one."""
+        self._grow(ranks)
+        fresh_R = np.zeros(ranks, dtype=np.bool_)
+        rank_i, iteration, later = self.assembly.closed()
+        fresh_R[rank_i[rank_i < ranks]] = True
+        group_R = self._peer_groups(fresh_R)
+        parts_RP = np.where(fresh_R[:, None], self.parts_RP[:ranks], np.nan)
+        late, names = lateness(parts_RP, group_R), self.sections.names
+        calls_RS, median_RS, tail_RS = (
+            self.sections[each][:ranks].astype(np.float64) for each in ("calls", "median", "tail")
+        )
+        section_RS = section_seconds(names, calls_RS, median_RS, tail_RS, self.steps_R[:ranks], fresh_R)
+        excess_RS = section_RS - peers.references(section_RS, group_R)
+        excess_RS[~peers.in_large_group(group_R)] = np.nan
+        step_R = step_seconds(names, self.sections["mean"][:ranks], section_RS, late)
+        before, self._judged_iteration = self._judged_iteration, iteration
+        elapsed = None if self.judged_at is None else max(0.1, now - self.judged_at)
+        if elapsed is not None:
+            self._intervals.append(elapsed)
+            self.interval = median(self._intervals)
+        self.judged_at = now
+        window = Window(
+            now=now,
+            iteration=iteration,
+            fresh_R=fresh_R,
+            group_R=group_R,
+            parts_RP=parts_RP,
+            late=late,
+            signal_R=self._signal(parts_RP, fresh_R, late, excess_RS, step_R, group_R),
+            step_R=step_R,
+            section_RS=section_RS,
+            section_excess_RS=excess_RS,
+            transfers=self.assembly.transfers,
+            elapsed=elapsed,
+            steps=None if iteration is None or before is None or iteration <= before else iteration - before,
+        )
+        self.assembly = WindowAssembly(later, now if later else None)
+        return window
+
+    def _peer_groups(self, fresh_R: Bools) -> Ints:
+        """The peer groups; recomputed only when other ranks report, or from other places."""
+        layout = Layout(*(column_R[: len(fresh_R)] for column_R in self.layout))
+        known = self._groups
+        if known is not None and np.array_equal(known[0], fresh_R) and all(map(np.array_equal, known[1], layout)):
+            return known[2]
+        group_R = peers.groups(layout, fresh_R)
+        self._groups = (fresh_R, Layout(*(column_R.copy() for column_R in layout)), group_R)
+        return group_R
+
+    def _signal(
+        self, parts_RP: Floats, fresh_R: Bools, late: Lateness, excess_RS: Floats, step_R: Floats, group_R: Ints
+    ) -> Floats:
+        """By which fraction of a step each rank is slower than its peers (see ``window``); shape (R,)."""
+        if self._is_profiled(parts_RP, fresh_R, late):
+            return late.late_R / late.step_R
+        if self.unprofiled < SPARSE:
+            return np.full(len(fresh_R), np.nan)
+        if not np.isnan(excess_RS).all():
+            with np.errstate(invalid="ignore"):
+                excess_R: Floats = np.fmax.reduce(excess_RS, axis=1) / step_R
+            return excess_R
+        return self._kernel_signal(group_R)
+
+    def _is_profiled(self, parts_RP: Floats, fresh_R: Bools, late: Lateness) -> bool:
+        """Whether this window shows which ranks wait; counts the windows since the last one that did.
+
+        A rank may profile every 2nd or 4th window only. Where most of those that profile at all did not do so in this
+        one, the median of the others means nothing.
+        """
+        since_R = self._since_profiled_R[: len(fresh_R)]
+        since_R[:] = np.minimum(since_R + 1, SPARSE)
+        since_R[~np.isnan(parts_RP[:, 0])] = 0
+        profiled, profiling = int(np.sum(since_R == 0)), int(np.sum(fresh_R & (since_R < SPARSE)))
+        known = 2 * profiled > profiling and not np.isnan(late.late_R).all()
+        self.unprofiled = 0 if known else self.unprofiled + 1
+        return known
+
+    def _kernel_signal(self, group_R: Ints) -> Floats:
+        """How much slower each rank's kernels are than its peers'; shape (R,), NaN for ranks of small groups.
+
+        A report counts as one window, though many windows pass until the next: it is one measurement, not several.
+        """
+        known, ranks = self.kernel_scores, len(group_R)
+        if known is None or len(known.robust_R) != ranks or known.number == self._judged_request:
+            return np.full(ranks, np.nan)
+        self._judged_request = known.number
+        with np.errstate(divide="ignore"):
+            slower_R: Floats = np.where(peers.in_large_group(group_R), 1.0 / known.robust_R - 1.0, np.nan)
+        return slower_R
+
+    def add_sample(self, window: Window, policy: Policy, attempt: int, hosts_R: Sequence[str]) -> None:
+        """Add a window to the history, with the changes of the policy since the one before."""
+        ranks, fresh_R1, kernel_RK = len(window.fresh_R), window.fresh_R[:, None], None
+        if self._kernels_changed:
+            spent_RK = self.kernels["spent"][:ranks]
+            with np.errstate(invalid="ignore"):
+                share_RK = spent_RK / np.nansum(spent_RK, axis=1)[:, None]
+                kernel_RK = share_RK * self.parts_RP[:ranks, COMPUTE][:, None]
+        changes = policy_changes(self._sampled_policy, policy) if self._sampled_policy is not None else ()
+        self._sampled_policy = policy
+        clock_R, temperature_R = self._device_columns(ranks)
+        self.history.add(
+            sample_of(
+                at=window.now,
+                seconds=self.interval,
+                attempt=attempt,
+                iteration=window.iteration,
+                hosts_R=hosts_R,
+                step_R=window.step_R,
+                parts_RP=window.parts_RP,
+                sections=self.sections.names,
+                section_RS=np.where(fresh_R1, self.sections["median"][:ranks], np.nan),
+                calls_RS=self.sections["calls"][:ranks] / self.steps_R[:ranks, None],
+                kernels=self.kernels.names if kernel_RK is not None else (),
+                kernel_RK=kernel_RK,
+                collectives={
+                    group: (transfer.exposed, transfer.shortest)
+                    for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
+                    if transfer.shortest < np.inf
+                },
+                clock_R=clock_R,
+                temperature_R=temperature_R,
+                throttled=Counter(reason for reading in self.readings.values() for reason in reading.throttled),
+                waited_R=self.cpu_waited_R[:ranks],
+                changes=changes,
+            )
+        )
+
+    def _device_columns(self, ranks: int) -> tuple[Floats | None, Floats | None]:
+        """Clock and temperature of each rank's device; None where no rank reports a device."""
+        if not self.readings:
+            return None, None
+        clock_R, temperature_R = np.full(ranks, np.nan), np.full(ranks, np.nan)
+        for rank, reading in self.readings.items():
+            if rank < ranks:
+                clock_R[rank] = np.nan if reading.clock is None else reading.clock
+                temperature_R[rank] = np.nan if reading.temperature is None else reading.temperature
+        return clock_R, temperature_R
+
+    def add_signal(self, signal_R: Floats) -> None:
+        """Keep the signal of the last windows, all of one width."""
+        kept_TR: Any = self.signal_TR
+        ranks = len(signal_R)
+        if kept_TR.shape[1] != ranks:
+            resized_TR = np.full((len(kept_TR), ranks), np.nan, dtype=np.float32)
+            resized_TR[:, : min(ranks, kept_TR.shape[1])] = kept_TR[:, :ranks]
+            kept_TR = resized_TR
+        self.signal_TR = np.concatenate([kept_TR[-(WINDOWS - 1) :], signal_R[None].astype(np.float32)])
+
+    def finish_window(self, window: Window, profiling_interval: int) -> None:
+        """Count the window, and set the stride where ranks do not agree or windows are far too long or too short.
+
+        Args:
+            window: evaluated.
+            profiling_interval: steps from one profiled step to the next as the policy sets them; 0: not set.
+        """
+        self.judged += 1
+        steps = self.steps_R[: len(window.fresh_R)][window.fresh_R]
+        steps = steps[~np.isnan(steps)]
+        if profiling_interval or not len(steps) or self.judged < 2:
+            self.stride = None if profiling_interval else self.stride
+            return
+        least, most = float(steps.min()), float(steps.max())
+        off = np.log2(window_seconds(len(window.fresh_R)) / self.interval)
+        if self.stride is None and least == most:
+            return  # the ranks agree by themselves
+        if self.stride is None:
+            self.stride = 1 << int(np.ceil(np.log2(most)))
+        elif abs(off) > 1.5 and least == most == self.stride:
+            self.stride = max(1, round(self.stride * 2.0 ** round(float(off))))
+
+    # Scores -----------------------------------------------------------------------------------------------------------
+
+    def score(self, window: Window, policy: Policy) -> KernelScoreRequest | None:
+        """Compute the scores of a window; return a request for those of kernels when kernels were reported."""
+        ranks, table, before = len(window.fresh_R), self.sections, self.scores
+        shown = Scores.empty(ranks, window.now, tuple(table.names))
+        median_RS, tail_RS = table["median"][:ranks].astype(np.float64), table["tail"][:ranks].astype(np.float64)
+        if policy.calc_relative:
+            shown.section_relative_RS = scores.relative_sections(median_RS)
+        if policy.calc_individual:
+            best_RS = self.best.of_ranks(self.best.sections, table.names, self.device_R)
+            shown.section_individual_RS = scores.individual_sections(best_RS[:ranks], median_RS)
+        shown.section_robust_RS = scores.robust_sections(median_RS, tail_RS, window.group_R)
+        shown.lateness_R, shown.step_R = window.late.late_R, window.late.step_R
+        if before is not None:
+            shown.seconds = before.seconds
+            if np.isnan(shown.lateness_R).all() and len(before.lateness_R) == ranks and self.unprofiled < SPARSE:
+                shown.lateness_R, shown.step_R = before.lateness_R, before.step_R  # of the last profiled step
+        if self.kernel_scores is not None:
+            shown.set_kernels(self.kernel_scores)
+        self.scores = shown
+        few = self.kernels["median"].size <= MANY_KERNELS
+        if self._kernels_changed and (few or window.now - self._kernels_scored_at >= RESCORE_AFTER):
+            self._kernels_changed, self._kernels_scored_at = False, window.now
+            return self._kernel_request(window.group_R, policy)
+        return None
+
+    def _kernel_request(self, group_R: Ints, policy: Policy) -> KernelScoreRequest:
+        """Copy what kernel scores are computed from; then the present medians count for the devices' best."""
+        self.kernel_requests += 1
+        ranks, table = len(group_R), self.kernels
+        request = KernelScoreRequest(
+            number=self.kernel_requests,
+            median_RK=table["median"][:ranks].copy(),
+            tail_RK=table["tail"][:ranks].copy(),
+            spent_RK=table["spent"][:ranks].copy(),
+            best_RK=self.best.of_ranks(self.best.kernels, table.names, self.device_R)[:ranks],
+            group_R=group_R,
+            relative=policy.calc_relative,
+            individual=policy.calc_individual,
+        )
+        self.best.improve_kernels(table.names, table["median"], self.device_R)
+        return request
+
+    def take_kernel_scores(self, result: KernelScores) -> None:
+        """Store requested kernel scores, unless newer ones are known or another attempt has begun."""
+        if result.number <= self._first_request:
+            return
+        if self.kernel_scores is not None and self.kernel_scores.number >= result.number:
+            return
+        self.kernel_scores = result
+        if self.scores is not None:
+            self.scores.set_kernels(result)
+
+    def timed(self, seconds: float) -> None:
+        """Store how long the evaluation of the last window took."""
+        if self.scores is not None:
+            self.scores.seconds = seconds
+
+    # Stragglers and findings ------------------------------------------------------------------------------------------
+
+    def add_straggler(self, straggler: Straggler) -> None:
+        """Open a straggler; the first ended one is dropped when there are too many."""
+        self.last_straggler += 1
+        self.found[straggler.cause] = self.found.get(straggler.cause, 0) + 1
+        self.stragglers.append(straggler)
+        if len(self.stragglers) > KEPT_STRAGGLERS:
+            self.stragglers.remove(next(s for s in self.stragglers if not s.open))
+
+    def update_straggler(self, straggler: Straggler, seen: float, description: Description) -> None:
+        """Store what a straggler looks like in a window in which it is slow."""
+        straggler.seen = seen
+        straggler.cause, straggler.score = description.cause, description.score
+        straggler.lateness, straggler.share = description.lateness, description.share
+        straggler.reason = description.reason
+
+    def end_straggler(self, straggler: Straggler, at: float) -> None:
+        """End a straggler at unix seconds ``at``."""
+        straggler.ended = at
+
+    def charge(self, window: Window) -> None:
+        """Add what the open stragglers cost since the window before: the waiting of all ranks, in GPU-hours.
+
+        For a rank without a profiled step its last known lateness counts. Ranks cannot have waited for longer than the
+        elapsed time, whatever the profiled step was like.
+        """
+        ranks, largest = int(window.fresh_R.sum()), 0.0
+        steps = self.steps_R[: len(window.fresh_R)][window.fresh_R]
+        usual = float(np.median(steps[~np.isnan(steps)])) if not np.isnan(steps).all() else 0.0
+        for straggler in self.open_stragglers:
+            late = float(window.late.late_R[straggler.rank]) if straggler.rank < len(window.fresh_R) else np.nan
+            late = (straggler.lateness or 0.0) if np.isnan(late) else max(0.0, late)
+            waited = late * (window.steps or usual)
+            if window.elapsed is not None:
+                waited = min(waited, window.elapsed)
+            straggler.cost_gpu_hours += waited * ranks / 3600.0
+            largest = max(largest, waited * ranks / 3600.0)
+        self.cost_gpu_hours += largest  # ranks that wait for two stragglers at once wait once
+
+    def decide(self, straggler: Straggler, action: Action, reason: str) -> None:
+        """Store what is done about a straggler, and why."""
+        straggler.action, straggler.action_reason = action, reason
+
+    def reconsider(self, policy: Policy) -> None:
+        """Under another policy, make stragglers that were only recorded undecided again."""
+        if self._acted_policy is not None and self._acted_policy != policy:
+            for straggler in self.open_stragglers:
+                if straggler.action is Action.LOG:
+                    straggler.action_reason = ""
+        self._acted_policy = policy
+
+    def set_unnamed(self, ranks: int) -> None:
+        """Store how many slow ranks are not named as there are too many."""
+        self.unnamed = ranks
+
+    def request_trace(self, rank: int, incident_id: str) -> None:
+        """Request a trace of a rank; it is pushed with the next settings."""
+        self.trace = {"rank": rank, "id": incident_id}
+
+    def add_observations(self, window: Window, stage: HeavyStage | None, last: LastRank | None) -> None:
+        """Record what a window shows of stages, the last rank and links."""
+        self.record.stages.append(stage)
+        self.record.last_ranks.append(last)
+        self.transfer_times.take(window.transfers)
+        self.record.links.append(self.transfer_times.slowest())
+
+    def set_finding(self, finding: Finding) -> None:
+        """Publish and count the verdict of a window."""
+        self.finding = finding
+        self.verdicts[finding.verdict] = self.verdicts.get(finding.verdict, 0) + 1
+
+    def clear_finding(self) -> None:
+        """Publish that nothing is found, without counting a window."""
+        self.finding = Finding()
+
+    # Stored state -----------------------------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        *,
+        stragglers: list[Straggler],
+        finding: Finding,
+        cost_gpu_hours: float,
+        verdicts: dict[StragglerVerdict, int],
+        found: dict[Cause, int],
+        last_straggler: int,
+        best: BestMedians,
+        history: History,
+    ) -> None:
+        """Load what was stored of a job; see the fields of the same names."""
+        self.stragglers, self.finding, self.cost_gpu_hours = stragglers, finding, cost_gpu_hours
+        self.verdicts, self.found, self.last_straggler = verdicts, found, last_straggler
+        self.best, self.history = best, history
+
+    def merge_stored(self, past: Performance) -> None:
+        """Put what was stored of the job before what is known since. ``past`` must not be used any more."""
+        since, self.history = self.history.window(), past.history
+        for sample in since:
+            self.history.add(sample)
+        for verdict, windows in past.verdicts.items():
+            self.verdicts[verdict] = self.verdicts.get(verdict, 0) + windows
+        for cause, found in past.found.items():
+            self.found[cause] = self.found.get(cause, 0) + found
+        self.last_straggler += past.last_straggler
+        self.cost_gpu_hours += past.cost_gpu_hours
+        for straggler in past.open_stragglers:
+            straggler.ended = straggler.seen
+        self.stragglers = [*past.stragglers, *self.stragglers][-KEPT_STRAGGLERS:]
+        moved = past.best.merge(self.best)
+        self.best = past.best
         self.device_R = np.array([moved.get(int(row), -1) for row in self.device_R], dtype=np.int64)
+
+    # Derived ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def open_stragglers(self) -> list[Straggler]:
+        """Stragglers that are slow now, the costliest first."""
+        return sorted((s for s in self.stragglers if s.open), key=lambda s: -s.cost_gpu_hours)
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """Number of ranks by the source of their kernel timings."""
+        return dict(Counter(source for source, _ in self.sources_of.values()))
+
+    def device_of(self, rank: int) -> str:
+        """The device a rank runs on; empty while unknown."""
+        row = self.device_R[rank]
+        return next((key.rpartition(" ")[0] for key, each in self.best.rows.items() if each == row), "")

@@ -1,81 +1,102 @@
-"""The window that is being gathered: which ranks have told theirs, and when it can be judged. Pure.
+"""Windows of steps: gathers the reports of all ranks, and measures how slow each rank looks in a complete window. Pure.
 
-How this works
---------------
-Ranks close the same windows, but tell of them at their next export. Where one of them tells none, the others' next
-windows arrive while it is waited for. Then only those of one and the same step are judged together, the step of most
-ranks; later ones are kept for the next window. Where no step has most of the ranks, since windows are shorter than the
-time between two exports, all count as one.
+Assembly
+--------
+Ranks close the same windows but report them at their next export. When one of them reports none, the next windows of
+the others arrive while it is waited for. Then only the reports of one step are evaluated together, the step of most
+ranks; later ones are kept for the next window. Where no step has most of the ranks, because windows are shorter than
+the time between two exports, all reports count as one window.
+
+Signal
+------
+One number a rank: by which fraction of a step it is slower than its peers.
+
+==========  =======================================================================================================
+signal      used when
+==========  =======================================================================================================
+lateness    the window has a profiled step (see ``lateness``); between two of those there is no signal
+sections    no rank profiles its steps, but ranks report sections: the largest excess of a section over the median of
+            at least four peers
+kernels     there are kernel reports only: 1 / robust score - 1
+==========  =======================================================================================================
+
+Shapes: R ranks, P parts of a step, S sections, i reporting ranks. Times are seconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from rankwatch.contract.intervals import window_spread
+from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.events import WindowReport
-from rankwatch_monitor.core.ranks import Ints
-from rankwatch_monitor.core.straggler.links import Transfer
+from rankwatch_monitor.core.ranks import Bools, Floats, Ints
+from rankwatch_monitor.core.straggler.diagnosis import Transfer
+from rankwatch_monitor.core.straggler.lateness import Lateness
 
 GATHER: Final = 3.0
 """Seconds to wait for the windows of the other ranks."""
 GATHER_GAPS: Final = 2.5
-"""At scale ranks export less often: so many of their usual gaps are waited, when that is longer."""
+"""At scale ranks export less often: wait for so many usual export intervals, if that is longer."""
 MAX_GROUPS: Final = 4096
-"""Process groups of one job whose transfers are watched."""
-BY_THE_CLOCK: Final = -1
+"""Process groups of one job whose transfers are measured."""
+NO_STEP: Final = -1
+"""Stands for the step of a window that was closed by the clock, as the job counts no steps."""
 
 
 @dataclass(slots=True)
-class Gathering:
-    """Which ranks have told of the window that is being gathered."""
+class WindowAssembly:
+    """Reports gathered for the next window."""
 
-    fresh: dict[int, int] = field(default_factory=dict)
-    """The step that closed each rank's window; :data:`BY_THE_CLOCK` where it counts none."""
+    step_of: dict[int, int] = field(default_factory=dict)
+    """The step that closed the window of each rank that has reported; :data:`NO_STEP`: none."""
     since: float | None = None
+    """Unix seconds of the first report."""
     overtaken: bool = False
-    """A rank has told of its next window already."""
+    """A rank has reported its next window already."""
     transfers: dict[str, Transfer] = field(default_factory=dict)
+    """By process group."""
 
     def take(self, rank: int, window: WindowReport, now: float) -> None:
-        """Take in what one rank tells."""
-        iteration = BY_THE_CLOCK if window.iteration is None else window.iteration
-        before = self.fresh.get(rank)
+        """Add the report of one rank."""
+        iteration = NO_STEP if window.iteration is None else window.iteration
+        before = self.step_of.get(rank)
         self.overtaken |= before is not None and before < iteration
-        self.fresh[rank] = iteration
+        self.step_of[rank] = iteration
         if self.since is None:
             self.since = now
-        for group, told in window.collectives.items():
+        for group, collectives in window.collectives.items():
             transfer = self.transfers.get(group)
             if transfer is None:
                 if len(self.transfers) >= MAX_GROUPS:
                     continue
                 transfer = self.transfers[group] = Transfer()
-            transfer.take(told)
+            transfer.take(collectives)
 
-    def ready_at(self, expected: int, usual_gap: float) -> float:
-        """When it can be judged (unix seconds); infinity: nothing is being gathered.
+    def ready_at(self, expected: int, report_interval: float) -> float:
+        """When the window can be evaluated (unix seconds); infinity while there is no report.
 
         Args:
-            expected: how many ranks may be waited for.
-            usual_gap: seconds between two exports of a rank.
+            expected: how many ranks to wait for.
+            report_interval: usual seconds between two exports of a rank.
         """
         if self.since is None:
             return np.inf
-        if len(self.fresh) >= expected or (self.overtaken and 2 * len(self.fresh) > expected):
+        if len(self.step_of) >= expected or (self.overtaken and 2 * len(self.step_of) > expected):
             return self.since
-        return self.since + max(GATHER, GATHER_GAPS * usual_gap) + window_spread(expected)
+        return self.since + max(GATHER, GATHER_GAPS * report_interval) + window_spread(expected)
 
     def closed(self) -> tuple[Ints, int | None, dict[int, int]]:
-        """The ranks that are judged together, the step that closed their window, and the later windows of others."""
-        count = len(self.fresh)
-        rank_i = np.fromiter(self.fresh.keys(), np.int64, count)
-        step_i = np.fromiter(self.fresh.values(), np.int64, count)
+        """The ranks evaluated together, the step that closed their window, and ranks with a later window by step."""
+        count = len(self.step_of)
+        rank_i = np.fromiter(self.step_of.keys(), np.int64, count)
+        step_i = np.fromiter(self.step_of.values(), np.int64, count)
         steps, ranks = np.unique(step_i, return_counts=True)
-        if steps[0] == BY_THE_CLOCK:
+        if steps[0] == NO_STEP:
             return rank_i, None, {}
         most = int(np.argmax(ranks))
         if 2 * ranks[most] <= count:
@@ -83,3 +104,53 @@ class Gathering:
         step = int(steps[most])
         later_i = step_i > step
         return rank_i[step_i == step], step, dict(zip(rank_i[later_i].tolist(), step_i[later_i].tolist(), strict=True))
+
+
+class Window(NamedTuple):
+    """A complete window, as arrays over the ranks of the attempt."""
+
+    now: float
+    iteration: int | None
+    """The step that closed it; None: the job counts no steps."""
+    fresh_R: Bools
+    """Ranks that reported it; all other arrays are NaN for the others."""
+    group_R: Ints
+    parts_RP: Floats
+    late: Lateness
+    signal_R: Floats
+    step_R: Floats
+    """Seconds of a step: of the section ``step`` or the profiled one, whichever is more, else of all sections."""
+    section_RS: Floats
+    """Seconds a step that each section takes."""
+    section_excess_RS: Floats
+    """The same beyond the median of the peers; NaN where there are too few of them."""
+    transfers: Mapping[str, Transfer]
+    """By process group."""
+    elapsed: float | None
+    """Seconds since the window before; None: it is the first one."""
+    steps: int | None
+    """Steps since the window before; None: unknown."""
+
+
+def section_seconds(
+    names: list[str], calls_RS: Floats, median_RS: Floats, tail_RS: Floats, steps_R: Floats, fresh_R: Bools
+) -> Floats:
+    """Seconds a step that each section takes, midway between its median and the mean of its slower half; (R, S).
+
+    The section ``step`` contains the others and the waiting, so it is NaN.
+    """
+    each_RS = np.where(np.isnan(steps_R[:, None]), 1.0, calls_RS / steps_R[:, None])
+    seconds_RS: Floats = np.where(fresh_R[:, None], 0.5 * (median_RS + tail_RS) * each_RS, np.nan)
+    for s, name in enumerate(names):
+        if name == STEP_SECTION:
+            seconds_RS[:, s] = np.nan
+    return seconds_RS
+
+
+def step_seconds(names: list[str], mean_RS: Floats, section_RS: Floats, late: Lateness) -> Floats:
+    """Seconds of a step on each rank; shape (R,). See :attr:`Window.step_R`."""
+    if STEP_SECTION in names:
+        step_R: Floats = mean_RS[:, names.index(STEP_SECTION)].astype(np.float64)
+        return np.fmax(step_R, late.step_R)  # work between two steps is in the profiled one only
+    total_R: Floats = np.nansum(section_RS, axis=1)
+    return np.where(np.isnan(late.step_R), np.where(total_R > 0, total_R, np.nan), late.step_R)

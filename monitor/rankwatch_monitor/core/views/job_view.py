@@ -48,7 +48,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if liveness.all_shut_down(job):
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
-        return JobState.RUNNING, job.performance.told.finding.reason  # well; if anything, slower than it could be
+        return JobState.RUNNING, job.performance.finding.reason  # well; if anything, slower than it could be
     alive = bool(np.any(columns.process_R == ALIVE))
     if alive and not job.ever_instrumented and now - job.attempt_since > UNINSTRUMENTED_AFTER:
         return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"
@@ -99,8 +99,8 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
         "open_incidents": int(job.open_incident is not None),
-        "verdict": str(job.performance.told.finding.verdict),
-        "open_stragglers": len(job.performance.told.open_stragglers),
+        "verdict": str(job.performance.finding.verdict),
+        "open_stragglers": len(job.performance.open_stragglers),
         "incidents": len(job.incidents),
         "restarts": job.restarts,
         "max_restarts": job.policy.max_restarts,

@@ -13,7 +13,8 @@ import numpy as np
 
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.straggler.scores import Scores, Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.scores import Scores
 
 GPU_SCORES: Final[Mapping[str, str]] = {
     "gpu_relative": "gpu_relative_R",
@@ -103,17 +104,17 @@ def host(job: Job, rank: int) -> str:
 
 def score_table(job: Job, number: int | None = None) -> dict[str, Any]:
     """The scores as ``GET /jobs/{id}/scores`` shows them; of all ranks, or of the ``number`` worst."""
-    told = job.performance.told
-    scores = told.scores
+    performance = job.performance
+    scores = performance.scores
     shown = {
         "at": None,
         "reference": str(job.policy.straggler_reference),
         "processing_seconds": None,
         "overall": {},
         "ranks": [],
-        "stragglers": [each.to_json() for each in told.open_stragglers],
-        "finding": told.finding.to_json(),
-        "cost_gpu_hours": told.cost_gpu_hours,
+        "stragglers": [each.to_json() for each in performance.open_stragglers],
+        "finding": performance.finding.to_json(),
+        "cost_gpu_hours": performance.cost_gpu_hours,
     }
     if scores is None:
         return shown
@@ -152,7 +153,7 @@ def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]
 def rank_scores(job: Job) -> list[dict[str, float]]:
     """Of each rank what is known of its scores, as ``GET /jobs/{id}/ranks`` shows it."""
     known: list[dict[str, float]] = [{} for _ in range(len(job.columns))]
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     if scores is None:
         return known
     for name, column_R in (gpu_scores(scores) | {"lateness_share": lateness_share(scores)}).items():
@@ -164,15 +165,15 @@ def rank_scores(job: Job) -> list[dict[str, float]]:
 
 def stragglers(job: Job) -> list[Straggler]:
     """Open ones, the dearest first, then those that have ended, the newest first."""
-    told = job.performance.told
-    ended = sorted((s for s in told.stragglers if not s.open), key=lambda s: -(s.ended or 0.0))
-    return told.open_stragglers + ended
+    performance = job.performance
+    ended = sorted((s for s in performance.stragglers if not s.open), key=lambda s: -(s.ended or 0.0))
+    return performance.open_stragglers + ended
 
 
 def live(job: Job) -> dict[str, Any] | None:
     """What the page shows; None: nothing to tell yet."""
-    told = job.performance.told
-    if told.scores is None and not told.stragglers:
+    performance = job.performance
+    if performance.scores is None and not performance.stragglers:
         return None
     every = stragglers(job)
     still = [s for s in every if s.open]
@@ -190,7 +191,7 @@ def live_bytes(job: Job) -> dict[str, bytes]:
     ``robust`` is the robust GPU score, ``lateness`` the part of a step for which the others wait for this rank (0 when
     it waits for them), both in units of 1/200; 255: not known.
     """
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     if scores is None:
         return {}
     return {"robust": _bytes(scores.gpu_robust_R), "lateness": _bytes(lateness_share(scores))}

@@ -126,22 +126,22 @@ class _Snapshot(Collector):
 
     def _performance(self, job: Job) -> None:
         """Scores and stragglers; the number of series does not grow with the ranks."""
-        told = job.performance.told
+        performance = job.performance
         for verdict in StragglerVerdict:
-            self._add(names.JOB_VERDICT, float(verdict is told.finding.verdict), job.id, verdict)
-        dearest = told.open_stragglers[:NAMED]
-        for labels in dict.fromkeys((str(s.rank), s.host, s.cause, s.reason) for s in dearest):
+            self._add(names.JOB_VERDICT, float(verdict is performance.finding.verdict), job.id, verdict)
+        costliest = performance.open_stragglers[:NAMED]
+        for labels in dict.fromkeys((str(s.rank), s.host, s.cause, s.reason) for s in costliest):
             self._add(names.STRAGGLER, 1.0, job.id, *labels)
         for cause in Cause:
             self._add(names.STRAGGLERS, job.performance.found.get(cause, 0), job.id, cause)
-        self._add(names.STRAGGLER_COST, told.cost_gpu_hours * 3600.0, job.id)
+        self._add(names.STRAGGLER_COST, performance.cost_gpu_hours * 3600.0, job.id)
         for part, part_R in zip(PARTS, job.performance.parts_RP.T, strict=True):
             if (seconds := rankings.overall(part_R)) is not None:
                 self._add(names.STEP_PART_SECONDS, seconds["median"], job.id, part)
         for source, number in job.performance.sources.items():
             self._add(names.KERNEL_SOURCE_RANKS, number, job.id, source)
-        if told.scores is not None:
-            self._scores(job, told.scores)
+        if performance.scores is not None:
+            self._scores(job, performance.scores)
 
     def _scores(self, job: Job, scores: Scores) -> None:
         for name, score_R in rankings.gpu_scores(scores).items():
@@ -187,6 +187,6 @@ def _withheld(job: Job) -> Iterator[tuple[Action, str]]:
     if incident is not None and not incident.decided and incident.action in less - {wanted}:
         yield wanted, incident.action_reason
     if job.policy.on_straggler is not Action.LOG:
-        for straggler in job.performance.told.open_stragglers:
+        for straggler in job.performance.open_stragglers:
             if straggler.action is Action.LOG and straggler.action_reason:
                 yield job.policy.on_straggler, straggler.action_reason

@@ -18,7 +18,8 @@ from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.straggler.scores import Scores, Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import rankings
 from rankwatch_monitor.publish.text.formatting import count, duration, percent, printable, ranks, when, wrapped
 
@@ -43,7 +44,7 @@ def scores_text(job: Job, now: float, shown: int | None = None, *, each_section:
     ``each_section``: with the worst and best ranks of each section; their worst ones are named in any case.
     """
     shown = shown or job.policy.num_gpu_perf_scores_to_print or USUAL
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     parts: list[list[str]]
     if scores is None:
         parts = [wrapped(_why_no_scores(job.policy), "")]
@@ -56,15 +57,15 @@ def scores_text(job: Job, now: float, shown: int | None = None, *, each_section:
 
 def scores_log(job: Job, now: float) -> str:
     """What the log gets once a report interval: the same, in short; nothing when there is no reason to say anything."""
-    told = job.performance.told
-    wanted = job.policy.num_gpu_perf_scores_to_print > 0 or bool(told.open_stragglers)
-    return scores_text(job, now, each_section=False) if wanted and told.scores is not None else ""
+    performance = job.performance
+    wanted = job.policy.num_gpu_perf_scores_to_print > 0 or bool(performance.open_stragglers)
+    return scores_text(job, now, each_section=False) if wanted and performance.scores is not None else ""
 
 
 def stragglers(job: Job, now: float) -> list[str]:
     """The part about stragglers, as the whole report has it; no lines while nothing is known at all."""
-    told = job.performance.told
-    if told.scores is None and not told.stragglers:
+    performance = job.performance
+    if performance.scores is None and not performance.stragglers:
         return [] if job.policy.straggler_detection else ["STRAGGLERS are not looked for: straggler_detection is off"]
     every = rankings.stragglers(job)
     still = [s for s in every if s.open]
@@ -78,8 +79,8 @@ def stragglers(job: Job, now: float) -> list[str]:
     if len(still) > SHOWN_STRAGGLERS:
         lines.append(f"  and {count(len(still) - SHOWN_STRAGGLERS, 'more rank')}: /api/v1/jobs/{job.id}/stragglers")
     lines += _whose_doing(job)
-    if told.cost_gpu_hours > 0:
-        lines.append(f"  cost so far: {_hours(told.cost_gpu_hours)}")
+    if performance.cost_gpu_hours > 0:
+        lines.append(f"  cost so far: {_hours(performance.cost_gpu_hours)}")
     return lines
 
 
@@ -205,7 +206,7 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
 
 
 def _whose_doing(job: Job) -> list[str]:
-    finding = job.performance.told.finding
+    finding = job.performance.finding
     words = f"verdict: {finding.verdict}, {_FINDING[finding.verdict]}"
     if finding.verdict is StragglerVerdict.HEALTHY:
         return wrapped(words, "  ")
@@ -214,7 +215,7 @@ def _whose_doing(job: Job) -> list[str]:
     facts += [f"cause: {finding.cause}"]
     facts += [f"since {when(finding.since)}"] if finding.since is not None else []
     lines = wrapped(f"{words}; {', '.join(facts)}", "  ")
-    told_above = finding.reason in [s.reason for s in job.performance.told.open_stragglers[:SHOWN_STRAGGLERS]]
+    told_above = finding.reason in [s.reason for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
     return lines + (wrapped(finding.reason, "    ") if finding.reason and not told_above else [])
 
 

@@ -17,7 +17,7 @@ from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
-from rankwatch_monitor.core.straggler.scores import Straggler
+from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.publish.text.formatting import count, duration, ranks, when
 
@@ -141,7 +141,7 @@ def _shown(incident: Incident) -> dict[str, Any]:
 
 
 def _stragglers(job: Job, told: Told, now: float) -> Iterator[Notice]:
-    present = job.performance.told.stragglers
+    present = job.performance.stragglers
     found = [s for s in present if s.id not in told.stragglers]
     ended = [s for s in present if not s.open and not told.stragglers.get(s.id, False)]
     if not found and not ended and len(told.stragglers) == len(present):

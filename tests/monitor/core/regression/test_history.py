@@ -159,10 +159,10 @@ def test_a_copy_stays_as_it_was() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("windows", [1, 5, BLOCK + 7, 3 * BLOCK])
-def test_one_that_rests_is_packed_and_tells_and_goes_on_the_same(windows: int) -> None:
+def test_a_compacted_history_reads_and_continues_the_same(windows: int) -> None:
     awake, rested = filled(windows), filled(windows)
-    rested.rest()
-    rested.rest()
+    rested.compact()
+    rested.compact()
     assert not rested._short.open
     assert not rested._long.open
     assert rested.window() == awake.window()
@@ -175,10 +175,10 @@ def test_one_that_rests_is_packed_and_tells_and_goes_on_the_same(windows: int) -
     assert again.window() == awake.window()
 
 
-def test_one_that_rests_takes_less_room() -> None:
+def test_a_compacted_history_takes_less_memory() -> None:
     history = filled(OPEN - 1)
     before = sum(map(len, (history._short.open, history._window, history._minute)))
-    history.rest()
+    history.compact()
     assert before > 15
     assert sum(len(block.data) for block in history._short.blocks) < 4_096
 

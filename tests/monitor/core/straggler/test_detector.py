@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
-from rankwatch_monitor.core.straggler import scoring
-from rankwatch_monitor.core.straggler.detector import KEPT, NAMED
+from rankwatch_monitor.core.straggler.detector import NAMED
+from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.store import codec, performance_codec
 from support.windows import COMPUTE, DATA, EVERY, HOST, Fault, Ranks, Work, slower
 
@@ -222,7 +222,7 @@ def test_windows_that_are_missing_are_no_proof_that_a_rank_is_fast_again() -> No
     for _ in range(60):
         job.run(1, slower(3, HOST, 0.3)).wait(3.0)
     assert job.told.open_stragglers == []
-    assert "it has told nothing of its steps in 20 windows" in job.said[-1]
+    assert "it has reported no steps in 20 windows" in job.said[-1]
 
 
 def test_a_rank_that_tells_no_windows_does_not_mix_those_of_the_others() -> None:
@@ -247,7 +247,7 @@ def test_a_job_that_is_silent_for_long_has_no_stragglers_any_more() -> None:
     assert len(job.told.open_stragglers) == 1
     job.wait(1000.0)
     assert job.told.open_stragglers == []
-    assert "the ranks have told nothing of their steps for 30 minutes" in job.said[-1]
+    assert "the ranks have reported no steps for 30 minutes" in job.said[-1]
 
 
 def test_another_reference_begins_anew() -> None:
@@ -260,7 +260,7 @@ def test_another_reference_begins_anew() -> None:
 def test_a_monitor_that_comes_back_goes_on_with_the_same_straggler() -> None:
     job = Ranks(8).run(4).run(6, slower(3, HOST, 0.3))
     (before,) = job.told.open_stragglers
-    body, row = performance_codec.held(job.job.performance)(), codec.job_row(job.job)
+    body, row = performance_codec.snapshot(job.job.performance)(), codec.job_row(job.job)
     job.job = codec.job_of(row, job.now)
     performance_codec.restore(job.job.performance, body)
     first = job.identity(0)
@@ -310,7 +310,7 @@ def test_by_a_lucky_fast_rank_all_are_slow_and_only_the_slowest_are_named() -> N
     job.run(5)
     assert len(job.told.open_stragglers) == NAMED
     assert 7 in {s.rank for s in job.told.open_stragglers}
-    assert len(job.told.stragglers) <= KEPT
+    assert len(job.told.stragglers) <= KEPT_STRAGGLERS
     assert len(job.said) <= said + 12  # the same ones, window after window
     assert any("389 more ranks are slow too" in line for line in job.said)
 
@@ -322,7 +322,7 @@ def test_kernel_scores_that_come_after_a_restart_are_not_shown_of_the_new_ranks(
     job.run(1)
     late = job.job.performance.kernel_scores
     job.restart()
-    scoring.take_kernel_scores(job.job, late)
+    job.job.performance.take_kernel_scores(late)
     assert job.job.performance.kernel_scores is None
     job.kernels({})
     job.run(1)

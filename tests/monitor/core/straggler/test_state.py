@@ -1,12 +1,13 @@
-"""The columns of windows and kernels: who is in them, what outlives an attempt, and that nothing grows for ever."""
+"""Columns of windows and kernels: what they hold, what outlives an attempt, and that all of it is bounded."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import KernelStatistics, RankIdentity, RankReport, SectionWindow, WindowReport
-from rankwatch_monitor.core.straggler.state import LEAST_DEVICES, MAX_KERNELS, Performance
+from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MIN_DEVICES, Performance
 from support.windows import Ranks
 
 
@@ -23,19 +24,25 @@ def window(steps: int = 64, **sections: float) -> WindowReport:
     return WindowReport(64, steps, told)
 
 
-def test_the_best_is_the_devices_whichever_rank_runs_on_it() -> None:
+def keep_best_kernels(known: Performance) -> None:
+    """Kernel medians count for the devices' best once their scores are requested."""
+    request = known.score(known.close_window(2, 1.0), Policy())
+    assert request is not None
+
+
+def test_the_best_medians_follow_the_device_not_the_rank() -> None:
     known = Performance()
     known.take(RankReport(identity(0, "GPU-a"), kernels=kernels(gemm=1.0)), 0.0)
-    known.take(RankReport(identity(1, "GPU-b"), kernels=kernels(gemm=2.0)), 0.0)
-    known.keep_best_kernels()
+    known.take(RankReport(identity(1, "GPU-b"), kernels=kernels(gemm=2.0), window=window(step=1.0)), 0.0)
+    keep_best_kernels(known)
     known.begin_attempt()
     known.take(RankReport(identity(0, "GPU-b", 2), kernels=kernels(gemm=4.0)), 1.0)
     known.take(RankReport(identity(1, "GPU-a", 2), kernels=kernels(gemm=4.0)), 1.0)
-    best_RK = known.best_kernels_of_ranks()
+    best_RK = known.best.of_ranks(known.best.kernels, known.kernels.names, known.device_R)
     assert best_RK[:2, 0] == pytest.approx([2.0, 1.0])
 
 
-def test_collectives_are_no_kernels_of_a_device() -> None:
+def test_collectives_do_not_count_as_kernels() -> None:
     known = Performance()
     known.take(RankReport(identity(0), kernels=kernels(gemm=1.0, ncclDevKernel_AllReduce=9.0)), 0.0)
     assert known.kernels.names == ["gemm"]
@@ -54,38 +61,38 @@ def test_names_and_devices_are_bounded() -> None:
         known.take(RankReport(identity(0), kernels=kernels(**{f"kernel{number}": 1.0})), 0.0)
     assert len(known.kernels.names) == MAX_KERNELS
     assert known.kernels.refused == 10
-    for number in range(4 * LEAST_DEVICES):
+    for number in range(4 * MIN_DEVICES):
         known.take(RankReport(identity(number % 4, f"GPU-{number}"), window=window(step=1.0 + number)), 0.0)
-    assert len(known.devices) <= LEAST_DEVICES
-    best_RS = known.best_sections_of_ranks()
-    last = 4 * LEAST_DEVICES - 4
+    assert len(known.best.rows) <= MIN_DEVICES
+    best_RS = known.best.of_ranks(known.best.sections, known.sections.names, known.device_R)
+    last = 4 * MIN_DEVICES - 4
     assert best_RS[:4, 0] == pytest.approx([1.0 + last + rank for rank in range(4)])
 
 
-def test_ranks_that_agree_on_the_stride_are_left_alone_and_others_are_told() -> None:
+def test_the_stride_is_set_only_where_ranks_do_not_agree() -> None:
     agreed = Ranks(4).run(5)
     assert agreed.job.performance.stride is None
     known = Performance()
-    known.judged = 3
     for rank, steps in enumerate((256, 512, 256)):
         known.take(RankReport(identity(rank), window=window(steps, step=1.0)), 0.0)
-    fresh_R = np.ones(3, dtype=np.bool_)
-    known.settle_stride(0, fresh_R)
+    window_of_all = known.close_window(3, 1.0)
+    for _ in range(2):
+        known.finish_window(window_of_all, profiling_interval=0)
     assert known.stride == 512
-    known.settle_stride(100, fresh_R)  # a person has set it
+    known.finish_window(window_of_all, profiling_interval=100)  # set by the policy
     assert known.stride is None
 
 
-def test_one_that_rests_lets_kernels_go_and_takes_them_again_as_before() -> None:
+def test_a_compacted_job_drops_kernels_and_accepts_them_again() -> None:
     performance = Performance()
     for rank in range(3):
         performance.take(RankReport(identity(rank), window=window(step=1.0), kernels=kernels(gemm=0.1, add=0.2)), 1.0)
     history, sections = performance.history, performance.sections["median"].copy()
-    performance.rest()
+    performance.compact()
     assert performance.history is history
     assert performance.kernels["median"].shape == (len(performance.steps_R), 0)
     assert np.array_equal(performance.sections["median"], sections, equal_nan=True)
-    assert not performance.kernels_changed
+    assert performance.score(performance.close_window(3, 1.5), Policy()) is None, "no kernels were reported since"
     performance.take(RankReport(identity(1), kernels=kernels(add=0.3)), 2.0)
     assert performance.kernels.names == ["add"]
     assert performance.kernels["median"][1].tolist() == pytest.approx([0.3])

@@ -1,55 +1,55 @@
-"""When a window is complete, and whose windows are judged together."""
+"""When a window is complete, and which ranks' reports are evaluated together."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rankwatch_monitor.core.events import CollectiveWindow, WindowReport
-from rankwatch_monitor.core.straggler.window import MAX_GROUPS, Gathering
+from rankwatch_monitor.core.straggler.window import MAX_GROUPS, WindowAssembly
 
 
-def gathered(*told: tuple[int, int | None], now: float = 5.0) -> Gathering:
-    """What so many (rank, step) have told, one second after the other."""
-    gathering = Gathering()
-    for number, (rank, step) in enumerate(told):
-        gathering.take(rank, WindowReport(step, 64), now + number)
-    return gathering
+def assembled(*reports: tuple[int, int | None], now: float = 5.0) -> WindowAssembly:
+    """Reports of (rank, step), one second after the other."""
+    assembly = WindowAssembly()
+    for number, (rank, step) in enumerate(reports):
+        assembly.take(rank, WindowReport(step, 64), now + number)
+    return assembly
 
 
-def test_it_is_judged_when_all_have_told_theirs_or_after_a_while() -> None:
-    assert gathered().ready_at(2, 1.0) == np.inf
-    assert gathered((0, 64)).ready_at(2, 1.0) == 8.0
-    assert gathered((0, 64)).ready_at(2, 4.0) == 15.0  # ranks that export every 4 s are waited for longer
-    assert gathered((0, 64), (1, 64)).ready_at(2, 1.0) == 5.0
+def test_a_window_is_ready_when_all_have_reported_or_after_a_while() -> None:
+    assert assembled().ready_at(2, 1.0) == np.inf
+    assert assembled((0, 64)).ready_at(2, 1.0) == 8.0
+    assert assembled((0, 64)).ready_at(2, 4.0) == 15.0  # ranks that export every 4 s are waited for longer
+    assert assembled((0, 64), (1, 64)).ready_at(2, 1.0) == 5.0
 
 
-def test_it_is_judged_at_once_when_the_next_one_comes_and_most_have_told() -> None:
-    """One of four never tells a window: the others' next windows must not be taken for this one."""
-    overtaken = gathered((0, 64), (1, 64), (2, 64), (0, 128))
+def test_a_window_is_ready_when_the_next_one_begins_and_most_have_reported() -> None:
+    """One of four never reports a window: the next windows of the others must not be taken for this one."""
+    overtaken = assembled((0, 64), (1, 64), (2, 64), (0, 128))
     assert overtaken.ready_at(4, 4.0) == 5.0
     rank_i, step, later = overtaken.closed()
     assert (rank_i.tolist(), step, later) == ([1, 2], 64, {0: 128})
-    assert gathered((0, 64), (0, 128)).ready_at(4, 4.0) == 15.0
+    assert assembled((0, 64), (0, 128)).ready_at(4, 4.0) == 15.0
 
 
 def test_a_rank_that_lags_behind_is_left_out() -> None:
-    rank_i, step, later = gathered((0, 128), (1, 64), (2, 128)).closed()
+    rank_i, step, later = assembled((0, 128), (1, 64), (2, 128)).closed()
     assert (rank_i.tolist(), step, later) == ([0, 2], 128, {})
 
 
-def test_windows_shorter_than_an_export_are_judged_as_they_come() -> None:
-    rank_i, step, later = gathered((0, 8), (1, 16), (2, 24), (3, 32)).closed()
+def test_windows_shorter_than_an_export_are_evaluated_as_they_come() -> None:
+    rank_i, step, later = assembled((0, 8), (1, 16), (2, 24), (3, 32)).closed()
     assert (rank_i.tolist(), step, later) == ([0, 1, 2, 3], 32, {})
 
 
 def test_without_steps_all_count() -> None:
-    rank_i, step, later = gathered((0, None), (1, None)).closed()
+    rank_i, step, later = assembled((0, None), (1, None)).closed()
     assert (rank_i.tolist(), step, later) == ([0, 1], None, {})
 
 
 def test_process_groups_are_bounded() -> None:
-    gathering = Gathering()
+    assembly = WindowAssembly()
     for number in range(MAX_GROUPS + 5):
         window = WindowReport(64, 64, collectives={f"pg{number}": CollectiveWindow(1, 1.0, 1.0)})
-        gathering.take(0, window, 0.0)
-    assert len(gathering.transfers) == MAX_GROUPS
+        assembly.take(0, window, 0.0)
+    assert len(assembly.transfers) == MAX_GROUPS

@@ -103,9 +103,9 @@ def test_a_job_without_scores_publishes_none() -> None:
 
 def test_ranks_without_a_score_are_counted_and_never_nan() -> None:
     job = scored(8)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.gpu_relative_R[:7] = np.nan
-    job.performance.told.scores.gpu_robust_R[:] = np.nan
+    assert job.performance.scores is not None
+    job.performance.scores.gpu_relative_R[:7] = np.nan
+    job.performance.scores.gpu_robust_R[:] = np.nan
     found = samples(job)
     assert (value(found, "scored_ranks", score="relative"), value(found, "scored_ranks", score="robust")) == (1, 0)
     assert value(found, "gpu_score", score="robust", aggregation="min") is None
@@ -114,7 +114,7 @@ def test_ranks_without_a_score_are_counted_and_never_nan() -> None:
 
 def test_series_do_not_grow_with_the_ranks_nor_with_the_stragglers() -> None:
     job = scored(4096, slow=5)
-    job.performance.told.stragglers += [straggler(rank) for rank in range(10, 1000)]
+    job.performance.stragglers += [straggler(rank) for rank in range(10, 1000)]
     by_name = Counter(name for name, _ in samples(job))
     assert by_name["rankwatch_straggler"] == 100
     assert by_name["rankwatch_rank_gpu_score"] == 15
@@ -160,7 +160,7 @@ def test_what_is_done_as_the_policy_says_is_not_withheld(action: Action, policy:
 
 def test_a_straggler_that_is_not_acted_on_is_told_only_if_the_policy_wants_it() -> None:
     job = scored(8, slow=5)
-    job.performance.told.stragglers[0].action_reason = "observe-only is on"
+    job.performance.stragglers[0].action_reason = "observe-only is on"
     assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") is None
     job.policy = job.policy.changed({"on_straggler": "capture"})
     assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") == 1.0
@@ -248,7 +248,7 @@ def test_what_publishers_count_begins_at_zero_and_is_told_by_outcome(
 
 def test_one_rank_told_of_twice_is_one_series() -> None:
     job = scored(8)
-    job.performance.told.stragglers += [straggler(3), straggler(3), straggler(3, cause=Cause.DATA)]
+    job.performance.stragglers += [straggler(3), straggler(3), straggler(3, cause=Cause.DATA)]
     assert Counter(name for name, _ in samples(job))["rankwatch_straggler"] == 2
 
 

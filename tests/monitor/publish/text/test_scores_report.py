@@ -10,7 +10,7 @@ import pytest
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import StragglerVerdict
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler.scores import Finding
+from rankwatch_monitor.core.straggler.findings import Finding
 from rankwatch_monitor.publish.text.formatting import WIDTH
 from rankwatch_monitor.publish.text.report import text
 from rankwatch_monitor.publish.text.scores_report import scores_log, scores_text
@@ -51,7 +51,7 @@ GPU individual performance:
 def documented() -> Job:
     """The job of which that documentation tells."""
     job = scored(512)
-    scores = job.performance.told.scores
+    scores = job.performance.scores
     assert scores is not None
     scores.gpu_relative_R[:], scores.gpu_individual_R[:] = 0.965, 0.99
     target, place = scores.gpu_relative_R, 0
@@ -73,8 +73,8 @@ def test_the_first_lines_are_exactly_those_that_users_know() -> None:
 
 def test_ranks_without_a_score_are_left_out_and_counted() -> None:
     job = scored(8)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.gpu_relative_R[[1, 3, 4]] = np.nan
+    assert job.performance.scores is not None
+    job.performance.scores.gpu_relative_R[[1, 3, 4]] = np.nan
     part = scores_text(job, NOW, 2).split("\n\n")[0].split("\n")
     assert part == [
         "GPU relative performance:",
@@ -90,8 +90,8 @@ def test_ranks_without_a_score_are_left_out_and_counted() -> None:
 
 def test_a_job_without_kernel_timings_says_how_many_ranks_have_no_score() -> None:
     job = scored(4)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.gpu_relative_R[:] = np.nan
+    assert job.performance.scores is not None
+    job.performance.scores.gpu_relative_R[:] = np.nan
     assert scores_text(job, NOW).startswith("GPU relative performance:\n 4 ranks without a score\n\nGPU individual")
 
 
@@ -103,8 +103,8 @@ def test_sections_have_the_same_form() -> None:
 
 def test_of_many_sections_those_are_shown_in_which_somebody_is_furthest_behind() -> None:
     job = scored(8, sections=tuple(f"part-{n}" for n in range(30)))
-    assert job.performance.told.scores is not None
-    job.performance.told.scores.section_robust_RS[2, 29] = 0.4
+    assert job.performance.scores is not None
+    job.performance.scores.section_robust_RS[2, 29] = 0.4
     shown = scores_text(job, NOW)
     assert "Section 'part-29' relative performance:" in shown
     assert "Section 'part-28'" not in shown
@@ -146,7 +146,7 @@ def test_robust_scores_lateness_stragglers_verdict_and_cost_follow() -> None:
 
 def test_the_sentence_of_a_straggler_is_not_said_twice() -> None:
     job = scored(8, slow=5)
-    told = job.performance.told
+    told = job.performance
     told.finding.reason = told.stragglers[0].reason
     assert scores_text(job, NOW).count(told.finding.reason) == 1
 
@@ -161,7 +161,7 @@ def test_the_healthy_twin_names_nobody() -> None:
 
 def test_a_verdict_that_blames_no_node_says_so() -> None:
     job = scored(8)
-    job.performance.told.finding = Finding(StragglerVerdict.STAGE, ranks=tuple(range(4, 8)), share=0.1)
+    job.performance.finding = Finding(StragglerVerdict.STAGE, ranks=tuple(range(4, 8)), share=0.1)
     assert "the job's doing, no node is to blame; 10.0 % of each step, 4 ranks (4-7)" in " ".join(
         scores_text(job, NOW).split()
     )
@@ -169,8 +169,8 @@ def test_a_verdict_that_blames_no_node_says_so() -> None:
 
 def test_stragglers_are_ordered_by_cost_and_do_not_make_it_endless() -> None:
     job = scored(64)
-    job.performance.told.stragglers += [straggler(rank, cost=float(rank)) for rank in range(40)]
-    job.performance.told.stragglers += [straggler(50, ended=NOW - 5.0)]
+    job.performance.stragglers += [straggler(rank, cost=float(rank)) for rank in range(40)]
+    job.performance.stragglers += [straggler(50, ended=NOW - 5.0)]
     shown = scores_text(job, NOW)
     assert "STRAGGLERS 40 now, the dearest first; 1 earlier" in shown
     assert shown.index("  rank 39 on") < shown.index("  rank 38 on")
@@ -191,7 +191,7 @@ def test_the_log_gets_it_unless_nobody_wants_it() -> None:
     assert scores_log(job, NOW) == scores_text(job, NOW, each_section=False)
     job.policy = job.policy.changed({"num_gpu_perf_scores_to_print": 0})
     assert scores_log(job, NOW) == "", "0: only when there is a straggler"
-    job.performance.told.stragglers.append(straggler(5))
+    job.performance.stragglers.append(straggler(5))
     assert " Worst performing 5/8 ranks:" in scores_log(job, NOW)
     assert scores_log(Job("empty", NOW), NOW) == ""
 
@@ -205,7 +205,7 @@ def test_the_whole_report_has_the_stragglers() -> None:
 def test_hosts_sections_and_reasons_cannot_steer_a_terminal_and_sentences_fit_it() -> None:
     job = scored(8, slow=5, sections=("a\x1b[2J\nSTRAGGLERS 9",))
     job.columns.hosts[5] = "\x1b[2J"
-    [one] = job.performance.told.stragglers
+    [one] = job.performance.stragglers
     one.reason = "\x9b " + "long words " * 30
     shown = scores_text(job, NOW)
     assert not set(shown) & {"\x1b", "\x9b", "\r"}
@@ -222,6 +222,6 @@ def test_scores_of_a_larger_attempt_do_not_break_a_smaller_one() -> None:
 
 def test_a_rank_alone() -> None:
     job = scored(1)
-    assert job.performance.told.scores is not None
-    job.performance.told.scores = dataclasses.replace(job.performance.told.scores, step_R=np.zeros(1))
+    assert job.performance.scores is not None
+    job.performance.scores = dataclasses.replace(job.performance.scores, step_R=np.zeros(1))
     assert " Worst performing 1/1 ranks:\n" in scores_text(job, NOW)

@@ -75,8 +75,8 @@ def test_scores_tables_and_alerts_are_in_the_file(publisher: wandb.WandbPublishe
     job.columns.reported_R[:] = True
     job.policy = job.policy.changed({"relative_threshold": 0.8})
     written(publisher, job, NOW, NOW + 10.0)
-    job.performance.told.stragglers[0].ended = NOW + 15.0
-    job.performance.told.stragglers.append(straggler(1))
+    job.performance.stragglers[0].ended = NOW + 15.0
+    job.performance.stragglers.append(straggler(1))
     written(publisher, job, NOW + 20.0, NOW + 330.0)
     publisher.close(10.0)
     assert (publisher.errors, publisher.dropped) == (0, 0)
@@ -117,7 +117,7 @@ def test_scores_tables_and_alerts_are_in_the_file(publisher: wandb.WandbPublishe
         ("rank 6 is slow: compute (gpt)", "WARN"),
         ("rank 1 is slow: compute (gpt)", "WARN"),
     ]
-    assert run.alerts[0].text == job.performance.told.stragglers[0].reason
+    assert run.alerts[0].text == job.performance.stragglers[0].reason
 
 
 def test_a_job_that_is_over_ends_its_run_and_one_that_is_back_goes_on_in_it(

@@ -10,7 +10,7 @@ from monitor.core.accounted import Accounted
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import Cause, ProcessEventKind
 from rankwatch_monitor.core.incident.incident import Phase
-from rankwatch_monitor.core.straggler.describe import Seen, sentence
+from rankwatch_monitor.core.straggler.describe import Observation, sentence
 from rankwatch_monitor.publish.webhook.notices import SHOWN, Event, Notice, Told, already, news
 
 
@@ -118,9 +118,9 @@ def test_a_job_that_is_lost_and_heard_of_again() -> None:
 def test_stragglers_that_are_found_together_are_one_message() -> None:
     job, told = scored(), Told()
     news(job, told, NOW)
-    stragglers = job.performance.told.stragglers
+    stragglers = job.performance.stragglers
     stragglers += [straggler(1), straggler(2)]
-    stragglers[0].reason = sentence(Seen(1, "host-0", 3, 0.1, 0.2, Cause.DATA, 0.15, 0.01, "data"))
+    stragglers[0].reason = sentence(Observation(1, "host-0", 3, 0.1, 0.2, Cause.DATA, 0.15, 0.01, "data"))
     (found,) = news(job, told, NOW)
     assert found.body["event"] == "straggler_found"
     assert [s["rank"] for s in found.body["stragglers"]] == [1, 2]
@@ -138,7 +138,7 @@ def test_stragglers_that_are_found_together_are_one_message() -> None:
 def test_a_message_stays_small_however_many_are_slow() -> None:
     job, told = scored(1000), Told()
     news(job, told, NOW)
-    job.performance.told.stragglers += [straggler(rank) for rank in range(500)]
+    job.performance.stragglers += [straggler(rank) for rank in range(500)]
     (found,) = news(job, told, NOW)
     assert (len(found.body["stragglers"]), found.body["stragglers_count"]) == (SHOWN, 500)
     assert f"And {500 - SHOWN} more ranks." in found.body["text"]

@@ -176,7 +176,7 @@ def test_a_job_that_cannot_be_told_is_counted_and_harms_nobody(
     scene: Accounted, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhooks = begin()
-    monkeypatch.setattr(scene.job.performance.told, "stragglers", None)
+    monkeypatch.setattr(scene.job.performance, "stragglers", None)
     webhooks.look(scene.job, scene.now)
     webhooks.look(scene.job, scene.now + 2)
     assert webhooks.errors == 2

@@ -1,0 +1,71 @@
+"""What straggler detection finds, as it is published and stored: single stragglers, and one finding about the job."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
+
+
+@dataclass(slots=True)
+class Straggler:
+    """A rank that is slow by its own fault, from the first slow window until it is as fast as its peers again.
+
+    Written by ``Performance`` only.
+    """
+
+    id: str
+    rank: int
+    host: str
+    device: str
+    cause: Cause
+    reference: ScoreReference
+    """By which it was found."""
+    reason: str
+    """One sentence; log, API, page, report and incident show the same."""
+    since: float
+    """Unix seconds of the first slow window."""
+    seen: float
+    """Unix seconds of the last slow window."""
+    attempt: int = 0
+    ended: float | None = None
+    score: float | None = None
+    """GPU score by its reference: relative or robust."""
+    lateness: float | None = None
+    """Seconds of each step for which the other ranks wait."""
+    share: float | None = None
+    """Lateness as a fraction of the step."""
+    cost_gpu_hours: float = 0.0
+    action: Action = Action.LOG
+    action_reason: str = ""
+    """Empty: not decided yet."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it is still slow."""
+        return self.ended is None
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API and the store."""
+        shown = asdict(self)
+        return {**shown, "cause": str(self.cause), "reference": str(self.reference), "action": str(self.action)}
+
+
+@dataclass(slots=True)
+class Finding:
+    """Why the job as a whole loses time; see ``diagnosis``."""
+
+    verdict: StragglerVerdict = StragglerVerdict.HEALTHY
+    cause: Cause = Cause.UNEXPLAINED
+    reason: str = ""
+    """One sentence; empty while the job is healthy."""
+    since: float | None = None
+    ranks: tuple[int, ...] = ()
+    """The stragglers of a worker verdict, the ranks of a stage, the ranks that are often behind."""
+    share: float = 0.0
+    """Fraction of the step that is lost."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API and the store."""
+        return {**asdict(self), "verdict": str(self.verdict), "cause": str(self.cause), "ranks": list(self.ranks)}
