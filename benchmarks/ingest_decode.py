@@ -28,7 +28,7 @@ from rankwatch.contract.enums import Part
 from rankwatch_monitor.ingest.body import Format
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import decode, encode
-from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
+from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
 
 Content = Literal["plain", "window", "kernels"]
 Way = Literal["read", "full"]

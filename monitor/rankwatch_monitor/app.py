@@ -24,7 +24,6 @@ from rankwatch_monitor.http.jobs import job_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
 from rankwatch_monitor.http.ownership import elsewhere, held
 from rankwatch_monitor.http.policy import control_routes, policy_routes
-from rankwatch_monitor.http.policy_schema import policy_schema_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
 from rankwatch_monitor.http.why import why_routes
@@ -83,7 +82,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST, contact=True))
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
-    for routes in (timeline_routes(monitor), grid_routes(monitor), policy_schema_routes()):
+    for routes in (timeline_routes(monitor), grid_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     app.include_router(control_routes(monitor), prefix=api, dependencies=behind(Scope.CONTROL))
 

@@ -10,9 +10,10 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.wandb import publisher as wandb
-from rankwatch_monitor.publish.webhook import bodies, post
+from rankwatch_monitor.publish.webhook import bodies
 from rankwatch_monitor.publish.webhook import publisher as webhook
 
 
@@ -150,7 +151,7 @@ class Settings:
         if self.webhook_secret is not None:
             bodies.secret_key(self.webhook_secret)
         if self.external_url is not None:
-            post.checked(self.external_url, "--external-url")
+            http_post.checked(self.external_url, "--external-url")
         for setting in fields(self):
             if not setting.name.startswith("webhook_") or self.webhook:
                 continue

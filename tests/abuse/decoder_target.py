@@ -27,9 +27,9 @@ from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.ingest.body import Format, inflate
 from rankwatch_monitor.ingest.limits import REASONS, Counters, Limits
 from rankwatch_monitor.ingest.message import decode, encode
-from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
-from rankwatch_monitor.ingest.otlp.traces import TracesDecoder
+from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
 from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.traces_decoder import TracesDecoder
 from rankwatch_monitor.publish.prometheus.exposition import Own, exposition
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor

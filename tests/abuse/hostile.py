@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from abuse.decoder_target import JSON, TRACES
 from rankwatch.contract import semconv
-from rankwatch_monitor.ingest.otlp.decoder import READERS
+from rankwatch_monitor.ingest.metrics_decoder import READERS
 from support.otlp import add_kernels, add_window, gauge, rank_report
 
 IDENTITY: Final = {

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
+from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
 
 
 class Reading:

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
+from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
 
 PACE = Pace(2.0, 3, 4)
 WHO: dict[str, str | int | float | bool] = {semconv.JOB_ID: "j", semconv.RANK: 300, semconv.WORLD_SIZE: 512}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from rankwatch_monitor.http.policy_schema import described
+from rankwatch_monitor.http.policy import policy_schema
 from web import scripted_history as past
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def add_tabs(app: FastAPI, script: Script) -> None:
 
     @app.get("/api/v1/policy/schema")
     async def schema() -> Any:
-        return {"settings": described()}
+        return {"settings": policy_schema()}
 
     @app.get("/api/v1/jobs/{job_id}/policy")
     async def policy(job_id: str) -> Any:

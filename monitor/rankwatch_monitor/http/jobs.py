@@ -1,25 +1,33 @@
-"""Reading: jobs, ranks, incidents."""
+"""Reads jobs: the list, one job, its ranks, incidents, goodput, scores, stragglers and text reports."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException
-from fastapi.responses import PlainTextResponse
+from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from rankwatch_monitor.core.hang import limits
-from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.http.fleet import listed
-from rankwatch_monitor.http.scores import score_routes
-from rankwatch_monitor.publish.text import report
+from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor
 
-SHOWN = 1024
-"""Positions within process groups that one answer holds."""
+FRONTS_SHOWN = 1024
+"""Positions within process groups in one response."""
+
+RankCount = Annotated[int | None, Query(ge=1, le=100_000)]
+
+
+def listed(monitor: Monitor, now: float) -> list[dict[str, Any]]:
+    """All jobs, the newest first. Those of other monitors on the database carry ``monitor``, their owner."""
+    jobs = [job_view.summary(job, now) for job in monitor.jobs.values()]
+    if monitor.ownership is not None:
+        jobs += monitor.ownership.other_jobs(monitor.jobs.__contains__)
+    return sorted(jobs, key=lambda job: -job["started_at"])
 
 
 def job_routes(monitor: Monitor) -> APIRouter:
-    """``GET /jobs`` and what stands below it."""
+    """``GET /jobs`` and what is below it."""
     routes = APIRouter(tags=["jobs"])
 
     @routes.get("/jobs", summary="All jobs, the newest first")
@@ -41,21 +49,19 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "dropped": job.dropped,
         }
 
-    @routes.get("/jobs/{job_id}/ranks", summary="Every rank of a job")
+    @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job")
     async def ranks(job_id: str) -> dict[str, Any]:
         return {"ranks": job_view.ranks(monitor.job(job_id), monitor.clock.now())}
 
-    @routes.get("/jobs/{job_id}/goodput", summary="What a job's time was spent on, and what each incident took")
+    @routes.get("/jobs/{job_id}/goodput", summary="How a job's time was spent, and the cost of each incident")
     async def goodput(job_id: str) -> dict[str, Any]:
         return job_view.accounts(monitor.job(job_id))
 
-    @routes.get("/jobs/{job_id}/report", summary="All of it as text", response_class=PlainTextResponse)
+    @routes.get("/jobs/{job_id}/report", summary="A job as text", response_class=PlainTextResponse)
     async def text_report(job_id: str) -> str:
         return report.text(monitor.job(job_id), monitor.clock.now())
 
-    routes.include_router(score_routes(monitor))
-
-    @routes.get("/jobs/{job_id}/incidents", summary="A job's incidents, the newest first")
+    @routes.get("/jobs/{job_id}/incidents", summary="The incidents of a job, the newest first")
     async def incidents(job_id: str) -> dict[str, Any]:
         return {"incidents": [incident.to_json() for incident in reversed(monitor.job(job_id).incidents)]}
 
@@ -72,7 +78,35 @@ def job_routes(monitor: Monitor) -> APIRouter:
                 for failure in incident.stacks.failures()
                 for rank in failure.ranks
             ],
-            "collectives": [{**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.fronts()[:SHOWN]],
+            "collectives": [{**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.fronts()[:FRONTS_SHOWN]],
         }
+
+    routes.include_router(_score_routes(monitor))
+    return routes
+
+
+def _score_routes(monitor: Monitor) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get(
+        "/jobs/{job_id}/scores",
+        summary="The scores of each rank by every reference; 'worst' limits them to the lowest",
+        response_model=dict[str, Any],
+    )
+    def scores(job_id: str, worst: RankCount = None) -> JSONResponse:
+        # A plain function, so FastAPI runs it on a thread: 100,000 ranks take most of a second.
+        return JSONResponse(rankings.score_table(monitor.job(job_id), worst))
+
+    @routes.get(
+        "/jobs/{job_id}/scores/report",
+        summary="The scores as text, with the 'shown' worst and best ranks (default: as the policy says)",
+        response_class=PlainTextResponse,
+    )
+    async def text(job_id: str, shown: RankCount = None) -> str:
+        return scores_report.scores_text(monitor.job(job_id), monitor.clock.now(), shown)
+
+    @routes.get("/jobs/{job_id}/stragglers", summary="Open stragglers, the costliest first, then those that ended")
+    async def stragglers(job_id: str) -> dict[str, Any]:
+        return {"stragglers": [each.to_json() for each in rankings.stragglers(monitor.job(job_id))]}
 
     return routes

@@ -1,13 +1,19 @@
-"""What a person changes or orders while a job runs."""
+"""The policy of a job: reading and changing it, its schema, and actions that an operator orders."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import types
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fastapi import APIRouter, Body, HTTPException
 from pydantic import BaseModel, Field
 
 from rankwatch.contract.enums import Action
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.events import Order, PolicyChanged
 from rankwatch_monitor.core.incident import exclusion
@@ -15,30 +21,34 @@ from rankwatch_monitor.service.monitor import Monitor
 
 
 class OrderedAction(BaseModel):
-    """A person's order."""
+    """An action ordered by an operator."""
 
     action: Literal["capture", "restart", "restart_excluding_node", "save_and_stop", "stop"]
-    reason: str = Field("", max_length=500, description="why, for the incident and the restart reason")
-    ranks: list[int] = Field([], max_length=10_000, description="leave out the nodes that run these ranks")
-    nodes: list[str] = Field([], max_length=10_000, description="leave out these nodes, by name or host")
+    reason: str = Field("", max_length=500, description="shown in the incident and as the restart reason")
+    ranks: list[int] = Field([], max_length=10_000, description="exclude the nodes that run these ranks")
+    nodes: list[str] = Field([], max_length=10_000, description="exclude these nodes, by name or host")
 
 
 def policy_routes(monitor: Monitor) -> APIRouter:
-    """Reading a policy; see :func:`control_routes` for changing it."""
+    """``GET /jobs/{id}/policy`` and ``GET /policy/schema``."""
     routes = APIRouter(tags=["policy"])
 
     @routes.get("/jobs/{job_id}/policy", summary="The policy in force")
     async def policy(job_id: str) -> dict[str, Any]:
         return monitor.job(job_id).policy.to_json()
 
+    @routes.get("/policy/schema", summary="Every setting of a policy: kind, default, unit and meaning")
+    async def schema() -> dict[str, Any]:
+        return {"settings": policy_schema()}
+
     return routes
 
 
 def control_routes(monitor: Monitor) -> APIRouter:
-    """Changing a policy and ordering actions."""
+    """``PATCH /jobs/{id}/policy`` and ``POST /jobs/{id}/actions``."""
     routes = APIRouter(tags=["policy"])
 
-    @routes.patch("/jobs/{job_id}/policy", summary="Change some values of the policy; null switches a limit off")
+    @routes.patch("/jobs/{job_id}/policy", summary="Change settings of the policy; null switches a limit off")
     async def change(job_id: str, changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         job = monitor.job(job_id)
         try:
@@ -54,11 +64,11 @@ def control_routes(monitor: Monitor) -> APIRouter:
     async def order(job_id: str, ordered: OrderedAction) -> dict[str, Any]:
         job = monitor.job(job_id)
         if job.ended is not None:
-            raise HTTPException(409, f"job {job_id!r} has {job.ended.state} already: there is nothing to act on")
+            raise HTTPException(409, f"job {job_id!r} has already {job.ended.state}: there is nothing to act on")
         if not nodes.acting(job):
             raise HTTPException(
                 409,
-                f"job {job_id!r} is only watched, as no launcher of Rankwatch runs it: start it with 'rankwatch run'",
+                f"job {job_id!r} has no launcher of Rankwatch that could act: start it with 'rankwatch run'",
             )
         action = Action(ordered.action)
         excluded: tuple[str, ...] = ()
@@ -69,10 +79,48 @@ def control_routes(monitor: Monitor) -> APIRouter:
                 raise HTTPException(422, str(error)) from None
         elif ordered.ranks or ordered.nodes:
             raise HTTPException(
-                422, f"'ranks' and 'nodes' go with restart_excluding_node; {action} is about the whole job"
+                422, f"'ranks' and 'nodes' need the action restart_excluding_node; {action} applies to the whole job"
             )
         monitor.submit(job_id, Order(action, ordered.reason, excluded))
         await monitor.persistence.save_and_wait(job, monitor.clock.now())
         return {"incident_id": job.incidents[-1].id}
 
     return routes
+
+
+@cache
+def policy_schema() -> list[dict[str, Any]]:
+    """Every setting of :class:`Policy`, in the order of their declaration, as an editor needs it.
+
+    ``kind`` is ``switch``, ``choice`` (one of ``choices``), ``whole``, ``number``, ``text`` or ``seconds_by_name``;
+    ``optional`` means that null switches it off.
+    """
+    hints, defaults = get_type_hints(Policy), Policy().to_json()
+    rows = []
+    for each in fields(Policy):
+        kind, choices, optional = _kind(hints[each.name])
+        rows.append(
+            {
+                "name": each.name,
+                "kind": kind,
+                "choices": choices,
+                "optional": optional,
+                "default": defaults[each.name],
+                "unit": each.metadata["unit"],
+                "meaning": each.metadata["meaning"],
+            }
+        )
+    return rows
+
+
+def _kind(hint: Any) -> tuple[str, list[str], bool]:
+    """Kind, choices and optionality of a setting."""
+    optional = get_origin(hint) is types.UnionType and type(None) in get_args(hint)
+    if optional:
+        hint = next(each for each in get_args(hint) if each is not type(None))
+    if get_origin(hint) is Mapping:
+        return "seconds_by_name", [], optional
+    if issubclass(hint, StrEnum):
+        return "choice", [str(each) for each in hint], optional
+    kinds: dict[type, str] = {bool: "switch", int: "whole", float: "number", str: "text"}
+    return kinds[hint], [], optional

@@ -1,9 +1,9 @@
-"""Errors as ``application/problem+json`` (RFC 9457): what was wrong, in a sentence, and what to do."""
+"""Errors as ``application/problem+json`` (RFC 9457): each says what is wrong and how to fix it."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,19 +11,42 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
-from rankwatch_monitor.http.description import promise_problems
 from rankwatch_monitor.ingest.limits import Counters
+
+PROBLEM: Final[dict[str, Any]] = {
+    "title": "Problem",
+    "description": "What is wrong and how to fix it, in one sentence (RFC 9457).",
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "detail": {"type": "string", "minLength": 1},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["where", "what"],
+                "properties": {"where": {"type": "string"}, "what": {"type": "string"}},
+            },
+        },
+    },
+}
+_RESPONSE: Final = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+_REPLACED: Final = ("HTTPValidationError", "ValidationError")
+"""Schemas that FastAPI adds for its own error format."""
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
-    """An error answer."""
+    """An error response."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
 def install(app: FastAPI, counters: Counters) -> None:
-    """Make every error of an application a problem document, and its description say so."""
-    promise_problems(app)
+    """Make every error response of an application a problem document, in its OpenAPI schema too."""
+    _describe_problems(app)
 
     @app.exception_handler(StarletteHTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -32,7 +55,7 @@ def install(app: FastAPI, counters: Counters) -> None:
             counters.reject("unknown" if error.status_code == 404 else "bad_request")
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "")
-            detail = f"{request.method} is not possible at {request.url.path}; it takes {allowed}"
+            detail = f"{request.method} is not allowed at {request.url.path}; use {allowed}"
         if error.status_code == 404 and detail == "Not Found":
             detail = f"there is nothing at {request.url.path}; the API is described at /docs"
         return problem(error.status_code, str(detail), dict(error.headers or {}))
@@ -41,17 +64,17 @@ def install(app: FastAPI, counters: Counters) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         del request
         errors = [{"where": ".".join(str(part) for part in e["loc"]), "what": e["msg"]} for e in error.errors()[:10]]
-        said = "; ".join(f"{e['where']}: {e['what']}" for e in errors)
+        message = "; ".join(f"{e['where']}: {e['what']}" for e in errors)
         if any(e["type"] == "json_invalid" for e in error.errors()):
-            said = f"the body is not JSON ({error.errors()[0].get('ctx', {}).get('error', 'it cannot be parsed')})"
+            message = f"the body is not JSON ({error.errors()[0].get('ctx', {}).get('error', 'it cannot be parsed')})"
         counters.reject("bad_request")
-        return problem(422, f"the request does not fit: {said}", errors=errors)
+        return problem(422, f"the request is invalid: {message}", errors=errors)
 
     @app.exception_handler(UnknownJobError)
     async def unknown_job(request: Request, error: UnknownJobError) -> JSONResponse:
         del request
         counters.reject("unknown")
-        return problem(404, f"there is no job {str(error.args[0])[:200]!r}; GET /api/v1/jobs lists those there are")
+        return problem(404, f"there is no job {str(error.args[0])[:200]!r}; GET /api/v1/jobs lists all jobs")
 
     @app.exception_handler(TooManyError)
     async def too_many(request: Request, error: TooManyError) -> JSONResponse:
@@ -64,3 +87,30 @@ def install(app: FastAPI, counters: Counters) -> None:
         del request
         counters.reject(error.counted_as)
         return problem(503, str(error), {"Retry-After": "1"})
+
+
+def _describe_problems(app: FastAPI) -> None:
+    """Describe 4XX and 503 responses of all operations in the OpenAPI schema as problem documents."""
+    generate = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is not None:
+            return app.openapi_schema
+        schema = generate()
+        for operations in schema["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+                operation["responses"] |= {
+                    "4XX": {"description": "The request is refused", **_RESPONSE},
+                    "503": {
+                        "description": "Temporarily unavailable; Retry-After may hold the seconds to wait",
+                        **_RESPONSE,
+                    },
+                }
+        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+        for name in _REPLACED:
+            schemas.pop(name, None)
+        schemas["Problem"] = PROBLEM
+        return schema
+
+    app.openapi = described  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.fleet import listed
+from rankwatch_monitor.http.jobs import listed
 from rankwatch_monitor.service.monitor import Monitor
 
 INTERVAL: Final = 0.5

@@ -40,9 +40,9 @@ from rankwatch_monitor.ingest.body import (
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
-from rankwatch_monitor.ingest.otlp.decoder import Decoded, Elsewhere, MetricsDecoder
-from rankwatch_monitor.ingest.otlp.traces import SpanRecord, TracesDecoder
+from rankwatch_monitor.ingest.metrics_decoder import Decoded, Elsewhere, MetricsDecoder
 from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord, TracesDecoder
 
 
 class RefusedReport(NamedTuple):

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.publish.prometheus import names as names
+from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
 
 log = logging.getLogger("rankwatch")
@@ -51,10 +51,6 @@ class Watcher(Protocol):
 
     def close(self, timeout: float) -> None:
         """Deliver what was seen, and end within ``timeout`` seconds."""
-
-
-Sample = tuple[names.Family, float, tuple[str, ...]]
-"""What a publisher says of itself on ``/metrics``: the family, the value, and the values of its labels."""
 
 
 @runtime_checkable

@@ -33,8 +33,8 @@ from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_s
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, TooManyRanksError, UnknownJobError
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.otlp.traces import SpanRecord
 from rankwatch_monitor.ingest.routes import RefusedReport
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.text.scores_report import scores_log
 from rankwatch_monitor.service.broker import DirectiveBroker

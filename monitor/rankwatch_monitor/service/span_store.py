@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from rankwatch_monitor.ingest.otlp.traces import SpanRecord
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 
 MAX_PER_RANK: Final = 512
 MIN_PER_RANK: Final = 16

@@ -233,9 +233,9 @@ def test_the_schema_describes_every_setting_of_the_policy(api: Api) -> None:
 
 @pytest.mark.parametrize("row", Policy().to_json())
 def test_only_what_the_schema_calls_optional_can_be_switched_off(row: str) -> None:
-    from rankwatch_monitor.http.policy_schema import described
+    from rankwatch_monitor.http.policy import policy_schema
 
-    if next(each for each in described() if each["name"] == row)["optional"]:
+    if next(each for each in policy_schema() if each["name"] == row)["optional"]:
         assert Policy().changed({row: None}).to_json()[row] is None
     else:
         with pytest.raises(ValueError, match=row.removeprefix("profiled_")):

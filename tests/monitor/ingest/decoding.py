@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from monitor.ingest.otlp_requests import RANK_3, request_of
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import REASONS, Counters, Limits
-from rankwatch_monitor.ingest.otlp.decoder import Decoded, MetricsDecoder
+from rankwatch_monitor.ingest.metrics_decoder import Decoded, MetricsDecoder
 
 
 class Ingest:

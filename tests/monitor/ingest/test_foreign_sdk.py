@@ -23,8 +23,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters
-from rankwatch_monitor.ingest.otlp.traces import SpanRecord
 from rankwatch_monitor.ingest.routes import OtlpEndpoints
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 
 RESOURCE = Resource.create({"service.name": "foreign", "dl.rank": 1, "dl.world_size": 2})
 DELTA, CUMULATIVE = AggregationTemporality.DELTA, AggregationTemporality.CUMULATIVE

@@ -20,9 +20,9 @@ from monitor.ingest.otlp_requests import RANK_3, counter, gauge, histogram, requ
 from rankwatch_monitor.ingest.body import Format
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import decode, encode
-from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
-from rankwatch_monitor.ingest.otlp.traces import TracesDecoder
+from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
 from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.traces_decoder import TracesDecoder
 
 REQUEST = request_of(
     RANK_3,

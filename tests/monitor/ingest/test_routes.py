@@ -17,13 +17,13 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from monitor.ingest.otlp.test_traces import spans_of
 from monitor.ingest.otlp_requests import NOW_NS, RANK_3, add_resource, counter, gauge, histogram, request_of
+from monitor.ingest.test_traces_decoder import spans_of
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import MIB, Counters, Limits
-from rankwatch_monitor.ingest.otlp.traces import SpanRecord
 from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.ingest.routes import Admit, OtlpEndpoints, RefusedReport
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 REQUEST = request_of(

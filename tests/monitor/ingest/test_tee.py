@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import httpx
 from fastapi import FastAPI
 
-from monitor.ingest.otlp.test_traces import spans_of
 from monitor.ingest.otlp_requests import RANK_3, gauge, request_of
+from monitor.ingest.test_traces_decoder import spans_of
 from rankwatch_monitor.ingest.routes import OtlpEndpoints
 
 BODY = request_of(RANK_3, gauge("rankwatch.iteration", 7)).SerializeToString()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankwatch_monitor.publish.webhook import retry
+from rankwatch_monitor.publish import http_post
 from support.http_receiver import HttpReceiver, http_receiver
 
 
@@ -20,5 +20,5 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpReceiver]:
 
 @pytest.fixture
 def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
-    monkeypatch.setattr(retry, "LONGEST", 0.05)
+    monkeypatch.setattr(http_post, "FIRST", 0.01)
+    monkeypatch.setattr(http_post, "LONGEST", 0.05)

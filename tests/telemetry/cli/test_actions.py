@@ -98,7 +98,7 @@ def test_a_job_that_is_only_watched_cannot_be_ordered_about(
 ) -> None:
     assert api.post("/v1/metrics", content=body(*reports_of_all(job, 2)), headers=PROTOBUF).status_code == 200
     assert order([job, "restart", "--yes", "--monitor", monitor.url]) == 2
-    assert capsys.readouterr().err.startswith(f"rankwatch order: job '{job}' is only watched")
+    assert capsys.readouterr().err.startswith(f"rankwatch order: job '{job}' has no launcher")
 
 
 def test_every_action_can_be_ordered() -> None:

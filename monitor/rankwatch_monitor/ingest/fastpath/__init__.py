@@ -1,5 +1,6 @@
-"""Fast path: requests of Rankwatch's own ranks, decoded by byte layouts that the full decoder has seen before.
+"""Decodes metrics of a known byte layout without parsing them.
 
-In: request bytes. Out: the same reports that :mod:`~rankwatch_monitor.ingest.otlp.decoder` would make, or a fallback.
-Open :mod:`~rankwatch_monitor.ingest.fastpath.layout` first.
+In: the bytes of a scope of metrics. Out: the same report fields as by the full decoder, or None, which makes the full
+decoder read the bytes. ``learning`` derives a layout from bytes that the full decoder has accepted, ``readers`` turn
+its numbers into fields, ``section_histogram`` reads the one metric without a fixed layout. Open ``layout`` first.
 """

@@ -1,5 +1,5 @@
-"""Other OpenTelemetry emitters: NeMo Lens (``dl.*``, ``nv.dl.*``), Megatron-LM, or any step-named metric.
+"""Telemetry of other emitters, such as NVIDIA's NeMo Lens: derives progress from their metrics and spans.
 
-In: metrics and spans that Rankwatch's own SDK did not send. Out: progress of ranks in Rankwatch's terms.
-Open :mod:`~rankwatch_monitor.ingest.foreign.lens` first.
+In: exported metrics and spans in other vocabularies. Out: the fields of a rank report: section ``step``, open since the
+last sign of progress. ``lens`` holds the tables of names. Open ``lens_progress`` first.
 """

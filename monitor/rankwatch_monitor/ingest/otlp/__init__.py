@@ -1,5 +1,6 @@
-"""The full OTLP decoder: any emitter's metrics and spans -> rank reports.
+"""Readers of OTLP metrics: each reads one metric's data points into the report of a rank.
 
-In: a decoded OTLP message. Out: one report per resource, and the points that were rejected, with the reason.
-Open :mod:`~rankwatch_monitor.ingest.otlp.decoder` first; one module for each kind of metric.
+In: data points of metrics, and resource attributes. Out: the fields of a ``RankReport``.
+One module per kind of metric; ``identity`` reads the resource, ``series`` turns running totals into increments.
+Open ``builder`` first: what all readers write into.
 """

@@ -35,12 +35,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rankwatch.contract import semconv
 from rankwatch_monitor.publish.forward.verdict_metrics import VerdictMetrics
+from rankwatch_monitor.publish.http_post import Answer, Target, backoff, checked, shown
 from rankwatch_monitor.publish.prometheus import names
-from rankwatch_monitor.publish.publisher import Sample
+from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.snapshot import Snapshot
 from rankwatch_monitor.publish.text.formatting import printable
-from rankwatch_monitor.publish.webhook import retry
-from rankwatch_monitor.publish.webhook.post import Answer, Target, checked, shown
 
 log = logging.getLogger("rankwatch")
 
@@ -204,8 +203,8 @@ class BackendQueue:
         failures = 0
         while (answer := target.post(request.body, headers)).status in _RETRIED:
             failures += 1
-            self.warn(f"retry {answer.status}", f"{answer.words}; requests wait in memory and are retried")
-            pause = retry.wait(failures) if answer.retry_after is None else max(answer.retry_after, 0.05)
+            self.warn(f"retry {answer.status}", f"{answer.problem}; requests wait in memory and are retried")
+            pause = backoff(failures) if answer.retry_after is None else max(answer.retry_after, 0.05)
             if self._ending.wait(pause):
                 return False
         self._settle(request, answer)
@@ -233,7 +232,7 @@ class BackendQueue:
             self.refused += not answer.taken
             self.rejected += rejected
         if not answer.taken:
-            self.warn(f"refused {answer.status}", f"{answer.words} to {request.path}: such requests are lost to it")
+            self.warn(f"refused {answer.status}", f"{answer.problem} to {request.path}: such requests are lost to it")
         elif rejected or message:
             self.warn("partial", f"rejects {rejected} points or spans: {message or 'without a reason'}")
 

@@ -1,4 +1,5 @@
-"""``/metrics``: the names under which the monitor publishes, and a snapshot as Prometheus families.
+"""``/metrics`` in Prometheus' text format.
 
-In: job snapshots. Out: the text exposition. ``names`` is the one list of metrics; dashboards are checked against it.
+In: jobs and the monitor's own counters. Out: the exposition. ``names`` is the only list of metric families; dashboards
+and alerts are checked against it. Open ``exposition`` first.
 """

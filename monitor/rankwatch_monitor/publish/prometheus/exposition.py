@@ -26,7 +26,7 @@ from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.publish.prometheus import names as names
-from rankwatch_monitor.publish.publisher import Sample
+from rankwatch_monitor.publish.prometheus.names import Sample
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 

@@ -16,6 +16,9 @@ class Family:
     meaning: str
 
 
+Sample = tuple[Family, float, tuple[str, ...]]
+"""One value: its family, the value, and the values of the family's labels."""
+
 JOB_STATE: Final = Family(
     "rankwatch_job_state", "gauge", ("job", "state"), "1 for the state a job is in, 0 for the others"
 )

@@ -1,5 +1,5 @@
-"""Webhooks: notices of incidents and stragglers, delivered at least once and in order per job.
+"""Webhooks: notices of incidents, stragglers and job ends, delivered at least once and in order per job.
 
-In: transitions of jobs. Out: signed POST requests, retried until a deadline.
-Open :mod:`~rankwatch_monitor.publish.webhook.publisher` first.
+In: jobs after each evaluation. Out: signed POST requests, retried for up to three days; kept in the database meanwhile.
+``notices`` decides what is news, ``bodies`` renders it, ``delivery`` sends it. Open ``publisher`` first.
 """

@@ -27,13 +27,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from rankwatch_monitor.publish.webhook import retry
-from rankwatch_monitor.publish.webhook.post import Answer
+from rankwatch_monitor.publish.http_post import Answer, backoff
 
 log = logging.getLogger("rankwatch")
 
+GIVE_UP: Final = 3 * 86_400.0
+"""Seconds after which an undelivered message is given up."""
 LIMIT: Final = 10_000
 """Messages that may wait for one receiver; beyond that the oldest is dropped."""
+
+
+def expired(at: float) -> bool:
+    """Whether a message of this time (unix seconds) is too old to be delivered."""
+    return time.time() - at > GIVE_UP
 
 
 class Message(NamedTuple):
@@ -56,7 +62,7 @@ class _Pause:
 
     def longer(self, asked: float | None, now: float) -> None:
         self.failures += 1
-        self.until = now + (retry.wait(self.failures) if asked is None else max(asked, 0.05))
+        self.until = now + (backoff(self.failures) if asked is None else max(asked, 0.05))
 
     def over(self) -> None:
         self.failures, self.until = 0, 0.0
@@ -137,8 +143,8 @@ class Delivery:
 
     def _work(self) -> None:
         while (message := self._next()) is not None:
-            if time.time() - message.at > retry.GIVE_UP:
-                self._give_up(message, f"could not be told within {retry.GIVE_UP / 86_400:.0f} days")
+            if expired(message.at):
+                self._give_up(message, f"could not be told within {GIVE_UP / 86_400:.0f} days")
                 continue
             try:
                 answer = self._send(message)
@@ -171,7 +177,7 @@ class Delivery:
         elif answer.status is not None and (answer.status == 408 or answer.status >= 500):
             self._later(answer, self._lanes[message.job_id].pause)
         else:
-            self._give_up(message, f"is refused: the receiver {answer.words}")
+            self._give_up(message, f"is refused: the receiver {answer.problem}")
 
     def _later(self, answer: Answer, pause: _Pause) -> None:
         with self._news:
@@ -181,7 +187,7 @@ class Delivery:
         if first:
             log.warning(
                 "webhook %s %s; %d wait, and are tried again for up to %.0f days",
-                *(self.name, answer.words, self.waiting, retry.GIVE_UP / 86_400),
+                *(self.name, answer.problem, self.waiting, GIVE_UP / 86_400),
             )
 
     def _taken(self, message: Message) -> None:

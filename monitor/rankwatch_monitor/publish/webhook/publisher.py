@@ -20,13 +20,12 @@ from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.publish.http_post import Answer, Target, checked, fingerprint, shown
 from rankwatch_monitor.publish.prometheus import names as names
-from rankwatch_monitor.publish.publisher import Sample
-from rankwatch_monitor.publish.webhook import retry
+from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.webhook.bodies import FORMATS, headers, render
-from rankwatch_monitor.publish.webhook.delivery import Delivery, Message
+from rankwatch_monitor.publish.webhook.delivery import Delivery, Message, expired
 from rankwatch_monitor.publish.webhook.notices import Event, Notice, Told, already, news
-from rankwatch_monitor.publish.webhook.post import Answer, Target, checked, fingerprint, shown
 
 log = logging.getLogger("rankwatch")
 
@@ -181,7 +180,7 @@ class Webhooks:
             if delivery is not None:
                 delivery.put(Message(row["key"], row["number"], row["job_id"], row["at"], row["body"]))
                 taken += 1
-            elif self._shelf is not None and time.time() - row["at"] > retry.GIVE_UP:
+            elif self._shelf is not None and expired(row["at"]):
                 self._shelf.remove(row["queue"], row["key"])  # of a receiver that is not there any more
         if taken:
             log.info("%d messages to webhooks had waited in the database", taken)

@@ -28,9 +28,9 @@ from monitor.ingest.otlp_requests import (
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.fastpath import layout as layouts
-from rankwatch_monitor.ingest.fastpath.layout_steps import READ
+from rankwatch_monitor.ingest.fastpath.readers import READ
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.otlp.decoder import READERS, MetricsDecoder
+from rankwatch_monitor.ingest.metrics_decoder import READERS, MetricsDecoder
 from rankwatch_monitor.ingest.rejection import Refusal
 
 SECONDS = {"median": 0.5, "tail": 0.7, "max": 0.9, "mean": 0.6}
@@ -118,7 +118,7 @@ def test_a_layout_is_learned_once_and_read_by_afterwards(both: Both, monkeypatch
     both(body())
     assert len(both.fast.layouts) == 1
     monkeypatch.setattr(
-        "rankwatch_monitor.ingest.otlp.decoder._read", lambda *_: pytest.fail("parsed although it is known")
+        "rankwatch_monitor.ingest.metrics_decoder._read", lambda *_: pytest.fail("parsed although it is known")
     )
     (report,) = both.fast.decode_bytes(body(0.25, 9, NOW_NS + 1)).reports
     assert (report.iteration, report.heartbeat_age, report.open_sections) == (9, 0.25, {"step": 0.25, "forward": 0.25})

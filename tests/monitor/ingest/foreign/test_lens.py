@@ -15,10 +15,10 @@ from rankwatch_monitor.ingest.foreign import lens
 from rankwatch_monitor.ingest.foreign.lens import Told
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.otlp.decoder import MetricsDecoder
+from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
 from rankwatch_monitor.ingest.otlp.identity import Identified, identify
-from rankwatch_monitor.ingest.otlp.traces import TracesDecoder
 from rankwatch_monitor.ingest.rejection import Rejection
+from rankwatch_monitor.ingest.traces_decoder import TracesDecoder
 
 LENS: dict[str, object] = {
     "service.name": "megatron-lm",

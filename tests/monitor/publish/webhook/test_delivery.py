@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rankwatch_monitor.publish import http_post
+from rankwatch_monitor.publish.http_post import Target, shown
 from rankwatch_monitor.publish.webhook import delivery as module
-from rankwatch_monitor.publish.webhook import post, retry
 from rankwatch_monitor.publish.webhook.delivery import Delivery, Message
-from rankwatch_monitor.publish.webhook.post import Target, shown
 from support.http_receiver import Answers, HttpReceiver
 from support.waiting import wait_for
 
@@ -128,7 +128,7 @@ def test_a_receiver_that_dies_gets_all_once_it_is_back(receiver: HttpReceiver, d
 def test_a_receiver_that_hangs_holds_up_only_itself(
     receiver: HttpReceiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(post, "ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr(http_post, "ANSWER_TIMEOUT", 0.2)
     receiver.answers = Answers(first=[None])
     delivery, begun = deliver(), time.monotonic()
     delivery.put(message(1))
@@ -141,8 +141,8 @@ def test_what_is_too_old_is_given_up(
     deliver: Deliver, receiver: HttpReceiver, removed: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery = deliver()
-    delivery.put(message(1, at=time.time() - retry.GIVE_UP - 1))
-    delivery.put(message(2, at=time.time() - retry.GIVE_UP + 60))
+    delivery.put(message(1, at=time.time() - module.GIVE_UP - 1))
+    delivery.put(message(2, at=time.time() - module.GIVE_UP + 60))
     wait_for(lambda: delivery.delivered == 1, "the younger one is delivered")
     assert (delivery.given_up, removed) == (1, ["key-1", "key-2"])
     assert "could not be told within 3 days" in caplog.text

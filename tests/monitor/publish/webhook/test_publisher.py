@@ -10,9 +10,9 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from rankwatch.contract.enums import ProcessEventKind
+from rankwatch_monitor.publish.http_post import fingerprint
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.webhook.notices import Event
-from rankwatch_monitor.publish.webhook.post import fingerprint
 from rankwatch_monitor.publish.webhook.publisher import Receiver, Webhooks, events, receivers
 from support.http_receiver import Answers, HttpReceiver
 from support.waiting import wait_for
@@ -66,7 +66,7 @@ def begin(receiver: HttpReceiver, scene: Accounted, fast_retries: None) -> Itera
 @pytest.fixture(autouse=True)
 def scene_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scenes begin long ago; here that is not too old."""
-    monkeypatch.setattr("rankwatch_monitor.publish.webhook.retry.GIVE_UP", float("inf"))
+    monkeypatch.setattr("rankwatch_monitor.publish.webhook.delivery.GIVE_UP", float("inf"))
 
 
 def hang_and_recover(scene: Accounted, webhooks: Webhooks) -> None:

@@ -16,7 +16,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
 from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout
-from rankwatch_monitor.ingest.fastpath.layout_steps import READ, Told, Unusual, steps
+from rankwatch_monitor.ingest.fastpath.readers import READ, Told, Unusual, steps
 from rankwatch_monitor.ingest.fastpath.wire_format import BYTES, FIXED32, FIXED64, VARINT, Field, fields, varint
 from rankwatch_monitor.ingest.limits import Limits
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch_monitor.publish.webhook import post
-from rankwatch_monitor.publish.webhook.post import Target, checked, fingerprint, shown
+from rankwatch_monitor.publish import http_post
+from rankwatch_monitor.publish.http_post import Target, checked, fingerprint, shown
 from support.http_receiver import Answers, HttpReceiver
 
 SECRET = "T0/B0/very-secret"
@@ -37,7 +37,7 @@ def free_port() -> int:
 def test_an_answer_in_words(receiver: HttpReceiver, status: int, words: str) -> None:
     receiver.answers = Answers(status, {"Location": f"{receiver.url}/elsewhere"})
     answer = Target(f"{receiver.url}/{SECRET}").post(b"{}", {"X-Own": "1"})
-    assert (answer.status, answer.words, answer.taken) == (status, words, status < 300)
+    assert (answer.status, answer.problem, answer.taken) == (status, words, status < 300)
     assert [each.path for each in receiver.posted] == [f"/{SECRET}"], "a redirect is not followed"
     assert receiver.posted[0].headers["x-own"] == "1"
 
@@ -61,14 +61,14 @@ def test_one_that_is_away_hangs_or_breaks_off_is_an_answer_too(
     receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = Target(f"http://127.0.0.1:{free_port()}/{SECRET}").post(b"", {})
-    assert (answer.status, answer.words) == (None, "cannot be reached (Connection refused)")
-    monkeypatch.setattr(post, "ANSWER_TIMEOUT", 0.2)
+    assert (answer.status, answer.problem) == (None, "cannot be reached (Connection refused)")
+    monkeypatch.setattr(http_post, "ANSWER_TIMEOUT", 0.2)
     receiver.answers = Answers(status=None)
-    assert Target(f"{receiver.url}/{SECRET}").post(b"", {}).words == "does not answer within 0 s"
+    assert Target(f"{receiver.url}/{SECRET}").post(b"", {}).problem == "does not answer within 0 s"
     receiver.released.set()
     answer = Target(f"{receiver.url}/{SECRET}").post(b"", {})
     assert answer.status is None
-    assert SECRET not in answer.words
+    assert SECRET not in answer.problem
 
 
 def test_nothing_logs_the_path(receiver: HttpReceiver, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,6 +116,40 @@ def test_a_certificate_must_be_trusted(receiver: HttpReceiver, monkeypatch: pyte
     context.load_cert_chain(certificate, key)
     receiver.back(context)
     url = f"https://127.0.0.1:{receiver.port}/{SECRET}"
-    assert Target(url).post(b"", {}).words == "shows a certificate that is not trusted"
+    assert Target(url).post(b"", {}).problem == "presents a certificate that is not trusted"
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
     assert Target(url).post(b"", {}).taken
+
+
+# Retries --------------------------------------------------------------------------------------------------------------
+
+NOW = 1_700_000_000.0
+
+
+def test_backoff_doubles_up_to_a_limit_and_has_jitter() -> None:
+    for failures in range(1, 40):
+        whole = min(http_post.LONGEST, http_post.FIRST * 2 ** (failures - 1))
+        waits = {http_post.backoff(failures) for _ in range(50)}
+        assert len(waits) > 40, "senders that failed together do not come again together"
+        assert all(whole / 2 <= seconds <= whole for seconds in waits)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        (" 120 ", 120.0),
+        ("0", 0.0),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60.0),
+        ("Tue, 14 Nov 2023 22:13:00 GMT", 0.0),
+        ("99999999999999999999", http_post.MOST_ASKED),
+        ("Tue, 14 Nov 2090 22:13:00 GMT", http_post.MOST_ASKED),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float | None) -> None:
+    assert http_post.retry_after(header, NOW) == seconds

@@ -1,7 +1,7 @@
-"""One HTTP POST to a receiver, its answer in words, and never its address: a URL may carry a secret.
+"""Posts to a receiver and describes the outcome; the timing of retries.
 
-Neither the words nor the log hold more of a URL than its scheme and host. Exceptions of the HTTP library name the whole
-URL, so their text is never used.
+A URL may hold a secret, so neither messages nor the log show more of it than scheme and host. Exceptions of the HTTP
+library hold the whole URL; their text is never used.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import hashlib
 import http
 import logging
 import os
+import random
 import time
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -19,37 +21,41 @@ import urllib3
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url, get_environ_proxies, select_proxy
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProxyError, SSLError, TimeoutError
 
-from rankwatch_monitor.publish.webhook.retry import retry_after
-
 CONNECT_TIMEOUT: Final = 5.0
 ANSWER_TIMEOUT: Final = 15.0
-"""Seconds without a byte of the answer."""
+"""Seconds without a byte of the response."""
 LARGEST_ANSWER: Final = 64 * 1024
-"""Bytes of an answer that are read."""
+"""Bytes of a response that are read."""
+FIRST: Final = 1.0
+"""Seconds until the first retry; doubles with each further one."""
+LONGEST: Final = 600.0
+"""Seconds between two tries at most, unless the receiver asks for more."""
+MOST_ASKED: Final = 86_400.0
+"""Seconds that a receiver may ask for with ``Retry-After``."""
 
-# At debug level it logs the path of every request, which is where a webhook's secret stands.
+# At debug level urllib3 logs the path of every request, which holds the secret of a webhook.
 logging.getLogger("urllib3").setLevel(logging.WARNING)
 
 
 class Answer(NamedTuple):
-    """What came of a request."""
+    """The outcome of a request."""
 
     status: int | None
-    """None: there was no answer."""
-    words: str
-    """What went wrong, as the part of a sentence after the receiver's name; empty after a success."""
+    """None: there was no response."""
+    problem: str
+    """What failed, as the part of a sentence after the receiver's name; empty after a success."""
     retry_after: float | None = None
-    """Seconds that the receiver asks to wait."""
+    """Seconds that the receiver asks to wait for."""
     content: bytes = b""
 
     @property
     def taken(self) -> bool:
-        """The receiver has it."""
+        """Whether the receiver accepted it."""
         return self.status is not None and 200 <= self.status < 300
 
 
 class Target:
-    """A URL that is posted to, over one connection that is kept open. For one thread at a time."""
+    """A URL to post to over one persistent connection. Not thread-safe."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -61,7 +67,7 @@ class Target:
         self._pool = _pool(self._url)
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Post a body; never raises for what the other side or the network does."""
+        """Post a body; errors of the receiver or the network become an :class:`Answer`, never an exception."""
         try:
             answer = self._pool.urlopen(
                 "POST",
@@ -78,27 +84,27 @@ class Target:
                 answer.release_conn()
             else:
                 answer.close()
-        except NewConnectionError as error:  # a timeout by its class, but not by what it means
+        except NewConnectionError as error:  # a subclass of ConnectTimeoutError, but not a timeout
             return Answer(None, f"cannot be reached ({_cause(error)})")
         except ConnectTimeoutError:
             return Answer(None, f"cannot be reached within {CONNECT_TIMEOUT:.0f} s")
         except TimeoutError:
             return Answer(None, f"does not answer within {ANSWER_TIMEOUT:.0f} s")
         except SSLError:
-            return Answer(None, "shows a certificate that is not trusted")
+            return Answer(None, "presents a certificate that is not trusted")
         except ProxyError as error:
             return Answer(None, f"cannot be reached through the proxy ({_cause(error)})")
         except (HTTPError, OSError, ValueError) as error:
             return Answer(None, f"cannot be reached ({_cause(error)})")
         asked = retry_after(answer.headers.get("Retry-After"), time.time())
-        return Answer(answer.status, _words(answer.status), asked, content)
+        return Answer(answer.status, _problem_of(answer.status), asked, content)
 
 
 def _pool(url: str) -> urllib3.PoolManager:
-    """Connections to a URL, by the proxy and with the certificates that the environment names.
+    """A connection pool for a URL, with the proxy and certificates of the environment.
 
-    ``requests`` knows those rules; for posting itself it takes several times as long as urllib3, and would put what it
-    finds in ``~/.netrc`` in the place of a header that was asked for.
+    The rules are those of ``requests``. Posting uses urllib3, which takes a fraction of the time and does not replace a
+    given Authorization header by one from ``~/.netrc``.
     """
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
     proxy = select_proxy(url, get_environ_proxies(url))
@@ -110,7 +116,7 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def shown(url: str) -> str:
-    """As much of a URL as may be read by anybody: scheme and host."""
+    """The public part of a URL: scheme and host."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     port = f":{parts.port}" if parts.port else ""
@@ -118,15 +124,15 @@ def shown(url: str) -> str:
 
 
 def fingerprint(url: str) -> str:
-    """What a URL is called where it is not written down; the same after a restart."""
+    """A stable identifier of a URL that does not reveal it."""
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def checked(url: str, flag: str) -> str:
-    """The URL, if it can be posted to.
+    """Return the URL if it is valid to post to.
 
     Raises:
-        ValueError: it cannot; the text does not hold it, as it may be secret.
+        ValueError: it is not; the text does not hold it, since it may be secret.
     """
     try:
         parts = urlsplit(url)
@@ -138,7 +144,7 @@ def checked(url: str, flag: str) -> str:
     return url
 
 
-def _words(status: int) -> str:
+def _problem_of(status: int) -> str:
     if 200 <= status < 300:
         return ""
     try:
@@ -150,7 +156,7 @@ def _words(status: int) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The operating system's word for it; those of the library name the URL."""
+    """The operating system's description of the cause; the library's own would reveal the URL."""
     return next((e.strerror for e in _chain(error) if isinstance(e, OSError) and e.strerror), type(error).__name__)
 
 
@@ -162,3 +168,27 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         reason = getattr(error, "reason", None)
         inner = inner or (reason if isinstance(reason, BaseException) else None)
         error, seen = inner or error.__cause__ or error.__context__, seen + 1
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row, with jitter so that senders do not retry together."""
+    whole = min(LONGEST, FIRST * 2.0 ** min(failures - 1, 20))
+    return whole * random.uniform(0.5, 1.0)
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """Seconds that a ``Retry-After`` header asks for, given as a number or a date; None without a valid one.
+
+    Args:
+        value: the header.
+        now: unix seconds.
+    """
+    if value is None:
+        return None
+    asked = value.strip()
+    if asked.isascii() and asked.isdigit():
+        return min(float(asked[:12]), MOST_ASKED)
+    try:
+        return min(max(0.0, parsedate_to_datetime(asked).timestamp() - now), MOST_ASKED)
+    except (ValueError, TypeError, OverflowError):
+        return None

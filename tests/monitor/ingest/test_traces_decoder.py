@@ -10,8 +10,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from monitor.ingest.otlp_requests import NOW_NS, RANK_3, SECOND, request_of
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import decode
-from rankwatch_monitor.ingest.otlp.traces import SpanRecord, TracesDecoder
 from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.traces_decoder import SpanRecord, TracesDecoder
 
 
 def spans_of(*spans: dict[str, object], attributes: dict[str, object] | None = None) -> ExportTraceServiceRequest:

@@ -19,10 +19,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankReport
-from rankwatch_monitor.ingest.fastpath.finished_bytes import Finished, FinishedReader
-from rankwatch_monitor.ingest.fastpath.finished_bytes import take as take_finished
 from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout, Layouts, cut
-from rankwatch_monitor.ingest.fastpath.layout_learning import learn
+from rankwatch_monitor.ingest.fastpath.learning import learn
+from rankwatch_monitor.ingest.fastpath.section_histogram import Finished, FinishedReader
+from rankwatch_monitor.ingest.fastpath.section_histogram import take as take_finished
 from rankwatch_monitor.ingest.fastpath.wire_format import Slice, slices
 from rankwatch_monitor.ingest.foreign.lens_exported import Exported
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
