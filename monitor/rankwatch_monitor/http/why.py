@@ -8,8 +8,8 @@ from fastapi import APIRouter, HTTPException, Query
 from starlette.concurrency import run_in_threadpool
 
 from rankwatch_monitor.core.regression.explain import explain
-from rankwatch_monitor.core.regression.history import History, Sample
-from rankwatch_monitor.core.regression.merging import merged
+from rankwatch_monitor.core.regression.history import History
+from rankwatch_monitor.core.regression.sample import Sample, merged
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN = 1500

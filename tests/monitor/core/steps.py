@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rankwatch_monitor.core.regression.history import History, PolicyChange, Sample, sample_of
+from rankwatch_monitor.core.regression.history import History
+from rankwatch_monitor.core.regression.sample import PolicyChange, Sample, sample_of
 
 START = 1_760_000_000.0
 PERIOD = 10.0

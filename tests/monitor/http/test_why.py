@@ -75,7 +75,7 @@ def test_a_job_of_which_no_window_was_judged(api: httpx.Client) -> None:
     [
         ("/jobs/nobody/why", 404, "there is no job 'nobody'"),
         ("/jobs/nobody/history", 404, "there is no job 'nobody'"),
-        ("/jobs/slowed/why?at=1000000000", 422, "nothing is kept of 2001-09-09"),
+        ("/jobs/slowed/why?at=1000000000", 422, "does not cover 2001-09-09"),
         ("/jobs/slowed/why?at=tomorrow", 422, "query.at"),
         ("/jobs/slowed/why?at=nan", 422, "query.at"),
         ("/jobs/slowed/why?at=-1", 422, "query.at"),
@@ -117,6 +117,6 @@ def test_the_command_asks_for_the_newest_job(url: str, capsys: pytest.CaptureFix
 
 def test_the_command_passes_on_why_a_question_is_wrong(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert why(["slowed", "--monitor", url, "--at", "-1m"]) == 2
-    assert "rankwatch why: nothing is kept of" in capsys.readouterr().err
+    assert "does not cover" in capsys.readouterr().err
     assert why(["nobody", "--monitor", url]) == 2
     assert "there is no job 'nobody'" in capsys.readouterr().err

@@ -1,14 +1,16 @@
-"""Finds the moments at which a series changed its level and stayed there; tells them from spikes, noise and drift.
+"""Change points: moments at which a series changed its level and stayed there, as opposed to spikes, noise and drift.
 
 How this works
 --------------
-The logarithm of the series is looked at, so that a change is a factor. A running median of five takes away spikes of
-one or two samples and leaves edges where they are. What remains is cut into the pieces that have the least sum of
-squares about their means, with a penalty for each cut; all ways to cut are looked at (optimal partitioning: Jackson and
-others, IEEE Signal Processing Letters 12, 2005). Each cut is then put to the test on the raw series: the difference of
-the two medians against the noise of both sides, a change that is worth speaking of, at least :data:`SIDE` samples on
-each side that are nearer to their own level than to the other one, and a better fit than that of a straight line. The
-weakest cut that fails is taken away, and its neighbours are tested anew. T samples.
+Works on the logarithm of the series, so that a change is a factor. A running median of five removes spikes of one or
+two samples and keeps edges in place. The result is cut into the pieces with the least sum of squares about their means,
+with a penalty for each cut, over all ways to cut (optimal partitioning: Jackson et al., IEEE Signal Processing Letters
+12, 2005). Each cut is then tested on the raw series: the difference of the two medians against the noise of both sides,
+a change of at least :data:`LEAST`, at least :data:`SIDE` samples on each side that are nearer to their own level than
+to the other one, and a better fit than a straight line. The weakest cut that fails is removed, and its neighbours are
+tested again.
+
+Shapes: T samples.
 """
 
 from __future__ import annotations
@@ -20,24 +22,24 @@ import numpy as np
 from rankwatch_monitor.core.ranks import Bools, Floats
 
 SIDE: Final = 3
-"""Samples that a level must last."""
+"""Samples a level must last."""
 LEAST: Final = 0.05
-"""The smallest change worth speaking of, as a part of the level."""
+"""The smallest change that matters, as a fraction of the level."""
 CERTAIN: Final = 6.0
 """Standard errors between two medians: over 400 possible splits, noise alone stays below 4."""
 PENALTY: Final = 40.0
-"""What a cut must lower the sum of squares by, in variances of the noise: a shift that :data:`SIDE` samples make
-certain does, and a smaller one of many samples; noise alone rarely."""
+"""By how much a cut must lower the sum of squares, in variances of the noise: met by a shift that :data:`SIDE` samples
+make certain, and by a smaller one of many samples; rarely by noise alone."""
 OWN_LEVEL: Final = 0.7
-"""Part of the samples of a side that must be nearer to its level than to the other one."""
+"""Fraction of the samples of a side that must be nearer to its level than to the other one."""
 QUIET: Final = 0.002
-"""The least noise that is assumed, as a part of the level: durations have four digits."""
+"""Least assumed noise, as a fraction of the level: durations have four digits."""
 DRIFT_POINTS: Final = 120
-"""Points through which a line is laid, at most: it looks at all pairs of them."""
+"""Points a line is fitted through at most: all pairs of them are used."""
 
 
 class Change(NamedTuple):
-    """The level changed between two samples: positions of the pieces on both sides, and their medians."""
+    """A change of level: positions of the pieces on both sides, and their medians."""
 
     first: int
     """Where the piece before begins."""
@@ -50,19 +52,12 @@ class Change(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """How many times as large it is after."""
+        """The level after divided by the one before."""
         return self.after / self.before
 
 
-class Drift(NamedTuple):
-    """The series rises or falls along a line, from one value to another, without a moment at which it changed."""
-
-    before: float
-    after: float
-
-
 def changes(series_T: Floats) -> list[Change]:
-    """All changes of level that last, the earliest first. The series must be above zero."""
+    """All lasting changes of level, the earliest first. The series must be positive."""
     if len(series_T) < 2 * SIDE:
         return []
     log_T = np.log(series_T)
@@ -84,29 +79,28 @@ def changes(series_T: Floats) -> list[Change]:
     ]
 
 
-def drift(series_T: Floats) -> Drift | None:
-    """The line that a series without changes of level follows; None when it is flat, or too short to say so."""
+def has_drift(series_T: Floats) -> bool:
+    """Whether a series without changes of level rises or falls along a line; False when it is too short to say."""
     if len(series_T) < 8 * SIDE:
-        return None
+        return False
     log_T = np.log(series_T)
     line_T = _line(log_T)
     level = float(np.median(log_T))
-    if abs(line_T[-1] - line_T[0]) < np.log1p(LEAST) or _cost(log_T - line_T) > 0.8 * _cost(log_T - level):
-        return None
-    return Drift(float(np.exp(line_T[0])), float(np.exp(line_T[-1])))
+    risen = abs(line_T[-1] - line_T[0]) >= np.log1p(LEAST)
+    return bool(risen and _cost(log_T - line_T) <= 0.8 * _cost(log_T - level))
 
 
 def differs(before_T: Floats, after_T: Floats) -> bool:
-    """Whether the medians of two pieces differ by more than noise, and by enough to speak of."""
+    """Whether the medians of two pieces differ by more than noise, and by enough to matter."""
     log_T = np.log(np.concatenate([before_T, after_T]))
     return bool(_shifted(log_T, len(before_T)))
 
 
 def _cuts(smooth_T: Floats, penalty: float) -> list[int]:
-    """Where the pieces begin that have the least sum of squares and penalties; the first one's beginning left out."""
+    """Where the pieces with the least sum of squares and penalties begin, without the first one."""
     total_T = np.concatenate([[0.0], np.cumsum(smooth_T)])
     square_T = np.concatenate([[0.0], np.cumsum(smooth_T**2)])
-    # Of all ways to cut what comes before each position.
+    # The best of all ways to cut what comes before each position.
     least_T = np.full(len(smooth_T) + 1, np.inf)
     least_T[0] = -penalty
     came_from_T = np.zeros(len(smooth_T) + 1, dtype=np.int64)
@@ -125,7 +119,7 @@ def _cuts(smooth_T: Floats, penalty: float) -> list[int]:
 
 
 def _holds(log_T: Floats, first: int, at: int, end: int) -> bool:
-    """Whether a cut between two pieces stands, and no line fits both of them better."""
+    """Whether a cut between two pieces is significant, and no line fits both of them better."""
     left_T, right_T, both_T = log_T[first:at], log_T[at:end], log_T[first:end]
     if not _shifted(both_T, at - first):
         return False
@@ -159,14 +153,14 @@ def _own(nearer_T: Bools) -> bool:
 
 
 def _smooth(log_T: Floats) -> Floats:
-    """A running median of five; at the ends of what there is."""
+    """A running median of five; at the ends of fewer."""
     padded_T = np.pad(log_T, 2, constant_values=np.nan)
     smooth_T: Floats = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded_T, 5), axis=1)
     return smooth_T
 
 
 def _line(log_T: Floats) -> Floats:
-    """The line of Theil and Sen: the median of the slopes of all pairs, which outliers do not turn."""
+    """The Theil-Sen line: the median of the slopes of all pairs, robust against outliers."""
     position_T = np.arange(len(log_T), dtype=np.float64)
     chosen = np.unique(np.linspace(0, len(log_T) - 1, DRIFT_POINTS).round().astype(int))
     x, y = position_T[chosen], log_T[chosen]

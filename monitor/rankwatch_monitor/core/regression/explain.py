@@ -1,22 +1,28 @@
-"""Why steps take another time than before: finds when it changed, compares both sides, says what the change is made of.
+"""Explains why steps take another time than before: when it changed, what the change consists of, what else changed.
 
 How this works
 --------------
-The moment is the one asked for, or the largest lasting change of the median step time in the last hour; how such a
-change is told from noise stands in ``change_points``. An episode of less than :data:`EPISODE` seconds counts only when
-there is nothing else, and of two changes about as large the one to longer steps is meant. Up to :data:`REACH` seconds
-on each side, within which nothing else changed, are compared: the parts of the step, whose shares add up to the change
-(``contributors``), and what else changed at that time (``circumstances``).
+The moment is the one asked for, or the largest lasting change of the median step time in the last hour, as found by
+``change_points``. An episode of less than :data:`EPISODE` seconds counts only when there is nothing else, and of two
+changes about as large the one to longer steps is chosen. Up to :data:`REACH` seconds on each side, within which nothing
+else changed, are compared:
 
-A cause is named only when it makes up more than half of the change. Everything here is a comparison of medians over
-ranks and time: it works as well when all ranks slow alike, which no comparison of ranks can see.
+*  the parts of the step, whose shares add up to the change (:func:`part_changes`),
+*  what is behind them: sections, kernels, collectives, waited-for ranks, waiting for a CPU (:func:`contributors`),
+*  what else changed at that time: policy, world, hosts, clocks (:func:`correlated_changes`). That two things happened
+   at the same time makes neither the cause of the other.
+
+A cause is named only when it makes up more than half of the change. Medians over ranks and time are compared, so it
+works as well when all ranks slow alike, which no comparison of ranks can see.
+
+Shapes: T samples over time. Times are seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,45 +31,102 @@ from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.regression import change_points
 from rankwatch_monitor.core.regression.change_points import SIDE, Change
-from rankwatch_monitor.core.regression.circumstances import circumstances
-from rankwatch_monitor.core.regression.comparison import (
-    Circumstance,
-    Contributor,
-    PartChange,
-    Sides,
-    clock_time,
-    percent,
-    span,
-)
-from rankwatch_monitor.core.regression.contributors import contributors, part_changes
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.regression.sample import Sample
+from rankwatch_monitor.core.regression.sample import (
+    KERNELS,
+    OWN_PARTS,
+    Sample,
+    SectionSample,
+    SlowRank,
+    weighted_median,
+)
 
+# Which change
 HOUR: Final = 3600.0
-"""Seconds that are looked at: the last ones, or on each side of the moment asked for."""
+"""Seconds that are searched: the last ones, or on each side of the moment asked for."""
 REACH: Final = 1800.0
 """Seconds of each side that are compared at most."""
 EPISODE: Final = 180.0
 NEAR: Final = 120.0
-"""How far from the moment asked for a change may lie to be the one that is meant: people round."""
+"""How far from the moment asked for a change may be to be the one that is meant: people round."""
 STEADY: Final = 86_400.0
-"""How far is looked back to say since when nothing changed."""
-MOST: Final = 0.5
-"""Share of the change that a cause must exceed to be named."""
+"""Seconds searched for the beginning of a steady time."""
 SLOWER_FIRST: Final = 1.1
+"""Factor by which changes to longer steps are preferred."""
+
+# Contributors
+MOSTLY_CAUSED: Final = 0.5
+"""Share of the change that a cause must exceed to be named."""
+MOSTLY: Final = 0.6
+"""Fraction of the time for which a rank must be the slowest to be named as the slowest."""
+LEAST_SHARE: Final = 0.05
+"""Least share of a contributor."""
+MOST_CONTRIBUTORS: Final = 12
+ON_ONE_RANK: Final = 0.25
+"""How much more than the median rank's a section of one rank must have grown, as a share, to be named."""
+ON_ONE_RANK_FIRST: Final = 1.2
+"""Factor by which a section that grew on one rank is preferred: the others may wait in one that grew on all ranks."""
+
+# Correlated changes
+NEAR_SAMPLES: Final = 3
+"""Samples on each side of the change in which a policy change counts as simultaneous."""
+CLOCK: Final = 0.03
+CLOCK_MIN: Final = 0.05
+"""Least change of the median and of the lowest clock, as a fraction."""
+TEMPERATURE: Final = 5.0
+"""Least change in degrees."""
+CPU_WAIT: Final = 0.05
+"""Least change of the wait for a CPU, as a share of the change of the step."""
+LATENESS: Final = 0.1
+"""Least lateness of a rank that became the slowest, as a share of the change of the step."""
+NAMED_HOSTS: Final = 5
+
 TWICE: Final = 1.5
-"""From this factor on it is told as a factor, below it in percent."""
+"""From this factor on a change is given as a factor, below it in percent."""
+
+
+class PartChange(NamedTuple):
+    """Seconds of one part of a step before and after, and its share in the change of the step."""
+
+    part: str
+    before: float
+    after: float
+    share: float
+
+
+class Contributor(NamedTuple):
+    """A section, kernel, process group, waited-for rank or wait for a CPU that takes another time than before."""
+
+    kind: str
+    name: str
+    before: float
+    after: float
+    """Seconds of a step."""
+    share: float
+    """In the change of the step; shares of different contributors may overlap, as sections hold kernels."""
+    sentence: str
+    part: str = ""
+    """The part of the step it belongs to; empty: several."""
+
+
+class CorrelatedChange(NamedTuple):
+    """Something else that changed at the same time; not necessarily the cause."""
+
+    kind: str
+    sentence: str
+    before: Any
+    after: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What changed, and what it is made of."""
+    """What changed, and what the change consists of."""
 
     kind: str
-    """``change``, ``drift``, ``steady``, or ``unknown`` when there is too little to say."""
+    """``change``, ``drift``, ``steady``, or ``unknown`` when there are too few samples."""
     sentence: str
     since: float | None = None
-    """Unix seconds of the change; of a steady job since when it is steady."""
+    """Unix seconds of the change, or of the beginning of a steady time."""
     before: float | None = None
     after: float | None = None
     """Seconds of a step."""
@@ -71,7 +134,7 @@ class Explanation:
     """A part of the step, or ``unexplained``; empty when nothing changed."""
     parts: tuple[PartChange, ...] = ()
     contributors: tuple[Contributor, ...] = ()
-    circumstances: tuple[Circumstance, ...] = ()
+    circumstances: tuple[CorrelatedChange, ...] = ()
 
     @property
     def factor(self) -> float | None:
@@ -85,45 +148,48 @@ class Explanation:
         return {**asdict(self), "factor": self.factor, **rows}
 
 
+# Which change ---------------------------------------------------------------------------------------------------------
+
+
 def explain(history: History, at: float | None = None) -> Explanation:
-    """Say why steps take another time than before.
+    """Explain why steps take another time than before.
 
     Args:
         history: of the job.
-        at: unix seconds of the moment that is meant; without it the largest lasting change of the last hour.
+        at: unix seconds of the change; None: the largest lasting change of the last hour.
 
     Raises:
-        ValueError: nothing is kept of that moment.
+        ValueError: the history does not cover ``at``.
     """
     latest, first_at = history.latest, history.first_at
     if latest is None or first_at is None:
-        return Explanation("unknown", "Nothing is known yet: no window of steps of this job was judged so far.")
+        return Explanation("unknown", "Nothing is known yet: no window of steps of this job has been evaluated.")
     now = latest.at
     if at is None:
         samples = history.window(now - HOUR)
         step_T = _steps(samples)
-        if change := _largest(samples, change_points.changes(step_T)):
-            return _told(samples, change, now)
-        if line := change_points.drift(step_T):
-            return _drifted(samples, line, now)
+        if change := _largest_change(samples, change_points.changes(step_T)):
+            return _explain_change(samples, change, now)
+        if change_points.has_drift(step_T):
+            return _explain_drift(samples, now)
         return _steady(history, samples, now)
     if not first_at <= at <= now + 1:
         raise ValueError(
-            f"nothing is kept of {clock_time(at, now)}: what is known of this job's steps reaches from "
+            f"the history of this job's steps does not cover {clock_time(at, now)}: it reaches from "
             f"{clock_time(first_at, now)} to {clock_time(now, now)} (UTC)"
         )
-    return _at(history.window(at - HOUR, at + HOUR), at, now)
+    return _explain_at(history.window(at - HOUR, at + HOUR), at, now)
 
 
 def _steps(samples: Sequence[Sample]) -> Floats:
     return np.array([sample.step for sample in samples], dtype=np.float64)
 
 
-def _largest(samples: Sequence[Sample], found: Sequence[Change]) -> Change | None:
+def _largest_change(samples: Sequence[Sample], found: Sequence[Change]) -> Change | None:
     def size(change: Change) -> tuple[bool, float]:
         before = _began(samples, change.at) - _began(samples, change.first)
         after = samples[change.end - 1].at - _began(samples, change.at)
-        # What reaches the end of what is looked at may have lasted, or may last, for longer.
+        # A level at the edge of the samples may have lasted, or may last, longer than they show.
         lasting = (before >= EPISODE or change.first == 0) and (after >= EPISODE or change.end == len(samples))
         return lasting, abs(float(np.log(change.factor))) * (SLOWER_FIRST if change.factor > 1 else 1.0)
 
@@ -131,17 +197,17 @@ def _largest(samples: Sequence[Sample], found: Sequence[Change]) -> Change | Non
 
 
 def _began(samples: Sequence[Sample], at: int) -> float:
-    """When a sample's time began: with the end of the one before, unless there is a gap."""
+    """When a sample's time began: at the end of the one before, unless there is a gap."""
     begin = samples[at].at - samples[at].seconds
     return max(begin, samples[at - 1].at) if at else begin
 
 
-def _at(samples: Sequence[Sample], at: float, now: float) -> Explanation:
-    """The change next to a moment, or what was before and after it."""
+def _explain_at(samples: Sequence[Sample], at: float, now: float) -> Explanation:
+    """The change next to a moment, else a comparison of before and after it."""
     found = change_points.changes(_steps(samples))
     near = [change for change in found if abs(_began(samples, change.at) - at) <= NEAR]
     if near:
-        return _told(samples, max(near, key=lambda change: abs(float(np.log(change.factor)))), now)
+        return _explain_change(samples, max(near, key=lambda change: abs(float(np.log(change.factor)))), now)
     split = int(np.searchsorted([sample.at for sample in samples], at, side="right"))
     edges = [0, *(change.at for change in found), len(samples)]
     first = max(edge for edge in edges if edge <= split)
@@ -153,25 +219,26 @@ def _at(samples: Sequence[Sample], at: float, now: float) -> Explanation:
     before, after = float(np.median(step_T[first:split])), float(np.median(step_T[split:end]))
     change = Change(first, split, end, before, after)
     if change_points.differs(step_T[first:split], step_T[split:end]):
-        return _told(samples, change, now)
-    words = f"Nothing changed at {clock_time(at, now)}: steps took {span(before)} before and {span(after)} after"
+        return _explain_change(samples, change, now)
+    words = (
+        f"Nothing changed at {clock_time(at, now)}: steps took {duration(before)} before and {duration(after)} after"
+    )
     return Explanation("steady", f"{words}.", _began(samples, first), before, after)
 
 
-def _told(samples: Sequence[Sample], change: Change, now: float) -> Explanation:
+def _explain_change(samples: Sequence[Sample], change: Change, now: float) -> Explanation:
     since = _began(samples, change.at)
     before = [sample for sample in samples[change.first : change.at] if sample.at >= since - REACH]
     after = [sample for sample in samples[change.at : change.end] if sample.at <= since + REACH]
     sides = Sides(before or samples[change.at - 1 : change.at], after or samples[change.at : change.at + 1])
-    return _compared("change", sides, since, f"since {clock_time(since, now)}")
+    return _compare("change", sides, since, f"since {clock_time(since, now)}")
 
 
-def _drifted(samples: Sequence[Sample], line: change_points.Drift, now: float) -> Explanation:
+def _explain_drift(samples: Sequence[Sample], now: float) -> Explanation:
     sixth = max(SIDE, len(samples) // 6)
     since = _began(samples, 0)
-    words = f"little by little since {clock_time(since, now)}, without a moment at which it changed"
-    del line
-    return _compared("drift", Sides(samples[:sixth], samples[-sixth:]), since, words)
+    words = f"gradually since {clock_time(since, now)}, without a moment at which it changed"
+    return _compare("drift", Sides(samples[:sixth], samples[-sixth:]), since, words)
 
 
 def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanation:
@@ -185,27 +252,27 @@ def _steady(history: History, samples: Sequence[Sample], now: float) -> Explanat
     noise = 1.4826 * float(np.median(np.abs(np.log(step_T / level))))
     longer = history.window(now - STEADY)
     other = np.abs(np.log(_steps(longer) / level)) > max(np.log1p(2 * change_points.LEAST), 4 * noise)
-    # Three of another level in a row; fewer are spikes.
+    # Three samples of another level in a row; fewer are spikes.
     runs = np.convolve(other, np.ones(SIDE), "valid") >= SIDE if len(other) >= SIDE else np.zeros(0, dtype=np.bool_)
     begins = int(np.flatnonzero(runs)[-1]) + SIDE if runs.any() else 0
     since = _began(longer, min(begins, len(longer) - 1))
-    words = f"Nothing changed in the last hour: steps have taken {span(level)} since {clock_time(since, now)}."
+    words = f"Nothing changed in the last hour: steps have taken {duration(level)} since {clock_time(since, now)}."
     return Explanation("steady", words, since, level, level)
 
 
-def _compared(kind: str, sides: Sides, since: float, when: str) -> Explanation:
+def _compare(kind: str, sides: Sides, since: float, when: str) -> Explanation:
     before, after = sides.step()
     if before == after:
-        return Explanation("steady", f"Steps take {span(after)} as before.", since, before, after)
-    parts, found, besides = part_changes(sides), contributors(sides), circumstances(sides)
+        return Explanation("steady", f"Steps take {duration(after)} as before.", since, before, after)
+    parts, found, correlated = part_changes(sides), contributors(sides), correlated_changes(sides)
     cause, words = _cause(parts, found)
-    at_the_same_time = f"; at the same time {besides[0].sentence}" if besides else ""
-    head = f"{_head(after / before)} {when} ({span(before)} -> {span(after)})"
+    at_the_same_time = f"; at the same time {correlated[0].sentence}" if correlated else ""
+    head = f"{_change_words(after / before)} {when} ({duration(before)} -> {duration(after)})"
     sentence = f"{head}: {words}{at_the_same_time}."
-    return Explanation(kind, sentence, since, before, after, cause, parts, found, besides)
+    return Explanation(kind, sentence, since, before, after, cause, parts, found, correlated)
 
 
-def _head(factor: float) -> str:
+def _change_words(factor: float) -> str:
     if factor >= TWICE:
         return f"Steps take {factor:.1f} times as long"
     if factor > 1:
@@ -214,33 +281,36 @@ def _head(factor: float) -> str:
 
 
 def _cause(parts: Sequence[PartChange], found: Sequence[Contributor]) -> tuple[str, str]:
-    """The part that makes up most of the change and the words for it; ``unexplained`` when none does."""
+    """The part that makes up most of the change, and words for it; ``unexplained`` when none does."""
     if not parts:
         return _section_cause(found)
     measured = [part for part in parts if part.part != Cause.UNEXPLAINED]
     main = max(measured, key=lambda part: part.share)
     inside = [each for each in found if each.part == main.part]
-    if main.share > MOST:
-        waited = next((each for each in inside if each.kind == "rank" and each.share > MOST), None)
+    if main.share > MOSTLY_CAUSED:
+        waited = next((each for each in inside if each.kind == "rank" and each.share > MOSTLY_CAUSED), None)
         if main.part == Part.COMMUNICATION and waited is not None:
             return main.part, f"{_share(waited.share)} is {waited.sentence}"
         detail = f", most of all {inside[0].sentence}" if inside else ""
-        return main.part, f"{_share(main.share)} is {main.part} ({span(main.before)} -> {span(main.after)}){detail}"
+        return (
+            main.part,
+            f"{_share(main.share)} is {main.part} ({duration(main.before)} -> {duration(main.after)}){detail}",
+        )
     rest = next((part.share for part in parts if part.part == Cause.UNEXPLAINED), 0.0)
-    if rest > MOST:
+    if rest > MOSTLY_CAUSED:
         return str(Cause.UNEXPLAINED), f"unexplained, as {_share(rest)} lies in no part that is measured"
-    told = ", ".join(f"{part.part} {percent(part.share)}" for part in parts if part.share > 0)
-    return str(Cause.UNEXPLAINED), f"unexplained, as no part makes up more than half of it ({told})"
+    shares = ", ".join(f"{part.part} {percent(part.share)}" for part in parts if part.share > 0)
+    return str(Cause.UNEXPLAINED), f"unexplained, as no part makes up more than half of it ({shares})"
 
 
 def _section_cause(found: Sequence[Contributor]) -> tuple[str, str]:
-    """The same where the parts of a step are not known: by sections."""
+    """The same by sections, where the parts of a step are unknown."""
     unexplained = str(Cause.UNEXPLAINED)
     sections = [each for each in found if each.kind == "section"]
     if not sections:
         return unexplained, "unexplained, as neither parts of the step nor sections are known on both sides"
     first = sections[0]
-    if first.share <= MOST:
+    if first.share <= MOSTLY_CAUSED:
         return (
             unexplained,
             f"unexplained, as no section makes up more than half of it ({percent(first.share)}: {first.name})",
@@ -251,3 +321,378 @@ def _section_cause(found: Sequence[Contributor]) -> tuple[str, str]:
 
 def _share(share: float) -> str:
     return "all of it" if share >= 0.95 else f"{percent(share)} of it"
+
+
+# What it consists of --------------------------------------------------------------------------------------------------
+
+
+class Sides(NamedTuple):
+    """The samples before and after a change."""
+
+    before: Sequence[Sample]
+    after: Sequence[Sample]
+
+    def level(self, of: Callable[[Sample], float | None]) -> tuple[float, float] | None:
+        """The usual value on both sides; None when one of them has none."""
+        before, after = usual(self.before, of), usual(self.after, of)
+        return None if before is None or after is None else (before, after)
+
+    def step(self) -> tuple[float, float]:
+        """Seconds of a step on both sides."""
+        found = self.level(lambda sample: sample.step)
+        assert found is not None, "a side has samples, and every sample a step"
+        return found
+
+    def names(self, of: Callable[[Sample], Sequence[str]]) -> list[str]:
+        """All names in the tables of both sides."""
+        return sorted({name for side in self for sample in side for name in of(sample)})
+
+
+def usual(samples: Sequence[Sample], of: Callable[[Sample], float | None]) -> float | None:
+    """The median over time; None when no sample has a value."""
+    values = [(value, sample.seconds) for sample in samples if (value := of(sample)) is not None]
+    return weighted_median(values) if values else None
+
+
+def slowest_rank(samples: Sequence[Sample]) -> SlowRank | None:
+    """The rank that is the slowest most of the time, with its usual figures; None when ranks take turns."""
+    weight: dict[int, float] = {}
+    listed: dict[int, list[tuple[SlowRank, float]]] = {}
+    for sample in samples:
+        if sample.slowest:
+            first = sample.slowest[0]
+            weight[first.rank] = weight.get(first.rank, 0.0) + sample.seconds
+            listed.setdefault(first.rank, []).append((first, sample.seconds))
+    if not weight:
+        return None
+    rank = max(weight, key=lambda each: weight[each])
+    if weight[rank] < MOSTLY * sum(weight.values()):
+        return None
+    mine = listed[rank]
+    parts = tuple(
+        weighted_median([(slow.parts[p], seconds) for slow, seconds in mine if len(slow.parts) > p])
+        for p in range(max(len(slow.parts) for slow, _ in mine))
+    )
+    work = weighted_median([(slow.work, seconds) for slow, seconds in mine])
+    late = weighted_median([(slow.late, seconds) for slow, seconds in mine])
+    return SlowRank(rank, mine[-1][0].host, work, late, parts)
+
+
+def part_changes(sides: Sides) -> tuple[PartChange, ...]:
+    """The parts of the step, whose shares add up to 1; empty when they were not measured on both sides.
+
+    What no part accounts for is ``unexplained``.
+    """
+    step_before, step_after = sides.step()
+    whole = step_after - step_before
+    found = {part: sides.level(lambda sample, part=part: sample.parts.get(part)) for part in Part}  # type: ignore[misc]
+    known = {part: level for part, level in found.items() if level is not None}
+    if not known or whole == 0:
+        return ()
+    rest_before = step_before - sum(before for before, _ in known.values())
+    rest_after = step_after - sum(after for _, after in known.values())
+    rows = [(str(part), *level) for part, level in known.items()]
+    rows.append((str(Cause.UNEXPLAINED), rest_before, rest_after))
+    changes = [PartChange(part, before, after, (after - before) / whole) for part, before, after in rows]
+    return tuple(sorted(changes, key=lambda change: (change.part == Cause.UNEXPLAINED, -change.share)))
+
+
+def contributors(sides: Sides) -> tuple[Contributor, ...]:
+    """What takes another time than before, the largest share first. Shares may overlap: sections contain kernels."""
+    before, after = sides.step()
+    whole = after - before
+    found = [
+        *_section_contributors(sides, whole),
+        *_kernel_contributors(sides, whole),
+        *_collective_contributors(sides, whole),
+    ]
+    found += [*_waited_for_ranks(sides, whole), *_cpu_contributors(sides, whole)]
+    named = [each for each in found if each.share >= LEAST_SHARE]
+    one_rank = " on rank "
+    return tuple(
+        sorted(named, key=lambda c: -c.share * (ON_ONE_RANK_FIRST if one_rank in c.name else 1.0))[:MOST_CONTRIBUTORS]
+    )
+
+
+def _section_contributors(sides: Sides, whole: float) -> list[Contributor]:
+    found = []
+    for name in sides.names(lambda sample: list(sample.sections)):
+        # A section that is not listed did not run, or is small.
+        level = sides.level(lambda s, name=name: _taken(s.sections.get(name)) if s.sections else None)  # type: ignore[misc]
+        if level is None:
+            continue
+        part = str(Part.DATA) if name.lower() in DATA_SECTIONS else ""
+        share = (level[1] - level[0]) / whole
+        found.append(_contributor("section", name, level, share, f"section '{name}'", part))
+        one = _on_one_rank(sides, name, whole, share)
+        if one is not None:
+            found.append(one._replace(part=part))
+    return found
+
+
+def _taken(section: SectionSample | None) -> float:
+    return section.median * section.calls if section else 0.0
+
+
+def _on_one_rank(sides: Sides, name: str, whole: float, median_share: float) -> Contributor | None:
+    """The section on the rank where it takes longest, when it grew there and not on all ranks."""
+
+    def largest(sample: Sample) -> float | None:
+        section = sample.sections.get(name)
+        return section.max * section.calls if section else None
+
+    level = sides.level(largest)
+    if level is None or (level[1] - level[0]) / whole < median_share + ON_ONE_RANK:
+        return None
+    slow_side = sides.after if whole > 0 else sides.before
+    weight: dict[int, float] = {}
+    for sample in slow_side:
+        if section := sample.sections.get(name):
+            weight[section.worst] = weight.get(section.worst, 0.0) + sample.seconds
+    rank = max(weight, key=lambda each: weight[each])
+    if weight[rank] < MOSTLY * sum(weight.values()):
+        return None
+    share = (level[1] - level[0]) / whole
+    return _contributor("section", f"{name} on rank {rank}", level, share, f"section '{name}' on rank {rank}", "")
+
+
+def _kernel_contributors(sides: Sides, whole: float) -> list[Contributor]:
+    before = [sample for sample in sides.before if sample.kernels]
+    after = [sample for sample in sides.after if sample.kernels]
+    # A report covers minutes: the first one after the change covers both sides, so it is skipped if there is another.
+    reports = Sides(before, after[1:] or after)
+    found = []
+    for name in reports.names(lambda sample: list(sample.kernels)):
+        level = reports.level(lambda s, name=name: _spent(s.kernels, name))  # type: ignore[misc]
+        if level is not None:
+            share = (level[1] - level[0]) / whole
+            found.append(_contributor("kernel", name, level, share, f"kernel {name}", str(Part.COMPUTE)))
+    return found
+
+
+def _spent(kernels: Mapping[str, float], name: str) -> float:
+    """Seconds of a kernel; one missing in a full table took at most as long as the smallest in it."""
+    unlisted = min(kernels.values()) if len(kernels) >= KERNELS else 0.0
+    return kernels.get(name, unlisted)
+
+
+def _collective_contributors(sides: Sides, whole: float) -> list[Contributor]:
+    found = []
+    for name in sides.names(lambda sample: list(sample.collectives)):
+        busy = sides.level(lambda s, name=name: c.busy if (c := s.collectives.get(name)) else None)  # type: ignore[misc]
+        if busy is None:
+            continue
+        share = (busy[1] - busy[0]) / whole
+        each = _contributor("collective", name, busy, share, f"collectives of group {name}", str(Part.COMMUNICATION))
+        shortest = sides.level(lambda s, name=name: c.shortest if (c := s.collectives.get(name)) else None)  # type: ignore[misc]
+        if shortest is not None and whole > 0 and shortest[1] > 1.5 * shortest[0] > 0:
+            more = f"{each.sentence}; the shortest of them takes longer too ({duration(shortest[0])} -> "
+            more += f"{duration(shortest[1])}), which points to the network rather than to a late rank"
+            each = each._replace(sentence=more)
+        found.append(each)
+    return found
+
+
+def _waited_for_ranks(sides: Sides, whole: float) -> list[Contributor]:
+    """The rank the others wait for, on the side on which steps take longer."""
+    slow_side, quick_side = (sides.after, sides.before) if whole > 0 else (sides.before, sides.after)
+    waits = sides.level(lambda sample: sample.parts.get(Part.COMMUNICATION))
+    late = usual(slow_side, lambda sample: sample.slowest[0].late if sample.slowest else None)
+    usual_late = usual(quick_side, lambda sample: sample.slowest[0].late if sample.slowest else None)
+    if waits is None or late is None or usual_late is None:
+        return []
+    slow = slowest_rank(slow_side)
+    late = slow.late if slow else late
+    # The others cannot wait for it longer than they spend in communication.
+    share = min((late - usual_late) / abs(whole), (waits[1] - waits[0]) / whole)
+    level = (usual_late, late) if whole > 0 else (late, usual_late)
+    part = str(Part.COMMUNICATION)
+    if slow is None:
+        words = f"waiting for ranks that take turns in being the slowest {_from_to(level)}"
+        return [Contributor("rank", "ranks that take turns", *level, share, words, part)]
+    words = f"waiting for {rank_name(slow)} {_from_to(level)}{_excess(slow.parts, slow_side)}"
+    return [Contributor("rank", f"rank {slow.rank}", *level, share, words, part)]
+
+
+def _excess(parts: Sequence[float], samples: Sequence[Sample]) -> str:
+    """The part of its own work with the largest excess over the median rank."""
+    more = [
+        (own - middle, part)
+        for own, part in zip(parts, OWN_PARTS, strict=False)
+        if (middle := usual(samples, lambda sample, part=part: sample.parts.get(part))) is not None  # type: ignore[misc]
+    ]
+    if not more or max(more)[0] <= 0:
+        return ""
+    excess, part = max(more)
+    return f", whose {part} takes {duration(excess)} longer than the others'"
+
+
+def _cpu_contributors(sides: Sides, whole: float) -> list[Contributor]:
+    level = sides.level(lambda sample: sample.waited.median if sample.waited else None)
+    if level is None:
+        return []
+    share = (level[1] - level[0]) / whole
+    words = "waiting for a CPU, in the training thread"
+    return [_contributor("cpu", "cpu wait", level, share, words, str(Part.HOST))]
+
+
+def _contributor(
+    kind: str, name: str, level: tuple[float, float], share: float, subject: str, part: str
+) -> Contributor:
+    return Contributor(kind, name, *level, share, f"{subject} {_from_to(level)}", part)
+
+
+def _from_to(level: tuple[float, float]) -> str:
+    return f"({duration(level[0])} -> {duration(level[1])})"
+
+
+# What else changed ----------------------------------------------------------------------------------------------------
+
+
+def correlated_changes(sides: Sides) -> tuple[CorrelatedChange, ...]:
+    """What else changed at that time, the most frequent causes first."""
+    checks: Sequence[Callable[[Sides], list[CorrelatedChange]]] = (
+        _policy_changes,
+        _world_changes,
+        _host_changes,
+        _throttling_changes,
+        _clock_changes,
+        _cpu_changes,
+        _attempt_changes,
+        _temperature_changes,
+        _slowest_changes,
+    )
+    return tuple(found for check in checks for found in check(sides))
+
+
+def _policy_changes(sides: Sides) -> list[CorrelatedChange]:
+    near = [*sides.before[-NEAR_SAMPLES:], *sides.after[:NEAR_SAMPLES]]
+    return [
+        CorrelatedChange(
+            "policy", f"the policy's {c.name} was changed from {_value(c.old)} to {_value(c.new)}", c.old, c.new
+        )
+        for sample in near
+        for c in sample.changes
+    ]
+
+
+def _value(value: Any) -> str:
+    text = "none" if value is None else {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _world_changes(sides: Sides) -> list[CorrelatedChange]:
+    before, after = sides.before[-1].ranks, sides.after[0].ranks
+    if before == after:
+        return []
+    words = f"the world {'shrank' if after < before else 'grew'} from {before} to {after} ranks"
+    return [CorrelatedChange("world_size", words, before, after)]
+
+
+def _attempt_changes(sides: Sides) -> list[CorrelatedChange]:
+    before, after = sides.before[-1].attempt, sides.after[0].attempt
+    if before == after:
+        return []
+    return [CorrelatedChange("attempt", f"attempt {after} began (before it: {before})", before, after)]
+
+
+def _host_changes(sides: Sides) -> list[CorrelatedChange]:
+    before, after = sides.before[-1].hosts, sides.after[0].hosts
+    if not before or not after or before == after:
+        return []
+    left, joined = sorted(set(before) - set(after)), sorted(set(after) - set(before))
+    words = [f"{_named(hosts)} {verb}" for hosts, verb in ((left, "left"), (joined, "joined")) if hosts]
+    return [CorrelatedChange("hosts", f"other hosts: {' and '.join(words)}", left, joined)]
+
+
+def _named(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - NAMED_HOSTS} more" if len(hosts) > NAMED_HOSTS else ""
+    return ", ".join(hosts[:NAMED_HOSTS]) + more
+
+
+def _throttling_changes(sides: Sides) -> list[CorrelatedChange]:
+    def throttled(sample: Sample, reason: str) -> float | None:
+        return None if sample.device is None else float(sample.device.throttled.get(reason, 0))
+
+    found = []
+    for reason in sides.names(lambda sample: list(sample.device.throttled) if sample.device else []):
+        level = sides.level(lambda sample, reason=reason: throttled(sample, reason))  # type: ignore[misc]
+        if level is not None and round(level[0]) != round(level[1]):
+            before, after = round(level[0]), round(level[1])
+            words = f"devices throttled for {reason}: {before} -> {after} of {sides.after[-1].ranks} ranks"
+            found.append(CorrelatedChange("throttling", words, before, after))
+    return found
+
+
+def _clock_changes(sides: Sides) -> list[CorrelatedChange]:
+    middle = sides.level(lambda sample: sample.device.clock if sample.device else None)
+    lowest = sides.level(lambda sample: sample.device.clock_min if sample.device else None)
+    for name, level, least in (("median", middle, CLOCK), ("lowest", lowest, CLOCK_MIN)):
+        if level is not None and level[0] > 0 and abs(level[1] / level[0] - 1) >= least:
+            verb = "fell" if level[1] < level[0] else "rose"
+            words = f"the {name} clock of the devices {verb} from {level[0] / 1e6:.0f} to {level[1] / 1e6:.0f} MHz"
+            return [CorrelatedChange("clock", words, *level)]
+    return []
+
+
+def _temperature_changes(sides: Sides) -> list[CorrelatedChange]:
+    level = sides.level(lambda sample: sample.device.temperature if sample.device else None)
+    if level is None or abs(level[1] - level[0]) < TEMPERATURE:
+        return []
+    verb = "rose" if level[1] > level[0] else "fell"
+    return [
+        CorrelatedChange("temperature", f"the hottest device {verb} from {level[0]:.0f} to {level[1]:.0f} °C", *level)
+    ]
+
+
+def _cpu_changes(sides: Sides) -> list[CorrelatedChange]:
+    before, after = sides.step()
+    middle = sides.level(lambda sample: sample.waited.median if sample.waited else None)
+    largest = sides.level(lambda sample: sample.waited.max if sample.waited else None)
+    for subject, level in (("training threads wait", middle), ("one training thread waits", largest)):
+        if level is not None and (level[1] - level[0]) / (after - before) >= CPU_WAIT:
+            more = "longer" if level[1] > level[0] else "less"
+            words = f"{subject} {more} for a CPU: {duration(level[0])} -> {duration(level[1])} a step"
+            return [CorrelatedChange("cpu", words, *level)]
+    return []
+
+
+def _slowest_changes(sides: Sides) -> list[CorrelatedChange]:
+    before, after = slowest_rank(sides.before), slowest_rank(sides.after)
+    change = abs(sides.step()[1] - sides.step()[0])
+    late = usual(sides.before, lambda sample: sample.slowest[0].late if sample.slowest else None)
+    if after is None or late is None or (before is not None and before.rank == after.rank):
+        return []
+    if after.late - late < LATENESS * change:
+        return []
+    words = f"{rank_name(after)} became the slowest: {duration(after.late)} of each step behind the median rank"
+    return [CorrelatedChange("slowest", words, before.rank if before else None, after.rank)]
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def rank_name(slow: SlowRank) -> str:
+    """``rank 3 on node-b``."""
+    return f"rank {slow.rank} on {slow.host}" if slow.host else f"rank {slow.rank}"
+
+
+def duration(seconds: float) -> str:
+    """``0.41 s``, ``41 ms``, ``410 µs``; 0 is ``0 s``."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= 0.0999 * scale or unit == "µs":
+            number = seconds / scale
+            # Three digits, but never 1.2e+03.
+            return f"{number:.0f} {unit}" if abs(number) >= 100 else f"{number:.2g} {unit}"
+    raise AssertionError("the last unit matches every number")
+
+
+def percent(share: float) -> str:
+    """``83 %``."""
+    return f"{100 * share:.0f} %"
+
+
+def clock_time(at: float, now: float) -> str:
+    """``14:03:20`` of the day of ``now``, else with its date; both UTC."""
+    text = str(np.datetime64(int(at), "s"))
+    return text[11:] if int(at) // int(STEADY) == int(now) // int(STEADY) else f"{text[:10]} {text[11:]}"

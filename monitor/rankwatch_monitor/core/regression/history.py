@@ -1,4 +1,4 @@
-"""What a job's steps were like: an hour in samples of 10 s and a week in samples of a minute, without any database.
+"""The history of a job's steps: an hour in samples of 10 s and a week in samples of a minute, without a database.
 
 How this works
 --------------
@@ -7,9 +7,9 @@ Samples are never merged across another attempt, number of ranks or set of hosts
 :data:`OPEN` of them, into blocks of :data:`BLOCK`: compressed JSON, in which names cost little. A full week with 6
 sections, 8 kernels and 2 process groups takes 4 MB of memory and 2.4 MB in the store; with every table at its limit,
 6.5 MB each.
-A block is unpacked only when somebody asks for its time: an hour in 0.01 s, the week in 0.5 s.
+A block is unpacked only when its time is read: an hour takes 0.01 s, the week 0.5 s.
 
-Sets of hosts stand in a table of their own, as most samples have the same one.
+Sets of hosts are stored in a table of their own, as most samples have the same one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from rankwatch_monitor.core.regression.merging import merged
 from rankwatch_monitor.core.regression.sample import (
     CollectiveSample,
     DeviceSample,
@@ -30,31 +29,28 @@ from rankwatch_monitor.core.regression.sample import (
     SectionSample,
     SlowRank,
     Waited,
-    policy_changes,
-    sample_of,
+    merged,
 )
-
-__all__ = ["History", "PolicyChange", "Sample", "policy_changes", "sample_of"]
 
 SHORT: Final = 10
 LONG: Final = 60
 """Seconds of a sample of each row."""
 KEPT_SHORT: Final = 360
 KEPT_LONG: Final = 10_080
-"""Samples that are kept at least, at most a block more: an hour and seven days."""
+"""Samples kept at least, at most a block more: an hour and seven days."""
 BLOCK: Final = 60
 OPEN: Final = 20
-"""Samples of a row that wait to be packed: 3 KB each, a tenth of that in a block."""
+"""Unpacked samples of a row at most: 3 KB each, a tenth of that in a block."""
 PENDING: Final = 32
-"""Windows of one sample that are kept apart until it is full; with more of them, they are merged on the way."""
+"""Windows of an unfinished sample that are kept apart; with more of them, they are merged early."""
 HOST_SETS: Final = 64
-"""Different sets of hosts that are remembered; samples of a forgotten one say nothing of hosts."""
+"""Different sets of hosts that are kept; samples of a dropped one have no hosts."""
 FORMAT: Final = 1
-"""Of the stored form; another one is not read."""
+"""Version of the stored form; other versions are not read."""
 
 
 class Block(NamedTuple):
-    """Samples that are packed: unix seconds of the first and the last, how many, and the packed rows."""
+    """Packed samples: unix seconds of the first and the last, how many, and the compressed rows."""
 
     first: float
     last: float
@@ -63,7 +59,7 @@ class Block(NamedTuple):
 
 
 class Row:
-    """Samples of one length, the oldest first: packed blocks, then those that are not packed yet."""
+    """Samples of one length, the oldest first: packed blocks, then unpacked samples."""
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
@@ -74,19 +70,20 @@ class Row:
         return sum(block.size for block in self.blocks) + len(self.open)
 
     def forget(self) -> None:
-        """Drop blocks that are not needed for the samples that are to be kept."""
+        """Drop blocks beyond the samples to be kept."""
         while self.blocks and len(self) - self.blocks[0].size >= self.keep:
             self.blocks.popleft()
 
 
 class History:
-    """The steps of one job over time. Nothing in it depends on the number of ranks but the names of its hosts."""
+    """The steps of one job over time. Its size depends on the number of ranks only by the names of hosts."""
 
     def __init__(self) -> None:
         self._short, self._long = Row(KEPT_SHORT), Row(KEPT_LONG)
         self._window: list[Sample] = []
-        """Of the sample of 10 s that is being gathered."""
+        """Windows of the unfinished sample of 10 s."""
         self._minute: list[Sample] = []
+        """Samples of 10 s of the unfinished minute."""
         self._hosts: dict[int, tuple[str, ...]] = {}
         self._last_hosts = 0
         self._latest: Sample | None = None
@@ -95,12 +92,12 @@ class History:
         return len(self._short) + len(self._long)
 
     def add(self, sample: Sample | None) -> None:
-        """Take one window in. None is none: no rank told how long its steps take."""
+        """Add one window; None (no rank reported how long its steps take) is ignored."""
         if sample is None:
             return
         if (latest := self._latest) is not None:
             if sample.hosts == latest.hosts:
-                sample = sample._replace(hosts=latest.hosts)  # one tuple for all of them
+                sample = sample._replace(hosts=latest.hosts)  # share one tuple
             if sample.at < latest.at:
                 sample = sample._replace(at=latest.at)
         self._latest = sample
@@ -121,12 +118,12 @@ class History:
 
     @property
     def latest(self) -> Sample | None:
-        """The last window that came in, as it was."""
+        """The last window."""
         return self._latest
 
     @property
     def first_at(self) -> float | None:
-        """Unix seconds at which the oldest sample begins; None: there is none."""
+        """Unix seconds at which the oldest sample begins; None: the history is empty."""
         firsts = [next(iter(self._unpack(row.blocks[0]))) for row in (self._long, self._short) if row.blocks]
         firsts += [some[0] for some in (self._long.open, self._short.open, self._window) if some]
         return min((sample.at - sample.seconds for sample in firsts), default=None)
@@ -142,7 +139,7 @@ class History:
             self._pack_open(row)
 
     def copy(self) -> History:
-        """The same, for somebody who reads it while this one goes on: shares all that is packed."""
+        """A snapshot that may be read on another thread; shares the packed blocks."""
         made = History()
         for mine, other in ((self._short, made._short), (self._long, made._long)):
             other.blocks, other.open = deque(mine.blocks), list(mine.open)
@@ -153,7 +150,7 @@ class History:
     # Stored -----------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """For the store. Blocks that are packed are the same text every time."""
+        """For the store. Packed blocks give the same text every time."""
         window = [merged(self._window)] if self._window else []
         rows = {
             "short": [*map(_block_json, self._short.blocks), *self._loose([*self._short.open, *window])],
@@ -165,7 +162,7 @@ class History:
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> History:
-        """From the store; an empty one where the form is another."""
+        """From the store; empty when another version wrote it."""
         made = cls()
         if stored.get("format") != FORMAT:
             return made
@@ -200,7 +197,7 @@ class History:
         row.forget()
 
     def _pack_open(self, row: Row) -> None:
-        """Pack what waits; a last block that is not full takes it in."""
+        """Pack the unpacked samples; a last block that is not full is extended."""
         if row.open:
             begun = self._unpack(row.blocks.pop()) if row.blocks and row.blocks[-1].size < BLOCK else ()
             row.blocks.append(self._pack([*begun, *row.open]))
@@ -230,7 +227,7 @@ class History:
             yield _sample(row, self._hosts)
 
     def _host_set(self, hosts: tuple[str, ...]) -> int:
-        for number in reversed(self._hosts):  # the same as lately, nearly always
+        for number in reversed(self._hosts):  # nearly always the last one
             if self._hosts[number] is hosts or self._hosts[number] == hosts:
                 return number
         self._last_hosts += 1
@@ -241,21 +238,21 @@ class History:
 
 
 def _together(one: Sample, other: Sample, seconds: int) -> bool:
-    """Whether two samples belong into one of that length."""
+    """Whether two samples belong to one of that length."""
     same = (one.attempt, one.ranks) == (other.attempt, other.ranks) and one.hosts == other.hosts
     return same and one.at // seconds == other.at // seconds
 
 
 def _sample(row: list[Any], hosts: Mapping[int, tuple[str, ...]]) -> Sample:
-    told = Sample(*row)
-    return told._replace(
-        hosts=hosts.get(int(told.hosts[0]), ()),
-        sections={name: SectionSample(*each) for name, each in told.sections.items()},
-        collectives={name: CollectiveSample(*each) for name, each in told.collectives.items()},
-        device=None if told.device is None else DeviceSample(*told.device),
-        waited=None if told.waited is None else Waited(*told.waited),
-        changes=tuple(PolicyChange(*each) for each in told.changes),
-        slowest=tuple(SlowRank(*each[:4], tuple(each[4])) for each in told.slowest),
+    stored = Sample(*row)
+    return stored._replace(
+        hosts=hosts.get(int(stored.hosts[0]), ()),
+        sections={name: SectionSample(*each) for name, each in stored.sections.items()},
+        collectives={name: CollectiveSample(*each) for name, each in stored.collectives.items()},
+        device=None if stored.device is None else DeviceSample(*stored.device),
+        waited=None if stored.waited is None else Waited(*stored.waited),
+        changes=tuple(PolicyChange(*each) for each in stored.changes),
+        slowest=tuple(SlowRank(*each[:4], tuple(each[4])) for each in stored.slowest),
     )
 
 

@@ -1,7 +1,7 @@
-"""One judged window of a job as statistics over its ranks: small, whatever the number of ranks, and easy to merge.
+"""Samples: one evaluated window as statistics over its ranks, bounded whatever the number of ranks, and mergeable.
 
-Shapes: R ranks, P parts of a step (in the order of :data:`PARTS`), S sections, K kernels. NaN says "not told". All
-durations are seconds; what is kept has four digits, which is more than any of it is exact.
+Shapes: R ranks, P parts of a step (in the order of :data:`PARTS`), S sections, K kernels. NaN: not reported. Durations
+are seconds, kept with four digits, which exceeds their accuracy.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from rankwatch_monitor.core.ranks import Floats
 
 PARTS: Final = tuple(Part)
 OWN_PARTS: Final = (Part.DATA, Part.HOST, Part.COMPUTE)
-"""A rank's own work: what the others wait for."""
+"""Parts of a rank's own work."""
 SECTIONS: Final = 32
 KERNELS: Final = 32
 COLLECTIVES: Final = 16
 SLOWEST: Final = 5
 CHANGES: Final = 16
 REASONS: Final = 16
-"""How many of each a sample holds at most."""
+"""Entries of each table of a sample at most."""
 NAME: Final = 200
-"""Characters of a name that are kept."""
+"""Characters kept of a name."""
 SURVEYED: Final = 4096
-"""Medians over more ranks than this are taken over so many of them: the middle of 4,096 is known well enough."""
+"""Ranks over which medians are taken, at random when there are more: the median of 4,096 is exact enough."""
 
 V = TypeVar("V")
 
 
 class SectionSample(NamedTuple):
-    """A section over the ranks: the median and the largest of the ranks' medians, in seconds a run."""
+    """A section over the ranks: median and maximum of the ranks' medians, in seconds a run."""
 
     median: float
     max: float
     worst: int
-    """The rank with the largest."""
+    """The rank with the maximum."""
     calls: float = 1.0
     """Runs a step."""
 
 
 class CollectiveSample(NamedTuple):
-    """The collectives of one process group, in seconds of the step: median over ranks of their union, and of one."""
+    """Collectives of a process group, in seconds of the step, medians over ranks: exposed time, and shortest one."""
 
     busy: float
     shortest: float
 
 
 class DeviceSample(NamedTuple):
-    """Clocks in hertz, the highest temperature in degrees Celsius, and how many ranks are throttled, by reason."""
+    """Clocks in hertz, the highest temperature in degrees Celsius, and throttled ranks by reason."""
 
     clock: float | None = None
     clock_min: float | None = None
@@ -62,20 +62,20 @@ class DeviceSample(NamedTuple):
 
 
 class SlowRank(NamedTuple):
-    """A rank with more own work than most: for its excess the others wait."""
+    """A rank with more own work than the median rank; the others wait for its excess."""
 
     rank: int
     host: str
     work: float
-    """Its own work: the step without communication."""
+    """Own work: the step without communication."""
     late: float
-    """The same beyond the median rank's."""
+    """Own work beyond the median rank's."""
     parts: tuple[float, ...] = ()
     """Of its own work, in the order of :data:`OWN_PARTS`."""
 
 
 class PolicyChange(NamedTuple):
-    """A value of the policy that was changed; both as JSON types."""
+    """A changed value of the policy, as JSON types."""
 
     name: str
     old: Any
@@ -90,27 +90,27 @@ class Waited(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One judged window, or several merged into one."""
+    """One evaluated window, or several merged."""
 
     at: float
-    """Unix seconds of its end."""
+    """Unix seconds of the end."""
     seconds: float
-    """How long it lasted: its weight where samples are merged."""
+    """Duration; the weight when samples are merged."""
     attempt: int
     iteration: int
-    """The step that closed it; -1: none was told."""
+    """The step that closed it; -1: unknown."""
     ranks: int
-    """Of the world, those that told nothing in this window included."""
+    """World size, ranks that reported nothing included."""
     hosts: tuple[str, ...]
     """Sorted."""
     step: float
     step_max: float
     """Seconds of a step: the median rank's and the largest."""
     parts: Mapping[str, float] = {}
-    """Median over ranks by part; empty: no step was profiled."""
+    """Median over ranks, by part; empty: no step was profiled."""
     sections: Mapping[str, SectionSample] = {}
     kernels: Mapping[str, float] = {}
-    """Seconds of a step, median over ranks; empty: there was no report of kernels in this window."""
+    """Seconds of a step, median over ranks; empty: no kernels were reported in this window."""
     collectives: Mapping[str, CollectiveSample] = {}
     device: DeviceSample | None = None
     waited: Waited | None = None
@@ -141,32 +141,32 @@ def sample_of(
     waited_R: Floats | None = None,
     changes: Iterable[PolicyChange] = (),
 ) -> Sample | None:
-    """One window of a job from its plain arrays; None when no rank told how long a step takes.
+    """Make the sample of one window; None when no rank reported how long a step takes.
 
     Args:
         at: unix seconds of the window's end.
-        seconds: how long the window lasted.
+        seconds: duration of the window.
         attempt: the attempt it belongs to.
-        iteration: the step that closed it, None when the job counts none.
-        hosts_R: the host of each rank of the world, whether it told anything or not; empty where unknown.
+        iteration: the step that closed it; None: the job counts no steps.
+        hosts_R: the host of each rank of the world; empty where unknown.
         step_R: seconds of a step.
         parts_RP: seconds of the profiled step by part, in the order of :data:`PARTS`.
         sections: names of the sections.
         section_RS: median seconds of a run of each section.
         calls_RS: runs a step of each section; without it one.
         kernels: names of the kernels.
-        kernel_RK: seconds a step of each kernel; only in the window in which a report of them came.
-        collectives: by process group the median of the busy seconds of the step and of the shortest collective.
+        kernel_RK: seconds a step of each kernel; only in a window in which kernels were reported.
+        collectives: exposed seconds of the step and the shortest collective, by process group.
         clock_R: hertz of the multiprocessors.
         temperature_R: degrees Celsius.
-        throttled: how many ranks are throttled, by reason.
+        throttled: throttled ranks by reason.
         waited_R: seconds a step without a CPU.
         changes: of the policy since the window before.
     """
-    told_R = np.isfinite(step_R) & (step_R > 0)
-    if not told_R.any():
+    reported_R = np.isfinite(step_R) & (step_R > 0)
+    if not reported_R.any():
         return None
-    shown = _survey(len(step_R), told_R)
+    chosen_R = _survey(len(step_R), reported_R)
     return Sample(
         at=round(at, 1),
         seconds=round(max(seconds, 0.1), 1),
@@ -174,47 +174,47 @@ def sample_of(
         iteration=-1 if iteration is None else int(iteration),
         ranks=max(len(hosts_R), len(step_R)),
         hosts=tuple(sorted(set(hosts_R) - {""})),
-        step=short(float(_middle(np.where(told_R, step_R, np.nan)[shown]))),
-        step_max=short(float(np.max(step_R[told_R]))),
-        parts=_parts(parts_RP, shown),
-        sections=_sections(sections, section_RS, calls_RS, shown),
-        kernels=_kernels(kernels, kernel_RK, shown),
+        step=rounded(float(_middle(np.where(reported_R, step_R, np.nan)[chosen_R]))),
+        step_max=rounded(float(np.max(step_R[reported_R]))),
+        parts=_parts(parts_RP, chosen_R),
+        sections=_sections(sections, section_RS, calls_RS, chosen_R),
+        kernels=_kernels(kernels, kernel_RK, chosen_R),
         collectives=_collectives(collectives or {}),
-        device=_device(clock_R, temperature_R, throttled or {}, shown),
-        waited=_waited(waited_R, shown),
+        device=_device(clock_R, temperature_R, throttled or {}, chosen_R),
+        waited=_waited(waited_R, chosen_R),
         changes=tuple(changes)[:CHANGES],
         slowest=_slowest(parts_RP, hosts_R),
     )
 
 
 def policy_changes(old: Policy, new: Policy) -> tuple[PolicyChange, ...]:
-    """What differs between two policies."""
+    """The values that differ between two policies."""
     before, after = old.to_json(), new.to_json()
     return tuple(PolicyChange(name, before[name], after[name]) for name in after if before[name] != after[name])
 
 
-def short(value: float) -> float:
-    """A number with four digits: half the text of a history."""
+def rounded(value: float) -> float:
+    """Round to four digits, which halves the stored text."""
     return float(f"{value:.4g}")
 
 
 def largest(table: Mapping[str, V], most: int, size: Callable[[V], float]) -> dict[str, V]:
-    """The entries of a table that weigh most, the heaviest first."""
+    """The entries of a table with the largest ``size``, the largest first."""
     chosen = sorted(table, key=lambda name: -size(table[name]))[:most]
     return {name: table[name] for name in chosen}
 
 
-def _survey(ranks: int, told_R: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
-    """The ranks whose median is taken: all that told, or so many of them. The choice never changes by itself."""
+def _survey(ranks: int, reported_R: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
+    """The ranks over which medians are taken: all that reported, or a fixed random choice."""
     if ranks <= SURVEYED:
-        return told_R
-    # Every n-th rank would always be the same place of a node or of the layout.
+        return reported_R
+    # Every n-th rank would be the same place of each node or of the layout.
     chosen = np.random.default_rng(ranks).choice(ranks, SURVEYED, replace=False)
-    return chosen if told_R[chosen].any() else told_R
+    return chosen if reported_R[chosen].any() else reported_R
 
 
 def _middle(values: Floats) -> Floats:
-    """The median over the first axis, NaN left out; NaN where there is nothing. Never warns."""
+    """The median over the first axis without NaN; NaN where there is no value. Never warns."""
     ordered = np.sort(values, axis=0)  # NaN goes last
     count = np.sum(np.isfinite(values), axis=0)
     low, high = np.maximum(count - 1, 0) // 2, np.maximum(count, 1) // 2
@@ -227,27 +227,27 @@ def _middle(values: Floats) -> Floats:
     return middle
 
 
-def _parts(parts_RP: Floats | None, shown: Any) -> dict[str, float]:
+def _parts(parts_RP: Floats | None, chosen_R: Any) -> dict[str, float]:
     if parts_RP is None or not parts_RP.size:
         return {}
-    middle_P = _middle(parts_RP[shown])
-    return {str(part): short(float(middle_P[p])) for p, part in enumerate(PARTS) if np.isfinite(middle_P[p])}
+    middle_P = _middle(parts_RP[chosen_R])
+    return {str(part): rounded(float(middle_P[p])) for p, part in enumerate(PARTS) if np.isfinite(middle_P[p])}
 
 
 def _sections(
-    names: Sequence[str], section_RS: Floats | None, calls_RS: Floats | None, shown: Any
+    names: Sequence[str], section_RS: Floats | None, calls_RS: Floats | None, chosen_R: Any
 ) -> dict[str, SectionSample]:
     if section_RS is None or not len(names):
         return {}
-    middle_S = _middle(section_RS[shown])
-    calls_S = np.ones(len(names)) if calls_RS is None else _middle(calls_RS[shown])
+    middle_S = _middle(section_RS[chosen_R])
+    calls_S = np.ones(len(names)) if calls_RS is None else _middle(calls_RS[chosen_R])
     worst_S = np.argmax(np.where(np.isfinite(section_RS), section_RS, -np.inf), axis=0)
     table = {
         name[:NAME]: SectionSample(
-            short(float(middle_S[s])),
-            short(float(section_RS[worst_S[s], s])),
+            rounded(float(middle_S[s])),
+            rounded(float(section_RS[worst_S[s], s])),
             int(worst_S[s]),
-            short(float(calls_S[s])) if np.isfinite(calls_S[s]) else 1.0,
+            rounded(float(calls_S[s])) if np.isfinite(calls_S[s]) else 1.0,
         )
         for s, name in enumerate(names)
         if np.isfinite(middle_S[s]) and name != STEP_SECTION  # the step itself explains nothing
@@ -255,41 +255,41 @@ def _sections(
     return largest(table, SECTIONS, lambda section: section.median * section.calls)
 
 
-def _kernels(names: Sequence[str], kernel_RK: Floats | None, shown: Any) -> dict[str, float]:
+def _kernels(names: Sequence[str], kernel_RK: Floats | None, chosen_R: Any) -> dict[str, float]:
     if kernel_RK is None or not len(names):
         return {}
-    middle_K = _middle(kernel_RK[shown])
-    table = {name[:NAME]: short(float(middle_K[k])) for k, name in enumerate(names) if np.isfinite(middle_K[k])}
+    middle_K = _middle(kernel_RK[chosen_R])
+    table = {name[:NAME]: rounded(float(middle_K[k])) for k, name in enumerate(names) if np.isfinite(middle_K[k])}
     return largest(table, KERNELS, lambda spent: spent)
 
 
-def _collectives(told: Mapping[str, tuple[float, float]]) -> dict[str, CollectiveSample]:
+def _collectives(groups: Mapping[str, tuple[float, float]]) -> dict[str, CollectiveSample]:
     table = {
-        name[:NAME]: CollectiveSample(short(busy), short(shortest))
-        for name, (busy, shortest) in told.items()
+        name[:NAME]: CollectiveSample(rounded(busy), rounded(shortest))
+        for name, (busy, shortest) in groups.items()
         if np.isfinite(busy) and np.isfinite(shortest)
     }
     return largest(table, COLLECTIVES, lambda collective: collective.busy)
 
 
 def _device(
-    clock_R: Floats | None, temperature_R: Floats | None, throttled: Mapping[str, int], shown: Any
+    clock_R: Floats | None, temperature_R: Floats | None, throttled: Mapping[str, int], chosen_R: Any
 ) -> DeviceSample | None:
     clock = clock_min = temperature = None
     if clock_R is not None and np.isfinite(clock_R).any():
-        clock, clock_min = short(float(_middle(clock_R[shown]))), short(float(np.nanmin(clock_R)))
+        clock, clock_min = rounded(float(_middle(clock_R[chosen_R]))), rounded(float(np.nanmin(clock_R)))
         clock = clock if np.isfinite(clock) else clock_min
     if temperature_R is not None and np.isfinite(temperature_R).any():
-        temperature = short(float(np.nanmax(temperature_R)))
+        temperature = rounded(float(np.nanmax(temperature_R)))
     held = largest({reason[:NAME]: count for reason, count in throttled.items() if count > 0}, REASONS, float)
-    told = clock is not None or temperature is not None or held
-    return DeviceSample(clock, clock_min, temperature, held) if told else None
+    known = clock is not None or temperature is not None or held
+    return DeviceSample(clock, clock_min, temperature, held) if known else None
 
 
-def _waited(waited_R: Floats | None, shown: Any) -> Waited | None:
-    if waited_R is None or not np.isfinite(waited_R[shown]).any():
+def _waited(waited_R: Floats | None, chosen_R: Any) -> Waited | None:
+    if waited_R is None or not np.isfinite(waited_R[chosen_R]).any():
         return None
-    return Waited(short(float(_middle(waited_R[shown]))), short(float(np.nanmax(waited_R))))
+    return Waited(rounded(float(_middle(waited_R[chosen_R]))), rounded(float(np.nanmax(waited_R))))
 
 
 def _slowest(parts_RP: Floats | None, hosts_R: Sequence[str]) -> tuple[SlowRank, ...]:
@@ -307,9 +307,141 @@ def _slowest(parts_RP: Floats | None, hosts_R: Sequence[str]) -> tuple[SlowRank,
         SlowRank(
             int(rank),
             hosts_R[rank][:NAME] if rank < len(hosts_R) else "",
-            short(float(work_R[rank])),
-            short(float(work_R[rank]) - usual),
-            tuple(short(float(own)) for own in own_RP[rank]),
+            rounded(float(work_R[rank])),
+            rounded(float(work_R[rank]) - usual),
+            tuple(rounded(float(own)) for own in own_RP[rank]),
         )
         for rank in top[np.argsort(-work_R[top], kind="stable")]
     )
+
+
+# Merging --------------------------------------------------------------------------------------------------------------
+
+Weighted = tuple[float, float]
+"""A value and its weight."""
+
+
+def weighted_median(values: Sequence[Weighted]) -> float:
+    """The value with half of the weight on each side; between two such values, their mean.
+
+    Raises:
+        ValueError: there is no value.
+    """
+    if not values:
+        raise ValueError("a median needs at least one value")
+    ordered = sorted(values)
+    half = sum(weight for _, weight in ordered) / 2
+    passed = 0.0
+    for position, (value, weight) in enumerate(ordered):
+        passed += weight
+        if passed > half * (1 + 1e-9):
+            return value
+        if passed >= half * (1 - 1e-9) and position + 1 < len(ordered):
+            return (value + ordered[position + 1][0]) / 2
+    return ordered[-1][0]
+
+
+def merged(samples: Sequence[Sample]) -> Sample:
+    """Merge successive samples: medians weighted by time, maxima of maxima, all changes; the rest is the last one's."""
+    last = samples[-1]
+    if len(samples) == 1:
+        return last
+    return last._replace(
+        seconds=round(sum(sample.seconds for sample in samples), 1),
+        step=_median([(s.step, s.seconds) for s in samples]),
+        step_max=max(s.step_max for s in samples),
+        parts={name: _median(values) for name, values in _columns([(s.parts, s.seconds) for s in samples]).items()},
+        sections=_merged_sections(samples),
+        kernels=largest(
+            {name: _median(values) for name, values in _columns([(s.kernels, s.seconds) for s in samples]).items()},
+            KERNELS,
+            lambda spent: spent,
+        ),
+        collectives=_merged_collectives(samples),
+        device=_merged_device(samples),
+        waited=_merged_waited(samples),
+        changes=tuple(change for s in samples for change in s.changes)[-CHANGES:],
+        slowest=_merged_slowest(samples),
+    )
+
+
+def _median(values: Sequence[Weighted]) -> float:
+    return rounded(weighted_median(values))
+
+
+def _columns(tables: Sequence[tuple[Mapping[str, V], float]]) -> dict[str, list[tuple[V, float]]]:
+    """Values of several tables by name, each with its table's weight."""
+    columns: dict[str, list[tuple[V, float]]] = {}
+    for table, weight in tables:
+        for name, value in table.items():
+            columns.setdefault(name, []).append((value, weight))
+    return columns
+
+
+def _merged_sections(samples: Sequence[Sample]) -> dict[str, SectionSample]:
+    made: dict[str, SectionSample] = {}
+    for name, rows in _columns([(s.sections, s.seconds) for s in samples]).items():
+        worst = max((section for section, _ in rows), key=lambda section: section.max)
+        made[name] = SectionSample(
+            _median([(section.median, weight) for section, weight in rows]),
+            worst.max,
+            worst.worst,
+            _median([(section.calls, weight) for section, weight in rows]),
+        )
+    return largest(made, SECTIONS, lambda section: section.median * section.calls)
+
+
+def _merged_collectives(samples: Sequence[Sample]) -> dict[str, CollectiveSample]:
+    made = {
+        name: CollectiveSample(
+            _median([(each.busy, weight) for each, weight in rows]),
+            _median([(each.shortest, weight) for each, weight in rows]),
+        )
+        for name, rows in _columns([(s.collectives, s.seconds) for s in samples]).items()
+    }
+    return largest(made, COLLECTIVES, lambda collective: collective.busy)
+
+
+def _merged_device(samples: Sequence[Sample]) -> DeviceSample | None:
+    rows = [(s.device, s.seconds) for s in samples if s.device is not None]
+    if not rows:
+        return None
+    clocks = [(device.clock, weight) for device, weight in rows if device.clock is not None]
+    throttled: dict[str, int] = {}
+    for device, _ in rows:
+        for reason, ranks in device.throttled.items():
+            throttled[reason] = max(ranks, throttled.get(reason, 0))
+    return DeviceSample(
+        _median(clocks) if clocks else None,
+        min((d.clock_min for d, _ in rows if d.clock_min is not None), default=None),
+        max((d.temperature for d, _ in rows if d.temperature is not None), default=None),
+        largest(throttled, REASONS, float),
+    )
+
+
+def _merged_waited(samples: Sequence[Sample]) -> Waited | None:
+    rows = [(s.waited, s.seconds) for s in samples if s.waited is not None]
+    if not rows:
+        return None
+    return Waited(_median([(waited.median, weight) for waited, weight in rows]), max(waited.max for waited, _ in rows))
+
+
+def _merged_slowest(samples: Sequence[Sample]) -> tuple[SlowRank, ...]:
+    """The listed ranks with their means, ordered by lateness times the time they were listed."""
+    listed: dict[int, list[tuple[SlowRank, float]]] = {}
+    for sample in samples:
+        for slow in sample.slowest:
+            listed.setdefault(slow.rank, []).append((slow, sample.seconds))
+    made: list[tuple[float, SlowRank]] = []
+    for rank, rows in listed.items():
+        weight = sum(seconds for _, seconds in rows)
+        parts = zip(*([each * seconds for each in slow.parts] for slow, seconds in rows), strict=False)
+        mean = SlowRank(
+            rank,
+            rows[-1][0].host,
+            rounded(sum(slow.work * seconds for slow, seconds in rows) / weight),
+            rounded(sum(slow.late * seconds for slow, seconds in rows) / weight),
+            tuple(rounded(sum(each) / weight) for each in parts),
+        )
+        made.append((mean.late * weight, mean))
+    return tuple(slow for _, slow in sorted(made, key=lambda each: -each[0])[:SLOWEST])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from monitor.core.steps import PERIOD, START, Steps
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.regression.explain import Explanation, explain
-from rankwatch_monitor.core.regression.history import History, policy_changes
+from rankwatch_monitor.core.regression.history import History
+from rankwatch_monitor.core.regression.sample import policy_changes
 
 BEFORE, AFTER = 90, 60
 CHANGED = START + BEFORE * PERIOD
@@ -138,7 +139,7 @@ def test_a_node_was_replaced_by_a_slower_one() -> None:
     told = judged(replace)
     hosts = next(each for each in told.circumstances if each.kind == "hosts")
     assert (hosts.before, hosts.after) == (["node-b"], ["node-c"])
-    assert "other hosts: node-b went and node-c came" in told.sentence
+    assert "other hosts: node-b left and node-c joined" in told.sentence
     assert "attempt" in kinds(told)
 
 
@@ -187,7 +188,7 @@ def test_the_network_became_slow() -> None:
     told = judged(lambda steps: setattr(steps, "transfer", 0.4))
     assert told.cause == "communication"
     collective = next(each for each in told.contributors if each.kind == "collective")
-    assert "which speaks for the network rather than for a late rank" in collective.sentence
+    assert "which points to the network rather than to a late rank" in collective.sentence
     assert not any(each.kind == "rank" for each in told.contributors)
 
 
@@ -249,7 +250,7 @@ def test_a_slow_drift_has_no_moment() -> None:
         steps.go(history, 1)
     told = explain(history)
     assert (told.kind, told.cause) == ("drift", "data")
-    assert "little by little since" in told.sentence
+    assert "gradually since" in told.sentence
     assert told.factor == pytest.approx(1.6, abs=0.1)
     assert shares(told)["data"] > 0.9
 
@@ -294,7 +295,7 @@ def test_a_moment_of_yesterday_is_told_with_its_date() -> None:
 
 @pytest.mark.parametrize("off", [-3600.0, 7200.0])
 def test_a_moment_of_which_nothing_is_kept(off: float) -> None:
-    with pytest.raises(ValueError, match=r"nothing is kept of .* reaches from 08:53:20 to"):
+    with pytest.raises(ValueError, match=r"does not cover .* reaches from 08:53:20 to"):
         judged(lambda steps: None, at=CHANGED + off)
 
 
@@ -336,7 +337,7 @@ def test_shares_of_the_parts_add_up_to_the_whole_change(
         else:
             assert max(share for part, share in shared.items() if part != "unexplained") <= 0.5
     else:
-        # A step that took a few per cent more or less from one moment on may pass for one that did so little by little.
+        # A step that took a few per cent more or less from one moment on may pass for one that did so gradually.
         few = abs(sum((data, host, compute, transfer)) / USUAL_STEP - 1.0) < 0.1
         assert told.kind == "steady" or (told.kind == "drift" and few)
     assert told.sentence.endswith(".")

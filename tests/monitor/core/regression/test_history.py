@@ -16,9 +16,8 @@ from rankwatch_monitor.core.regression.history import (
     KEPT_SHORT,
     OPEN,
     History,
-    PolicyChange,
 )
-from rankwatch_monitor.core.regression.sample import Sample
+from rankwatch_monitor.core.regression.sample import PolicyChange, Sample
 
 WEEK = 7 * 86_400
 
