@@ -34,7 +34,7 @@ import numpy as np
 from _load_fleet import Fleet
 from _load_measure import Api
 
-from rankwatch.contract.intervals import news_spread
+from rankwatch.contract.intervals import burst_spread
 from rankwatch.contract.semconv import STEP_SECTION
 
 KINDS: Final = ("hang", "silent", "slow", "replaced", "dies")
@@ -109,7 +109,7 @@ class Schedule:
     def __post_init__(self) -> None:
         self._pending = sorted(self.faults, key=lambda fault: fault.at)
         jobs, ranks = self.fleet.shape.jobs, self.fleet.shape.ranks_a_job
-        self._spread = GATHERED + news_spread(ranks)
+        self._spread = GATHERED + burst_spread(ranks)
         for fault in self.faults:
             if not 0 <= fault.job < jobs or (fault.rank is not None and not 0 <= fault.rank < ranks):
                 there = f"there are jobs 0 to {jobs - 1} with ranks 0 to {ranks - 1}"

@@ -21,8 +21,8 @@ from _load_rows import AGES, COUNTS, Row, identity_bytes, signature
 
 from rankwatch.contract import semconv
 from rankwatch.contract.intervals import histogram_seconds, window_seconds, window_spread
+from rankwatch.export.exporter import JITTER
 from rankwatch.export.resource import AttributeValue
-from rankwatch.export.thread import JITTER
 from rankwatch.recording.section_statistics import REPEAT_SECONDS
 
 RANKS_A_NODE: Final = 8

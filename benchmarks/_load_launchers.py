@@ -27,12 +27,12 @@ from _load_stacks import STUCK, TENSOR_PARALLEL, WAITING, collectives
 
 from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind, ProcessState
 from rankwatch.contract.intervals import (
-    ASK_SECONDS,
-    BEAT_SECONDS,
-    beat_seconds,
+    LAUNCHER_HEARTBEAT_SECONDS,
+    POLL_SECONDS,
     evidence_spread,
-    spares_words,
-    word_seconds,
+    launcher_heartbeat_seconds,
+    omits_redundant_reports,
+    proxy_report_seconds,
 )
 from rankwatch.contract.messages import (
     Evidence,
@@ -177,8 +177,8 @@ class Launchers:
             for number, (job, ranks) in enumerate(fleet.members)
         ]
         count = len(self.nodes) // len(fleet.jobs)
-        self._beat, self._word = beat_seconds(count), word_seconds(count)
-        self._spares, self._spread = spares_words(count), evidence_spread(count)
+        self._beat, self._word = launcher_heartbeat_seconds(count), proxy_report_seconds(count)
+        self._spares, self._spread = omits_redundant_reports(count), evidence_spread(count)
         self._written: dict[tuple[tuple[int, ...], frozenset[int], int, int], str] = {}
         """Evidence as it is sent, but for names and ranks."""
         self._room = asyncio.Semaphore(SENDING)
@@ -190,7 +190,7 @@ class Launchers:
         now = time.monotonic()
         for node in self.nodes:
             after = random.uniform(0, JOIN_SECONDS)
-            node.beat = BEAT_SECONDS if 0 in node.ranks else self._beat
+            node.beat = LAUNCHER_HEARTBEAT_SECONDS if 0 in node.ranks else self._beat
             node.beat_at = now + after + random.random() * node.beat
             self._task(self._live(node, after))
         self._task(self._show())
@@ -231,8 +231,8 @@ class Launchers:
         last = int(json.loads(reply.body)["last_directive"])
         self._task(self._started(node))
         while True:
-            path = f"directives?after={last}&node={node.name}&wait={ASK_SECONDS:g}"
-            reply = await node.listen.ask(self._request("GET", node, path), ASK_SECONDS + ANSWER_SECONDS)
+            path = f"directives?after={last}&node={node.name}&wait={POLL_SECONDS:g}"
+            reply = await node.listen.ask(self._request("GET", node, path), POLL_SECONDS + ANSWER_SECONDS)
             self.tally.statuses[f"asked {reply.status}"] += 1
             if reply.status != 200:
                 await asyncio.sleep(BACKOFF)

@@ -75,7 +75,7 @@ def main() -> None:
                 step()
 
         def block(source: str) -> tuple[float, float]:
-            slots.hand_down({"profiling": {"source": source, "stride": asked.stride}})
+            slots.write_settings({"profiling": {"source": source, "stride": asked.stride}})
             train_until(lambda: (recorder.boundary == NEVER) is (source == "off"))
             # A sample is taken at a multiple of the stride: an eighth of the block after its beginning.
             train_until(lambda: recorder.iteration % asked.stride == asked.stride * 7 // 8)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rankwatch.contract import env
 from rankwatch.contract.files import replace_file
-from rankwatch.recording.shared_slots import REQUESTS, SPARABLE
+from rankwatch.recording.shared_slots import EXPENDABLE, REQUESTS
 
 if TYPE_CHECKING:
     from rankwatch.contract.enums import NoticeKind
@@ -56,9 +56,9 @@ class Mailbox:
             replace_file(self._file(number), body)
             self._words[REQUESTS] = number
 
-    def say_sparable(self, *, sparable: bool) -> None:
+    def set_expendable(self, *, expendable: bool) -> None:
         """Say whether the other ranks would go on without this process."""
-        self._words[SPARABLE] = int(sparable)
+        self._words[EXPENDABLE] = int(expendable)
 
     def _file(self, number: int) -> Path:
         return self.folder / env.request_file(self._local_rank, number)
@@ -121,10 +121,10 @@ def tell(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:
     return _say("tell", reason, notice=str(kind), seconds=seconds)
 
 
-def say_sparable(*, sparable: bool) -> None:
+def set_expendable(*, expendable: bool) -> None:
     """Say whether the other ranks would go on without this process: then its launcher lets them, should it end."""
     if (mailbox := _mailbox) is not None:
-        mailbox.say_sparable(sparable=sparable)
+        mailbox.set_expendable(expendable=expendable)
 
 
 def learned_timeouts() -> LearnedTimeouts | None:

@@ -25,10 +25,10 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from rankwatch import launcher_requests, settings
 from rankwatch.contract import env
-from rankwatch.contract.intervals import news_spread
-from rankwatch.export.thread import Exporter, Reports
+from rankwatch.contract.intervals import burst_spread
+from rankwatch.export.exporter import Exporter, Reports
 from rankwatch.liveness import stack_dump
-from rankwatch.liveness.thread import Pulse
+from rankwatch.liveness.thread import LivenessThread
 from rankwatch.liveness.torch_control_plane import ControlPlane, socket_file
 from rankwatch.recording import sections
 from rankwatch.recording.recorder import Recorder
@@ -145,14 +145,14 @@ class _Session:
                 self.profiling.configure(self._handed)
                 return ExportPipeline(loaded, identity(loaded, attributes), self.recorder, self.profiling)
 
-            spread = news_spread(loaded.world_size)
+            spread = burst_spread(loaded.world_size)
             self.exporter = Exporter(make, self.recorder, loaded.export_interval, spread)
             # Kineto of some builds writes two lines at each profiled step, unless this is set before the first. Here
             # and not where Kineto is started: another thread may read the environment while one of ours changes it.
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         else:
             _log.info("neither %s nor an OTLP endpoint is set: nothing is exported", env.MONITOR_URL)
-        self._pulse = Pulse(
+        self._pulse = LivenessThread(
             self.recorder,
             on_news=self.exporter.wake if self.exporter else _nothing,
             on_settings=self._configure,

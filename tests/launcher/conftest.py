@@ -246,7 +246,7 @@ class Own:
         self.slots.claim(rank=RANK, local_rank=local, world_size=int(os.environ["WORLD_SIZE"]), attempt=ATTEMPT)
         self.words = self.slots.words
     def pulse(self):
-        self.words[layout.PULSE] = time.monotonic_ns()
+        self.words[layout.LIVENESS_TICK] = time.monotonic_ns()
     def done(self, step):
         self.words[layout.ITERATION] = step + 1
     def stop_at(self):

@@ -36,7 +36,7 @@ def test_the_launcher_reads_where_the_rank_is(slots_dir: Path) -> None:
 
 def test_what_the_launcher_handed_down_before_the_rank_began_stays(slots_dir: Path) -> None:
     launcher = Slots.create(slots_dir / "0.slots")
-    launcher.hand_down({"heartbeat_timeout": 5})
+    launcher.write_settings({"heartbeat_timeout": 5})
     launcher.words[STOP_STEP] = 1
     rankwatch.init()
     with rankwatch.step():
@@ -151,7 +151,7 @@ def test_a_failure_to_start_does_not_reach_training(
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(session, "Pulse", fail)
+    monkeypatch.setattr(session, "LivenessThread", fail)
     rankwatch.init()
     rankwatch.heartbeat()
     assert "this rank trains unwatched" in caplog.text
@@ -212,7 +212,7 @@ import sys, threading, rankwatch
 heavy = {"torch", "numpy", "opentelemetry", "requests", "google"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 release = threading.Event()
-import rankwatch.export.thread as export_thread
+import rankwatch.export.exporter as export_thread
 run = export_thread.Exporter._run
 export_thread.Exporter._run = lambda self: (release.wait(), run(self))
 rankwatch.init(monitor="http://127.0.0.1:1")

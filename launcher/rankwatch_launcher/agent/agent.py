@@ -223,7 +223,7 @@ class Agent(LocalElasticAgent):
 
     def _goes_on_without(self, process: RankProcess) -> bool:
         """Whether a rank ended badly and the others have a reserve for it; when all here did, it is a crash."""
-        if process.code == 0 or process.code in VERDICT_CODES or not self.node.sparable(process.local_rank):
+        if process.code == 0 or process.code in VERDICT_CODES or not self.node.expendable(process.local_rank):
             return False
         return any(other.code in (None, 0) for other in self._ranks.all if other is not process)
 

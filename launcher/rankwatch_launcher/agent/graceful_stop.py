@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Final
 
-from rankwatch.contract.enums import AckState, ProcessEventKind, RankAsks
+from rankwatch.contract.enums import AckState, ProcessEventKind, RankRequestKind
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.agent import attempt_end, reasons
 from rankwatch_launcher.agent.attempt_end import End, Stopping
@@ -52,7 +52,7 @@ class Saving:
         if self.stopping is not None:
             return None
         for request in requests:
-            if request.action == RankAsks.EXCLUDE_NODE:
+            if request.action == RankRequestKind.EXCLUDE_NODE:
                 return attempt_end.by_request(request, node.name, node.host, elsewhere=elsewhere)
             self._ask(reasons.rank_asks(request.rank, node.host, "for the job to stop", request.reason), STOPPED)
         stop, asked = self._signals.stop, self._signals.asked

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from rankwatch.contract.enums import AckState, DirectiveKind
-from rankwatch.contract.intervals import ASK_SECONDS
+from rankwatch.contract.intervals import POLL_SECONDS
 from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, read
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 from rankwatch_launcher.log import logger
@@ -175,9 +175,9 @@ class Control:
     def _poll(self, session: requests.Session) -> None:
         registration = self._registration()
         # After a silence the first answer must come at once: until then nobody knows that the monitor is back.
-        wait = 0.0 if self._away else ASK_SECONDS
+        wait = 0.0 if self._away else POLL_SECONDS
         query = {"after": str(self._after), "node": registration.node, "wait": f"{wait:g}"}
-        answer = self._call(session, "GET", "directives", params=query, read_timeout=ASK_SECONDS + _READ_SECONDS)
+        answer = self._call(session, "GET", "directives", params=query, read_timeout=POLL_SECONDS + _READ_SECONDS)
         self._fine()
         for item in answer.get("directives", ()):
             self._after = max(self._after, int(item["id"]))

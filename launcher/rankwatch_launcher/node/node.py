@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rankwatch.contract.enums import AckState, NodeRole, NoticeKind, ProcessEventKind, RankAsks
-from rankwatch.contract.intervals import evidence_spread, spares_words
+from rankwatch.contract.enums import AckState, NodeRole, NoticeKind, ProcessEventKind, RankRequestKind
+from rankwatch.contract.intervals import evidence_spread, omits_redundant_reports
 from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent, RankRequest
 from rankwatch.contract.policy import Policy
 from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN, Reading
@@ -142,7 +142,7 @@ class Node:
             self._attempt.slots.close()
         folder = self.folder.attempt(attempt)
         slots = NodeSlots(folder, self._local_world_size)
-        slots.hand_down(self._settings)
+        slots.write_settings(self._settings)
         self._attempt = Attempt(attempt, slots, Mailbox(folder))
         self.role, self._unanswered = (NodeRole.ACTIVE, ""), []
         self._ft_state.share(folder)
@@ -191,7 +191,7 @@ class Node:
         readings = self.readings().values()
         everybody = len(readings) == self._local_world_size
         pace = max((reading.pace for reading in readings), default=0.0)
-        return Standing(self.reached(), pace, everybody and all(reading.asks_should_stop for reading in readings))
+        return Standing(self.reached(), pace, everybody and all(reading.polls_should_stop for reading in readings))
 
     def complete(self) -> bool:
         """Whether a rank said that there is nothing left to train."""
@@ -202,13 +202,13 @@ class Node:
         if self._attempt is None:
             return
         for request in self._attempt.mailbox.take(self.readings()):
-            if request.action == RankAsks.TELL:
+            if request.action == RankRequestKind.TELL:
                 logger.warning("rank %d on %s tells: %s", request.rank, self.place, request.reason)
                 if request.notice == NoticeKind.LAST_WORDS:
                     continue  # the monitor hears them with the exit
                 notice = {"rank": request.rank, "notice": request.notice, "seconds": request.seconds}
                 self.report(ProcessEventKind.NOTICE, request.reason, **notice)
-            elif request.action == RankAsks.CHANGE_POLICY:
+            elif request.action == RankRequestKind.CHANGE_POLICY:
                 self._change_policy(request)
             else:
                 self._unanswered.append(request)
@@ -247,9 +247,9 @@ class Node:
         reading = self.readings().get(local_rank)
         return reading is not None and reading.phase == PHASE_SHUT_DOWN
 
-    def sparable(self, local_rank: int) -> bool:
+    def expendable(self, local_rank: int) -> bool:
         """Whether the other ranks said that they would go on without this one."""
-        return (reading := self.readings().get(local_rank)) is not None and reading.sparable
+        return (reading := self.readings().get(local_rank)) is not None and reading.expendable
 
     def set_stop_step(self, step: int, *, preempts: bool = False) -> tuple[bool, int | None]:
         """Ask the ranks to stop after a step; see :meth:`NodeSlots.set_stop_step`."""
@@ -315,7 +315,7 @@ class Node:
         self._given = dict(given) if isinstance(given, Mapping) else {}
         self._settings = {name: value for name, value in settings.items() if name not in (NOW, AT_END, LAUNCHER)}
         if self._attempt is not None:
-            self._attempt.slots.hand_down(self._settings)
+            self._attempt.slots.write_settings(self._settings)
 
     # On the threads ---------------------------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class Node:
             self._post_events(self._started)
 
     def _ack(self, directive: Directive, state: AckState, detail: str, max_iteration: int | None) -> None:
-        unneeded = state in (AckState.DONE, AckState.SUPERSEDED) and spares_words(self.launchers)
+        unneeded = state in (AckState.DONE, AckState.SUPERSEDED) and omits_redundant_reports(self.launchers)
         if self.control is not None and not unneeded:
             self.control.ack(self.name, directive, state, detail, max_iteration)
 

@@ -15,7 +15,13 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import NodeRole, ProcessState
-from rankwatch.contract.intervals import BEAT_SECONDS, LOOK_SECONDS, beat_seconds, spares_words, word_seconds
+from rankwatch.contract.intervals import (
+    LAUNCHER_HEARTBEAT_SECONDS,
+    LOOK_SECONDS,
+    launcher_heartbeat_seconds,
+    omits_redundant_reports,
+    proxy_report_seconds,
+)
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import RankObservation
 from rankwatch.recording.shared_slots import PHASE_RUNNING, Reading
@@ -83,12 +89,12 @@ class Crowd(NamedTuple):
     @property
     def beat(self) -> float:
         """Seconds between two beats."""
-        return BEAT_SECONDS if self.leads else beat_seconds(self.launchers, self.silence)
+        return LAUNCHER_HEARTBEAT_SECONDS if self.leads else launcher_heartbeat_seconds(self.launchers, self.silence)
 
     @property
     def pace(self) -> float:
         """Seconds between two words for the same ranks."""
-        return word_seconds(self.launchers, self.silence)
+        return proxy_report_seconds(self.launchers, self.silence)
 
 
 def needs_a_voice(state: ProcessState, reading: Reading | None, limits: RankLimits, launchers: int = 1) -> Voice | None:
@@ -101,14 +107,14 @@ def needs_a_voice(state: ProcessState, reading: Reading | None, limits: RankLimi
         launchers: of the job.
     """
     running = reading is not None and reading.phase == PHASE_RUNNING
-    passed = tuple(limits.standing(reading.doing())[0]) if reading is not None and running else ()
+    passed = tuple(limits.passed(reading.activity())[0]) if reading is not None and running else ()
     if state in _MUTE:
         return Voice(Need.MUTE, f"its process is {state}", passed)
     if reading is None or not running:
         return None
     if reading.pulse_age > PULSE_LIMIT:
         return Voice(Need.NO_PULSE, f"its pulse thread has not run for {reading.pulse_age:.1f} s", passed)
-    if passed and not (reading.reports and spares_words(launchers)):
+    if passed and not (reading.reports and omits_redundant_reports(launchers)):
         return Voice(Need.LIMIT, f"it is past its limit: {passed[0]}", passed)
     if reading.overdue is not None:
         return Voice(Need.UNHEARD, f"its reports have not arrived for {reading.overdue:.1f} s too long")

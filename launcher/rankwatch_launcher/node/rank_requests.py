@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.contract import env
-from rankwatch.contract.enums import NoticeKind, RankAsks
+from rankwatch.contract.enums import NoticeKind, RankRequestKind
 from rankwatch.contract.messages import RankRequest, read
 from rankwatch.recording.shared_slots import Reading
 from rankwatch_launcher.job.outcome import CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
@@ -40,7 +40,7 @@ class Mailbox:
                 request = self._read(local_rank, number, reading.rank)
                 if request is not None:
                     new.append(request)
-                    if request.action == RankAsks.TELL:
+                    if request.action == RankRequestKind.TELL:
                         self._told[local_rank] = request, time.monotonic()
             self._taken[local_rank] = reading.pid, reading.requests
         return new

@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
-from rankwatch.contract.intervals import LOOK_SECONDS, spares_words
+from rankwatch.contract.intervals import LOOK_SECONDS, omits_redundant_reports
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import NodeObservation, RankObservation
 from rankwatch_launcher.log import logger
@@ -41,7 +41,7 @@ class Spokesman:
 
     def tell_how_far(self, current: Attempt) -> None:
         """Post how far the ranks have come: the attempt may end before their own next word. In large jobs rank 0's."""
-        if spares_words(self._node.launchers) and all(rank.rank != 0 for rank in current.ranks):
+        if omits_redundant_reports(self._node.launchers) and all(rank.rank != 0 for rank in current.ranks):
             return
         seen, _ = self._seen(current)
         observation = NodeObservation(self._node.name, current.number, tuple(o for o, _ in seen))
@@ -81,14 +81,14 @@ class Spokesman:
             return [], LOOK_SECONDS
 
     def _look(self, current: Attempt) -> tuple[list[tuple[RankObservation, observe.Voice | None]], float]:
-        limits, readings = RankLimits.of_settings(self._node.settings), current.slots.read()
+        limits, readings = RankLimits.from_settings(self._node.settings), current.slots.read()
         seen, ahead = [], LOOK_SECONDS
         for rank in current.ranks:
             if rank.code is not None:
                 continue
             state, reading = procfs.process_state(rank.pid), readings.get(rank.local_rank)
             if reading is not None:
-                ahead = min(ahead, limits.standing(reading.doing())[1])
+                ahead = min(ahead, limits.passed(reading.activity())[1])
             observation = observe.observation(rank.rank, rank.pid, state, reading)
             seen.append((observation, observe.needs_a_voice(state, reading, limits, self._node.launchers)))
         return seen, ahead

@@ -69,7 +69,7 @@ class NodeSlots:
             readings = {local: words.read(slots) for local, slots in self._open.items()}
             return {local: reading for local, reading in readings.items() if reading is not None}
 
-    def hand_down(self, settings: Mapping[str, Any]) -> None:
+    def write_settings(self, settings: Mapping[str, Any]) -> None:
         """Give all ranks these settings: those that are there now, and the others when they appear."""
         with self._lock:
             self._settings, self._generation = dict(settings), self._generation + 1
@@ -122,7 +122,7 @@ class NodeSlots:
             if local in self._open and self._given.get(local, 0) != self._generation:
                 self._given[local] = self._generation
                 try:
-                    self._open[local].hand_down(self._settings)
+                    self._open[local].write_settings(self._settings)
                 except ValueError as error:
                     logger.warning("settings were not handed to local rank %d: %s", local, error)
 

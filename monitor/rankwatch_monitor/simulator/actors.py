@@ -133,7 +133,7 @@ class Rank:
         if self.state is not ProcessState.ALIVE or self._pulse_age(now) > PULSE_LIMIT or now > self.missed_at:
             return True
         here = self.still or track.still()
-        return bool(limits.standing(here.doing(now))[0])
+        return bool(limits.passed(here.activity(now))[0])
 
     def stack(self, track: Track) -> RankStack:
         """Its stack, as a capture finds it."""

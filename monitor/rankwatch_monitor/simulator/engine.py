@@ -70,7 +70,7 @@ class Stage:
 
     def hand_down(self, settings: Mapping[str, Any], now: float) -> None:
         """The launchers hand settings down to the ranks, who look at their new limits with their next pulse."""
-        self._limits = RankLimits.of_settings(settings)
+        self._limits = RankLimits.from_settings(settings)
         self._shortest = _shortest(self._limits)
         self._arm_all(now)
 
@@ -123,7 +123,7 @@ class Stage:
         track = self._track
         if track.blocked or any(rank.fate is not None or rank.cut for rank in self._ranks):
             return True
-        return now - track.oldest > self._shortest and bool(self._limits.standing(track.still().doing(now))[0])
+        return now - track.oldest > self._shortest and bool(self._limits.passed(track.still().activity(now))[0])
 
     def _shows_stacks(
         self, now: float, node: Node, attempt: int, incident_id: str | None, directive: Directive | None
@@ -154,7 +154,7 @@ class Stage:
         """Have a rank speak when it passes its next limit, as its pulse thread does."""
         track = self._track
         here, place = (track.still(), track.number) if rank.still is None else (rank.still, _ELSEWHERE)
-        standing, ahead = self._limits.standing(here.doing(now))
+        standing, ahead = self._limits.passed(here.activity(now))
         passed = frozenset(standing)
         news = passed - rank.passed if rank.passed_in == place else passed
         rank.passed, rank.passed_in = passed, place
@@ -170,7 +170,7 @@ class Stage:
         if rank.over or armed != rank.armed or place != here:
             return
         self._speak(now, rank)
-        standing, _ = self._limits.standing((rank.still or self._track.still()).doing(now))
+        standing, _ = self._limits.passed((rank.still or self._track.still()).activity(now))
         rank.passed, rank.passed_in = frozenset(standing), place
         if self.plan.launchers:
             self._hasten(self._nodes[rank.node], now + LOOK_MARGIN - PULSE_MARGIN)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rankwatch.contract.limits import Doing
+from rankwatch.contract.limits import RankActivity
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.events import SectionStatistics
 from rankwatch_monitor.simulator.plan import Plan
@@ -35,9 +35,9 @@ class Still(NamedTuple):
     first_time: tuple[str, ...]
     """Open sections that the process has never finished before."""
 
-    def doing(self, now: float) -> Doing:
+    def activity(self, now: float) -> RankActivity:
         """The same as ages, for limits to judge."""
-        return Doing(
+        return RankActivity(
             self.open_sections(now),
             now - self.beat_at if self.beats else None,
             None if self.entered else now - self.moved_at,

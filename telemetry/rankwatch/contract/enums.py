@@ -111,7 +111,7 @@ class Action(StrEnum):
     STOP = "stop"
 
 
-class RankAsks(StrEnum):
+class RankRequestKind(StrEnum):
     """What a rank says to its launcher."""
 
     EXCLUDE_NODE = "exclude_node"

@@ -1,21 +1,21 @@
-"""The limits on a rank's own doings, as the monitor hands them down to launchers and ranks.
+"""The limits on a rank's activity, as the monitor pushes them to launchers and ranks.
 
-Whoever knows them can say at once that one was passed: the rank itself, or its launcher when the rank cannot speak.
+They are evaluated next to the data: by the rank itself, or by its launcher when the rank cannot report.
 
-How a rank is judged
---------------------
+How a rank is checked
+---------------------
 =================  =============================  ======================================================================
-limit              judged                         by
+limit              applies to                     measured time
 =================  =============================  ======================================================================
-configured         every section that has one     how long it has been open
-learned            the innermost section only     how long nothing has moved: a section that holds others lasts as long
-                                                  as they do, so the inner one's limit counts while it is open
-first time         the innermost section only,    the same, a heartbeat counting as a sign of life too
+configured         every section that has one     since the section was entered
+learned            the innermost section only     since the last progress: a section that holds others lasts as long as
+                                                  they do, so the inner one's limit applies while it is open
+first time         the innermost section only,    the same, but heartbeats count as progress too
                    without any other limit
 =================  =============================  ======================================================================
 
 During the first ``step`` of a process, which compiles, a configured limit shorter than the first-time limit is raised
-to it, for the step and for what it holds.
+to it, for the step and for the sections inside it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.semconv import STEP_SECTION
 
 
-class Doing(NamedTuple):
-    """What a rank does at one moment; ages in seconds, None: not told, or not now."""
+class RankActivity(NamedTuple):
+    """What a rank does at one moment; ages in seconds, None: unknown, or not at this moment."""
 
     open_sections: Mapping[str, float]
     heartbeat_age: float | None = None
     idle: float | None = None
     quiet: float | None = None
-    """Since the last sign of progress."""
+    """Since the last progress."""
     first_time: AbstractSet[str] = frozenset()
-    """Sections open now that this process has never finished before."""
+    """Open sections that this process has never finished before."""
 
 
-class Standing(NamedTuple):
-    """How one thing that a rank does stands to its limit."""
+class LimitCheck(NamedTuple):
+    """One limit and the time measured against it."""
 
     what: str
     """``section NAME``, ``heartbeat`` or ``out of section``."""
@@ -53,28 +53,28 @@ class Standing(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether it is past its limit."""
+        """Whether the limit is exceeded."""
         return self.elapsed > self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class RankLimits:
-    """Limits in seconds; None, or a section that is not named: no limit."""
+    """Limits in seconds; None, or a section that is not listed: no limit."""
 
     sections: Mapping[str, float] = field(default_factory=dict)
     """Configured."""
     heartbeat: float | None = None
     heartbeat_outside: bool = False
-    """The heartbeat limit is the policy's default: it is not judged while a section is open, which has its own."""
+    """The heartbeat limit is the policy's default: it does not apply while a section is open, which has its own."""
     out_of_section: float | None = None
     learned: Mapping[str, float] = field(default_factory=dict)
-    """Learned, here or in an earlier run."""
+    """Learned in this run or an earlier one."""
     first_time: float | None = None
     first_times: Mapping[str, float] = field(default_factory=dict)
-    """Where the first run of a section is known to take so long that the first-time limit would be too short."""
+    """Known durations of first runs of sections, where they exceed the first-time limit."""
 
     def to_settings(self) -> dict[str, Any]:
-        """The settings that are handed down through the slots."""
+        """The form in which limits are written into the slots."""
         return {
             "limits": {
                 "sections": dict(self.sections),
@@ -88,8 +88,8 @@ class RankLimits:
         }
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> RankLimits:
-        """Read them back. What is missing, odd or written by a newer peer is no limit; nothing is raised."""
+    def from_settings(cls, settings: Mapping[str, Any]) -> RankLimits:
+        """Read what :meth:`to_settings` made. Missing, invalid and unknown values mean no limit; nothing is raised."""
         given = settings.get("limits")
         limits = given if isinstance(given, Mapping) else {}
         return cls(
@@ -103,7 +103,7 @@ class RankLimits:
         )
 
     def of_section(self, name: str, *, first: bool) -> tuple[float | None, LimitSource]:
-        """The limit of a section that no other is open in; ``first``: this process has never finished it before."""
+        """The limit of the innermost section; ``first``: this process has never finished it before."""
         if name in self.sections:
             return self.sections[name], LimitSource.CONFIGURED
         if name in self.learned and not first:
@@ -112,43 +112,47 @@ class RankLimits:
             return None, LimitSource.FIRST_TIME
         return max(self.first_time, self.first_times.get(name, 0.0)), LimitSource.FIRST_TIME
 
-    def judge(self, doing: Doing) -> list[Standing]:
-        """How everything that has a limit stands to it."""
-        found = self._configured(doing)
-        beat_age = doing.heartbeat_age
+    def checks(self, activity: RankActivity) -> list[LimitCheck]:
+        """Check everything that has a limit."""
+        found = self._configured(activity)
+        beat_age = activity.heartbeat_age
         if self.heartbeat_outside and beat_age is not None:
-            # Where every section has a limit, only the time outside of them is left, since the last of them closed.
-            beat_age = None if doing.open_sections else min(beat_age, math.inf if doing.quiet is None else doing.quiet)
+            # Where every section has a limit, only the time since the last of them closed is left.
+            beat_age = (
+                None
+                if activity.open_sections
+                else min(beat_age, math.inf if activity.quiet is None else activity.quiet)
+            )
         if beat_age is not None and self.heartbeat is not None:
-            found.append(Standing("heartbeat", beat_age, self.heartbeat, LimitSource.CONFIGURED))
-        if doing.idle is not None and self.out_of_section is not None:
-            found.append(Standing("out of section", doing.idle, self.out_of_section, LimitSource.CONFIGURED))
-        if doing.quiet is not None and doing.open_sections:
-            innermost = min(doing.open_sections, key=doing.open_sections.__getitem__)
-            limit, source = self.of_section(innermost, first=innermost in doing.first_time)
+            found.append(LimitCheck("heartbeat", beat_age, self.heartbeat, LimitSource.CONFIGURED))
+        if activity.idle is not None and self.out_of_section is not None:
+            found.append(LimitCheck("out of section", activity.idle, self.out_of_section, LimitSource.CONFIGURED))
+        if activity.quiet is not None and activity.open_sections:
+            innermost = min(activity.open_sections, key=activity.open_sections.__getitem__)
+            limit, source = self.of_section(innermost, first=innermost in activity.first_time)
             if limit is not None and source is not LimitSource.CONFIGURED:
-                elapsed = doing.quiet
-                if source is LimitSource.FIRST_TIME and doing.heartbeat_age is not None:
-                    elapsed = min(elapsed, doing.heartbeat_age)
-                found.append(Standing(f"section {innermost}", elapsed, limit, source))
+                elapsed = activity.quiet
+                if source is LimitSource.FIRST_TIME and activity.heartbeat_age is not None:
+                    elapsed = min(elapsed, activity.heartbeat_age)
+                found.append(LimitCheck(f"section {innermost}", elapsed, limit, source))
         return found
 
-    def standing(self, doing: Doing) -> tuple[list[str], float]:
-        """What is past its limit, in words, and the seconds until the next limit is passed (or inf)."""
-        judged = self.judge(doing)
-        ahead = min((each.limit - each.elapsed for each in judged if not each.passed), default=math.inf)
-        return sorted(each.what for each in judged if each.passed), ahead
+    def passed(self, activity: RankActivity) -> tuple[list[str], float]:
+        """Return the names of exceeded limits, and the seconds until the next one is exceeded (or inf)."""
+        checks = self.checks(activity)
+        until_next = min((check.limit - check.elapsed for check in checks if not check.passed), default=math.inf)
+        return sorted(check.what for check in checks if check.passed), until_next
 
-    def _configured(self, doing: Doing) -> list[Standing]:
-        ages = doing.open_sections
-        first_step = ages.get(STEP_SECTION, -math.inf) if STEP_SECTION in doing.first_time else -math.inf
+    def _configured(self, activity: RankActivity) -> list[LimitCheck]:
+        ages = activity.open_sections
+        first_step = ages.get(STEP_SECTION, -math.inf) if STEP_SECTION in activity.first_time else -math.inf
         found = []
         for name, age in ages.items():
             limit = self.sections.get(name)
             if limit is not None:
                 if age <= first_step and self.first_time is not None:  # the first step, or opened inside of it
                     limit = max(limit, self.first_time)
-                found.append(Standing(f"section {name}", age, limit, LimitSource.CONFIGURED))
+                found.append(LimitCheck(f"section {name}", age, limit, LimitSource.CONFIGURED))
         return found
 
 

@@ -100,7 +100,7 @@ class RankRequest:
     """What a rank says to its launcher, by a file beside its slots; acted on at once."""
 
     action: str
-    """A :class:`~rankwatch.contract.enums.RankAsks`."""
+    """A :class:`~rankwatch.contract.enums.RankRequestKind`."""
     reason: str
     rank: int
     policy: Mapping[str, Any] = field(default_factory=dict)

@@ -2,5 +2,5 @@
 
 In: the shared slots, finished sections, the profiler's windows. Out: encoded OTLP requests to the monitor.
 Only the exporter thread imports the OpenTelemetry SDK; unsent batches are kept in a bounded outbox, then counted.
-Open :mod:`~rankwatch.export.thread` first, then :mod:`~rankwatch.export.pipeline`.
+Open :mod:`~rankwatch.export.exporter` first, then :mod:`~rankwatch.export.pipeline`.
 """

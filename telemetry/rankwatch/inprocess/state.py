@@ -177,7 +177,7 @@ def report_expendable(*, expendable: bool) -> None:
     """Publish to the launcher whether the other ranks would continue if this process ended."""
     from rankwatch import launcher_requests
 
-    launcher_requests.say_sparable(sparable=expendable)
+    launcher_requests.set_expendable(expendable=expendable)
 
 
 def _notify(kind: str, text: str, seconds: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rankwatch.contract.limits import RankLimits
 from rankwatch.recording.recorder import Recorder
-from rankwatch.recording.shared_slots import PULSE, read
+from rankwatch.recording.shared_slots import LIVENESS_TICK, read
 
 INTERVAL: Final = 0.25
 """Seconds between two beats: a held GIL can be told from a busy one after two seconds, with margin."""
@@ -22,7 +22,7 @@ MARGIN: Final = 0.005
 """Seconds past a limit at which the exporter is woken, so that the age it reports is surely beyond the limit."""
 
 
-class Pulse:
+class LivenessThread:
     """The thread. ``on_news`` is called once for each limit passed, ``on_settings`` for each new set of settings."""
 
     def __init__(
@@ -61,12 +61,12 @@ class Pulse:
     def beat(self) -> float:
         """Beat once, look at limits and settings, and return the seconds until the next beat is due."""
         recorder = self._recorder
-        recorder.words[PULSE] = time.monotonic_ns()
+        recorder.words[LIVENESS_TICK] = time.monotonic_ns()
         self._take_settings()
         reading = read(recorder.slots)
         if reading is None:
             return INTERVAL
-        standing, ahead = self._limits.standing(reading.doing())
+        standing, ahead = self._limits.passed(reading.activity())
         passed = frozenset(standing)
         stepped = reading.first_iteration is not None
         if passed - self._passed or stepped is not self._stepped:
@@ -79,5 +79,5 @@ class Pulse:
         if handed is None or handed[0] == self._generation:
             return
         self._generation, settings = handed
-        self._limits = RankLimits.of_settings(settings)
+        self._limits = RankLimits.from_settings(settings)
         self._on_settings(settings)

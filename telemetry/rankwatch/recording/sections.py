@@ -17,7 +17,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch.recording.recorder import DROP_ARGUMENT, DROP_NAMES, DROP_OPEN, Recorder
 from rankwatch.recording.shared_slots import (
-    ASKS_SHOULD_STOP,
     BEATS,
     COMPLETE,
     FINISHED,
@@ -26,6 +25,7 @@ from rankwatch.recording.shared_slots import (
     LAST_BEAT,
     LAST_CLOSED,
     LAST_PROGRESS,
+    POLLS_SHOULD_STOP,
     PROGRESS,
     STOP_STEP,
 )
@@ -228,7 +228,7 @@ def should_stop() -> bool:
 def _ask_first(recorder: Recorder) -> None:
     global _asked
     _asked = recorder
-    recorder.words[ASKS_SHOULD_STOP] = 1
+    recorder.words[POLLS_SHOULD_STOP] = 1
 
 
 def mark_complete() -> None:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rankwatch.contract.limits import Doing
+from rankwatch.contract.limits import RankActivity
 
 # Words the rank writes ----------------------------------------------------------------------------------------------
 MAGIC: Final = 0
@@ -50,7 +50,7 @@ PROGRESS: Final = 11
 LAST_CLOSED: Final = 12
 FINISHED: Final = 13
 """Sections finished since the start."""
-PULSE: Final = 14
+LIVENESS_TICK: Final = 14
 """When the pulse thread last ran: it needs the GIL, but neither the network nor the main thread."""
 NAME_COUNT: Final = 15
 FIRST_ITERATION: Final = 16
@@ -64,13 +64,13 @@ REPORT_DUE: Final = 19
 
 STOP_SIGNALLED: Final = 20
 """When the rank itself got the signal that means "save and stop" (``RANKWATCH_RANK_STOP_SIGNAL``)."""
-ASKS_SHOULD_STOP: Final = 21
+POLLS_SHOULD_STOP: Final = 21
 """1 once the script has called should_stop(): it will follow an agreed stop step."""
 COMPLETE: Final = 22
 """1 once the script has called mark_complete(): there is nothing left to train."""
 REQUESTS: Final = 23
 """How many requests the rank has written (``request_file``); the launcher reads the file when this grows."""
-SPARABLE: Final = 24
+EXPENDABLE: Final = 24
 """1 while the other ranks would go on without this process: a restart within the process has a reserve for it."""
 
 # Words the node's launcher writes -----------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Slots:
         now = time.monotonic_ns()
         words[PID], words[PHASE] = os.getpid(), PHASE_RUNNING
         words[RANK], words[LOCAL_RANK], words[WORLD_SIZE], words[ATTEMPT] = rank, local_rank, world_size, attempt
-        words[STARTED_AT] = words[PULSE] = now
+        words[STARTED_AT] = words[LIVENESS_TICK] = now
         words[MAGIC] = FORMAT
 
     def add_name(self, name: str) -> int:
@@ -181,7 +181,7 @@ class Slots:
         raw = bytes(self._view[start : start + NAME_BYTES])
         return raw.split(b"\0", 1)[0].decode(errors="replace")
 
-    def hand_down(self, settings: Mapping[str, Any]) -> None:
+    def write_settings(self, settings: Mapping[str, Any]) -> None:
         """Launcher: give the rank new settings. The generation is odd while they are being written.
 
         Raises:
@@ -244,11 +244,11 @@ class Reading:
     """Sections open now that this process had never finished when it entered them."""
     stop_signalled: bool = False
     """The rank itself got the signal that means "save and stop"."""
-    asks_should_stop: bool = False
+    polls_should_stop: bool = False
     complete: bool = False
     """The script said that there is nothing left to train."""
     requests: int = 0
-    sparable: bool = False
+    expendable: bool = False
     """The other ranks would go on without it, should its process end now."""
 
     @property
@@ -258,9 +258,9 @@ class Reading:
             return 0.0
         return max(0, self.iteration - self.first_iteration) / self.first_iteration_age
 
-    def doing(self) -> Doing:
+    def activity(self) -> RankActivity:
         """What the rank does, as limits judge it."""
-        return Doing(self.open_sections, self.heartbeat_age, self.idle, self.quiet, self.first_time)
+        return RankActivity(self.open_sections, self.heartbeat_age, self.idle, self.quiet, self.first_time)
 
 
 def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
@@ -294,7 +294,7 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         local_rank=words[LOCAL_RANK],
         world_size=words[WORLD_SIZE],
         attempt=words[ATTEMPT],
-        pulse_age=_age(now, words[PULSE]),
+        pulse_age=_age(now, words[LIVENESS_TICK]),
         beats=words[BEATS],
         heartbeat_age=_age(now, words[LAST_BEAT]) if words[LAST_BEAT] else None,
         iteration=words[ITERATION] - 1 if words[ITERATION] else None,
@@ -309,10 +309,10 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         quiet=_age(now, last_sign) if last_sign else None,
         first_time=frozenset(first_time),
         stop_signalled=words[STOP_SIGNALLED] != 0,
-        asks_should_stop=words[ASKS_SHOULD_STOP] != 0,
+        polls_should_stop=words[POLLS_SHOULD_STOP] != 0,
         complete=words[COMPLETE] != 0,
         requests=words[REQUESTS],
-        sparable=words[SPARABLE] != 0,
+        expendable=words[EXPENDABLE] != 0,
     )
 
 

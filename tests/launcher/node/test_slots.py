@@ -37,13 +37,13 @@ def test_ranks_are_read_once_they_have_claimed_their_slots(node: NodeSlots, tmp_
 
 def test_settings_reach_those_there_and_those_to_come(node: NodeSlots, tmp_path: Path) -> None:
     first = rank(tmp_path, 0)
-    node.hand_down({"a": 1})
+    node.write_settings({"a": 1})
     second = rank(tmp_path, 1)
     node.read()
     assert [s.settings() for s in (first, second)] == [(2, {"a": 1})] * 2
     node.read()
     assert first.settings() == (2, {"a": 1}), "handed down once"
-    node.hand_down({"a": 2})
+    node.write_settings({"a": 2})
     assert [s.settings() for s in (first, second)] == [(4, {"a": 2})] * 2
 
 
@@ -71,7 +71,7 @@ def test_after_close_nothing_is_touched(node: NodeSlots, tmp_path: Path) -> None
     rank(tmp_path, 0)
     node.read()
     node.close()
-    node.hand_down({"a": 1})
+    node.write_settings({"a": 1})
     assert node.read() == {}
     assert node.set_stop_step(10) == (False, None)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rankwatch.contract.enums import LimitSource
-from rankwatch.contract.limits import Doing, RankLimits, Standing
+from rankwatch.contract.limits import LimitCheck, RankActivity, RankLimits
 
 INF = float("inf")
 LIMITS = RankLimits(heartbeat=30, sections={"step": 10, "save": 100}, out_of_section=5)
@@ -27,12 +27,12 @@ LIMITS = RankLimits(heartbeat=30, sections={"step": 10, "save": 100}, out_of_sec
 def test_what_is_past_its_limit_and_what_comes_next(
     open_sections: dict[str, float], heartbeat_age: float | None, idle: float | None, passed: list[str], ahead: float
 ) -> None:
-    assert LIMITS.standing(Doing(open_sections, heartbeat_age, idle)) == (passed, ahead)
+    assert LIMITS.passed(RankActivity(open_sections, heartbeat_age, idle)) == (passed, ahead)
 
 
 def test_without_limits_nothing_is_ever_too_long() -> None:
-    everything = Doing({"step": 1e9}, 1e9, 1e9, 1e9, frozenset({"step"}))
-    assert RankLimits().standing(everything) == ([], INF)
+    everything = RankActivity({"step": 1e9}, 1e9, 1e9, 1e9, frozenset({"step"}))
+    assert RankLimits().passed(everything) == ([], INF)
 
 
 LEARNED = RankLimits(
@@ -40,14 +40,14 @@ LEARNED = RankLimits(
 )
 
 
-def judged(open_sections: dict[str, float], quiet: float, *first: str, beat: float | None = None) -> list[Standing]:
-    return LEARNED.judge(Doing(open_sections, beat, None, quiet, frozenset(first)))
+def judged(open_sections: dict[str, float], quiet: float, *first: str, beat: float | None = None) -> list[LimitCheck]:
+    return LEARNED.checks(RankActivity(open_sections, beat, None, quiet, frozenset(first)))
 
 
 def test_a_learned_limit_is_about_the_innermost_section_and_how_long_nothing_moved() -> None:
-    assert judged({"step": 1000.0, "forward": 3.0}, 2.0) == [Standing("section forward", 2.0, 4, LimitSource.LEARNED)]
+    assert judged({"step": 1000.0, "forward": 3.0}, 2.0) == [LimitCheck("section forward", 2.0, 4, LimitSource.LEARNED)]
     (standing,) = judged({"step": 25.0}, 21.0)
-    assert standing == Standing("section step", 21.0, 20, LimitSource.LEARNED)
+    assert standing == LimitCheck("section step", 21.0, 20, LimitSource.LEARNED)
     assert standing.passed
 
 
@@ -75,22 +75,22 @@ def test_outside_all_sections_nothing_was_learned() -> None:
 def test_the_first_step_raises_a_shorter_configured_limit_of_all_that_it_holds() -> None:
     limits = RankLimits(sections={"step": 10, "forward": 5, "epoch": 50}, first_time=600)
     ages = {"epoch": 60.0, "step": 40.0, "forward": 30.0}
-    first = {s.what: s.limit for s in limits.judge(Doing(ages, quiet=30.0, first_time=frozenset({"step"})))}
+    first = {s.what: s.limit for s in limits.checks(RankActivity(ages, quiet=30.0, first_time=frozenset({"step"})))}
     assert first == {"section epoch": 50, "section step": 600, "section forward": 600}
-    later = {s.what: s.limit for s in limits.judge(Doing(ages, quiet=30.0))}
+    later = {s.what: s.limit for s in limits.checks(RankActivity(ages, quiet=30.0))}
     assert later == {"section epoch": 50, "section step": 10, "section forward": 5}
 
 
 def test_a_default_heartbeat_is_not_judged_while_a_section_is_open() -> None:
     limits = RankLimits(heartbeat=30, heartbeat_outside=True)
-    assert limits.standing(Doing({"save": 40.0}, 40.0)) == ([], INF)
-    assert limits.standing(Doing({}, 40.0)) == (["heartbeat"], INF)
-    assert limits.standing(Doing({}, 40.0, quiet=10.0)) == ([], 20.0), "a section was open until then"
+    assert limits.passed(RankActivity({"save": 40.0}, 40.0)) == ([], INF)
+    assert limits.passed(RankActivity({}, 40.0)) == (["heartbeat"], INF)
+    assert limits.passed(RankActivity({}, 40.0, quiet=10.0)) == ([], 20.0), "a section was open until then"
 
 
 def test_they_travel_as_settings_and_come_back_the_same() -> None:
     for limits in (LIMITS, LEARNED, RankLimits(heartbeat=1, heartbeat_outside=True)):
-        assert RankLimits.of_settings(json.loads(json.dumps(limits.to_settings()))) == limits
+        assert RankLimits.from_settings(json.loads(json.dumps(limits.to_settings()))) == limits
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_they_travel_as_settings_and_come_back_the_same() -> None:
     ],
 )
 def test_what_is_odd_is_no_limit(settings: dict[str, object]) -> None:
-    assert RankLimits.of_settings(settings) == RankLimits()
+    assert RankLimits.from_settings(settings) == RankLimits()

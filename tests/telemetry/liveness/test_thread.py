@@ -14,9 +14,9 @@ import pytest
 import rankwatch
 from rankwatch.contract import env as environment
 from rankwatch.contract.limits import RankLimits
-from rankwatch.liveness.thread import INTERVAL, Pulse
+from rankwatch.liveness.thread import INTERVAL, LivenessThread
 from rankwatch.recording.recorder import Recorder
-from rankwatch.recording.shared_slots import PULSE, Reading, Slots, read
+from rankwatch.recording.shared_slots import LIVENESS_TICK, Reading, Slots, read
 from telemetry.receiver import Receiver
 
 
@@ -28,8 +28,8 @@ def age_of(recorder: Recorder, section: str) -> float:
 
 def test_a_limit_passed_is_told_once_and_again_after_it_was_kept(recorder: Recorder) -> None:
     calls: list[int] = []
-    pulse = Pulse(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
-    recorder.slots.hand_down(RankLimits({"save": 0.001}).to_settings())
+    pulse = LivenessThread(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
+    recorder.slots.write_settings(RankLimits({"save": 0.001}).to_settings())
 
     def overrun() -> None:
         with rankwatch.section("save"):
@@ -45,17 +45,17 @@ def test_a_limit_passed_is_told_once_and_again_after_it_was_kept(recorder: Recor
 
 
 def test_the_next_beat_comes_when_the_next_limit_does(recorder: Recorder) -> None:
-    pulse = Pulse(recorder, on_news=lambda: None, on_settings=lambda _: None)
+    pulse = LivenessThread(recorder, on_news=lambda: None, on_settings=lambda _: None)
     assert pulse.beat() == INTERVAL
-    recorder.slots.hand_down(RankLimits({"save": 0.1}).to_settings())
+    recorder.slots.write_settings(RankLimits({"save": 0.1}).to_settings())
     with rankwatch.section("save"):
         assert pulse.beat() < 0.11
 
 
 def test_a_learned_limit_is_about_how_long_nothing_moved(recorder: Recorder) -> None:
     calls: list[int] = []
-    pulse = Pulse(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
-    recorder.slots.hand_down(RankLimits(learned={"load": 0.05}, first_time=3600).to_settings())
+    pulse = LivenessThread(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
+    recorder.slots.write_settings(RankLimits(learned={"load": 0.05}, first_time=3600).to_settings())
     with rankwatch.section("load"):  # for the first time: the learned limit does not count yet
         wait_until(lambda: age_of(recorder, "load") > 0.1)
         assert pulse.beat() == INTERVAL
@@ -72,7 +72,7 @@ def test_a_learned_limit_is_about_how_long_nothing_moved(recorder: Recorder) -> 
 
 def test_the_first_step_of_a_process_is_told_at_once(recorder: Recorder) -> None:
     calls: list[int] = []
-    pulse = Pulse(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
+    pulse = LivenessThread(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
     pulse.beat()
     for _ in range(2):
         with rankwatch.step():
@@ -83,23 +83,23 @@ def test_the_first_step_of_a_process_is_told_at_once(recorder: Recorder) -> None
 
 def test_settings_are_handed_on_once(recorder: Recorder) -> None:
     handed: list[object] = []
-    pulse = Pulse(recorder, on_news=lambda: None, on_settings=handed.append)
-    recorder.slots.hand_down({"export_interval": 5})
+    pulse = LivenessThread(recorder, on_news=lambda: None, on_settings=handed.append)
+    recorder.slots.write_settings({"export_interval": 5})
     pulse.beat()
     pulse.beat()
-    recorder.slots.hand_down({"export_interval": 6})
+    recorder.slots.write_settings({"export_interval": 6})
     pulse.beat()
     assert handed == [{"export_interval": 5}, {"export_interval": 6}]
 
 
 def test_the_thread_beats_and_survives_garbage(recorder: Recorder) -> None:
-    recorder.slots.hand_down({"x": 1})
+    recorder.slots.write_settings({"x": 1})
     recorder.slots._view[recorder.slots.words.nbytes + 64 * 64] = 0xFF  # no JSON any more
-    pulse = Pulse(recorder, on_news=lambda: None, on_settings=lambda _: None)
-    recorder.words[PULSE] = 0
+    pulse = LivenessThread(recorder, on_news=lambda: None, on_settings=lambda _: None)
+    recorder.words[LIVENESS_TICK] = 0
     pulse.start()
     try:
-        wait_until(lambda: recorder.words[PULSE] and recorder.dropped.get("pulse_error"))
+        wait_until(lambda: recorder.words[LIVENESS_TICK] and recorder.dropped.get("pulse_error"))
     finally:
         pulse.stop()
 
@@ -111,7 +111,7 @@ def test_a_passed_limit_is_reported_at_once_not_at_the_next_interval(receiver: R
     finally:
         del os.environ[environment.SLOTS_DIR]
     receiver.wait_for_report()
-    Slots.open(tmp_path / "0.slots").hand_down(RankLimits({"step": 0.5}).to_settings())
+    Slots.open(tmp_path / "0.slots").write_settings(RankLimits({"step": 0.5}).to_settings())
     with rankwatch.step():
         report = receiver.wait_for_report(lambda r: r.value("rankwatch.section.open.duration", "step"))
     assert 0.5 < report.value("rankwatch.section.open.duration", "step") < 5.0
@@ -121,7 +121,7 @@ def test_a_new_interval_counts_at_once(receiver: Receiver, tmp_path: Path, monke
     monkeypatch.setenv(environment.SLOTS_DIR, str(tmp_path))
     rankwatch.init(monitor=receiver.url, job_id="j", export_interval=3600)
     receiver.wait_for_report()
-    Slots.open(tmp_path / "0.slots").hand_down({"export_interval": 0.05})
+    Slots.open(tmp_path / "0.slots").write_settings({"export_interval": 0.05})
     receiver.wait_for(lambda: len(receiver.reports) > 5)
 
 
@@ -142,8 +142,10 @@ def test_a_held_gil_stops_the_pulse_and_a_sleeping_main_thread_does_not(tmp_path
             wait_until(lambda folder=folder: _age(folder, lambda r: r.open_sections.get("step", 0.0)) > 0.1)
             slots = Slots.open(folder / "0.slots")
             if beats_on:
-                before = slots.words[PULSE]
-                wait_until(lambda slots=slots, before=before: slots.words[PULSE] > before + int(2 * INTERVAL * 1e9))
+                before = slots.words[LIVENESS_TICK]
+                wait_until(
+                    lambda slots=slots, before=before: slots.words[LIVENESS_TICK] > before + int(2 * INTERVAL * 1e9)
+                )
             else:
                 wait_until(lambda folder=folder: _age(folder, lambda r: r.pulse_age) > 6 * INTERVAL)
         finally:

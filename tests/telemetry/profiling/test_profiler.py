@@ -126,17 +126,17 @@ def test_a_rank_that_is_not_profiled_says_so(rank: Callable[..., Slots], receive
 def test_it_is_switched_while_the_rank_runs(rank: Callable[..., Slots], receiver: Receiver) -> None:
     slots = rank()
     train_until(receiver, has(semconv.STEP_PART))
-    slots.hand_down({"profiling": {"source": "off"}})
+    slots.write_settings({"profiling": {"source": "off"}})
     train_until(receiver, source_is("none"), len(receiver.reports))
     train_until(receiver, lambda _: recorder().boundary == NEVER, len(receiver.reports))
     assert torch.autograd.profiler._prepare_profiler is torch._C._autograd._prepare_profiler
-    slots.hand_down({"profiling": {"source": "auto", "stride": 24}})
+    slots.write_settings({"profiling": {"source": "auto", "stride": 24}})
     train_until(receiver, has(semconv.STEP_PART), len(receiver.reports))
     seen = len(receiver.reports)
     train_until(receiver, has(semconv.WINDOW_ITERATION), seen)
     closed = [r.value(semconv.WINDOW_ITERATION.name) for r in receiver.reports[seen:]]
     assert all(iteration % 24 == 0 for iteration in closed if iteration is not None)
-    slots.hand_down({})
+    slots.write_settings({})
     train_until(receiver, lambda r: (r.value(semconv.WINDOW_ITERATION.name) or 0) % 24, seen)
 
 
@@ -191,7 +191,7 @@ def test_why_there_is_no_trace_is_said(
     rank: Callable[..., Slots], receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):
-        rank(KERNEL_TIMINGS="off").hand_down({"profiling": {"trace": {"rank": 0, "id": "incident-7"}}})
+        rank(KERNEL_TIMINGS="off").write_settings({"profiling": {"trace": {"rank": 0, "id": "incident-7"}}})
         train_until(receiver, lambda _: any("trace" in record.message for record in caplog.records))
     said = [record.message for record in caplog.records if "trace" in record.message]
     assert said == ["the trace of rank 0 that was asked for cannot be made: kernel_timings is off"]
@@ -204,7 +204,7 @@ def test_what_all_ranks_of_a_node_would_say_one_of_them_says(
         monkeypatch.setenv(name, "1")
     with caplog.at_level(logging.WARNING, "rankwatch"):
         rankwatch.init(monitor=receiver.url, job_id="j", rank=1, local_rank=1, export_interval=0.05)
-        recorder().slots.hand_down({"profiling": {"source": "cupti", "stride": 8}})
+        recorder().slots.write_settings({"profiling": {"source": "cupti", "stride": 8}})
         ((_, reason),) = train_until(
             receiver, lambda r: any("cupti" in key[1] for key in r.points.get(semconv.KERNEL_SOURCE.name, {}))
         ).points[semconv.KERNEL_SOURCE.name]
@@ -256,7 +256,7 @@ def test_the_trace_of_a_suspect_is_written_once(
     folder = tmp_path / "traces"
     slots = rank(TRACE_DIR=str(folder))
     with caplog.at_level(logging.WARNING, "rankwatch"):
-        slots.hand_down({"profiling": {"trace": {"rank": 0, "id": "incident-7"}}})
+        slots.write_settings({"profiling": {"trace": {"rank": 0, "id": "incident-7"}}})
         train_until(receiver, lambda _: (folder / "j-rank0-incident-7.json").exists())
         seen = len(receiver.reports)
         (folder / "j-rank0-incident-7.json").rename(folder / "mine.json")
@@ -327,7 +327,7 @@ def test_settings_that_were_handed_down_before_the_session_began_count(
 ) -> None:
     folder = tmp_path / "slots"
     folder.mkdir()
-    Slots.create(folder / env.slots_file(0)).hand_down({"profiling": {"source": "off"}})
+    Slots.create(folder / env.slots_file(0)).write_settings({"profiling": {"source": "off"}})
     rank()
     ((_, reason),) = train_until(receiver, has(semconv.KERNEL_SOURCE)).points[semconv.KERNEL_SOURCE.name]
     assert reason == "kernel_timings is off"

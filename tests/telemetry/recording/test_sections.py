@@ -122,15 +122,15 @@ def test_heartbeats_count_and_age(recorder: Recorder) -> None:
 
 
 def test_the_first_question_says_that_the_script_asks(recorder: Recorder) -> None:
-    assert not reading(recorder).asks_should_stop
+    assert not reading(recorder).polls_should_stop
     assert not rankwatch.should_stop()
-    assert reading(recorder).asks_should_stop
+    assert reading(recorder).polls_should_stop
     another = Recorder(Slots.private())
     another.slots.claim(rank=0, local_rank=0, world_size=1, attempt=2)
     sections.attach(another)
-    assert not reading(another).asks_should_stop, "a later session is told anew"
+    assert not reading(another).polls_should_stop, "a later session is told anew"
     rankwatch.should_stop()
-    assert reading(another).asks_should_stop
+    assert reading(another).polls_should_stop
 
 
 def test_a_script_says_that_nothing_is_left_to_train(recorder: Recorder) -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import rankwatch
-from rankwatch.contract.limits import Doing
+from rankwatch.contract.limits import RankActivity
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.shared_slots import SETTINGS_BYTES, Reading, Slots, read
@@ -107,9 +107,11 @@ def test_what_limits_are_judged_by(recorder: Recorder) -> None:
     rankwatch.heartbeat()
     with rankwatch.section("load"):
         seen = reading(recorder, 5)
-        assert seen.doing() == Doing(seen.open_sections, seen.heartbeat_age, None, seen.quiet, frozenset({"load"}))
+        assert seen.activity() == RankActivity(
+            seen.open_sections, seen.heartbeat_age, None, seen.quiet, frozenset({"load"})
+        )
     seen = reading(recorder, 5)
-    assert seen.doing() == Doing({}, seen.heartbeat_age, seen.idle, seen.quiet)
+    assert seen.activity() == RankActivity({}, seen.heartbeat_age, seen.idle, seen.quiet)
     assert (seen.idle or 0.0) >= 5
 
 
@@ -141,7 +143,7 @@ def test_the_limits_of_as_many_sections_as_a_rank_can_use_fit_into_the_settings(
     limits = {f"section-{i:02d}": 86_400.125 for i in range(layout.NAME_LIMIT)}
     settings = {"limits": {"sections": limits, "learned": limits, "first_times": limits}}
     slots = Slots.private()
-    slots.hand_down(settings)
+    slots.write_settings(settings)
     assert slots.settings() == (2, settings)
     with pytest.raises(ValueError, match="do not fit"):
-        slots.hand_down({"much": "x" * SETTINGS_BYTES})
+        slots.write_settings({"much": "x" * SETTINGS_BYTES})

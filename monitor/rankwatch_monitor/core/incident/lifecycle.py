@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
-from rankwatch.contract.intervals import news_spread
+from rankwatch.contract.intervals import burst_spread
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import node_loss
@@ -73,7 +73,7 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
         return False
     if job.verdicts_since is None:
         job.verdicts_since = now
-    if any(v.kind not in TOGETHER for v in verdicts) or now - job.verdicts_since >= SETTLE + news_spread(
+    if any(v.kind not in TOGETHER for v in verdicts) or now - job.verdicts_since >= SETTLE + burst_spread(
         job.world_size
     ):
         return True

@@ -58,4 +58,4 @@ def handed_down() -> RankLimits:
     """The limits that this rank was told; none before :func:`rankwatch.init`, or without a launcher."""
     recorder = sections.attached()
     handed = recorder.slots.settings() if recorder is not None else None
-    return RankLimits.of_settings(handed[1]) if handed is not None else RankLimits()
+    return RankLimits.from_settings(handed[1]) if handed is not None else RankLimits()

@@ -115,9 +115,9 @@ def test_ranks_keep_what_they_had_when_it_does_not_fit(tmp_path: Path, caplog: p
     rank.claim(rank=0, local_rank=0, world_size=1, attempt=1)
     node = NodeSlots(tmp_path, 1)
     try:
-        node.hand_down(with_room)
+        node.write_settings(with_room)
         with caplog.at_level(logging.WARNING):
-            node.hand_down(too_much)
+            node.write_settings(too_much)
             node.read()
         assert caplog.text.count("settings were not handed to local rank 0") == 1, "said once"
         handed = rank.settings()

@@ -10,7 +10,7 @@ from rankwatch.recording.recorder import Recorder
 
 def test_what_was_handed_down_is_in_force(recorder: Recorder) -> None:
     limits = RankLimits(sections={"step": 180.0}, heartbeat=300.0, out_of_section=60.0)
-    recorder.slots.hand_down(limits.to_settings())
+    recorder.slots.write_settings(limits.to_settings())
     found = config.in_force()
     assert (found.rank_section_timeouts, found.rank_heartbeat_timeout) == ({"step": 180.0}, 300.0)
     assert found.rank_out_of_section_timeout == 60.0

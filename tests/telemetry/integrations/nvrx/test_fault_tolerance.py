@@ -101,7 +101,7 @@ def test_a_session_of_the_script_goes_on(folder: Path) -> None:
 
 def test_what_was_configured_is_shown(client: RankMonitorClient, folder: Path) -> None:
     limits = RankLimits(sections={"setup": 600.0, "step": 180.0}, out_of_section=300.0, heartbeat=200.0)
-    Slots.open(folder / "0.slots").hand_down(limits.to_settings())
+    Slots.open(folder / "0.slots").write_settings(limits.to_settings())
     assert client.section_timeouts == SectionTimeouts({"setup": 600.0, "step": 180.0}, 300.0)
     assert client.cfg is not None
     assert set(client.cfg.rank_section_timeouts) == {"setup", "step"}

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rankwatch.contract import intervals
-from rankwatch.export import thread
-from rankwatch.export.thread import Exporter
+from rankwatch.export import exporter as exporter_module
+from rankwatch.export.exporter import Exporter
 from rankwatch.recording.recorder import Recorder
 from support.waiting import wait_for
 
@@ -60,7 +60,7 @@ class Chance:
 @pytest.fixture
 def chance(monkeypatch: pytest.MonkeyPatch) -> Chance:
     made = Chance()
-    monkeypatch.setattr(thread, "random", made)
+    monkeypatch.setattr(exporter_module, "random", made)
     return made
 
 
@@ -194,10 +194,10 @@ def test_news_of_the_time_of_a_report_is_told_by_the_next(recorder: Recorder, ch
 def test_launchers_say_less_the_more_they_are(
     launchers: int, beat: float, word: float, evidence: float, spares: bool
 ) -> None:
-    assert intervals.beat_seconds(launchers) == beat
-    assert intervals.word_seconds(launchers) == pytest.approx(word)
+    assert intervals.launcher_heartbeat_seconds(launchers) == beat
+    assert intervals.proxy_report_seconds(launchers) == pytest.approx(word)
     assert intervals.evidence_spread(launchers) == pytest.approx(evidence)
-    assert intervals.spares_words(launchers) is spares
+    assert intervals.omits_redundant_reports(launchers) is spares
 
 
 @pytest.mark.parametrize(
@@ -216,21 +216,21 @@ def test_launchers_say_less_the_more_they_are(
 def test_launchers_speak_in_time_for_the_limit_of_their_silence(
     launchers: int, silence: float, beat: float, word: float
 ) -> None:
-    assert intervals.beat_seconds(launchers, silence) == pytest.approx(beat)
-    assert intervals.word_seconds(launchers, silence) == pytest.approx(word)
+    assert intervals.launcher_heartbeat_seconds(launchers, silence) == pytest.approx(beat)
+    assert intervals.proxy_report_seconds(launchers, silence) == pytest.approx(word)
 
 
 @pytest.mark.parametrize("launchers", [1, 64, 65, 512, 513, 2_048, 12_500])
 def test_the_words_of_all_launchers_together_stay_within_what_a_monitor_takes(launchers: int) -> None:
     if launchers > intervals.FEW_LAUNCHERS:
-        assert launchers / intervals.evidence_spread(launchers) <= intervals.MOST_EVIDENCE * 1.001
-    if launchers / intervals.MOST_WORDS <= intervals.ASK_SECONDS:
-        assert launchers / intervals.word_seconds(launchers) <= intervals.MOST_WORDS
-    assert intervals.word_seconds(launchers) <= intervals.ASK_SECONDS
+        assert launchers / intervals.evidence_spread(launchers) <= intervals.MAX_EVIDENCE_RATE * 1.001
+    if launchers / intervals.MAX_PROXY_REPORT_RATE <= intervals.POLL_SECONDS:
+        assert launchers / intervals.proxy_report_seconds(launchers) <= intervals.MAX_PROXY_REPORT_RATE
+    assert intervals.proxy_report_seconds(launchers) <= intervals.POLL_SECONDS
 
 
 @pytest.mark.parametrize(("ranks", "seconds"), [(4_096, 0.0), (4_097, 0.20485), (100_000, 5.0)])
 def test_ranks_of_large_jobs_spread_their_news(ranks: int, seconds: float) -> None:
-    assert intervals.news_spread(ranks) == pytest.approx(seconds)
+    assert intervals.burst_spread(ranks) == pytest.approx(seconds)
     if seconds:
-        assert ranks / seconds <= intervals.MOST_REPORTS * 1.001
+        assert ranks / seconds <= intervals.MAX_REPORT_RATE * 1.001

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rankwatch.export.thread import DROP_EXPORT_ERROR, Exporter
+from rankwatch.export.exporter import DROP_EXPORT_ERROR, Exporter
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.shared_slots import REPORT_DUE
 
