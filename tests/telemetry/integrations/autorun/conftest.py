@@ -23,14 +23,16 @@ SCRIPT = Path(__file__).with_name("untouched.py")
 class Untouched(Training):
     """A job whose script is ``untouched.py``."""
 
-    def launch(self, *flags: str, ranks: int = 2, module: bool = False, steps: int = 0, **variables: str) -> Launcher:
+    def launch(
+        self, *flags: str, ranks: int = 2, module: bool = False, steps: int = 0, workers: int = 0, **variables: str
+    ) -> Launcher:
         """Start it by ``rankwatch run --auto``, watched by the monitor that is followed."""
         assert self.api is not None
         ours = ["-m", "rankwatch", "run", "--auto", "--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
         script = ["-m", SCRIPT.stem] if module else [str(SCRIPT)]
         if module:
             variables["PYTHONPATH"] = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")]).strip(":")
-        more = ["--steps", str(steps)] if steps else []
+        more = [*(["--steps", str(steps)] if steps else []), "--workers", str(workers)]
         return self.start(
             [*ours, "--job-id", self.job, *flags, *script, "--folder", str(self.folder), *more], **variables
         )

@@ -16,7 +16,7 @@ FAULT = "rank=1,step=35,kind=hang"
 
 
 def test_its_steps_and_sections_are_seen(untouched: Untouched) -> None:
-    launcher = untouched.launch()
+    launcher = untouched.launch(workers=1)  # forked, as a data loader does unless it is told otherwise
     untouched.until_running(2)
     expected = {"step", "data", "forward", "backward", "optimizer", "evaluation", "checkpointing"}
     untouched.until("all that it does is seen", lambda: expected <= untouched.sections())

@@ -43,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
     checkpoint, finish = options.folder / "checkpoint.pt", options.folder / "finish"
 
@@ -59,7 +60,7 @@ def main() -> None:
     print(f"<rank {RANK} begins with step {step}>", flush=True)
     done = False
     while not done:
-        for inputs, targets in DataLoader(Batches(), batch_size=1):
+        for inputs, targets in DataLoader(Batches(), batch_size=1, num_workers=options.workers):
             optimizer.zero_grad()
             nn.functional.mse_loss(model(inputs), targets).backward()
             optimizer.step()
