@@ -33,7 +33,14 @@ from grafana.shared import (
 )
 from rankwatch_monitor.publish.prometheus import names as names
 
-VERDICTS: Final = {"healthy": "green", "worker": "red", "stage": "yellow", "workload": "yellow", "link": "orange"}
+VERDICTS: Final = {
+    "healthy": "green",
+    "worker": "red",
+    "stage": "yellow",
+    "workload": "yellow",
+    "link": "orange",
+    "no_step": "orange",
+}
 SCORES: Final = ("relative", "individual", "robust")
 
 

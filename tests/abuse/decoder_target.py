@@ -107,7 +107,7 @@ class Edge:
                 job_view.ranks(job, now),
                 job_view.accounts(job),
                 timeouts.table(job.policy, job.durations),
-                rankings.score_table(job, 3),
+                rankings.score_table(job, now, 3),
                 [incident.to_json() for incident in job.incidents],
                 job.dropped,
             ]

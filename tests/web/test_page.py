@@ -60,6 +60,16 @@ def test_healthy_job_says_so(page: Page, monitor_url: str, script: Script) -> No
     expect(page.locator(".verdict")).to_have_count(0)
 
 
+def test_job_without_a_step_is_not_said_to_make_progress(page: Page, monitor_url: str, script: Script) -> None:
+    reason = "No step has completed yet: the first rank reported at 14:03:05 UTC."
+    script.add("j", ["running"] * 8, iteration=None, verdict="no_step", reason=reason)
+    page.goto(monitor_url)
+    expect(page.get_by_text("One job, no step completed yet")).to_be_visible()
+    page.goto(f"{monitor_url}/#/jobs/j")
+    expect(page.get_by_role("heading", name=reason)).to_be_visible()
+    expect(page.get_by_text("making progress")).to_have_count(0)
+
+
 def test_hang_and_recovery_are_told_as_they_happen(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")

@@ -95,7 +95,7 @@ def _score_routes(monitor: Monitor) -> APIRouter:
     )
     def scores(job_id: str, worst: RankCount = None) -> JSONResponse:
         # A plain function, so FastAPI runs it on a thread: 100,000 ranks take most of a second.
-        return JSONResponse(rankings.score_table(monitor.job(job_id), worst))
+        return JSONResponse(rankings.score_table(monitor.job(job_id), monitor.clock.now(), worst))
 
     @routes.get(
         "/jobs/{job_id}/scores/report",

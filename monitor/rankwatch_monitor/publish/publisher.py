@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
 
@@ -158,5 +159,5 @@ def _key(job: Job, now: float) -> tuple[Hashable, ...]:
         incident and (incident.id, incident.phase, incident.confirmed, incident.outcome),
         performance.scores and performance.scores.at,
         tuple(straggler.id for straggler in performance.stragglers if straggler.open),
-        performance.finding.verdict,
+        finding(job, now).verdict,
     )

@@ -20,6 +20,7 @@ from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.job_verdict import finding
 
 """States in which nothing more is to be expected, unless the job is launched again."""
 KEPT: Final = 50
@@ -96,7 +97,7 @@ class Snapshot:
 def snapshot(job: Job, now: float) -> Snapshot:
     """The job as publishers show it at ``now`` (unix seconds)."""
     state, reason = job_view.job_state(job, now)
-    performance = job.performance
+    performance, found = job.performance, finding(job, now)
     scores = performance.scores
     return Snapshot(
         at=now,
@@ -112,8 +113,8 @@ def snapshot(job: Job, now: float) -> Snapshot:
         goodput=accounting.ratio(job),
         report_interval=job.policy.report_interval,
         policy=job.policy.to_json(),
-        verdict=str(performance.finding.verdict),
-        verdict_reason=performance.finding.reason,
+        verdict=str(found.verdict),
+        verdict_reason=found.reason,
         spreads=_spreads(scores) if scores is not None else {},
         lateness=_reduced(np.max, scores.lateness_R) if scores is not None else None,
         step_seconds=_reduced(np.median, scores.step_R) if scores is not None else None,

@@ -23,7 +23,7 @@ from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import Replay
 from rankwatch_monitor.replay.recording import Entry, Recording, RecordingError
-from rankwatch_monitor.replay.summary import Overall, overall, worst
+from rankwatch_monitor.replay.summary import Overall, of_recording, overall, worst
 from rankwatch_monitor.replay.traces import windows as optable
 from rankwatch_monitor.replay.traces.read import TableError, is_table
 from rankwatch_monitor.replay.window_player import UNWATCHED, play
@@ -58,7 +58,7 @@ class Story:
             "world_size": self.job.world_size,
             "attempt": self.job.attempt,
             "restarts": self.job.restarts,
-            **overall(self.job.performance).to_json(),
+            **of_recording(self.job).to_json(),
             "policy": self.job.policy.to_json(),
             "incidents": [{**incident.to_json(), "latency": latency(incident)} for incident in self.incidents.values()],
             "said": [{"at": at, "text": text} for at, text in self.said],
@@ -113,7 +113,7 @@ def _recording(asked: argparse.Namespace) -> int:
     if asked.json:
         heard = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
         spanned = {"from": _number(played.first), "to": _number(played.last)}
-        judged = worst([overall(story.job.performance) for story in told]).to_json()
+        judged = worst([of_recording(story.job) for story in told]).to_json()
         jobs = [story.to_json() for story in told]
         print_json({"file": str(recording.path), **spanned, **heard, **judged, "jobs": jobs})
         return 0
@@ -149,7 +149,7 @@ def _table(asked: argparse.Namespace) -> int:
 def verdict_lines(judged: Overall) -> list[str]:
     """Whose doing it was that steps were slow, in a few lines, the dearest straggler first."""
     if not judged.windows:
-        return ["  no windows of steps: nothing is known of stragglers"]
+        return [f"  {judged.reason or 'no windows of steps: nothing is known of stragglers'}"]
     cost = f", {judged.cost_gpu_hours:.2f} GPU-hours lost to stragglers" if judged.cost_gpu_hours else ""
     lines = [f"  verdict over {sum(judged.windows.values())} windows: {judged.verdict}{cost}"]
     if not judged.stragglers:
@@ -266,8 +266,8 @@ def _told(story: Story, first: float) -> list[str]:
     happened += [(at, f"directive {d.id}: {d.kind} (not delivered)") for at, d in story.directives]
     lines += [f"  {at - first:10.1f} s  {text}" for at, text in sorted(happened, key=lambda each: each[0])]
     lines += ["", *summary(list(story.incidents.values()), first)]
-    judged = overall(job.performance)
-    return [*lines, *(["", *verdict_lines(judged)] if judged.windows else [])]
+    judged = of_recording(job)
+    return [*lines, *(["", *verdict_lines(judged)] if judged.windows or judged.reason else [])]
 
 
 def summary(incidents: Sequence[Incident], first: float) -> list[str]:

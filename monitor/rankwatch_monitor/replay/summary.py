@@ -5,18 +5,20 @@ The core judges each window by the last few; what it says changes as stragglers 
 *  a straggler counts that was there for half of the judged windows, also when it ended; or is slow at the end, and has
    been for a while (:data:`LATELY` of them, or :data:`LONG` windows). One such: ``worker``;
 *  else the verdict about the job as a whole that held for :data:`OFTEN` of the windows, the commonest;
-*  else it was healthy.
+*  else it was healthy; a recorded job that never completed a step, nor worked in another way that shows: ``no_step``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import Performance
+from rankwatch_monitor.core.views.job_verdict import finding
 
 MOSTLY: Final = 0.5
 LATELY: Final = 0.25
@@ -29,6 +31,7 @@ JOB_S_DOING: Final = (
     StragglerVerdict.UNEXPLAINED,
 )
 WORST_FIRST: Final = (
+    StragglerVerdict.NO_STEP,
     StragglerVerdict.WORKER,
     StragglerVerdict.LINK,
     StragglerVerdict.UNEXPLAINED,
@@ -119,6 +122,15 @@ def overall(performance: Performance) -> Overall:
         cost_gpu_hours=performance.cost_gpu_hours,
         windows={str(v): n for v, n in verdicts.items()},
     )
+
+
+def of_recording(job: Job) -> Overall:
+    """The same of a job that was played from a recording, of which more is known than its windows."""
+    whole = overall(job.performance)
+    if whole.verdict is not StragglerVerdict.HEALTHY or job.performance.verdicts:
+        return whole
+    found = finding(job, job.last_heard)
+    return replace(whole, verdict=found.verdict, reason=found.reason)
 
 
 def worst(verdicts: Sequence[Overall]) -> Overall:

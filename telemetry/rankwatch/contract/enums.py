@@ -236,6 +236,8 @@ class StragglerVerdict(StrEnum):
     LINK = "link"
     """All members of a process group take long in its collectives, and nobody is late: the network between them."""
     UNEXPLAINED = "unexplained"
+    NO_STEP = "no_step"
+    """No step has completed although the ranks have run for a while: nothing shows that the job trains."""
 
 
 class ScoreReference(StrEnum):

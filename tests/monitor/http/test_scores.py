@@ -90,7 +90,7 @@ def test_a_job_without_scores_has_none() -> None:
     answers = Answers(Job("job", NOW))
     shown = answers.read("/jobs/job/scores")
     assert (shown["at"], shown["ranks"], shown["stragglers"]) == (None, [], [])
-    assert shown["finding"]["verdict"] == "healthy"
+    assert shown["finding"]["verdict"] == "no_step", "it is an hour old, and no rank has reported"
     assert answers.get("/jobs/job/scores/report").text.startswith("There are no scores yet")
     assert answers.read("/jobs/job/stragglers") == {"stragglers": []}
 

@@ -17,6 +17,7 @@ def scored(ranks: int = 8, *, slow: int | None = None, sections: tuple[str, ...]
     job = Job("job", NOW - 3600.0, name="gpt")
     job.world_size = ranks
     job.make_room(ranks - 1)
+    job.columns.iteration_R[:] = 1204
     for rank in range(ranks):
         job.columns.hosts[rank] = f"host-{rank // 4}"
     scores = Scores.empty(ranks, NOW - 10.0, sections)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.state import Performance
-from rankwatch_monitor.replay.summary import Overall, overall, worst
+from rankwatch_monitor.replay.summary import Overall, of_recording, overall, worst
 
 HEALTHY, WORKER, STAGE = StragglerVerdict.HEALTHY, StragglerVerdict.WORKER, StragglerVerdict.STAGE
 WORKLOAD = StragglerVerdict.WORKLOAD
@@ -39,6 +42,18 @@ def told(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: 
 def test_nothing_judged_is_healthy() -> None:
     whole = told({})
     assert (whole.verdict, whole.stragglers, whole.windows) == (HEALTHY, (), {})
+
+
+def test_a_recorded_job_that_never_came_to_a_step_is_not_healthy() -> None:
+    job, who = Job("job", 0.0), RankIdentity("job", 0, world_size=1)
+    for at in range(0, 300, 5):
+        apply(job, RankReport(who), float(at))
+    whole = of_recording(job)
+    assert whole.verdict is StragglerVerdict.NO_STEP
+    assert whole.reason.startswith("No step has completed yet")
+    assert worst([told({WORKER: 60}, straggler(3, 0, 600)), whole]) is whole
+    apply(job, RankReport(who, iteration=0), 300.0)
+    assert of_recording(job) == told({})
 
 
 def test_a_straggler_that_was_there_for_most_of_it_counts_also_when_it_ended() -> None:

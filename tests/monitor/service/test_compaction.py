@@ -73,7 +73,7 @@ class Stage:
         return {
             "state": job_view.job_state(job, now),
             "history": job.performance.history.window(),
-            "scores": rankings.score_table(job, None),
+            "scores": rankings.score_table(job, now),
             "score report": scores_text(job, now, None),
             "goodput": (accounting.ratio(job), accounting.of(job).to_json()["settled"]),
             "trends": trend.to_json(self.monitor.trends.of("j")),

@@ -102,6 +102,16 @@ def test_the_table_has_every_job_with_its_reason_below_it(api: Api, job: str, as
     assert " ".join(" ".join(lines[at + 1 : at + 3]).split()).startswith("Rank 2 on node-a has been in section 'step'")
 
 
+def test_a_job_without_a_step_is_not_called_healthy() -> None:
+    reason = "No step has completed yet: the first rank reported at 14:03:05 UTC."
+    unknown = {"iteration": None, "iterations_per_second": None, "goodput": None}
+    counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
+    shown = {**WELL, **unknown, **counts, "id": "a", "name": "a", "verdict": "no_step", "reason": reason}
+    row, below = render.fleet([shown], Terminal(140), 100.0)[1:]
+    assert "no_step" in row
+    assert below.strip() == reason
+
+
 def test_json_holds_the_same_facts(api: Api, job: str, ask: Ask) -> None:
     hang(api, job)
     code, said = ask(job, "--json")

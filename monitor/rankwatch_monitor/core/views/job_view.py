@@ -20,6 +20,7 @@ from rankwatch_monitor.core.incident.phases import UNINSTRUMENTED_AFTER
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, STOPPED
 from rankwatch_monitor.core.views import rankings
+from rankwatch_monitor.core.views.job_verdict import finding
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
@@ -48,7 +49,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if liveness.all_shut_down(job):
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
-        return JobState.RUNNING, job.performance.finding.reason  # well; if anything, slower than it could be
+        return JobState.RUNNING, finding(job, now).reason  # empty while all is well
     alive = bool(np.any(columns.process_R == ALIVE))
     if alive and not job.ever_instrumented and now - job.attempt_since > UNINSTRUMENTED_AFTER:
         return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"
@@ -99,7 +100,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
         "open_incidents": int(job.open_incident is not None),
-        "verdict": str(job.performance.finding.verdict),
+        "verdict": str(finding(job, now).verdict),
         "open_stragglers": len(job.performance.open_stragglers),
         "incidents": len(job.incidents),
         "restarts": job.restarts,

@@ -15,6 +15,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
+from rankwatch_monitor.core.views.job_verdict import finding
 
 GPU_SCORES: Final[Mapping[str, str]] = {
     "gpu_relative": "gpu_relative_R",
@@ -102,7 +103,7 @@ def host(job: Job, rank: int) -> str:
 # JSON -----------------------------------------------------------------------------------------------------------------
 
 
-def score_table(job: Job, number: int | None = None) -> dict[str, Any]:
+def score_table(job: Job, now: float, number: int | None = None) -> dict[str, Any]:
     """The scores as ``GET /jobs/{id}/scores`` shows them; of all ranks, or of the ``number`` worst."""
     performance = job.performance
     scores = performance.scores
@@ -113,7 +114,7 @@ def score_table(job: Job, number: int | None = None) -> dict[str, Any]:
         "overall": {},
         "ranks": [],
         "stragglers": [each.to_json() for each in performance.open_stragglers],
-        "finding": performance.finding.to_json(),
+        "finding": finding(job, now).to_json(),
         "cost_gpu_hours": performance.cost_gpu_hours,
     }
     if scores is None:
@@ -170,7 +171,7 @@ def stragglers(job: Job) -> list[Straggler]:
     return performance.open_stragglers + ended
 
 
-def live(job: Job) -> dict[str, Any] | None:
+def live(job: Job, now: float) -> dict[str, Any] | None:
     """What the page shows; None: nothing to tell yet."""
     performance = job.performance
     if performance.scores is None and not performance.stragglers:
@@ -178,7 +179,7 @@ def live(job: Job) -> dict[str, Any] | None:
     every = stragglers(job)
     still = [s for s in every if s.open]
     return {
-        **score_table(job, LIVE_WORST),
+        **score_table(job, now, LIVE_WORST),
         "stragglers": [s.to_json() for s in still[:LIVE_OPEN]],
         "open": len(still),
         "ended": [s.to_json() for s in every[len(still) :][:LIVE_ENDED]],

@@ -25,6 +25,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
 
@@ -108,7 +109,7 @@ class _Snapshot(Collector):
         for bucket, seconds in accounting.of(job).counted.items():
             self._add(names.JOB_TIME, seconds, job.id, bucket)
         self._incidents(job)
-        self._performance(job)
+        self._performance(job, now)
         for reason, lost in job.dropped.items():
             self._add(names.TELEMETRY_DROPPED, lost, job.id, reason)
 
@@ -124,11 +125,12 @@ class _Snapshot(Collector):
         for wanted, reason in list(dict.fromkeys(_withheld(job)))[:WORST]:
             self._add(names.ACTION_WITHHELD, 1.0, job.id, wanted, reason)
 
-    def _performance(self, job: Job) -> None:
+    def _performance(self, job: Job, now: float) -> None:
         """Scores and stragglers; the number of series does not grow with the ranks."""
         performance = job.performance
+        found = finding(job, now).verdict
         for verdict in StragglerVerdict:
-            self._add(names.JOB_VERDICT, float(verdict is performance.finding.verdict), job.id, verdict)
+            self._add(names.JOB_VERDICT, float(verdict is found), job.id, verdict)
         costliest = performance.open_stragglers[:NAMED]
         for labels in dict.fromkeys((str(s.rank), s.host, s.cause, s.reason) for s in costliest):
             self._add(names.STRAGGLER, 1.0, job.id, *labels)

@@ -120,7 +120,7 @@ JOB_VERDICT: Final = Family(
     "gauge",
     ("job", "verdict"),
     "1 for whose doing it is that a job loses time, 0 for the others: healthy, worker, stage, workload, link, "
-    "unexplained",
+    "unexplained, no_step",
 )
 STEP_SECONDS: Final = Family(
     "rankwatch_step_seconds", "gauge", ("job",), "time of a step in the last window, median over the ranks"

@@ -21,6 +21,7 @@ from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import rankings
+from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.text.formatting import count, duration, percent, printable, ranks, when, wrapped
 
 USUAL: Final = 5
@@ -35,6 +36,7 @@ _FINDING: Final = {
     StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the job's doing, no node is to blame",
     StragglerVerdict.LINK: "the network between the members of a group, not one of them",
     StragglerVerdict.UNEXPLAINED: "time is lost, and nothing that was measured explains it",
+    StragglerVerdict.NO_STEP: "nothing shows yet that the job trains",
 }
 
 
@@ -78,7 +80,7 @@ def stragglers(job: Job, now: float) -> list[str]:
         lines += _straggler(each, now)
     if len(still) > SHOWN_STRAGGLERS:
         lines.append(f"  and {count(len(still) - SHOWN_STRAGGLERS, 'more rank')}: /api/v1/jobs/{job.id}/stragglers")
-    lines += _whose_doing(job)
+    lines += _whose_doing(job, now)
     if performance.cost_gpu_hours > 0:
         lines.append(f"  cost so far: {_hours(performance.cost_gpu_hours)}")
     return lines
@@ -205,18 +207,18 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
     )
 
 
-def _whose_doing(job: Job) -> list[str]:
-    finding = job.performance.finding
-    words = f"verdict: {finding.verdict}, {_FINDING[finding.verdict]}"
-    if finding.verdict is StragglerVerdict.HEALTHY:
+def _whose_doing(job: Job, now: float) -> list[str]:
+    found = finding(job, now)
+    words = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
+    if found.verdict is StragglerVerdict.HEALTHY:
         return wrapped(words, "  ")
-    facts = [f"{percent(finding.share)} of each step"] if finding.share > 0 else []
-    facts += [f"{count(len(finding.ranks), 'rank')} ({ranks(finding.ranks)})"] if finding.ranks else []
-    facts += [f"cause: {finding.cause}"]
-    facts += [f"since {when(finding.since)}"] if finding.since is not None else []
+    facts = [f"{percent(found.share)} of each step"] if found.share > 0 else []
+    facts += [f"{count(len(found.ranks), 'rank')} ({ranks(found.ranks)})"] if found.ranks else []
+    facts += [f"cause: {found.cause}"] if found.verdict is not StragglerVerdict.NO_STEP else []
+    facts += [f"since {when(found.since)}"] if found.since is not None else []
     lines = wrapped(f"{words}; {', '.join(facts)}", "  ")
-    told_above = finding.reason in [s.reason for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
-    return lines + (wrapped(finding.reason, "    ") if finding.reason and not told_above else [])
+    told_above = found.reason in [s.reason for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
+    return lines + (wrapped(found.reason, "    ") if found.reason and not told_above else [])
 
 
 def _nobody() -> list[str]:

@@ -10,10 +10,12 @@ const VERDICTS: Record<string, string> = {
   workload: "Ranks take turns in being slow. That is the job's doing; no node is to blame.",
   link: "The network between the members of a process group is slow.",
   unexplained: "Time is lost, and nothing that was measured explains it.",
+  no_step: "No step has completed yet.",
 };
 
 const WHOSE: Record<string, string> = {
   worker: "its own fault", stage: "the job's doing", workload: "the job's doing", link: "the network", unexplained: "unexplained",
+  no_step: "nothing shows that it trains",
 };
 
 /** Whose doing it is, in one sentence: the monitor's own where it has one. */

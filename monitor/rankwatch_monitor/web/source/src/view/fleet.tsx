@@ -45,13 +45,19 @@ function summary(jobs: readonly Listed[]): string {
   const active = jobs.filter((job) => ORDER[job.state] < 5).length;
   if (troubled > 0) return `${troubled} of ${active} active ${active === 1 ? "job" : "jobs"} in trouble`;
   const slow = jobs.filter((job) => job.state === "running" && isSlow(job)).length;
+  const unproven = jobs.filter((job) => job.state === "running" && hasNoStep(job)).length;
+  if (unproven > 0) return active === 1 ? "One job, no step completed yet" : `${unproven} of ${active} active jobs have completed no step yet`;
   if (slow > 0) return active === 1 ? "One job, slower than it could be" : `${slow} of ${active} active jobs slower than they could be`;
   if (active > 0) return active === 1 ? "One job, no trouble" : `${active} jobs, no trouble`;
   return "No job is running";
 }
 
 function isSlow(job: Listed): boolean {
-  return !isElsewhere(job) && job.verdict !== undefined && job.verdict !== "healthy";
+  return !isElsewhere(job) && job.verdict !== undefined && job.verdict !== "healthy" && !hasNoStep(job);
+}
+
+function hasNoStep(job: Listed): boolean {
+  return !isElsewhere(job) && job.verdict === "no_step";
 }
 
 function coarse(then: number | null): string {

@@ -1,0 +1,80 @@
+"""The verdict on a job's speed as shown to users: ``healthy`` needs evidence that the job trains.
+
+How this works
+--------------
+The straggler detector compares ranks. A job that never reaches its first step gives it nothing to compare, and an empty
+finding would read as "healthy". A healthy finding is therefore replaced by ``no_step`` while all of this holds:
+
+==============  =======================================================================================================
+no step         no rank of this attempt has completed one
+no heartbeat    no rank has sent one: a script with heartbeats only is healthy, and held to its heartbeat limit
+no progress     no section was entered or left and no ``progress()`` counted within :data:`FIRST_STEP_AFTER`: a script
+                with sections but no steps is healthy while these change
+for a while     the first rank reported that long ago; or no rank has reported, and the attempt is that old
+==============  =======================================================================================================
+
+It is no incident and causes no action. Limits on sections and heartbeats detect hangs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from rankwatch.contract.enums import StragglerVerdict
+from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.straggler.findings import Finding
+
+FIRST_STEP_AFTER: Final = 60.0
+"""Seconds without a completed step or other progress after which a job is not called healthy."""
+
+
+def finding(job: Job, now: float) -> Finding:
+    """Why the job loses time; ``healthy`` only where something shows that it trains."""
+    found = job.performance.finding
+    if found.verdict is not StragglerVerdict.HEALTHY:
+        return found
+    since = no_step_since(job, now)
+    if since is None:
+        return found
+    # No age in the reason: it is a label of a metric, and each value would be a new series.
+    why = f"the first rank reported at {_clock(since)} UTC" if job.instrumented else "no rank has reported"
+    return Finding(StragglerVerdict.NO_STEP, reason=f"No step has completed yet: {why}.", since=since)
+
+
+def no_step_since(job: Job, now: float) -> float | None:
+    """Since when the job runs without a sign that it trains, in unix seconds; None: there is one, or not for long.
+
+    A job that has ended is judged as of its end.
+    """
+    columns = job.columns
+    if job.ended is not None:
+        now = min(now, job.ended.at)
+    elif liveness.all_shut_down(job):
+        now = min(now, job.last_heard)
+    if job.furthest_iteration is not None or np.any(columns.heartbeats_R > 0):
+        return None
+    if job.instrumented:
+        since = float(np.nanmin(columns.first_report_R))
+    elif not job.ever_instrumented and not job.counts_steps:
+        since = job.attempt_since
+    else:  # new ranks, or a new monitor, of a job that has shown that it trains
+        return None
+    return since if now - since > FIRST_STEP_AFTER and not _progresses(job, now) else None
+
+
+def _progresses(job: Job, now: float) -> bool:
+    """Whether any rank has shown progress lately; of an emitter that counts progress without its time, ever."""
+    columns = job.columns
+    moved_R = np.fmax(columns.last_progress_R, columns.idle_since_R)
+    for since_R in columns.open_since_RS.T:
+        moved_R = np.fmax(moved_R, since_R)
+    counted_R = np.isnan(moved_R) & (columns.progress_R > 0)
+    return bool(np.any(counted_R | (now - moved_R < FIRST_STEP_AFTER)))
+
+
+def _clock(at: float) -> str:
+    seconds = int(at) % 86_400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
