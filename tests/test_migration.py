@@ -82,7 +82,7 @@ def test_the_new_name_takes_what_the_row_says(row: Row) -> None:
         takes(f"{theirs}.{named(row.old).name}", named(row.old).parameters)
         return
     new = named(row.new)
-    ours = stand_in.OFFERED[NVRX[row.section]] if theirs and not new.name.startswith("rankwatch.") else ""
+    ours = stand_in.COUNTERPARTS[NVRX[row.section]] if theirs and not new.name.startswith("rankwatch.") else ""
     takes(f"{ours}.{new.name}".lstrip("."), new.parameters)
 
 
@@ -197,7 +197,7 @@ def test_the_paths_of_the_second_step_can_be_imported() -> None:
         if not row.new.startswith("`rankwatch.integrations.nemo_run"):  # needs an environment of its own
             assert inspect.ismodule(found(named(row.new).name))
         for old in re.findall(rf"`({stand_in.REPLACED}[\w.]+)`", row.old):
-            assert stand_in.OFFERED[old.partition(".")[2]] == named(row.new).name
+            assert stand_in.COUNTERPARTS[old.partition(".")[2]] == named(row.new).name
 
 
 # Flags ----------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A plain loop of Hugging Face Accelerate: ``steps = Steps(accelerator)``, then ``with steps:`` around each batch."""
+"""Hugging Face Accelerate: ``steps = Steps(accelerator)``, then ``with steps:`` around each batch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rankwatch.recording.sections import Section
 
 
 class Accelerator(Protocol):
-    """What is asked of an ``accelerate.Accelerator``, so that nothing has to be imported."""
+    """The part of ``accelerate.Accelerator`` that is used, so that it need not be imported."""
 
     @property
     def sync_gradients(self) -> bool:
-        """Whether the optimizer really steps with this batch."""
+        """Whether the optimizer steps with this batch."""
 
 
 class Steps:
-    """Counts a step whenever the accelerator has its gradients synchronised; batches before that count as progress.
+    """Records a step per gradient synchronization of the accelerator; batches before that count as progress.
 
     ::
 
@@ -36,8 +36,8 @@ class Steps:
 
     Args:
         accelerator: the ``accelerate.Accelerator`` of the loop.
-        iteration: number of the first step, where training goes on from a checkpoint.
-        init: arguments of :func:`rankwatch.init`, which is called here when nobody has called it before.
+        iteration: number of the first step, if training resumes from a checkpoint.
+        init: arguments of :func:`rankwatch.init`, which is called here unless the script has called it.
     """
 
     def __init__(self, accelerator: Accelerator, *, iteration: int | None = None, **init: Any) -> None:

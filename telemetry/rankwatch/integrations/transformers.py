@@ -1,8 +1,8 @@
-"""Hugging Face's Trainer: ``Trainer(..., callbacks=[RankwatchCallback()])``.
+"""Hugging Face Trainer: ``Trainer(..., callbacks=[RankwatchCallback()])``.
 
 How this works
 --------------
-The Trainer tells callbacks that something has begun only for steps; for the rest, its flags say what it will do next:
+The Trainer has begin events for steps only; for the rest, its control flags show what it does next:
 
 ==================  ================================================  =================================================
 section             opened at                                         closed at
@@ -18,7 +18,7 @@ section             opened at                                         closed at
 Each substep of gradient accumulation and each batch of an evaluation counts as progress.
 """
 
-# ruff: noqa: ARG002 - the Trainer hands everything to every event
+# ruff: noqa: ARG002 - the Trainer passes all arguments to every event
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ if TYPE_CHECKING:
 
 
 class RankwatchCallback(TrainerCallback):
-    """Has a Trainer's ranks watched, and its training saved and ended when the job is to stop.
+    """Records the sections and steps of a Trainer, and ends its training with a checkpoint when the job is to stop.
 
     Args:
-        follow_stops: save a checkpoint and end the training after the step on which all ranks have agreed, when the
-            job is preempted or told to stop. Without it the ranks are stopped by signals.
-        mark_complete: say that nothing is left to train when the last step (``state.max_steps``) has been made.
-        init: arguments of :func:`rankwatch.init`, which is called here when nobody has called it before.
+        follow_stops: when the job is preempted or to be stopped, save a checkpoint and end the training after the
+            agreed step. Otherwise the ranks are stopped by signals.
+        mark_complete: mark the job as complete after the last step (``state.max_steps``).
+        init: arguments of :func:`rankwatch.init`, which is called here unless the script has called it.
     """
 
     def __init__(self, *, follow_stops: bool = True, mark_complete: bool = True, **init: Any) -> None:
         rankwatch.init(**init)
         self._follow_stops, self._mark_complete = follow_stops, mark_complete
         self._open: dict[str, Section] = {}
-        """By name, in the order in which they were opened."""
+        """Open sections by name, in the order of opening."""
         self._stopping = False
 
     # Setup and the end ------------------------------------------------------------------------------------------------
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """The Trainer has been made; usually it trains soon."""
+        """Open ``setup``: training usually begins soon."""
         self._enter(SETUP_SECTION)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Training begins, or begins again with smaller batches (``auto_find_batch_size``)."""
+        """Training begins, or restarts with smaller batches (``auto_find_batch_size``)."""
         self._leave_all(but=SETUP_SECTION)
         self._stopping = False
         if SETUP_SECTION not in self._open:
             self._enter(SETUP_SECTION)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Training is over: because all is trained, or because it was stopped."""
+        """Training has ended, completed or stopped."""
         self._leave_all()
         if self._mark_complete and state.max_steps and state.global_step >= state.max_steps:
             rankwatch.mark_complete()
@@ -81,55 +81,55 @@ class RankwatchCallback(TrainerCallback):
     # Steps ------------------------------------------------------------------------------------------------------------
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """A step begins, which is one of the optimizer."""
+        """An optimizer step begins."""
         self._leave_all()
         self._open[STEP_SECTION] = rankwatch.step(state.global_step).__enter__()
 
     def on_substep_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """One batch of several has been added to the gradients."""
+        """A batch of a gradient accumulation has ended."""
         rankwatch.progress()
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """The gradients are there."""
+        """Open ``optimizer``."""
         self._enter(OPTIMIZER)
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """The optimizer has stepped."""
+        """Close ``optimizer``."""
         self._leave(OPTIMIZER)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """A step is complete; stop here if all ranks have agreed on it."""
+        """Close the step; stop here if it is the agreed one."""
         self._leave(STEP_SECTION)
         if self._follow_stops and not self._stopping and rankwatch.should_stop():
             self._stopping = True
             control.should_save, control.should_training_stop = True, True
-            control.should_evaluate = False  # there may be no time for it
-        self._enter_what_follows(control)
+            control.should_evaluate = False  # the time until the deadline may be short
+        self._enter_next(control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """An epoch is over, perhaps before its time."""
+        """An epoch has ended, possibly early."""
         self._leave_all()
         if self._stopping:
-            control.should_evaluate, control.should_save = False, False  # it has been saved a moment ago
-        self._enter_what_follows(control)
+            control.should_evaluate, control.should_save = False, False  # saved after the last step already
+        self._enter_next(control)
 
     # Evaluation and checkpoints ---------------------------------------------------------------------------------------
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """One batch has been evaluated."""
+        """A batch was evaluated."""
         self._leave(SETUP_SECTION)
         if EVALUATION_SECTION not in self._open:
             self._enter(EVALUATION_SECTION)
         rankwatch.progress()
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """An evaluation is over; the checkpoint comes after it."""
+        """An evaluation has ended; a checkpoint may follow."""
         self._leave(EVALUATION_SECTION)
         if control.should_save:
             self._enter(CHECKPOINTING_SECTION)
@@ -137,16 +137,16 @@ class RankwatchCallback(TrainerCallback):
     def on_predict(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any, **_: Any
     ) -> None:
-        """A prediction is over."""
+        """A prediction has ended."""
         self._leave(EVALUATION_SECTION)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """A checkpoint stands."""
+        """A checkpoint was saved."""
         self._leave(CHECKPOINTING_SECTION)
 
     # Sections ---------------------------------------------------------------------------------------------------------
 
-    def _enter_what_follows(self, control: TrainerControl) -> None:
+    def _enter_next(self, control: TrainerControl) -> None:
         if control.should_evaluate:
             self._enter(EVALUATION_SECTION)
         elif control.should_save:
@@ -162,6 +162,6 @@ class RankwatchCallback(TrainerCallback):
             section.__exit__(None if completed else RuntimeError, None, None)
 
     def _leave_all(self, *, but: str = "") -> None:
-        """Close what no event has closed; a step that is still open then was never completed."""
+        """Close all open sections; a step that is still open was not completed."""
         for name in [each for each in reversed(self._open) if each != but]:
             self._leave(name, completed=name != STEP_SECTION)

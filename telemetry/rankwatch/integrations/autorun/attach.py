@@ -1,14 +1,15 @@
-"""``rankwatch run --auto``: a rank whose script was never touched is watched all the same.
+"""Attaches Rankwatch to an unmodified script, for ``rankwatch run --auto``.
 
 How this works
 --------------
 ==================  ================================================================================================
-before line one     :func:`begin` is called by the launcher's hook (``sitecustomize``): ``rankwatch.init()``
-torch is imported   by the script, when it likes; then :mod:`rankwatch.integrations.autorun.torch_hooks` is installed
-the script itself   uses Rankwatch: what it does is left to it (its ``init()`` arguments, its steps, its sections)
+before the script   the launcher's hook (``sitecustomize``) calls :func:`begin`, which calls ``rankwatch.init()``
+torch is imported   :mod:`rankwatch.integrations.autorun.torch_hooks` is installed
+the script uses     its ``init()`` arguments, steps and sections replace those of ``--auto``
+Rankwatch itself
 ==================  ================================================================================================
 
-Nothing here may end a script: what goes wrong is counted as ``auto`` in ``rankwatch.telemetry.dropped``.
+No error in here reaches the script: it is counted as ``auto`` in ``rankwatch.telemetry.dropped``.
 """
 
 from __future__ import annotations
@@ -23,20 +24,19 @@ from typing import Any, Final
 
 import rankwatch
 from rankwatch import session
-from rankwatch.integrations.autorun.training_loop import NAMES, OwnStep, TrainingLoop
-from rankwatch.recording import sections
+from rankwatch.integrations.autorun.errors import count_error
+from rankwatch.integrations.autorun.training_loop import NAMES, AutoStep, TrainingLoop
 from rankwatch.recording.sections import Section
 
-DROP_AUTO: Final = "auto"
-LATER: Final = ("torch.distributed.checkpoint", "safetensors.torch")
-"""What saves checkpoints and is imported by who needs it."""
+SAVE_MODULES: Final = ("torch.distributed.checkpoint", "safetensors.torch")
+"""Modules besides torch that save checkpoints; hooked when the script imports them."""
 
 _log = logging.getLogger("rankwatch")
 _loop: TrainingLoop | None = None
 
 
 def begin() -> None:
-    """Watch this process: once, in the main thread, before the script begins. Never raises."""
+    """Attach to this process: called once, in the main thread, before the script begins. Never raises."""
     global _loop
     if _loop is not None:
         return
@@ -45,41 +45,31 @@ def begin() -> None:
         if not session.is_initialized():
             return
         _loop = loop = TrainingLoop()
-        _leave_init_to_the_script()
-        _leave_sections_to_the_script(loop)
-        _when_imported(dict.fromkeys(LATER, _watch_saves) | {"torch": _watch_torch})
-    except Exception:  # noqa: BLE001 - the boundary to training code, which must run with or without us
-        _log.warning("--auto could not begin; this script runs unwatched", exc_info=True)
+        _defer_init_to_script()
+        _defer_sections_to_script(loop)
+        _call_when_imported(dict.fromkeys(SAVE_MODULES, _hook_saves) | {"torch": _hook_torch})
+    except Exception:  # noqa: BLE001 - boundary to training code, which must run in any case
+        _log.warning("--auto could not attach; this script runs without Rankwatch", exc_info=True)
 
 
-def failed() -> None:
-    """Something of ours went wrong while the script ran: said once, then only counted."""
-    recorder = sections.attached()
-    if recorder is None:
-        return
-    if not recorder.dropped.get(DROP_AUTO):
-        _log.warning("--auto does not understand this script; more of this is only counted", exc_info=True)
-    recorder.drop(DROP_AUTO)
-
-
-def _watch_torch(torch: ModuleType) -> None:
-    from rankwatch.integrations.autorun import torch_hooks  # late: imports what torch has
+def _hook_torch(torch: ModuleType) -> None:
+    from rankwatch.integrations.autorun import torch_hooks  # only needed once torch is imported
 
     assert _loop is not None
     torch_hooks.install(torch, _loop)
 
 
-def _watch_saves(_: ModuleType) -> None:
+def _hook_saves(_: ModuleType) -> None:
     from rankwatch.integrations.autorun import torch_hooks
 
-    torch_hooks.watch_saves()
+    torch_hooks.hook_saves()
 
 
-# What the script does itself ----------------------------------------------------------------------------------------
+# Deferring to the script -------------------------------------------------------------------------------------------
 
 
-def _leave_init_to_the_script() -> None:
-    """The script's own ``init()`` is the one that counts, if it says anything: a second call would do nothing."""
+def _defer_init_to_script() -> None:
+    """Make the script's own ``init()`` take effect if it has arguments; otherwise a second call would be ignored."""
 
     def init(**given: Any) -> None:
         rankwatch.init = session.init
@@ -91,30 +81,30 @@ def _leave_init_to_the_script() -> None:
     rankwatch.init = init
 
 
-def _leave_sections_to_the_script(loop: TrainingLoop) -> None:
-    """A section that the script makes itself is not made by us too."""
+def _defer_sections_to_script(loop: TrainingLoop) -> None:
+    """Stop recording a section as soon as the script creates it itself."""
     plain: Callable[[Section, str], None] = Section.__init__
-    ours = set(NAMES)
+    automatic = set(NAMES)
 
-    def made(self: Section, name: str) -> None:
+    def create(self: Section, name: str) -> None:
         plain(self, name)
-        if type(self) is not OwnStep and isinstance(name, str) and name in ours:
-            ours.discard(name)
+        if type(self) is not AutoStep and isinstance(name, str) and name in automatic:
+            automatic.discard(name)
             try:
-                loop.give_way(name)
-            except Exception:  # noqa: BLE001 - as in begin()
-                failed()
-            if not ours:
+                loop.defer(name)
+            except Exception:  # noqa: BLE001 - boundary to training code
+                count_error()
+            if not automatic:
                 Section.__init__ = plain  # type: ignore[method-assign, assignment]
 
-    Section.__init__ = made  # type: ignore[method-assign]
+    Section.__init__ = create  # type: ignore[method-assign]
 
 
 # After an import ----------------------------------------------------------------------------------------------------
 
 
-def _when_imported(wanted: Mapping[str, Callable[[ModuleType], None]]) -> None:
-    """Call ``wanted[name](module)`` once the module is there: now, or when somebody imports it."""
+def _call_when_imported(wanted: Mapping[str, Callable[[ModuleType], None]]) -> None:
+    """Call ``wanted[name](module)`` once the module is imported, or now if it is."""
     waiting = dict(wanted)
     for name in wanted:
         module = sys.modules.get(name)
@@ -127,12 +117,12 @@ def _when_imported(wanted: Mapping[str, Callable[[ModuleType], None]]) -> None:
 def _call(action: Callable[[ModuleType], None], module: ModuleType) -> None:
     try:
         action(module)
-    except Exception:  # noqa: BLE001 - as in begin()
-        failed()
+    except Exception:  # noqa: BLE001 - boundary to training code
+        count_error()
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Finds nothing itself; sees to it that the loader others found says when it is done."""
+    """Calls an action after a module was loaded by the loader that the other finders return."""
 
     def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
         self._waiting = waiting
@@ -144,7 +134,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             if not hasattr(finder, "find_spec"):
-                continue  # as Python does
+                continue  # like Python
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 self._follow(spec, fullname)
@@ -152,22 +142,21 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return None
 
     def _follow(self, spec: importlib.machinery.ModuleSpec, name: str) -> None:
-        # Whether there is a torch is often asked before it is imported (importlib.util.find_spec), and a spec that was
-        # found may never be loaded: only what has been loaded is waited for no more.
+        # A spec that was found may never be loaded (importlib.util.find_spec), so the entry is removed after loading.
         loader: Any = spec.loader
         try:
             execute = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                vars(loader).pop("exec_module", None)  # put over the class's own, which is to be found again
+                vars(loader).pop("exec_module", None)  # restores the method of the class
                 execute(module)
-                self._is_there(name, module)
+                self._loaded(name, module)
 
             loader.exec_module = exec_module
         except AttributeError:
-            failed()
+            count_error()
 
-    def _is_there(self, name: str, module: ModuleType) -> None:
+    def _loaded(self, name: str, module: ModuleType) -> None:
         action = self._waiting.pop(name, None)
         if action is None:
             return

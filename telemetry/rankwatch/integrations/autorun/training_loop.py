@@ -1,22 +1,22 @@
-"""Sections and steps of a training loop that knows nothing of Rankwatch, told from what torch is seen to do. Pure.
+"""Derives sections and steps of an unmodified training loop from events of torch. Pure.
 
 How this works
 --------------
 ==================  ================================================================================================
 section             from, to
 ==================  ================================================================================================
-``data``            a batch is asked of a data loader, it is there
-``forward``         an outermost module is called, it returns
+``data``            ``next()`` of a data loader
+``forward``         call of an outermost module
 ``evaluation``      the same without gradients or in eval mode, between two steps
-``backward``        ``backward()`` is called, it returns
-``optimizer``       ``optimizer.step()`` is called, it returns
-``checkpointing``   something is saved, it has been
-``step``            the first forward to learn from, backward or optimizer after the last step, until every optimizer
-                    that takes part has stepped once (:class:`Optimizers`); none where there is no optimizer
+``backward``        call of ``backward()``
+``optimizer``       call of ``optimizer.step()``
+``checkpointing``   call of a function that saves
+``step``            from the first training forward, backward or optimizer step after the last step, until every
+                    participating optimizer has stepped once (:class:`Optimizers`); none without an optimizer
 ==================  ================================================================================================
 
-Between two steps no section is open: whatever a script does there, and after its last step, nobody can name.
-A batch that is fetched, a second forward, a second backward belong to the step that is open (gradient accumulation).
+Between two steps and after the last one no section is open, since the script's activity is unknown. A batch, a second
+forward and a second backward belong to the open step (gradient accumulation).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"
 NAMES: Final = (DATA, FORWARD, EVALUATION_SECTION, BACKWARD, OPTIMIZER, CHECKPOINTING_SECTION, STEP_SECTION)
 
-MOST_REPEATS: Final = 8
-"""An optimizer that sits out so many steps of the others is no part of the iteration any more. Training of adversarial
-networks steps one optimizer 5 times for each step of the other."""
+MAX_REPEATS: Final = 8
+"""An optimizer that is idle for this many steps of the others no longer participates. Adversarial training usually
+steps one optimizer 5 times per step of the other."""
 
 
 class Optimizers:
-    """Which optimizers make one iteration: when each of them has stepped, it is complete."""
+    """The optimizers of one iteration, which is complete when each of them has stepped."""
 
     def __init__(self) -> None:
         self._members: set[int] = set()
@@ -47,23 +47,23 @@ class Optimizers:
         self._repeats = 0
 
     def __bool__(self) -> bool:
-        """Whether there is one."""
+        """Whether there is any."""
         return bool(self._members)
 
-    def built(self, key: int) -> None:
-        """The script has made one: it is waited for."""
+    def add(self, key: int) -> None:
+        """Add an optimizer, whose step the iteration then waits for."""
         self._members.add(key)
 
-    def gone(self, key: int) -> None:
-        """It does not exist any more, or is only a part of another."""
+    def remove(self, key: int) -> None:
+        """Remove an optimizer that was deleted or is part of another one."""
         self._members.discard(key)
         self._stepped.discard(key)
 
     def stepped(self, key: int) -> bool:
-        """Whether an iteration is complete now that this one has stepped."""
+        """Record a step; return whether it completes the iteration."""
         if key in self._stepped:
             self._repeats += 1
-            if self._repeats > MOST_REPEATS:
+            if self._repeats > MAX_REPEATS:
                 self._members = set(self._stepped)
         self._members.add(key)
         self._stepped.add(key)
@@ -75,30 +75,30 @@ class Optimizers:
 
 
 class TrainingLoop:
-    """Takes what happens on the main thread, in order, and opens and closes sections."""
+    """Opens and closes sections upon the events of the main thread, in order."""
 
     def __init__(self) -> None:
         self.optimizers = Optimizers()
         self.first_step: int | None = None
-        """Index of the first step, where the script goes on from a checkpoint; to be set before it begins."""
+        """Number of the first step if the script resumes from a checkpoint; to be set before that step begins."""
         self._sections = {name: Section(name) for name in NAMES if name != STEP_SECTION}
-        self._own_step: Step | None = None
-        self._counts = True
+        self._step: Step | None = None
+        self._counts_steps = True
         self._open: list[tuple[Hashable, Section | None]] = []
-        """What has begun and not ended: by what, and the section that is open for it."""
+        """The open events: the owner of each, and its section, if any."""
         self._stepping = 0
-        """Optimizers that step now, one within the other."""
-        self._fed_by: Hashable = None
-        self._feeders: set[Hashable] = set()
+        """Depth of nested optimizer steps."""
+        self._loader: Hashable = None
+        self._training_loaders: set[Hashable] = set()
         """Data loaders whose batches were followed by a backward."""
         self._forwards = 0
-        self._blind = False
-        """A step went by in which no forward was seen: the model was compiled together with what calls it."""
+        self._forward_unseen = False
+        """The last step had no forward: the model is compiled together with its caller."""
 
-    def give_way(self, name: str) -> None:
-        """The script opens the section itself; from now on it is not opened here."""
+    def defer(self, name: str) -> None:
+        """Stop recording a section, which the script records itself."""
         if name == STEP_SECTION:
-            self._counts = False
+            self._counts_steps = False
             self._leave_step(completed=False)
         else:
             self._sections.pop(name, None)
@@ -106,73 +106,73 @@ class TrainingLoop:
     @property
     def in_step(self) -> bool:
         """Whether a step is open."""
-        return self._own_step is not None
+        return self._step is not None
 
-    # What happens -----------------------------------------------------------------------------------------------------
+    # Events -----------------------------------------------------------------------------------------------------------
 
     def fetch_begins(self, loader: Hashable) -> None:
-        """A batch is asked for. What is still open was left by an exception that nobody told of."""
+        """``next()`` of a data loader begins; events that are still open were ended by an exception."""
         self._end_all()
-        self._fed_by = loader
+        self._loader = loader
         self._begin(DATA, DATA)
 
     def fetch_ended(self, *, exhausted: bool) -> None:
-        """The batch is there, or there are no more."""
+        """``next()`` has ended, with a batch or without."""
         self._end(DATA, failed=exhausted)
         if exhausted:
-            # Whatever comes now is not of this step only: an evaluation, a save, the end of the script.
+            # What follows is not part of the step: an evaluation, a save, the end of the script.
             self._leave_step(completed=False)
-        elif self._blind and self._fed_by in self._feeders:
+        elif self._forward_unseen and self._loader in self._training_loaders:
             self._enter_step()
 
     def forward_begins(self, module: Hashable, *, training: bool) -> None:
-        """An outermost module is called; ``training``: to learn from it."""
+        """An outermost module is called; ``training``: with gradients and in training mode."""
         if training:
             self._enter_step()
             self._forwards += 1
         self._begin(module, FORWARD if training or self.in_step else EVALUATION_SECTION)
 
     def forward_ended(self, module: Hashable) -> None:
-        """It has returned, or raised."""
+        """The module has returned or raised."""
         self._end(module)
 
     def backward_begins(self) -> None:
-        """Gradients are computed."""
-        self._feeders.add(self._fed_by)
+        """``backward()`` is called."""
+        self._training_loaders.add(self._loader)
         self._enter_step()
         self._begin(BACKWARD, BACKWARD)
 
     def backward_ended(self, *, failed: bool = False) -> None:
-        """They are there."""
+        """``backward()`` has returned or raised."""
         self._end(BACKWARD, failed=failed)
 
     def optimizer_begins(self, key: int) -> None:
-        """An optimizer steps; one that does so within another (sharded, wrapped) is a part of that."""
+        """``optimizer.step()`` is called; within another one (sharded, wrapped) it is part of that."""
         owner = (OPTIMIZER, key)
         if self._stepping:
-            self._end(owner)  # its last step raised, and torch told nobody
+            self._end(owner)  # its last step raised, for which torch calls no hook
         nested = self._stepping > 0
         if nested:
-            self.optimizers.gone(key)
+            self.optimizers.remove(key)
         else:
-            self.optimizers.built(key)
+            self.optimizers.add(key)
             self._enter_step()
         self._stepping += 1
         self._begin(owner, None if nested else OPTIMIZER)
 
     def optimizer_ended(self, key: int) -> None:
-        """It has stepped."""
+        """``optimizer.step()`` has returned."""
         self._end((OPTIMIZER, key))
         if not self._stepping and self.optimizers.stepped(key):
             self._leave_step(completed=True)
 
     def save_begins(self) -> None:
-        """Something is saved; a save within it is a part of it."""
+        """A function that saves is called; a nested one is part of it."""
         nested = any(owner == CHECKPOINTING_SECTION for owner, _ in self._open)
         self._begin(CHECKPOINTING_SECTION, None if nested else CHECKPOINTING_SECTION)
 
     def save_ended(self, *, failed: bool = False) -> None:
-        """It has been saved."""
+        """The function that saves has returned or raised."""
         self._end(CHECKPOINTING_SECTION, failed=failed)
 
     # Sections ---------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class TrainingLoop:
             section.__enter__()
 
     def _end(self, owner: Hashable, *, failed: bool = False) -> None:
-        """Close what it opened, and what was opened inside and never left; nothing, if it has been closed already."""
+        """Close the event of this owner and those nested in it. Idempotent."""
         for place in range(len(self._open) - 1, -1, -1):
             if self._open[place][0] == owner:
                 self._end_all(place, failed=failed)
@@ -199,22 +199,22 @@ class TrainingLoop:
                 section.__exit__(RuntimeError if failed else None, None, None)
 
     def _enter_step(self) -> None:
-        if self._counts and self._own_step is None and self.optimizers:
-            self._own_step = OwnStep(self.first_step)
+        if self._counts_steps and self._step is None and self.optimizers:
+            self._step = AutoStep(self.first_step)
             self.first_step = None
-            self._own_step.__enter__()
+            self._step.__enter__()
 
     def _leave_step(self, *, completed: bool) -> None:
-        step, self._own_step = self._own_step, None
+        step, self._step = self._step, None
         if step is None:
             return
         if completed:
-            self._blind = not self._forwards
+            self._forward_unseen = not self._forwards
             self._forwards = 0
         step.__exit__(None if completed else RuntimeError, None, None)
 
 
-class OwnStep(Step):
-    """A step that was opened here and not by the script."""
+class AutoStep(Step):
+    """A step that was not opened by the script."""
 
     __slots__ = ()

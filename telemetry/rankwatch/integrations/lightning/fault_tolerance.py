@@ -1,4 +1,4 @@
-"""FaultToleranceCallback: a run whose hangs are found, whose limits are learned, and that says when it is done."""
+"""FaultToleranceCallback: hang detection, learned timeouts, and the finished flag of a Lightning run."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any, Final
 import rankwatch
 from rankwatch.contract import env, ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch.integrations.lightning import kept_timeouts, simulated, stopping
+from rankwatch.integrations.lightning import graceful_stop, saved_timeouts, simulated_fault
+from rankwatch.integrations.lightning.fit_monitor import FIT, FitMonitor, MonitoredCallback, monitor_of
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
-from rankwatch.integrations.lightning.watching import FIT, Watch, WatchedCallback, watch_of
 from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile, as_policy
-from rankwatch.integrations.shared.with_timeout import aside
+from rankwatch.integrations.shared.with_timeout import with_timeout
 
 LOGGER: Final = "nemo_logger.FaultToleranceCallback"
 
 
-class FaultToleranceCallback(WatchedCallback):
-    """Shows a Lightning run to Rankwatch: sections, heartbeats and progress, from which hangs are found.
+class FaultToleranceCallback(MonitoredCallback):
+    """Records sections, heartbeats and progress of a Lightning run, from which hangs are detected.
 
-    Active during ``fit``; start the script with ``rankwatch run``. Without a launcher or a monitor, training runs just
-    the same. Everything but the parameters is set up in the hook ``setup``.
+    Active during ``fit``; start the script with ``rankwatch run``. Training also runs without a launcher or monitor.
+    Everything but the parameters is initialized in the hook ``setup``.
 
     Args:
-        autoresume: training consists of several jobs, one after the other. When training is complete (``max_steps`` or
-            ``max_epochs`` is reached, not by an error nor by an order to stop) rank 0 creates the file that the
-            environment variable ``FAULT_TOL_FINISHED_FLAG_FILE`` names, and no launcher runs the job again.
-        calculate_timeouts: learned limits also replace configured ones. They are kept in ``ft_state.json`` at the end
-            of a run that both loaded and saved a checkpoint, and are in force from the start of the next one.
-        simulated_fault_params: a fault on purpose: :class:`.SimulatedFaultParams`, or any mapping or object with its
-            fields. It strikes once, in the first attempt of a job only.
-        exp_dir: folder of ``ft_state.json``, the same for all jobs; by default ``trainer.log_dir/ft_state``.
+        autoresume: training is a chain of jobs. When it is complete (``max_steps`` or ``max_epochs`` is reached, not
+            after an error or a stop request) rank 0 creates the file that the environment variable
+            ``FAULT_TOL_FINISHED_FLAG_FILE`` names, and no launcher runs the job again.
+        calculate_timeouts: learned limits replace configured ones. They are written to ``ft_state.json`` at the end of
+            a run that both loaded and saved a checkpoint, and apply from the start of the next run.
+        simulated_fault_params: a fault to inject: :class:`.SimulatedFaultParams`, or any mapping or object with its
+            fields. It occurs once, in the first attempt of a job.
+        exp_dir: folder of ``ft_state.json``, the same for all jobs; default: ``trainer.log_dir/ft_state``.
         logger_name: the logger to write to.
 
     Raises:
-        ValueError: the simulated fault makes no sense.
+        ValueError: the simulated fault is invalid.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FaultToleranceCallback(WatchedCallback):
     ) -> None:
         self.autoresume = autoresume
         self.calculate_timeouts = calculate_timeouts
-        self.simulated_fault_params = simulated.parameters(simulated_fault_params)
+        self.simulated_fault_params = simulated_fault.parameters(simulated_fault_params)
         self.exp_dir = exp_dir
         self.logger_name = logger_name
         self._earlier: LearnedTimeouts | None = None
@@ -57,36 +57,36 @@ class FaultToleranceCallback(WatchedCallback):
         self._fault_began = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Begin to watch, with the limits of earlier jobs."""
+        """Begin, with the limits of earlier jobs."""
         super().setup(trainer, pl_module, stage)
         if stage != FIT:
             return
         if trainer.global_rank == 0:
             if self.autoresume and not _flag_file():
                 self._log.warning(
-                    "autoresume=True, but %s is not set: a chain of jobs cannot see that training is complete; "
+                    "autoresume=True, but %s is not set: the next job cannot detect that training is complete; "
                     "start the script with `rankwatch run --finished-flag FILE`",
                     env.FINISHED_FLAG,
                 )
             if self.calculate_timeouts:
-                self._take_earlier_timeouts(trainer)
+                self._apply_earlier_timeouts(trainer)
         self._begin_fault()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Say that training is complete, if it is, and keep what was learned."""
-        watch = watch_of(trainer)
-        if stage == FIT and watch.running and trainer.global_rank == 0:
-            if self.autoresume and _is_complete(trainer, watch):
+        """Mark training as complete, if it is, and write the learned limits."""
+        monitor = monitor_of(trainer)
+        if stage == FIT and monitor.running and trainer.global_rank == 0:
+            if self.autoresume and _is_complete(trainer, monitor):
                 self._mark_complete()
-            self._keep_timeouts(trainer, watch)
+            self._write_timeouts(trainer, monitor)
         super().teardown(trainer, pl_module, stage)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """A script that leaves by ``sys.exit(0)`` has learned something too."""
-        watch = watch_of(trainer)
+        """Write the learned limits also if the script ends by ``sys.exit(0)``."""
+        monitor = monitor_of(trainer)
         clean = isinstance(exception, SystemExit) and not exception.code
-        if clean and watch.running and trainer.global_rank == 0:
-            self._keep_timeouts(trainer, watch)
+        if clean and monitor.running and trainer.global_rank == 0:
+            self._write_timeouts(trainer, monitor)
         super().on_exception(trainer, pl_module, exception)
 
     @property
@@ -99,28 +99,28 @@ class FaultToleranceCallback(WatchedCallback):
         self._fault_began = True
         try:
             self.simulated_fault_params.begin()
-        except ValueError as error:  # its fields were checked, so it is this process that cannot do it
+        except ValueError as error:  # the fields are valid, so this process does not support it
             self._log.error("no fault is simulated: %s", error)
 
-    def _take_earlier_timeouts(self, trainer: Trainer) -> None:
-        folder = kept_timeouts.folder_of(trainer, self.exp_dir)
+    def _apply_earlier_timeouts(self, trainer: Trainer) -> None:
+        folder = saved_timeouts.folder_of(trainer, self.exp_dir)
         self._file = StateFile(folder / ft_state.FILE_NAME, self._log)
-        self._earlier = kept_timeouts.earlier(folder, self._log)
+        self._earlier = saved_timeouts.load(folder, self._log)
         changes: dict[str, Any] = {"calculate_timeouts": True}
         if self._earlier is not None:
             changes |= as_policy(self._earlier)
-            self._log.info("Learned timeouts of earlier jobs are in force: %s", _shown(changes))
+            self._log.info("Learned timeouts of earlier jobs are in force: %s", _format(changes))
         rankwatch.change_policy(changes)
 
-    def _keep_timeouts(self, trainer: Trainer, watch: Watch) -> None:
-        if not (self.calculate_timeouts and watch.loaded and watch.saved and self._file is not None):
+    def _write_timeouts(self, trainer: Trainer, monitor: FitMonitor) -> None:
+        if not (self.calculate_timeouts and monitor.loaded and monitor.saved and self._file is not None):
             return
         learned = rankwatch.learned_timeouts()
         if learned is None:
             return
-        kept = kept_timeouts.merged(learned, self._earlier, background=stopping.saves_in_background(trainer))
-        if self._file.write(ft_state.write(kept, {}, None), seconds=FILE_SECONDS):
-            self._log.info("Updated timeouts: %s; kept in %s", _shown(as_policy(kept)), self._file.path)
+        merged = saved_timeouts.merge(learned, self._earlier, background=graceful_stop.saves_in_background(trainer))
+        if self._file.write(ft_state.write(merged, {}, None), seconds=FILE_SECONDS):
+            self._log.info("Updated timeouts: %s; written to %s", _format(as_policy(merged)), self._file.path)
 
     def _mark_complete(self) -> None:
         rankwatch.mark_complete()
@@ -128,7 +128,7 @@ class FaultToleranceCallback(WatchedCallback):
         if not flag:
             return
         try:
-            aside(lambda: _touch(Path(flag)), FILE_SECONDS, "creating it")
+            with_timeout(lambda: _touch(Path(flag)), FILE_SECONDS, "creating it")
         except OSError as error:
             self._log.error("training is complete, but the finished flag %s cannot be created: %s", flag, error)
         else:
@@ -136,9 +136,9 @@ class FaultToleranceCallback(WatchedCallback):
 
 
 class FaultToleranceSectionsCallback(FaultToleranceCallback):
-    """The same under the name of NVRx's variant with sections, which ours always has.
+    """Alias of NVRx's variant with sections, which :class:`FaultToleranceCallback` always records.
 
-    ``exc_handling_policy`` is accepted and does nothing: no callback of Rankwatch raises into training.
+    ``exc_handling_policy`` is accepted and ignored: no callback of Rankwatch raises into training.
     """
 
     def __init__(
@@ -153,9 +153,9 @@ class FaultToleranceSectionsCallback(FaultToleranceCallback):
         super().__init__(autoresume, calculate_timeouts, simulated_fault_params, exp_dir, logger_name)
 
 
-def _is_complete(trainer: Trainer, watch: Watch) -> bool:
-    """Whether ``fit`` has come to what it was asked for. Neither an early stop nor ``max_time`` count."""
-    if watch.stopped or getattr(trainer, "fast_dev_run", False):
+def _is_complete(trainer: Trainer, monitor: FitMonitor) -> bool:
+    """Whether ``fit`` has reached ``max_steps`` or ``max_epochs``; an early stop or ``max_time`` do not count."""
+    if monitor.stopped or getattr(trainer, "fast_dev_run", False):
         return False
     steps, epochs = trainer.max_steps, trainer.max_epochs
     return 0 < steps <= trainer.global_step or (epochs is not None and 0 < epochs <= trainer.current_epoch)
@@ -170,7 +170,7 @@ def _flag_file() -> str:
     return os.environ.get(env.FINISHED_FLAG, "")
 
 
-def _shown(changes: dict[str, Any]) -> str:
+def _format(changes: dict[str, Any]) -> str:
     limits = dict(changes.get("section_timeouts") or {})
     limits |= {name.removesuffix("_timeout"): value for name, value in changes.items() if name.endswith("_timeout")}
     return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in limits.items())

@@ -1,7 +1,6 @@
-"""Which of Lightning's two packages the callbacks belong to: ``lightning``, or ``pytorch_lightning`` by itself.
+"""Selects the Lightning package of the callbacks: ``lightning`` or ``pytorch_lightning``.
 
-Both may be installed, and their classes are not the same; what the script has imported before us decides, and if that
-is neither, ``lightning`` goes first.
+Both may be installed, with different classes. The one that the script has imported is taken, else ``lightning``.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 
 
-def _found() -> str:
-    """The package to take.
+def _select_package() -> str:
+    """Return the package.
 
     Raises:
-        ImportError: there is none.
+        ImportError: neither is installed.
     """
-    wanted = sorted(PACKAGES, key=lambda name: name not in sys.modules)  # a stable sort: what was imported comes first
+    wanted = sorted(PACKAGES, key=lambda name: name not in sys.modules)  # stable: imported ones come first
     for name in wanted:
         try:
             importlib.import_module(f"{name}.callbacks")
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("lightning", "pytorch_lightning"):
-                raise  # it is there, and lacks something of its own
+                raise  # installed, but a dependency of it is missing
             continue
         return name
     raise ImportError(
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.callbacks import Callback
 else:
-    PACKAGE = _found()
+    PACKAGE = _select_package()
     Callback = importlib.import_module(f"{PACKAGE}.callbacks").Callback
     LightningModule = Trainer = Any
 
@@ -47,13 +46,13 @@ __all__ = ["Callback", "LightningModule", "Trainer", "graceful_exit", "logger_na
 
 
 def graceful_exit(trainer: Trainer) -> type[BaseException] | None:
-    """The exception that ends ``fit`` at once as if it had come to its end; None where this version has none.
+    """Return the exception that ends ``fit`` at once without an error; None if this version has none.
 
-    It has no public name. It is looked up in the package that the trainer is of, whose code has to catch it.
+    It is not public. It is taken from the trainer's package, whose code must catch it.
     """
     launcher = getattr(trainer.strategy, "launcher", None)
     if "MultiProcessing" in type(launcher).__name__:
-        return None  # ranks that Lightning forks or spawns are not caught there: it would count as a crash
+        return None  # not caught in ranks that Lightning spawns, where it would count as a crash
     for package in PACKAGES:
         if any(f"{cls.__module__}.".startswith(f"{package}.") for cls in type(trainer).__mro__):
             exceptions = importlib.import_module(f"{package}.utilities.exceptions")
@@ -63,7 +62,7 @@ def graceful_exit(trainer: Trainer) -> type[BaseException] | None:
 
 
 def logger_named(name: str | None) -> logging.Logger:
-    """The logger of a callback, which is heard: where nobody has set up logging, it writes to stderr from INFO on."""
+    """Return the logger of a callback; if logging is not configured, it writes to stderr from INFO on."""
     logger = logging.getLogger(name)
     if not logger.hasHandlers():
         handler = logging.StreamHandler()

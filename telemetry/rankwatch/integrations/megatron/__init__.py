@@ -1,6 +1,6 @@
 """Megatron-LM and Megatron-Bridge: ``from rankwatch.integrations import megatron as fault_tolerance``.
 
-In: the hooks that a training loop calls. Out: sections, steps, learned timeouts beside the checkpoints.
+Enters: the hooks that a training loop calls. Leaves: sections, steps, and learned timeouts beside the checkpoints.
 Open :mod:`~rankwatch.integrations.megatron.hooks` first.
 """
 

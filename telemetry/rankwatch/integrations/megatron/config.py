@@ -1,7 +1,7 @@
-"""The two settings of Bridge that concern Rankwatch, for loops that have no Bridge: same names, same defaults.
+"""The two configurations of Megatron-Bridge that Rankwatch uses, for training loops without Bridge.
 
-The straggler settings become the job's policy; of a setting that Bridge has and we do without, the table in
-``docs/megatron.md`` says so.
+Names and defaults are Bridge's. The straggler settings become the job's policy; ``docs/megatron.md`` lists the settings
+of Bridge that have no counterpart.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class NVRxStragglerDetectionConfig:
         """Check the values.
 
         Raises:
-            ValueError: one makes no sense, or all of them together.
+            ValueError: a value is invalid, or they contradict each other.
         """
         if self.enabled:
             policy_of(self)
 
 
 def policy_of(config: Any) -> dict[str, Any]:
-    """The settings of the job's policy that such a configuration, Bridge's or ours, asks for.
+    """Return the policy changes for a straggler configuration, this one or Bridge's.
 
     Raises:
-        ValueError: they make no sense.
+        ValueError: they are invalid.
     """
     interval = getattr(config, "profiling_interval", 1)
     return straggler_policy(

@@ -6,16 +6,16 @@ How this works
 section        is open
 =============  =======================================================================================================
 setup          from :func:`setup` to the first training or evaluation step
-warmup         the first iteration of the process, and of each evaluation, which compiles
-step           every other one; those of training count, with the number in ``global_state.train_state.step``
-checkpointing  whatever saves, finalising an asynchronous save too
+warmup         the first training iteration of the process and the first one of each evaluation, which compile
+step           every other iteration; training steps are numbered by ``global_state.train_state.step``
+checkpointing  every save, including the finalization of asynchronous ones
 =============  =======================================================================================================
 
-The functions take Bridge's ``ConfigContainer`` and ``GlobalState``, or any object with the same attributes; what they
-keep is kept there. Without a ``global_state`` it is kept here. Before :func:`setup` all of them do nothing.
+The functions take Bridge's ``ConfigContainer`` and ``GlobalState``, or any object with the same attributes, which holds
+their state; without a ``global_state`` this module holds it. Before :func:`setup` they do nothing.
 
-With ``calc_ft_timeouts`` the limits that the monitor has learned are put in force after each checkpoint and at the end,
-and kept in ``ft_state.json`` beside the checkpoints; the next run begins with them.
+With ``calc_ft_timeouts`` the limits that the monitor has learned are applied after each checkpoint and at the end, and
+written to ``ft_state.json`` beside the checkpoints; the next run begins with them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from rankwatch.contract.ft_state import FILE_NAME
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
 from rankwatch.faults import inject
 from rankwatch.integrations.megatron.config import FaultToleranceConfig, NVRxStragglerDetectionConfig, policy_of
-from rankwatch.integrations.megatron.state import FaultToleranceState, update_plan
+from rankwatch.integrations.megatron.state import FaultToleranceState, timeout_update
 from rankwatch.integrations.nvrx.fault_tolerance import RankMonitorClient
 from rankwatch.integrations.shared.report_log import ReportLog
 from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile
-from rankwatch.integrations.shared.with_timeout import aside
+from rankwatch.integrations.shared.with_timeout import with_timeout
 from rankwatch.recording.sections import Step, section
 
 __all__ = [
@@ -54,28 +54,28 @@ __all__ = [
 ]
 
 NUM_WARMUP_ITERS: Final = 1
-"""Iterations that are not in ``step``: of training once in a process, of evaluation each time. Megatron-LM lets its
-users choose (``--ft-num-warmup-iters``)."""
+"""Iterations outside of ``step``: of training once per process, of evaluation each time. Configurable in Megatron-LM
+(``--ft-num-warmup-iters``)."""
 WARMUP_SECTION: Final = "warmup"
 
 _log = logging.getLogger("rankwatch")
 
 
 @dataclass
-class _Alone:
-    """Stands for the global state where the caller has none."""
+class _ModuleState:
+    """Replaces the global state if the caller has none."""
 
     rank_monitor_client: RankMonitorClient | None = None
     fault_tolerance_state: FaultToleranceState | None = None
 
 
-_alone = _Alone()
+_module_state = _ModuleState()
 _reports: ReportLog | None = None
 _file: StateFile | None = None
 
 
-class _WarmUp(Step):
-    """A training step that is not in the section ``step``; it counts as an iteration nevertheless."""
+class _WarmupStep(Step):
+    """A training step that is recorded as ``warmup`` but counts as an iteration."""
 
     __slots__ = ()
 
@@ -92,20 +92,20 @@ def setup(
     async_save: bool | None = None,
     calc_ft_timeouts: bool | None = None,
 ) -> None:
-    """Begin: opens the section ``setup``. Calls :func:`rankwatch.init` if nobody has.
+    """Begin: opens the section ``setup``, and calls :func:`rankwatch.init` unless the script has.
 
-    What is not given is taken from ``config.checkpoint.save``, ``config.checkpoint.async_save`` and
-    ``config.ft.calc_ft_timeouts``. ``config.nvrx_straggler``, if it is enabled, becomes the job's policy.
+    Defaults are taken from ``config.checkpoint.save``, ``config.checkpoint.async_save`` and
+    ``config.ft.calc_ft_timeouts``. ``config.nvrx_straggler``, if enabled, becomes the job's policy.
 
     Raises:
-        ValueError: no folder for checkpoints is configured, or the straggler settings make no sense.
+        ValueError: no checkpoint folder is configured, or the straggler settings are invalid.
     """
     checkpoint, ft = getattr(config, "checkpoint", None), getattr(config, "ft", None)
     folder = checkpoint_dir or getattr(checkpoint, "save", None)
     if not folder:
         raise ValueError(
-            "the folder for checkpoints must be set (config.checkpoint.save or checkpoint_dir=):"
-            f" calculated timeouts are kept there, in {FILE_NAME}"
+            "the checkpoint folder must be set (config.checkpoint.save or checkpoint_dir=):"
+            f" calculated timeouts are written there, to {FILE_NAME}"
         )
     straggler = getattr(config, "nvrx_straggler", None)
     if straggler is not None and callable(getattr(straggler, "finalize", None)):
@@ -124,18 +124,20 @@ def setup(
     client.init_workload_monitoring()
     holder.rank_monitor_client = client
     if _is_rank_0(client):
-        _make(Path(folder))
+        _make_folder(Path(folder))
     if (earlier := _state_file(state.ft_state_path).read()) is not None:
         client.load_state_dict(earlier)
-        _say(client, "timeouts of an earlier run were loaded from %s: %s", state.ft_state_path, client.section_timeouts)
+        _log_on_rank_0(
+            client, "timeouts of an earlier run were loaded from %s: %s", state.ft_state_path, client.section_timeouts
+        )
     if policy is not None and _is_rank_0(client):
-        _watch_stragglers(straggler, policy)
+        _report_stragglers(straggler, policy)
     client.start_section(SETUP_SECTION)
     state.is_setup_section_open = True
 
 
 def on_training_step_start(global_state: Any = None, *, iteration: int | None = None) -> None:
-    """Before each training step. ``iteration`` is its 0-based number, else ``global_state.train_state.step``."""
+    """Call before each training step. ``iteration`` from 0; default: ``global_state.train_state.step``."""
     client, state = _running(global_state)
     if client is None or state is None:
         return
@@ -144,12 +146,12 @@ def on_training_step_start(global_state: Any = None, *, iteration: int | None = 
     if state.seen_tr_iters_cnt >= NUM_WARMUP_ITERS:
         client.sections.open(STEP_SECTION, rankwatch.step(number))
     else:
-        client.sections.open(WARMUP_SECTION, _WarmUp(number))
-    state.curr_eval_iter_idx = 0  # training goes on, so the evaluation is over
+        client.sections.open(WARMUP_SECTION, _WarmupStep(number))
+    state.curr_eval_iter_idx = 0  # training continues, so the evaluation has ended
 
 
 def on_training_step_end(global_state: Any = None) -> None:
-    """After each training step."""
+    """Call after each training step."""
     client, state = _running(global_state)
     if client is None or state is None:
         return
@@ -158,7 +160,7 @@ def on_training_step_end(global_state: Any = None) -> None:
 
 
 def on_eval_step_start(global_state: Any = None) -> None:
-    """Before each evaluation step, which counts no iteration of training."""
+    """Call before each evaluation step, which does not count as a training iteration."""
     client, state = _running(global_state)
     if client is None or state is None:
         return
@@ -168,7 +170,7 @@ def on_eval_step_start(global_state: Any = None) -> None:
 
 
 def on_eval_step_end(global_state: Any = None) -> None:
-    """After each evaluation step."""
+    """Call after each evaluation step."""
     client, state = _running(global_state)
     if client is None or state is None:
         return
@@ -177,32 +179,32 @@ def on_eval_step_end(global_state: Any = None) -> None:
 
 
 def on_checkpointing_start(global_state: Any = None) -> None:
-    """Before whatever saves a checkpoint, or finalises one."""
+    """Call before saving a checkpoint or finalizing a save."""
     client, _ = _running(global_state)
     if client is not None:
         client.start_section(CHECKPOINTING_SECTION)
 
 
 def on_checkpointing_end(is_async_finalization: bool, global_state: Any = None) -> None:
-    """After it. Unless it was the finalisation of an asynchronous save, timeouts are updated."""
+    """Call after a save, which updates timeouts, or after the finalization of an asynchronous save."""
     client, state = _running(global_state)
     if client is None or state is None:
         return
     client.end_section(CHECKPOINTING_SECTION)
-    if not is_async_finalization:  # called before each iteration, mostly for nothing
+    if not is_async_finalization:  # finalization is called before each iteration, usually without effect
         state.seen_checkpoints_cnt += 1
         _update_timeouts(client, state, at_end=False)
 
 
 def on_checkpoint_loaded(is_local_chkpt: bool, global_state: Any = None) -> None:
-    """After a checkpoint was loaded. One from memory says nothing about how long a setup takes."""
+    """Call after a checkpoint was loaded; one from memory does not count for the timeout of ``setup``."""
     _, state = _running(global_state)
     if state is not None:
         state.is_persistent_chkpt_loaded = not is_local_chkpt
 
 
 def shutdown(global_state: Any = None) -> None:
-    """End: updates timeouts and closes the client. Ends Rankwatch's session too, unless others use it."""
+    """End: updates timeouts and closes the client; ends the Rankwatch session unless it is used elsewhere."""
     client, state = _running(global_state)
     if client is not None and state is not None:
         _update_timeouts(client, state, at_end=True)
@@ -220,13 +222,13 @@ def maybe_setup_simulated_fault(
     simulated_fault_rank: int | None = None,
     simulated_fault_base_delay: float | None = None,
 ) -> None:
-    """Have one rank hang or die on purpose after a delay, if that is configured; to be called on all ranks.
+    """Inject a hang or crash of one rank after a delay, if configured; call it on all ranks.
 
-    What is not given is taken from the attributes of the same names of ``config`` (Bridge's ``FaultToleranceConfig``).
-    It happens in the first attempt of a job only, so that the restarted one gets past it.
+    Defaults are taken from ``config`` (Bridge's ``FaultToleranceConfig``). The fault occurs in the first attempt of a
+    job only.
 
     Raises:
-        ValueError: the type is none of ``rank_hung``, ``rank_killed`` and ``random``.
+        ValueError: the type is not one of ``rank_hung``, ``rank_killed`` and ``random``.
     """
     if not _first(simulate_fault, getattr(config, "simulate_fault", None), False):
         return
@@ -241,19 +243,19 @@ def maybe_setup_simulated_fault(
 def _update_timeouts(client: RankMonitorClient, state: FaultToleranceState, *, at_end: bool) -> None:
     if not state.is_calculating_timeouts:
         return
-    plan = update_plan(state, at_end=at_end)
-    for reason in plan.left_out:
-        _say(client, "%s", reason)
-    if not plan.sections and not plan.out_of_section:
+    update = timeout_update(state, at_end=at_end)
+    for reason in update.skipped:
+        _log_on_rank_0(client, "%s", reason)
+    if not update.sections and not update.out_of_section:
         return
-    told = client.calculate_and_set_section_timeouts(plan.sections, plan.out_of_section)
+    complete = client.calculate_and_set_section_timeouts(update.sections, update.out_of_section)
     if _is_rank_0(client) and state.ft_state_path is not None:
         _state_file(state.ft_state_path).write(client.state_dict(), seconds=FILE_SECONDS if at_end else 0.0)
-    if told:  # else the client has said of what it was not
-        _say(client, "timeouts were updated for %s: %s", ", ".join(plan.sections), client.section_timeouts)
+    if complete:  # otherwise the client has logged what is missing
+        _log_on_rank_0(client, "timeouts were updated for %s: %s", ", ".join(update.sections), client.section_timeouts)
 
 
-def _watch_stragglers(config: Any, policy: dict[str, Any]) -> None:
+def _report_stragglers(config: Any, policy: dict[str, Any]) -> None:
     global _reports
     rankwatch.change_policy(policy)
     if _reports is not None:
@@ -264,7 +266,7 @@ def _watch_stragglers(config: Any, policy: dict[str, Any]) -> None:
 
 
 def _state_file(path: str) -> StateFile:
-    """The one file of this process's run: what it writes later must not be overtaken by what it wrote before."""
+    """Return the file of this run: a single object, so that its writes stay in order."""
     global _file
     if _file is None or _file.path != Path(path):
         _file = StateFile(Path(path), _log)
@@ -278,11 +280,11 @@ def _end_setup(client: RankMonitorClient, state: FaultToleranceState) -> None:
 
 
 def _holder(global_state: Any) -> Any:
-    return _alone if global_state is None or not hasattr(global_state, "rank_monitor_client") else global_state
+    return _module_state if global_state is None or not hasattr(global_state, "rank_monitor_client") else global_state
 
 
 def _fresh_state(holder: Any) -> FaultToleranceState:
-    """The state of this run; an object of Bridge's keeps its own, made new."""
+    """Return the state of this run, reset; an object of Bridge keeps its own state object."""
     there = getattr(holder, "fault_tolerance_state", None)
     if there is None or isinstance(there, FaultToleranceState):
         holder.fault_tolerance_state = made = FaultToleranceState()
@@ -305,16 +307,16 @@ def _is_rank_0(client: RankMonitorClient) -> bool:
     return client.rank_info is not None and client.rank_info.global_rank == 0
 
 
-def _say(client: RankMonitorClient, words: str, *arguments: object) -> None:
+def _log_on_rank_0(client: RankMonitorClient, message: str, *arguments: object) -> None:
     if _is_rank_0(client):
-        _log.info(words, *arguments)
+        _log.info(message, *arguments)
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
-        aside(lambda: folder.mkdir(parents=True, exist_ok=True), FILE_SECONDS, "making it")
+        with_timeout(lambda: folder.mkdir(parents=True, exist_ok=True), FILE_SECONDS, "creating it")
     except OSError as error:
-        _log.warning("the folder for checkpoints cannot be made, and no timeouts be kept in it: %s", error)
+        _log.warning("the checkpoint folder cannot be created, so timeouts cannot be written to it: %s", error)
 
 
 def _first(*values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the Megatron hooks keep of a run, and which timeouts that lets them calculate."""
+"""State of a run between the Megatron hooks, and the timeouts that can be calculated from it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
 
 MIN_ITERS_FOR_STEP_TIMEOUT_UPDATE: Final = 16
-"""Iterations that have to be seen before the longest of them says something."""
+"""Iterations before the timeout of ``step`` is calculated from them."""
 
 
 @dataclass
 class FaultToleranceState:
-    """One run, as far as timeouts depend on it. Field by field what Bridge's state has."""
+    """The part of a run that timeouts depend on. The fields are those of Bridge's state."""
 
     ft_state_path: str | None = None
     is_persistent_chkpt_loaded: bool = False
@@ -25,51 +25,51 @@ class FaultToleranceState:
     curr_eval_iter_idx: int = 0
 
     def copy_to(self, other: Any) -> None:
-        """Set all of this on another object."""
+        """Set all fields on another object."""
         for each in fields(self):
             setattr(other, each.name, getattr(self, each.name))
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which timeouts are to be calculated now, and in words why others are not."""
+class TimeoutUpdate:
+    """The timeouts to calculate now, and why others are not."""
 
     sections: tuple[str, ...]
     out_of_section: bool
-    left_out: tuple[str, ...]
+    skipped: tuple[str, ...]
 
 
-def update_plan(state: FaultToleranceState, *, at_end: bool) -> Plan:
-    """What a run of this kind lets one calculate.
+def timeout_update(state: FaultToleranceState, *, at_end: bool) -> TimeoutUpdate:
+    """Return the timeouts that can be calculated from a run.
 
     ===============  ==============================================================================================
-    setup            only after a checkpoint was loaded from storage: a setup without one is shorter
+    setup            after a checkpoint was loaded from storage: a setup without one is shorter
     step             from 16 iterations on
-    checkpointing    after a save, unless saves are asynchronous: how long these take varies too much
-    out of section   only at the end of a run that has shown setup, step and a save
+    checkpointing    after a save, unless saves are asynchronous: their duration varies too much
+    out of section   at the end of a run that has included setup, step and a save
     ===============  ==============================================================================================
     """
-    left_out = []
+    skipped = []
     sections = []
     if state.is_persistent_chkpt_loaded:
         sections.append(SETUP_SECTION)
     else:
-        left_out.append("the timeout of section setup is not updated: no checkpoint was loaded from storage")
+        skipped.append("the timeout of section setup is not updated: no checkpoint was loaded from storage")
     if state.seen_tr_iters_cnt >= MIN_ITERS_FOR_STEP_TIMEOUT_UPDATE:
         sections.append(STEP_SECTION)
     else:
-        left_out.append(
+        skipped.append(
             f"the timeout of section step is not updated before {MIN_ITERS_FOR_STEP_TIMEOUT_UPDATE} iterations were"
             f" seen; these are {state.seen_tr_iters_cnt}"
         )
     if state.seen_checkpoints_cnt == 0:
-        left_out.append("the timeout of section checkpointing is not updated before a checkpoint was saved")
+        skipped.append("the timeout of section checkpointing is not updated before a checkpoint was saved")
     elif state.is_async_chkpt_enabled:
-        left_out.append("the timeout of section checkpointing is not updated: saves are asynchronous")
+        skipped.append("the timeout of section checkpointing is not updated: saves are asynchronous")
     else:
         sections.append(CHECKPOINTING_SECTION)
     complete = {SETUP_SECTION, STEP_SECTION} <= set(sections) and state.seen_checkpoints_cnt > 0
     if not (at_end and complete):
         missing = "setup, step and a save were not all seen" if at_end else "the run is not over"
-        left_out.append(f"the timeout outside all sections is not updated: {missing}")
-    return Plan(tuple(sections), at_end and complete, tuple(left_out))
+        skipped.append(f"the timeout outside all sections is not updated: {missing}")
+    return TimeoutUpdate(tuple(sections), at_end and complete, tuple(skipped))

@@ -1,6 +1,6 @@
 """NeMo-Run: FaultTolerancePlugin and PreemptionPlugin, for scripts and recipes, on any executor.
 
-In: a task and its executor. Out: the same task started by ``rankwatch run``, with the callbacks and flags it needs.
+Enters: a task and its executor. Leaves: the same task started by ``rankwatch run``, with its callbacks and flags.
 Open :mod:`~rankwatch.integrations.nemo_run.plugins` first; ``commands`` needs no NeMo-Run.
 """
 

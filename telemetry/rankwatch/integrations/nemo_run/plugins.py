@@ -2,17 +2,17 @@
 
 How this works
 --------------
-A plugin's ``setup`` gets the task and the executor of one job and changes both:
+A plugin's ``setup`` changes the task and the executor of a job:
 
 =====================  =================================================================================================
-``executor.launcher``  becomes :class:`RankwatchLauncher`, which puts ``rankwatch run`` in front of the task's command
+``executor.launcher``  becomes :class:`RankwatchLauncher`, which prefixes the task's command with ``rankwatch run``
 ``executor.signal``    (Slurm) is the signal before the time limit
-``executor.setup_lines``  (Slurm) has ``rankwatch slurm batch`` run the launchers (:mod:`.nemo_commands`)
+``executor.setup_lines``  (Slurm) makes ``rankwatch slurm batch`` run the launchers (``commands.py``)
 a ``run.Script``       gets overrides on its command line, made by ``script_args_converter_fn``
 a ``run.Partial``      gets callbacks in ``task.trainer.callbacks``
 =====================  =================================================================================================
 
-Both plugins may be given, in either order; what one has set the other keeps.
+Both plugins may be used, in either order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.integrations.nemo_run import commands
-from rankwatch.integrations.nemo_run.commands import HEAD_NODE, batch_lines, run_words, signal_option, whole
+from rankwatch.integrations.nemo_run.commands import HEAD_NODE, batch_lines, run_arguments, signal_option, whole_number
 
 try:
     import nemo_run as run  # type: ignore[import-not-found, unused-ignore]
@@ -40,12 +40,12 @@ except ImportError as error:
 
 logger: Final = logging.getLogger("rankwatch")
 JOB_FOLDER: Final = "/nemo_run"
-"""What NeMo-Run calls a job's folder on the cluster: its place in a container, or replaced by the real one."""
+"""NeMo-Run's job folder on the cluster: its path in a container, or a placeholder for the real one."""
 
 
 @dataclass
 class FaultTolerancePluginScriptArgs:
-    """What a converter of FaultTolerancePlugin gets."""
+    """The argument of FaultTolerancePlugin's converter."""
 
     enable_ft_package: bool
     calc_ft_timeouts: bool
@@ -53,7 +53,7 @@ class FaultTolerancePluginScriptArgs:
 
 @dataclass
 class PreemptionPluginScriptArgs:
-    """What a converter of PreemptionPlugin gets."""
+    """The argument of PreemptionPlugin's converter."""
 
     enable_exit_handler: bool
     enable_exit_handler_for_data_loader: bool
@@ -61,9 +61,9 @@ class PreemptionPluginScriptArgs:
 
 @dataclass(kw_only=True)
 class RankwatchLauncher(run.SlurmTemplate):  # type: ignore[misc]
-    """Starts the task by ``rankwatch run``, one launcher a node. Made by the plugins; its fields are for reading.
+    """Starts the task by ``rankwatch run``, one launcher per node. Created by the plugins.
 
-    It is a template, in NeMo-Run's words, because under Slurm those are the launchers that may rewrite a command.
+    It is a ``SlurmTemplate`` because under Slurm only these launchers may rewrite a command.
     """
 
     template_inline: str | None = "{{ command }}"
@@ -72,26 +72,26 @@ class RankwatchLauncher(run.SlurmTemplate):  # type: ignore[misc]
     ranks_per_node: int = 1
     rdzv_backend: str = "c10d"
     rdzv_endpoint: str = ""
-    """Where the launchers of several nodes meet; empty: the environment says so (``PET_RDZV_ENDPOINT``)."""
+    """Rendezvous endpoint of several nodes; empty: from the environment (``PET_RDZV_ENDPOINT``)."""
     rdzv_id: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     shell: bool = True
-    """Whether a shell reads the command line."""
+    """Whether a shell parses the command line."""
 
     def transform(self, cmd: list[str]) -> run.Script:
         """Return the command that starts the launcher of one node.
 
         Raises:
-            ValueError: Nsight Systems is to profile the job too.
+            ValueError: Nsight Systems is enabled.
         """
         if self.nsys_profile:
-            raise ValueError("nsys cannot profile a job of these plugins: leave out NsysPlugin, or the plugins")
+            raise ValueError("nsys cannot profile a job of these plugins: remove NsysPlugin or these plugins")
         rendezvous = ["--standalone"]
         if self.nodes > 1:
             rendezvous = ["--rdzv-backend", self.rdzv_backend]
             rendezvous += ["--rdzv-endpoint", self.rdzv_endpoint] if self.rdzv_endpoint else []
             rendezvous += ["--rdzv-id", self.rdzv_id] if self.rdzv_id else []
-        words = run_words(
+        words = run_arguments(
             self.program, self.nodes, self.ranks_per_node, rendezvous, self.options, cmd, shell=self.shell
         )
         return run.Script(entrypoint=words[0], path=words[1], args=words[2:])
@@ -99,21 +99,21 @@ class RankwatchLauncher(run.SlurmTemplate):  # type: ignore[misc]
 
 @dataclass(kw_only=True)
 class FaultTolerancePlugin(run.Plugin):  # type: ignore[misc]
-    """Finds hangs and crashes, restarts the ranks, and runs the job again when that is not enough.
+    """Detects hangs and crashes, restarts the ranks, and launches the job again if that fails.
 
     Args:
-        enable_ft_package: have hangs found and acted on; False leaves restarts after crashes.
-        calc_ft_timeouts: learned limits replace the configured ones; False: what is configured, exactly.
+        enable_ft_package: detect hangs; False: only restart after crashes.
+        calc_ft_timeouts: learned limits replace the configured ones.
         num_in_job_restarts: restarts within the job.
-        num_job_retries_on_failure: new launches of the job after failures.
-        initial_rank_heartbeat_timeout: limit for the first heartbeat, in seconds; None: none.
-        rank_heartbeat_timeout: limit between two heartbeats, in seconds; None: none.
-        script_args_converter_fn: makes the arguments that a ``run.Script`` gets; the default's are Megatron-Bridge's.
-        launcher_options: further flags of ``rankwatch run``, by name; True stands for a switch.
-        program: how ``rankwatch`` is started; None: ``rankwatch``, or this Python's under ``run.LocalExecutor``.
+        num_job_retries_on_failure: further launches of the job after failures.
+        initial_rank_heartbeat_timeout: limit for the first heartbeat, in seconds; None: no limit.
+        rank_heartbeat_timeout: limit between two heartbeats, in seconds; None: no limit.
+        script_args_converter_fn: returns the arguments added to a ``run.Script``; default: Megatron-Bridge's.
+        launcher_options: further flags of ``rankwatch run`` by name; True for a switch.
+        program: command of ``rankwatch``; None: ``rankwatch``, or this Python's under ``run.LocalExecutor``.
 
     Raises:
-        ValueError: in ``setup``: an argument that makes no sense, or a launcher that cannot be combined.
+        ValueError: (from ``setup``) an argument is invalid, or the executor's launcher is incompatible.
     """
 
     enable_ft_package: bool = True
@@ -128,9 +128,9 @@ class FaultTolerancePlugin(run.Plugin):  # type: ignore[misc]
 
     def setup(self, task: run.Partial | run.Script, executor: run.Executor) -> None:
         """Change the task and the executor of one job."""
-        retries = whole("num_job_retries_on_failure", self.num_job_retries_on_failure)
+        retries = whole_number("num_job_retries_on_failure", self.num_job_retries_on_failure)
         options: dict[str, Any] = {
-            "--max-restarts": str(whole("num_in_job_restarts", self.num_in_job_restarts)),
+            "--max-restarts": str(whole_number("num_in_job_restarts", self.num_in_job_restarts)),
             "--initial-heartbeat-timeout": commands.seconds(
                 "initial_rank_heartbeat_timeout", self.initial_rank_heartbeat_timeout
             ),
@@ -141,7 +141,7 @@ class FaultTolerancePlugin(run.Plugin):  # type: ignore[misc]
             options["--no-detection"] = True
         if wrong := [name for name in self.launcher_options if not name.startswith("--")]:
             raise ValueError(f"launcher_options are flags of 'rankwatch run', such as --monitor; {wrong[0]!r} is not")
-        launcher = _launcher(executor, self.program, chosen=True)
+        launcher = _launcher(executor, self.program, required=True)
         assert launcher is not None
         launcher.options.pop("--observe-only", None)
         launcher.options.update(options | _retries(executor, launcher, retries) | self.launcher_options)
@@ -162,19 +162,19 @@ class FaultTolerancePlugin(run.Plugin):  # type: ignore[misc]
 
 @dataclass(kw_only=True)
 class PreemptionPlugin(run.Plugin):  # type: ignore[misc]
-    """Has the job save and stop when its time limit nears, or when its launcher gets SIGTERM.
+    """Makes the job save and stop before its time limit, or when its launcher receives SIGTERM.
 
     Args:
         preempt_time: seconds before the time limit at which Slurm sends SIGTERM.
-        enable_exit_handler: give a ``run.Script`` the arguments that the converter makes.
-        enable_exit_handler_for_data_loader: handed to the converter.
-        script_args_converter_fn: makes those arguments; the default's are Megatron-Bridge's.
-        callbacks: configurations of callbacks that a ``run.Partial`` gets; None: our PreemptionCallback.
-        use_launcher: start the ranks by ``rankwatch run``; False keeps the launcher that the executor has.
-        program: how ``rankwatch`` is started; None: ``rankwatch``, or this Python's under ``run.LocalExecutor``.
+        enable_exit_handler: add the converter's arguments to a ``run.Script``.
+        enable_exit_handler_for_data_loader: passed to the converter.
+        script_args_converter_fn: returns these arguments; default: Megatron-Bridge's.
+        callbacks: configurations of callbacks added to a ``run.Partial``; None: Rankwatch's PreemptionCallback.
+        use_launcher: start the ranks by ``rankwatch run``; False: keep the executor's launcher.
+        program: command of ``rankwatch``; None: ``rankwatch``, or this Python's under ``run.LocalExecutor``.
 
     Raises:
-        ValueError: in ``setup``: an argument that makes no sense.
+        ValueError: (from ``setup``) an argument is invalid.
     """
 
     preempt_time: int = 60
@@ -187,8 +187,8 @@ class PreemptionPlugin(run.Plugin):  # type: ignore[misc]
 
     def setup(self, task: run.Partial | run.Script, executor: run.Executor) -> None:
         """Change the task and the executor of one job."""
-        before = whole("preempt_time", self.preempt_time, 1)
-        launcher = _launcher(executor, self.program, chosen=False) if self.use_launcher else None
+        before = whole_number("preempt_time", self.preempt_time, 1)
+        launcher = _launcher(executor, self.program, required=False) if self.use_launcher else None
         if launcher is not None:
             launcher.options["--stop-grace"] = commands.grace(before)
         if isinstance(executor, run.SlurmExecutor):
@@ -209,10 +209,10 @@ def straggler_det_callback(
     gpu_relative_perf_threshold: float = 0.7,
     gpu_individual_perf_threshold: float = 0.7,
 ) -> run.Config:
-    """Return what to append to ``recipe.trainer.callbacks``: our StragglerDetectionCallback, set up as NeMo does it.
+    """Return the configuration of a StragglerDetectionCallback, to append to ``recipe.trainer.callbacks``.
 
-    NeMo-Run writes a recipe down before it runs, so it takes configurations only; a Trainer that is there already takes
-    what the function of this name in :mod:`rankwatch.integrations.lightning` returns.
+    NeMo-Run serializes recipes, so they contain configurations; for an existing Trainer use the function of the same
+    name in :mod:`rankwatch.integrations.lightning`.
     """
     return run.Config(
         _lightning("StragglerDetectionCallback"),
@@ -226,10 +226,10 @@ def straggler_det_callback(
 # The executor --------------------------------------------------------------------------------------------------------
 
 
-def _launcher(executor: run.Executor, program: Sequence[str] | None, *, chosen: bool) -> RankwatchLauncher | None:
-    """Have the executor start the job by ``rankwatch run``; None: it has another launcher that is not ours to replace.
+def _launcher(executor: run.Executor, program: Sequence[str] | None, *, required: bool) -> RankwatchLauncher | None:
+    """Make the executor start the job by ``rankwatch run``; None if its present launcher is kept.
 
-    ``chosen``: a launcher for this is what the user asked for, so one that cannot be combined is an error.
+    ``required``: an incompatible launcher is an error.
     """
     before = executor.get_launcher()
     if isinstance(before, RankwatchLauncher):
@@ -237,15 +237,15 @@ def _launcher(executor: run.Executor, program: Sequence[str] | None, *, chosen: 
             before.program = list(program)
         return before
     if before.nsys_profile:
-        raise ValueError("nsys cannot profile a job of these plugins: leave out NsysPlugin, or the plugins")
-    if isinstance(before, run.SlurmTemplate) or (isinstance(before, run.FaultTolerance) and not chosen):
-        if chosen:
+        raise ValueError("nsys cannot profile a job of these plugins: remove NsysPlugin or these plugins")
+    if isinstance(before, run.SlurmTemplate) or (isinstance(before, run.FaultTolerance) and not required):
+        if required:
             raise ValueError(
-                f"FaultTolerancePlugin starts the job by 'rankwatch run', which {type(before).__name__} cannot: "
-                "leave out executor.launcher, or name torchrun"
+                f"FaultTolerancePlugin starts the job by 'rankwatch run', which {type(before).__name__} does not "
+                "support: remove executor.launcher, or set it to torchrun"
             )
         logger.warning(
-            "PreemptionPlugin leaves the launcher %s as it is: ranks must agree on a stop by themselves",
+            "PreemptionPlugin keeps the launcher %s: ranks must agree on a stop themselves",
             type(before).__name__,
         )
         return None
@@ -254,7 +254,7 @@ def _launcher(executor: run.Executor, program: Sequence[str] | None, *, chosen: 
     if slurm:
         if executor.run_as_group or executor.heterogeneous:
             raise ValueError(
-                "several tasks in one Slurm job cannot be restarted or resumed one by one: add each task by itself, "
+                "several tasks in one Slurm job cannot be restarted or resumed separately: add each task on its own, "
                 "exp.add(task, executor=..., plugins=[...])"
             )
         executor.torchrun_nproc_per_node, executor.ntasks_per_node = executor.nproc_per_node(), 1
@@ -265,13 +265,13 @@ def _launcher(executor: run.Executor, program: Sequence[str] | None, *, chosen: 
         nodes=executor.nnodes(),
         ranks_per_node=executor.nproc_per_node(),
         rdzv_backend=getattr(before, "rdzv_backend", "c10d"),
-        rdzv_endpoint=_meeting_point(executor, port),
+        rdzv_endpoint=_rendezvous_endpoint(executor, port),
         rdzv_id=str(number) if number else "$SLURM_JOB_ID" if slurm else "",
         options={"--max-restarts": "0", "--observe-only": True, "--tee": "3"},
         shell=not here,
     )
     if not slurm:
-        # By this method an executor tells whether a launcher may rewrite the command. Only Slurm's asks the launcher.
+        # Other executors than Slurm's declare by this method whether a launcher may rewrite the command.
         executor.supports_launcher_transform = _yes
     executor.launcher = launcher
     return launcher
@@ -281,8 +281,8 @@ def _yes() -> bool:
     return True
 
 
-def _meeting_point(executor: run.Executor, port: int) -> str:
-    """Where launchers of several nodes meet; empty where the environment says so."""
+def _rendezvous_endpoint(executor: run.Executor, port: int) -> str:
+    """Return the rendezvous endpoint of several nodes; empty if the environment sets it."""
     if executor.nnodes() == 1:
         return ""
     if not isinstance(executor, run.LocalExecutor):
@@ -290,13 +290,13 @@ def _meeting_point(executor: run.Executor, port: int) -> str:
     address, given = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if not (address and given):
         raise ValueError(
-            "run.LocalExecutor starts one of several nodes: set MASTER_ADDR and MASTER_PORT to the first one's"
+            "run.LocalExecutor starts one of several nodes: set MASTER_ADDR and MASTER_PORT to those of the first node"
         )
     return f"{address}:{given}"
 
 
 def _retries(executor: run.Executor, launcher: RankwatchLauncher, retries: int) -> dict[str, Any]:
-    """Have failed jobs run again; return the flags of ``rankwatch run`` that belong to it."""
+    """Configure further launches after failures; return the flags of ``rankwatch run`` for them."""
     executor.retries = retries
     if isinstance(executor, run.LocalExecutor):
         flag = {"--finished-flag": f"{executor.job_dir}/finished_flag"} if executor.job_dir else {}
@@ -342,16 +342,16 @@ def _preemption_overrides(args: PreemptionPluginScriptArgs) -> list[str]:
 
 def _add_arguments(task: run.Script, arguments: Sequence[str], plugin: str) -> None:
     if task.inline and arguments:
-        logger.warning("%s: an inline script takes no arguments, so it does not get %s", plugin, " ".join(arguments))
+        logger.warning("%s: an inline script takes no arguments; %s is ignored", plugin, " ".join(arguments))
         return
     task.args.extend(arguments)
-    logger.info("%s gives the script %s", plugin, " ".join(arguments) or "no arguments")
+    logger.info("%s adds script arguments: %s", plugin, " ".join(arguments) or "none")
 
 
 def _add_callbacks(task: run.Partial, callbacks: Sequence[Any], plugin: str) -> None:
     trainer = getattr(task, "trainer", None)
     if trainer is None:
-        logger.warning("%s: the task has no trainer, so it gets no callbacks", plugin)
+        logger.warning("%s: the task has no trainer, so no callbacks are added", plugin)
         return
     present = list(getattr(trainer, "callbacks", None) or [])
     present += [copy.deepcopy(callback) for callback in callbacks if callback not in present]

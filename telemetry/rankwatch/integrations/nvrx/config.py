@@ -1,4 +1,4 @@
-"""The settings that NVRx's client offers as ``cfg``: its names and defaults, with what is in force in this job."""
+"""``FaultToleranceConfig``, the ``cfg`` of NVRx's client, and the values in effect on this rank."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ class FaultToleranceConfig:
 
     @staticmethod
     def from_kwargs(ignore_not_recognized: bool = True, **kwargs: Any) -> FaultToleranceConfig:
-        """Make one of these keywords.
+        """Create it from keywords.
 
         Raises:
-            ValueError: one is unknown, and these are not to be ignored.
+            ValueError: a keyword is unknown, unless these are ignored.
         """
         known = {each.name for each in fields(FaultToleranceConfig)}
-        if not ignore_not_recognized and (strange := sorted(kwargs.keys() - known)):
-            raise ValueError(f"unknown settings {', '.join(strange)}; known are {', '.join(sorted(known))}")
+        if not ignore_not_recognized and (unknown := sorted(kwargs.keys() - known)):
+            raise ValueError(f"unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         return FaultToleranceConfig(**{name: value for name, value in kwargs.items() if name in known})
 
 
-def in_force() -> FaultToleranceConfig:
-    """What the launcher has handed down to this rank; without one, no limits."""
-    limits = handed_down()
+def effective() -> FaultToleranceConfig:
+    """Return the values that the launcher has passed to this rank; without a launcher, no limits."""
+    limits = limits_of_rank()
     return FaultToleranceConfig(
-        initial_rank_heartbeat_timeout=None,  # judged by the monitor alone, so no rank is told of it
+        initial_rank_heartbeat_timeout=None,  # applied by the monitor only, not passed to ranks
         rank_heartbeat_timeout=limits.heartbeat,
         rank_section_timeouts=dict(limits.sections),
         rank_out_of_section_timeout=limits.out_of_section,
     )
 
 
-def handed_down() -> RankLimits:
-    """The limits that this rank was told; none before :func:`rankwatch.init`, or without a launcher."""
+def limits_of_rank() -> RankLimits:
+    """Return the limits that this rank has received; none before :func:`rankwatch.init` or without a launcher."""
     recorder = sections.attached()
-    handed = recorder.slots.settings() if recorder is not None else None
-    return RankLimits.from_settings(handed[1]) if handed is not None else RankLimits()
+    settings = recorder.slots.settings() if recorder is not None else None
+    return RankLimits.from_settings(settings[1]) if settings is not None else RankLimits()

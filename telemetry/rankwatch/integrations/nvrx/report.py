@@ -1,4 +1,4 @@
-"""``Report``: the scores of all ranks at one moment, in the shape that NVRx's users read."""
+"""NVRx's ``Report``: the scores of all ranks at one time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ INDIVIDUAL: Final = "individual_perf_scores"
 ALL_SCORES: Final = (RELATIVE, INDIVIDUAL)
 
 Scores = Mapping[int, float]
-"""By rank: 1 is the best, NaN is not known."""
+"""By rank: 1 is the best, NaN is unknown."""
 
 
 class Statistic(Enum):
-    """What is known of many durations; milliseconds, but for NUM."""
+    """Statistics of durations in milliseconds; NUM is their count."""
 
     MIN = auto()
     MAX = auto()
@@ -32,7 +32,7 @@ class Statistic(Enum):
 
 @dataclass(frozen=True)
 class StragglerId:
-    """Which rank, and where."""
+    """A rank and its node."""
 
     rank: int
     node: str
@@ -40,9 +40,9 @@ class StragglerId:
 
 @dataclass(frozen=True)
 class Report:
-    """Scores as the monitor computed them: a rank against the fastest (relative), or its own best (individual).
+    """The monitor's scores of a rank against the fastest one (relative) or its own best (individual).
 
-    What nothing is known of yet is an empty mapping, a rank without a score is NaN.
+    Mappings without data are empty; a rank without a score is NaN.
     """
 
     gpu_relative_perf_scores: Scores = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Report:
     rank_to_node: Mapping[int, str] = field(default_factory=dict)
     local_section_summaries: Mapping[str, Mapping[Statistic, float]] = field(default_factory=dict)
     local_kernel_summaries: Mapping[str, Mapping[Statistic, float]] = field(default_factory=dict)
-    """Empty: the statistics of kernels are the monitor's."""
+    """Always empty: kernel statistics are only in the monitor."""
     generate_report_elapsed_time: float = 0.0
     """Milliseconds."""
     gather_on_rank0: bool = True
@@ -65,10 +65,10 @@ class Report:
         gpu_indiv_threshold: float = 0.75,
         section_indiv_threshold: float = 0.75,
     ) -> dict[str, Any]:
-        """Who has a score below a threshold, strictly; a rank whose score is not known never has.
+        """Return the ranks with a score strictly below a threshold, never those without a score.
 
-        Returns ``straggler_gpus_relative`` and ``straggler_gpus_individual``, sets of :class:`StragglerId`, and
-        ``straggler_sections_relative`` and ``straggler_sections_individual``, such sets by section where there are any.
+        Keys: ``straggler_gpus_relative`` and ``straggler_gpus_individual``, sets of :class:`StragglerId`, and
+        ``straggler_sections_relative`` and ``straggler_sections_individual``, non-empty sets by section.
         """
         return {
             "straggler_gpus_relative": self._below(self.gpu_relative_perf_scores, gpu_rel_threshold),
@@ -87,13 +87,13 @@ class Report:
         return {name: stragglers for name, stragglers in found.items() if stragglers}
 
 
-def of_answer(answer: Mapping[str, Any], wanted: tuple[str, ...], nodes: Mapping[str, str]) -> Report:
-    """The report that the monitor's ``GET /jobs/{id}/scores`` makes; ``nodes`` are other names of hosts.
+def from_scores(response: Mapping[str, Any], wanted: tuple[str, ...], nodes: Mapping[str, str]) -> Report:
+    """Convert the monitor's ``GET /jobs/{id}/scores`` to a report; ``nodes`` maps hosts to other names.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such answer.
+        KeyError, TypeError, ValueError: the response has another format.
     """
-    rows = answer["ranks"]
+    rows = response["ranks"]
     kinds = {RELATIVE: "relative", INDIVIDUAL: "individual"}
     gpus = {
         score: {int(row["rank"]): _score(row.get(f"gpu_{kind}")) for row in rows} if score in wanted else {}

@@ -1,14 +1,13 @@
-"""Lets existing code that imports ``nvidia_resiliency_ext`` run on Rankwatch unchanged: :func:`install`, or a variable.
+"""Provides the package ``nvidia_resiliency_ext``, so that code that imports it runs on Rankwatch unchanged.
 
 How this works
 --------------
-A finder, first in ``sys.meta_path``, answers for that name and all below it. Each module it makes is empty and looks up
-what is asked of it in a module of ours (:data:`OFFERED`), when it is asked: importing ``ptl_resiliency`` costs no
-import of Lightning. What Rankwatch has no counterpart of comes from the real package where that is installed, its
-in-process restart among it, which needs no launcher of its own; elsewhere it is not there, and callers that can do
-without handle the ``ModuleNotFoundError`` as they always did.
+A finder, first in ``sys.meta_path``, handles that name and all below it. Its modules look up attributes lazily in a
+Rankwatch module (:data:`COUNTERPARTS`), so that importing ``ptl_resiliency`` does not import Lightning. Modules without
+a counterpart, and ``inprocess``, come from the real package if that is installed; otherwise modules without a
+counterpart raise ``ModuleNotFoundError``.
 
-``RANKWATCH_STAND_IN=nvrx`` has the launcher's ranks do it before the script's first line.
+:func:`install` activates it; ``RANKWATCH_STAND_IN=nvrx`` does so in the launcher's ranks before the script runs.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from typing import Any, Final
 
 VARIABLE: Final = "RANKWATCH_STAND_IN"
 NVRX: Final = "nvrx"
-"""The only value of the variable so far."""
+"""The only value of the variable."""
 REPLACED: Final = "nvidia_resiliency_ext"
 MARK: Final = "__rankwatch_stand_in__"
-"""True in a module that is ours."""
+"""True in a module of the stand-in."""
 
 _OURS: Final = "rankwatch.integrations.nvrx"
 _LIGHTNING: Final = "rankwatch.integrations.lightning"
-OFFERED: Final[Mapping[str, str]] = {
+COUNTERPARTS: Final[Mapping[str, str]] = {
     "": _OURS,
     "fault_tolerance": f"{_OURS}.fault_tolerance",
     "fault_tolerance.config": f"{_OURS}.config",
@@ -54,22 +53,22 @@ OFFERED: Final[Mapping[str, str]] = {
     "ptl_resiliency.straggler_det_callback": _LIGHTNING,
     "inprocess": "rankwatch.inprocess",
 }
-"""By the name below ``nvidia_resiliency_ext``: the module of ours with the same content."""
-UNLESS_INSTALLED: Final = ("inprocess",)
-"""Here ours has other names for some things, so the real one goes before it."""
+"""The Rankwatch module for each name below ``nvidia_resiliency_ext``."""
+PREFER_REAL: Final = ("inprocess",)
+"""Modules whose counterpart has a different interface, so that the real one takes precedence."""
 
 _log = logging.getLogger("rankwatch")
 
 
 class StandInError(RuntimeError):
-    """The stand-in cannot take its place; says why and what to do."""
+    """The stand-in cannot be installed; the message has the reason and the remedy."""
 
 
 def install() -> None:
-    """Stand in for ``nvidia_resiliency_ext`` from now on. A second call does nothing.
+    """Install the stand-in. Idempotent.
 
     Raises:
-        StandInError: the real package has been imported already.
+        StandInError: the real package is imported already.
     """
     there = sys.modules.get(REPLACED)
     if there is not None and not getattr(there, MARK, False):
@@ -82,21 +81,21 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give the name back; what has been imported from it stays with who has it."""
+    """Remove the stand-in; existing references to its modules stay valid."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if not getattr(sys.modules.get(REPLACED), MARK, False):
         return
-    for name in [name for name in sys.modules if _is_below(name)]:  # what came from the real package hangs on ours
+    for name in [name for name in sys.modules if _is_below(name)]:  # including modules of the real package below ours
         del sys.modules[name]
 
 
 def install_as_asked(variables: Mapping[str, str] | None = None) -> None:
-    """Do what ``RANKWATCH_STAND_IN`` says. Raises nothing: what is wrong is said in the log, and the script runs."""
-    word = (os.environ if variables is None else variables).get(VARIABLE, "").strip().lower()
-    if not word:
+    """Install the stand-in if ``RANKWATCH_STAND_IN`` is set. Never raises: errors are logged, and the script runs."""
+    value = (os.environ if variables is None else variables).get(VARIABLE, "").strip().lower()
+    if not value:
         return
-    if word != NVRX:
-        _log.warning("%s must be %s, not %r; nothing stands in for anything", VARIABLE, NVRX, word)
+    if value != NVRX:
+        _log.warning("%s must be %s, not %r; it is ignored", VARIABLE, NVRX, value)
         return
     try:
         install()
@@ -110,8 +109,8 @@ class _Finder(MetaPathFinder):
             return None
         ours = _counterpart(fullname.removeprefix(REPLACED).removeprefix("."))
         if ours is None:
-            _log.info("Rankwatch stands in for %s and has no counterpart of %s", REPLACED, fullname)
-            return None  # other finders look into the folders of the real package, if there is one
+            _log.info("the stand-in for %s has no counterpart of %s", REPLACED, fullname)
+            return None  # other finders search the real package, if it is installed
         spec = ModuleSpec(fullname, _Loader(ours), origin=ours, is_package=True)
         spec.submodule_search_locations = _real_folders(fullname)
         return spec
@@ -138,7 +137,7 @@ class _Loader(Loader):
             )
 
         setattr(module, MARK, True)
-        module.__doc__ = f"Stands in for a module of {REPLACED}; what is in it is {ours}'s."
+        module.__doc__ = f"Stand-in for a module of {REPLACED}, implemented by {ours}."
         module.__getattr__ = look_up  # type: ignore[method-assign]
         module.__dir__ = lambda: dir(importlib.import_module(ours))  # type: ignore[method-assign]
 
@@ -148,17 +147,17 @@ def _is_below(name: str) -> bool:
 
 
 def _counterpart(below: str) -> str | None:
-    ours = OFFERED.get(below)
-    if below in UNLESS_INSTALLED and _real_folders(f"{REPLACED}.{below}"):
+    ours = COUNTERPARTS.get(below)
+    if below in PREFER_REAL and _real_folders(f"{REPLACED}.{below}"):
         return None
     try:
         return ours if ours is not None and find_spec(ours) is not None else None
-    except ModuleNotFoundError:  # of a module whose own parent is not there
+    except ModuleNotFoundError:  # a parent module is missing
         return None
 
 
 def _real_folders(fullname: str) -> list[str]:
-    """The folders of a package of that name in the real installation; none where there is none."""
+    """Return the folders of a package in the real installation; empty if it is not installed."""
     path: list[str] | None = None
     parts = fullname.split(".")
     for count in range(1, len(parts) + 1):

@@ -1,4 +1,4 @@
-"""What NVRx's client says about who a rank is and what it asks of its launcher."""
+"""NVRx's types for the identity of a rank and its requests to the launcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class WorkloadAction(Enum):
-    """What a rank may ask of its launcher."""
+    """The requests of a rank to its launcher."""
 
     Continue = 0
     ExcludeThisNode = 1
@@ -18,7 +18,7 @@ class WorkloadAction(Enum):
 
 
 class WorkloadControlRequest:
-    """One such request, with the reason that is shown wherever it is acted on."""
+    """A request, with the reason to report."""
 
     def __init__(self, action: WorkloadAction, description: str = "<not set>") -> None:
         self.action = action
@@ -30,7 +30,7 @@ class WorkloadControlRequest:
 
 @dataclass
 class RankInfo:
-    """Who this process is."""
+    """Identity of this process."""
 
     global_rank: int
     local_rank: int
@@ -39,7 +39,7 @@ class RankInfo:
 
     @staticmethod
     def get_for_current_rank() -> RankInfo:
-        """Of torch's process group if there is one, else of the environment; a process that is alone is rank 0."""
+        """Return the identity by torch's process group if there is one, else by the environment, else rank 0."""
         return RankInfo(
             _number(group_rank() or os.environ.get("RANK") or os.environ.get("SLURM_PROCID"), 0),
             _number(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID"), -1),
@@ -49,7 +49,7 @@ class RankInfo:
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    """What a variable says; what makes no sense counts as not set, and rankwatch.init() says so."""
+    """Return the value of a variable; an invalid one counts as not set, which rankwatch.init() logs."""
     try:
         return int(text) if text else otherwise
     except ValueError:
@@ -57,7 +57,7 @@ def _number(text: str | None, otherwise: int) -> int:
 
 
 def group_rank() -> str | None:
-    """The rank in torch's process group, as text; None: torch is not imported, or there is no group."""
+    """Return the rank in torch's process group as text; None without torch or a group."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None

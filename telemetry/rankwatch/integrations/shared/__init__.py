@@ -1,5 +1,6 @@
-"""What several framework integrations share.
+"""Code that several integrations share.
 
-In: calls of the integrations. Out: the session they share, files read and written with a timeout, scores read from
-the monitor, and the straggler settings of nvidia-resiliency-ext's users as a policy.
+Enters: calls of the integrations. Leaves: one reference-counted session (``shared_session``), files accessed with a
+timeout (``with_timeout``, ``state_file``), scores read from the monitor (``score_reader``, ``report_log``), and
+nvidia-resiliency-ext's straggler settings as a policy (``straggler_policy``). Each is independent of the others.
 """

@@ -1,4 +1,4 @@
-"""Reads the newest scores of this rank's job from the monitor, on a thread: nobody who trains waits for HTTP."""
+"""Polls the scores of this rank's job from the monitor on a thread, so that training never waits for HTTP."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from rankwatch.cli.client import Client, MonitorError, path_of
 from rankwatch.contract.env import MONITOR_URL
 
 TIMEOUT: Final = 10.0
-"""Seconds that one question may take."""
+"""Seconds per request."""
 
 _log = logging.getLogger("rankwatch")
 
 
-class WatchedJob:
-    """This rank's job, as the monitor shows it. Its methods ask over HTTP, so they are for threads of our own.
+class MonitoredJob:
+    """This rank's job in the monitor's API. Its methods block on HTTP, so only background threads may call them.
 
     Raises:
-        MonitorError: there is no answer.
+        MonitorError: the request failed.
     """
 
     def __init__(self, client: Client, path: str) -> None:
         self._client, self._path = client, path
 
     def read(self, below: str) -> Any:
-        """The JSON of a path below the job's."""
+        """Return the JSON of a path below the job's."""
         return self._client.read(f"{self._path}{below}")
 
     def text(self, below: str) -> str:
-        """The text of one."""
+        """Return the text of a path below the job's."""
         return self._client.get(f"{self._path}{below}").decode()
 
 
 class ScoreReader:
-    """Asks every ``interval`` seconds, and at once when it is told to. ``start`` it, and ``stop`` it.
+    """Polls every ``interval`` seconds, and at once upon :meth:`fetch`, from :meth:`start` to :meth:`stop`.
 
     Args:
-        interval: seconds between two questions.
-        query: of the question for the scores, for example ``?worst=1``.
-        at_once: ask first when it is started, and not after the first interval.
-        each: called on the thread with the job and each answer.
-        log: where it is said, once for each trouble, that there are no scores.
+        interval: seconds between two requests.
+        query: query string of the request, for example ``?worst=1``.
+        at_once: make the first request at the start instead of after the first interval.
+        on_scores: called on the thread with the job and each response.
+        log: where errors are logged, repeated ones once.
     """
 
     def __init__(
@@ -53,99 +53,99 @@ class ScoreReader:
         *,
         query: str = "",
         at_once: bool = True,
-        each: Callable[[WatchedJob, Mapping[str, Any]], None] | None = None,
+        on_scores: Callable[[MonitoredJob, Mapping[str, Any]], None] | None = None,
         log: logging.Logger = _log,
     ) -> None:
-        self._interval, self._at_once, self._each, self._log = interval, at_once, each, log
+        self._interval, self._at_once, self._on_scores, self._log = interval, at_once, on_scores, log
         self._path = f"/scores{query}"
         self._newest: tuple[float, Mapping[str, Any]] | None = None
-        self._asked = self._answered = 0
-        """Calls of :meth:`fetch`, and how many of them have been seen to, with an answer or in vain."""
+        self._requested = self._served = 0
+        """Calls of :meth:`fetch`, and how many of them were served, successfully or not."""
         self._stopped = False
-        self._trouble = ""
+        self._error = ""
         self._changed = threading.Condition()
-        self._job: WatchedJob | None = None
+        self._job: MonitoredJob | None = None
 
     def start(self) -> None:
-        """Begin to ask, if there is a monitor to be asked."""
+        """Begin polling, if a monitor is configured."""
         self._job = _job(self._log)
         if self._job is not None:
             threading.Thread(target=self._run, args=(self._job,), name="rankwatch-scores", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more; does not wait."""
+        """Stop polling, without waiting."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def newest(self) -> tuple[float, Mapping[str, Any]] | None:
-        """When the newest scores were computed (unix seconds) and the answer; None: none has come yet."""
+        """Return when the newest scores were computed (unix seconds), and the response; None before the first."""
         return self._newest
 
     def fetch(self, seconds: float) -> tuple[float, Mapping[str, Any]] | None:
-        """Ask now and wait for the answer, for so many seconds at most; without one, the newest before.
+        """Request scores now and wait at most ``seconds``; return the newest ones.
 
-        While the monitor is known to be away it is asked, and not waited for.
+        Does not wait while the last request failed.
         """
         if self._job is None:
             return None
         with self._changed:
-            self._asked += 1
-            mine = self._asked
+            self._requested += 1
+            number = self._requested
             self._changed.notify_all()
-            if not self._trouble:
-                self._changed.wait_for(lambda: self._stopped or self._answered >= mine, seconds)
+            if not self._error:
+                self._changed.wait_for(lambda: self._stopped or self._served >= number, seconds)
             return self._newest
 
-    def _run(self, job: WatchedJob) -> None:
-        asked = 0
+    def _run(self, job: MonitoredJob) -> None:
+        requested = 0
         if not self._at_once:
-            self._rest(asked)
+            self._wait(requested)
         while not self._stopped:
-            asked = self._asked
-            answer = self._ask(job)
+            requested = self._requested
+            answer = self._request(job)
             with self._changed:
                 self._newest = answer or self._newest
-                self._answered = asked
+                self._served = requested
                 self._changed.notify_all()
-            self._rest(asked)
+            self._wait(requested)
 
-    def _rest(self, asked: int) -> None:
-        """Until the interval is over, or somebody wants scores who has not been answered."""
+    def _wait(self, requested: int) -> None:
+        """Wait for the end of the interval, or for an unserved call of :meth:`fetch`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._asked != asked, self._interval)
+            self._changed.wait_for(lambda: self._stopped or self._requested != requested, self._interval)
 
-    def _ask(self, job: WatchedJob) -> tuple[float, Mapping[str, Any]] | None:
+    def _request(self, job: MonitoredJob) -> tuple[float, Mapping[str, Any]] | None:
         try:
             answer = job.read(self._path)
             at = answer["at"]
-            if self._each is not None:
-                self._each(job, answer)
-            self._trouble = ""
+            if self._on_scores is not None:
+                self._on_scores(job, answer)
+            self._error = ""
             return None if at is None else (float(at), answer)
         except MonitorError as error:
-            words = str(error)
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: it asks again whatever came
-            words = f"{type(error).__name__}: {error}"
-        if words != self._trouble and not self._stopped:
-            self._log.warning("there are no scores of stragglers to report: %s", words)
-        self._trouble = words
+            text = str(error)
+        except Exception as error:  # noqa: BLE001 - thread boundary; the next request may succeed
+            text = f"{type(error).__name__}: {error}"
+        if text != self._error and not self._stopped:
+            self._log.warning("straggler scores are unavailable: %s", text)
+        self._error = text
         return None
 
 
-def _job(log: logging.Logger) -> WatchedJob | None:
-    """Whom to ask; None, with a word in the log, where nobody can be. Rankwatch switched off asks nobody, silently."""
+def _job(log: logging.Logger) -> MonitoredJob | None:
+    """Return the job to poll; None, with a warning, without a monitor, or silently if Rankwatch is disabled."""
     loaded = session.told() or settings.load()[0]
     if loaded.disabled:
         return None
     if loaded.monitor is None or loaded.job_id is None:
         log.warning(
-            "no monitor is named (%s), so there are no reports of stragglers: start the script with `rankwatch run`",
+            "no monitor is configured (%s), so there are no straggler reports: start the script with `rankwatch run`",
             MONITOR_URL,
         )
         return None
     try:
-        return WatchedJob(Client(loaded.monitor, loaded.token, TIMEOUT), path_of(loaded.job_id))
+        return MonitoredJob(Client(loaded.monitor, loaded.token, TIMEOUT), path_of(loaded.job_id))
     except MonitorError as error:
-        log.warning("there are no reports of stragglers: %s", error)
+        log.warning("straggler reports are unavailable: %s", error)
         return None

@@ -1,6 +1,6 @@
-"""Who begins Rankwatch's session where the script has not: each integration that needs one, and none of them twice.
+"""The Rankwatch session of integrations whose script calls no ``init()``: one session, reference-counted.
 
-A session that an integration began ends with the last integration that uses it; the script's own is never ended here.
+It ends with the last integration that uses it; a session that the script began is never ended here.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from typing import Any
 
 import rankwatch
 
-_users: weakref.WeakSet[OwnSession] = weakref.WeakSet()
-_ours = False
+_users: weakref.WeakSet[SharedSession] = weakref.WeakSet()
+_began_here = False
 
 
-class OwnSession:
-    """One user's part in it, from :meth:`begin` to :meth:`end`."""
+class SharedSession:
+    """One integration's reference to the session, from :meth:`begin` to :meth:`end`."""
 
-    def begin(self, **given: Any) -> None:
-        """Call :func:`rankwatch.init` with these arguments, if nobody has."""
-        global _ours
+    def begin(self, **arguments: Any) -> None:
+        """Call :func:`rankwatch.init` with these arguments, unless the session has begun."""
+        global _began_here
         if not rankwatch.is_initialized():
-            rankwatch.init(**given)
-            _ours = rankwatch.is_initialized()
+            rankwatch.init(**arguments)
+            _began_here = rankwatch.is_initialized()
         _users.add(self)
 
     def end(self) -> None:
-        """Need it no more; a second call does nothing."""
-        global _ours
+        """Release the session. Idempotent."""
+        global _began_here
         if self not in _users:
             return
         _users.discard(self)
-        if _ours and not _users:
-            _ours = False
+        if _began_here and not _users:
+            _began_here = False
             rankwatch.shutdown()

@@ -1,7 +1,7 @@
-"""``ft_state.json`` as an integration keeps it: read at the start, replaced in one piece, never waited for long.
+"""``ft_state.json`` of an integration: read at the start, replaced atomically, accessed with timeouts.
 
-The launcher keeps such a file too (``rankwatch run --ft-state``), and better: also when the run is killed. This one is
-for those who name a folder in their script, as with nvidia-resiliency-ext.
+For scripts that name a folder, as with nvidia-resiliency-ext. The launcher's file (``rankwatch run --ft-state``) is
+preferable, since it is also written if the run is killed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any, Final
 from rankwatch.contract import ft_state
 from rankwatch.contract.files import replace_file
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch.integrations.shared.with_timeout import aside
+from rankwatch.integrations.shared.with_timeout import with_timeout
 
 FILE_SECONDS: Final = 3.0
-"""How long a run waits for the file, at its start and at its end: the file system may hang."""
+"""Timeout of accesses to the file at the start and end of a run: a shared file system may hang."""
 
 
 class StateFile:
-    """One file. Raises nothing: what cannot be read or written is said in ``log`` and costs only what is in it."""
+    """One file. Never raises: errors are written to ``log``, and its content is then ignored or lost."""
 
     def __init__(self, path: Path, log: logging.Logger) -> None:
         self.path = path
         self._log = log
         self._newest: str | None = None
-        """What is still to be written; what was to be before is out of date."""
-        self._writing = self._kept = False
+        """Content that is still to be written; replaces older pending content."""
+        self._writing = self._written = False
         self._changed = threading.Condition()
 
     def read(self) -> Mapping[str, Any] | None:
-        """What is in it; None: nothing, or nothing that can be used."""
+        """Return its content; None if it is missing or invalid."""
         try:
-            found = json.loads(aside(self.path.read_text, FILE_SECONDS, "reading it"))
+            found = json.loads(with_timeout(self.path.read_text, FILE_SECONDS, "reading it"))
             if not isinstance(found, dict):
                 raise ValueError(f"it holds {type(found).__name__}, not an object")
             ft_state.read(found)
@@ -48,12 +48,12 @@ class StateFile:
         return found
 
     def learned(self) -> LearnedTimeouts | None:
-        """The limits that an earlier run calculated; None: none."""
+        """Return the limits that an earlier run calculated; None if there are none."""
         found = self.read()
         return (ft_state.read(found) or None) if found is not None else None
 
     def write(self, content: Mapping[str, Any], *, seconds: float = 0.0) -> bool:
-        """Replace it, on a thread of its own; whether it stands within so many seconds."""
+        """Replace it on a background thread; return whether that is done within ``seconds``."""
         body = json.dumps(content, indent=2, sort_keys=True) + "\n"
         with self._changed:
             self._newest = body
@@ -65,7 +65,7 @@ class StateFile:
             done = self._changed.wait_for(lambda: not self._writing, seconds)
         if not done:
             self._log.warning("writing calculated timeouts to %s takes longer than %g s", self.path, seconds)
-        return done and self._kept
+        return done and self._written
 
     def _write_all(self) -> None:
         while True:
@@ -78,17 +78,17 @@ class StateFile:
             self._write(body)
 
     def _write(self, body: str) -> None:
-        self._kept = False
+        self._written = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, body)
-            self._kept = True
+            self._written = True
         except OSError as error:
-            self._log.warning("calculated timeouts cannot be kept in %s: %s", self.path, error)
+            self._log.warning("calculated timeouts cannot be written to %s: %s", self.path, error)
 
 
 def as_policy(learned: LearnedTimeouts) -> dict[str, Any]:
-    """The changes of the job's policy that put these limits in force."""
+    """Return the policy changes that apply these limits."""
     limits = {
         "section_timeouts": dict(learned.sections) or None,
         "out_of_section_timeout": learned.out_of_section,
@@ -98,6 +98,6 @@ def as_policy(learned: LearnedTimeouts) -> dict[str, Any]:
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def mean(new: float, earlier: float | None) -> float:
-    """The limit to keep: the mean of the new one and the one that an earlier run calculated, if it did. Seconds."""
+def mean_with_earlier(new: float, earlier: float | None) -> float:
+    """Return the mean of a new limit and that of an earlier run, if there is one; in seconds."""
     return new if earlier is None else round((new + earlier) / 2, 3)

@@ -1,7 +1,7 @@
-"""The straggler settings of nvidia-resiliency-ext's users, as the policy by which the monitor judges the job.
+"""Translates nvidia-resiliency-ext's straggler settings to the job's policy.
 
-The reference is the fastest rank, so that thresholds mean what they know; a straggler that is to end the run has it
-saved and stopped (:func:`rankwatch.should_stop`).
+The reference is the fastest rank, so that thresholds keep their meaning; a straggler that is to end the run makes it
+save and stop (:func:`rankwatch.should_stop`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "gpu_relative_perf_threshold": "relative_threshold",
     "gpu_individual_perf_threshold": "individual_threshold",
 }
-"""The policy's name of each of their settings, all of which are to be given."""
+"""The policy's name of each setting; all of them are required."""
 
 
 def straggler_policy(
@@ -28,37 +28,35 @@ def straggler_policy(
     *,
     profiling_interval: int,
     stop_if_detected: bool,
-    called: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The changes of the policy that the settings ask for.
+    """Return the policy changes for the settings.
 
     Args:
-        given: by the names in :data:`SETTINGS`.
-        profiling_interval: steps between two profiled ones; 0 leaves it to Rankwatch, whose own pace costs less.
-        stop_if_detected: a straggler ends the run.
-        called: other names of settings, as their user wrote them.
+        given: values by the names in :data:`SETTINGS`.
+        profiling_interval: steps between two profiled ones; 0: Rankwatch's own, cheaper interval.
+        stop_if_detected: whether a straggler ends the run.
+        aliases: names of settings to use in error messages.
 
     Raises:
-        ValueError: a setting makes no sense, or all of them together; the text names it.
+        ValueError: a setting is invalid, or they contradict each other; the message names it.
     """
     if not given["calc_relative_gpu_perf"] and not given["calc_individual_gpu_perf"]:
-        raise ValueError(
-            "there is nothing to find stragglers by: set calc_relative_gpu_perf or calc_individual_gpu_perf to True"
-        )
-    names = called or {}
+        raise ValueError("no score is enabled: set calc_relative_gpu_perf or calc_individual_gpu_perf to True")
+    names = aliases or {}
     changes = {setting: _checked(names.get(name, name), setting, given[name]) for name, setting in SETTINGS.items()}
-    paced = _checked("profiling_interval", "profiling_interval", profiling_interval)
+    interval = _checked("profiling_interval", "profiling_interval", profiling_interval)
     return {
         "straggler_detection": True,
         "straggler_reference": str(ScoreReference.FASTEST),
         "on_straggler": str(Action.SAVE_AND_STOP if stop_if_detected else Action.LOG),
         **changes,
-        **({"profiling_interval": paced} if paced else {}),
+        **({"profiling_interval": interval} if interval else {}),
     }
 
 
 def _checked(name: str, setting: str, value: Any) -> Any:
-    """The value as the policy takes it."""
+    """Return the value after the policy's own validation."""
     try:
         return getattr(Policy().changed({setting: value}), setting)
     except ValueError as error:

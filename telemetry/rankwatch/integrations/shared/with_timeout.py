@@ -1,4 +1,4 @@
-"""What may hang, a file on a shared file system above all, is done on a thread and waited for only so long."""
+"""Runs an operation that may hang, above all a file access, on a thread with a timeout."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def aside(action: Callable[[], T], seconds: float, what: str) -> T:
-    """Return what ``action()`` returns; it goes on by itself when it takes longer than ``seconds``.
+def with_timeout(action: Callable[[], T], seconds: float, what: str) -> T:
+    """Return ``action()``; after ``seconds`` it is abandoned, and continues on its daemon thread.
 
     Raises:
-        TimeoutError: it takes longer; the text begins with ``what``. An ``OSError``, as a broken file system's is.
+        TimeoutError: it takes longer; the message begins with ``what``. A subclass of ``OSError``.
         Exception: what the action raises.
     """
-    found: list[T] = []
-    failed: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(action())
-        except BaseException as error:  # noqa: BLE001 - raised again below, by who asked
-            failed.append(error)
+            results.append(action())
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            errors.append(error)
 
-    thread = threading.Thread(target=run, name="rankwatch-aside", daemon=True)
+    thread = threading.Thread(target=run, name="rankwatch-with-timeout", daemon=True)
     thread.start()
     thread.join(seconds)
-    if failed:
-        raise failed[0]
-    if not found:
+    if errors:
+        raise errors[0]
+    if not results:
         raise TimeoutError(f"{what} takes longer than {seconds:g} s")
-    return found[0]
+    return results[0]

@@ -251,7 +251,7 @@ def resumed_adversarial() -> None:
     of_generator.step()
 
 
-def its_own_steps() -> None:
+def its_steps() -> None:
     import rankwatch
 
     model = Net()
@@ -272,11 +272,11 @@ def start_anew() -> None:
     loop = hooks._loop
     loop._leave_step(completed=False)
     vars(loop).pop("_begin", None)
-    loop.optimizers, loop.first_step, loop._forwards, loop._blind = Optimizers(), None, 0, False
+    loop.optimizers, loop.first_step, loop._forwards, loop._forward_unseen = Optimizers(), None, 0, False
     loop._open.clear()
-    loop._feeders.clear()
+    loop._training_loaders.clear()
     hooks._live.clear()
-    hooks._looked_back = False
+    hooks._first_step_known = False
 
 
 def seen_in(scenario: Callable[[], None]) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def broken() -> None:
 SCENARIOS = (
     *(plain, in_workers, adversarial, accumulated, closure, raising, computed_again, evaluated, saved, resumed),
     *(evaluated_with_gradients, of_no_optimizer, interrupted, scripted, resumed_adversarial),
-    *(compiled, compiled_in_place, compiled_around, its_own_steps, broken),
+    *(compiled, compiled_in_place, compiled_around, its_steps, broken),
 )
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ def test_the_steps_go_on_where_the_optimizer_has_been(seen: dict[str, Any]) -> N
     assert seen["scenarios"]["resumed_adversarial"]["iteration"] == 101
 
 
-def test_a_script_that_counts_its_own_steps_is_left_to_it(seen: dict[str, Any]) -> None:
-    told = seen["scenarios"]["its_own_steps"]
+def test_a_script_that_counts_its_steps_is_left_to_it(seen: dict[str, Any]) -> None:
+    told = seen["scenarios"]["its_steps"]
     assert told["iteration"] == 46
     assert told["sections"] == {"forward": 6, "backward": 6, "optimizer": 6, "step": 6}
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rankwatch.integrations.autorun.training_loop import MOST_REPEATS, Optimizers, TrainingLoop
+from rankwatch.integrations.autorun.training_loop import MAX_REPEATS, Optimizers, TrainingLoop
 from rankwatch.recording import shared_slots
 from rankwatch.recording.recorder import Recorder
 
@@ -16,7 +16,7 @@ MODEL, LOADER, ADAM, OTHER = 1, 2, 3, 4
 @pytest.fixture
 def loop(recorder: Recorder) -> TrainingLoop:
     made = TrainingLoop()
-    made.optimizers.built(ADAM)
+    made.optimizers.add(ADAM)
     return made
 
 
@@ -152,7 +152,7 @@ def test_what_ends_without_having_begun_does_nothing(loop: TrainingLoop, recorde
 
 
 def test_an_optimizer_within_another_is_a_part_of_it(loop: TrainingLoop, recorder: Recorder) -> None:
-    loop.optimizers.built(OTHER)
+    loop.optimizers.add(OTHER)
     for _ in range(3):
         loop.optimizer_begins(ADAM)
         step(loop, OTHER)
@@ -173,9 +173,9 @@ def test_a_save_within_a_save_is_one(loop: TrainingLoop, recorder: Recorder) -> 
 # The script does it itself ------------------------------------------------------------------------------------------
 
 
-def test_it_gives_way_to_the_scripts_own_steps(loop: TrainingLoop, recorder: Recorder) -> None:
+def test_it_gives_way_to_the_scripts_steps(loop: TrainingLoop, recorder: Recorder) -> None:
     forward(loop)
-    loop.give_way("step")
+    loop.defer("step")
     assert still_open(recorder) == set()
     forward(loop)
     backward(loop)
@@ -185,7 +185,7 @@ def test_it_gives_way_to_the_scripts_own_steps(loop: TrainingLoop, recorder: Rec
 
 
 def test_it_gives_way_to_a_section_by_name(loop: TrainingLoop, recorder: Recorder) -> None:
-    loop.give_way("forward")
+    loop.defer("forward")
     forward(loop)
     backward(loop)
     assert finished(recorder) == ["backward"]
@@ -202,7 +202,7 @@ def completed(optimizers: Optimizers, steps: str) -> str:
 def of(*built: str) -> Optimizers:
     optimizers = Optimizers()
     for each in built:
-        optimizers.built(ord(each))
+        optimizers.add(ord(each))
     return optimizers
 
 
@@ -219,12 +219,12 @@ def test_one_that_nobody_built_before_it_stepped_joins() -> None:
 
 
 def test_one_that_never_steps_is_waited_for_only_so_long() -> None:
-    repeated = "A" * (MOST_REPEATS + 2)
+    repeated = "A" * (MAX_REPEATS + 2)
     assert completed(of("A", "Z"), repeated + "AAA") == repeated + "|A|A|A|"
 
 
 def test_one_that_was_deleted_is_not_waited_for() -> None:
     optimizers = of("A", "B")
     assert completed(optimizers, "AB") == "AB|"
-    optimizers.gone(ord("A"))
+    optimizers.remove(ord("A"))
     assert completed(optimizers, "BB") == "B|B|"

@@ -73,7 +73,7 @@ def test_all_hooks_do_nothing_before_setup(state: Any) -> None:
 
 @pytest.mark.parametrize("config", [None, bridge_config(None)])
 def test_the_folder_for_checkpoints_must_be_set(config: Any, state: Any) -> None:
-    with pytest.raises(ValueError, match="folder for checkpoints must be set"):
+    with pytest.raises(ValueError, match="checkpoint folder must be set"):
         hooks.setup(config, state)
     assert not rankwatch.is_initialized()
 
@@ -218,7 +218,7 @@ def test_timeouts_are_called_updated_only_when_they_are(
         return [line for line in caplog.messages if line.startswith(("timeouts were updated", "the monitor has not"))]
 
     hooks.setup(checkpoint_dir=tmp_path / "save", calc_ft_timeouts=True)
-    assert save() == ["the monitor has not told yet what it learned of: checkpointing"]
+    assert save() == ["the monitor has not learned limits yet of: checkpointing"]
     learned = ft_state.write(LearnedTimeouts({"checkpointing": 40.0}), {}, None)
     (slots_dir / env.LEARNED_FILE).write_text(json.dumps(learned))
     (told,) = save()

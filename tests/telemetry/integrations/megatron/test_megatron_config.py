@@ -21,7 +21,7 @@ def test_the_settings_become_a_policy_that_can_be() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"calc_relative_gpu_perf": False, "calc_individual_gpu_perf": False}, "nothing to find stragglers by"),
+        ({"calc_relative_gpu_perf": False, "calc_individual_gpu_perf": False}, "no score is enabled"),
         ({"report_time_interval": 0}, "report_time_interval must be a number of seconds"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.integrations.megatron.state import FaultToleranceState, update_plan
+from rankwatch.integrations.megatron.state import FaultToleranceState, timeout_update
 
 SEEN_ALL = {"is_persistent_chkpt_loaded": True, "seen_tr_iters_cnt": 16, "seen_checkpoints_cnt": 1}
 
@@ -25,9 +25,9 @@ SEEN_ALL = {"is_persistent_chkpt_loaded": True, "seen_tr_iters_cnt": 16, "seen_c
 def test_what_a_run_lets_one_calculate(
     changes: dict[str, Any], at_end: bool, sections: tuple[str, ...], outside: bool
 ) -> None:
-    plan = update_plan(FaultToleranceState(**{**SEEN_ALL, **changes}), at_end=at_end)
+    plan = timeout_update(FaultToleranceState(**{**SEEN_ALL, **changes}), at_end=at_end)
     assert (plan.sections, plan.out_of_section) == (sections, outside)
-    assert len(plan.left_out) == 4 - len(sections) - outside, "each that is left out is explained"
+    assert len(plan.skipped) == 4 - len(sections) - outside, "each that is left out is explained"
 
 
 def test_bridges_object_gets_all_fields() -> None:

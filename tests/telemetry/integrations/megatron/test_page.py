@@ -91,7 +91,7 @@ def test_every_parameter_of_the_adapters_is_in_the_tables(of: type) -> None:
 
 
 def test_every_offered_module_is_in_the_table() -> None:
-    assert {name.partition(".")[0] for name in stand_in.OFFERED if name} == {
+    assert {name.partition(".")[0] for name in stand_in.COUNTERPARTS if name} == {
         "fault_tolerance",
         "straggler",
         "attribution",
@@ -100,7 +100,7 @@ def test_every_offered_module_is_in_the_table() -> None:
     }
     for target in {
         target
-        for name, target in stand_in.OFFERED.items()
+        for name, target in stand_in.COUNTERPARTS.items()
         if name in ("fault_tolerance", "straggler", "ptl_resiliency", "inprocess")
     }:
         assert f"`{target}`" in PAGE

@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 from rankwatch.integrations.nemo_run import commands
-from rankwatch.integrations.nemo_run.commands import batch_lines, run_words, signal_option, task_words, whole
+from rankwatch.integrations.nemo_run.commands import (
+    batch_lines,
+    run_arguments,
+    signal_option,
+    task_arguments,
+    whole_number,
+)
 from rankwatch_launcher.cli.main import build_parser
 from rankwatch_launcher.schedulers.slurm_batch import build_parser as build_batch_parser
 from rankwatch_launcher.schedulers.slurm_steps import is_launcher
@@ -35,11 +41,11 @@ OPTIONS: dict[str, str | bool] = {"--max-restarts": "3", "--heartbeat-timeout": 
 def test_python_is_left_to_the_launcher_and_other_programs_are_run_as_they_are(
     command: list[str], words: list[str]
 ) -> None:
-    assert task_words(command) == words
+    assert task_arguments(command) == words
 
 
 def test_the_command_is_one_that_the_launcher_understands() -> None:
-    words = run_words(["rankwatch"], 2, 8, ["--rdzv-id", "7"], OPTIONS, ["python", "train.py", "a b"], shell=False)
+    words = run_arguments(["rankwatch"], 2, 8, ["--rdzv-id", "7"], OPTIONS, ["python", "train.py", "a b"], shell=False)
     assert is_launcher(words)
     args = build_parser().parse_args(words[2:])
     assert (args.nnodes, args.nproc_per_node, args.rdzv_id, args.max_restarts) == ("2", "8", "7", 3)
@@ -48,7 +54,7 @@ def test_the_command_is_one_that_the_launcher_understands() -> None:
 
 def test_what_a_shell_reads_is_quoted_but_its_variables_are_not() -> None:
     rendezvous = ["--rdzv-endpoint", f"{commands.HEAD_NODE}:29500"]
-    words = run_words(["rankwatch"], 2, 8, rendezvous, OPTIONS, ["python", "train.py", "a b", "$HOME"], shell=True)
+    words = run_arguments(["rankwatch"], 2, 8, rendezvous, OPTIONS, ["python", "train.py", "a b", "$HOME"], shell=True)
     assert words[-2:] == ["'a b'", "'$HOME'"]
     assert "$$${head_node_ip_var}:29500" in words
 
@@ -56,7 +62,7 @@ def test_what_a_shell_reads_is_quoted_but_its_variables_are_not() -> None:
 @pytest.mark.parametrize("value", [-1, 1.5, "3", True, None])
 def test_a_count_that_is_none_is_refused_by_name(value: object) -> None:
     with pytest.raises(ValueError, match="num_in_job_restarts must be a whole number of at least 0, not"):
-        whole("num_in_job_restarts", value)
+        whole_number("num_in_job_restarts", value)
 
 
 @pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), "soon", True])

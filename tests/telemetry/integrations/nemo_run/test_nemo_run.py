@@ -262,10 +262,10 @@ def test_every_mistake_is_told_in_a_sentence(told: Told) -> None:
         "flags of 'rankwatch run', such as --monitor; 'monitor' is not",
         "preempt_time must be a whole number of at least 1",
         "which SlurmRay cannot",
-        "leave out NsysPlugin",
+        "remove NsysPlugin",
         "add each task by itself",
         "set MASTER_ADDR and MASTER_PORT",
-        "leave out NsysPlugin",
+        "remove NsysPlugin",
     ]
     assert [part for part, sentence in zip(parts, sentences, strict=True) if part not in (sentence or "")] == []
 

@@ -11,14 +11,14 @@ from rankwatch.recording.recorder import Recorder
 def test_what_was_handed_down_is_in_force(recorder: Recorder) -> None:
     limits = RankLimits(sections={"step": 180.0}, heartbeat=300.0, out_of_section=60.0)
     recorder.slots.write_settings(limits.to_settings())
-    found = config.in_force()
+    found = config.effective()
     assert (found.rank_section_timeouts, found.rank_heartbeat_timeout) == ({"step": 180.0}, 300.0)
     assert found.rank_out_of_section_timeout == 60.0
 
 
 def test_without_a_session_there_are_no_limits() -> None:
-    assert config.in_force().rank_section_timeouts == {}
-    assert config.handed_down() == RankLimits()
+    assert config.effective().rank_section_timeouts == {}
+    assert config.limits_of_rank() == RankLimits()
 
 
 def test_keywords_that_are_unknown_are_named_or_ignored() -> None:

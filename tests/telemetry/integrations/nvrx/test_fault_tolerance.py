@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(env.SLOTS_DIR, str(made))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setattr(fault_tolerance, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(fault_tolerance, "POLL_INTERVAL", 0.01)
     return made
 
 
@@ -148,7 +148,7 @@ def test_what_comes_late_is_taken_when_it_comes(client: RankMonitorClient, folde
     teach(folder, {"step": 10.0, "checkpointing": 40.0, "data": 3.0})
     wait_for(lambda: len(requests(folder)) == 2, "the second too")
     assert requests(folder)[-1]["policy"] == {"section_timeouts": {"step": 10.0, "checkpointing": 40.0}}
-    wait_for(lambda: client._watching is None, "nothing more is looked for")
+    wait_for(lambda: client._pending_stopped is None, "nothing more is looked for")
 
 
 def test_a_state_is_loaded_before_or_after_init(folder: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch.integrations.nvrx.open_sections import DROP_MISUSE, MOST_OPEN, OpenSections
+from rankwatch.integrations.nvrx.open_sections import DROP_MISUSE, MAX_OPEN, OpenSections
 from rankwatch.recording import shared_slots
 from rankwatch.recording.recorder import Recorder
 
@@ -49,15 +49,15 @@ def test_misuse_is_counted_said_once_and_changes_nothing(
     assert opened(recorder) == {"one"}
     assert recorder.dropped == {DROP_MISUSE: 2}
     assert len(caplog.messages) == 1
-    assert ("again before it was closed" if misuse == "twice" else "is not open") in caplog.messages[0]
+    assert ("again before it was closed" if misuse == "twice" else "but not open") in caplog.messages[0]
 
 
 def test_a_script_that_closes_none_does_not_fill_the_memory(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     sections = OpenSections()
-    found = [sections.open(f"batch {number}") for number in range(MOST_OPEN + 5)]
-    assert found == [True] * MOST_OPEN + [False] * 5
+    found = [sections.open(f"batch {number}") for number in range(MAX_OPEN + 5)]
+    assert found == [True] * MAX_OPEN + [False] * 5
     assert caplog.text.count("further ones are not opened") == 1
     sections.close_all()
     assert sections.open("batch 0")

@@ -29,7 +29,7 @@ ANSWER = {
 
 
 def test_the_answer_of_the_monitor_becomes_a_report() -> None:
-    made = report.of_answer(ANSWER, ALL_SCORES, {"b": "node-b"})
+    made = report.from_scores(ANSWER, ALL_SCORES, {"b": "node-b"})
     assert made.gpu_relative_perf_scores == {0: 1.0, 1: 0.6}
     assert made.gpu_individual_perf_scores[0] == 0.9
     assert math.isnan(made.gpu_individual_perf_scores[1])
@@ -38,20 +38,20 @@ def test_the_answer_of_the_monitor_becomes_a_report() -> None:
 
 
 def test_scores_that_are_not_wanted_are_left_out() -> None:
-    made = report.of_answer(ANSWER, (INDIVIDUAL,), {})
+    made = report.from_scores(ANSWER, (INDIVIDUAL,), {})
     assert (made.gpu_relative_perf_scores, made.section_relative_perf_scores) == ({}, {})
-    assert report.of_answer(ANSWER, (RELATIVE,), {}).gpu_individual_perf_scores == {}
+    assert report.from_scores(ANSWER, (RELATIVE,), {}).gpu_individual_perf_scores == {}
 
 
 def test_stragglers_are_strictly_below_the_threshold_and_unknown_scores_never() -> None:
-    found = report.of_answer(ANSWER, ALL_SCORES, {}).identify_stragglers()
+    found = report.from_scores(ANSWER, ALL_SCORES, {}).identify_stragglers()
     assert found == {
         "straggler_gpus_relative": {StragglerId(1, "b")},
         "straggler_gpus_individual": set(),
         "straggler_sections_relative": {},
         "straggler_sections_individual": {"fwd": {StragglerId(0, "a")}},
     }
-    lower = report.of_answer(ANSWER, ALL_SCORES, {}).identify_stragglers(
+    lower = report.from_scores(ANSWER, ALL_SCORES, {}).identify_stragglers(
         gpu_rel_threshold=0.6, section_indiv_threshold=0.1
     )
     assert not any(lower.values())
@@ -64,4 +64,4 @@ def test_an_empty_report_names_nobody() -> None:
 @pytest.mark.parametrize("answer", [{}, {"ranks": [{}]}, {"ranks": None}])
 def test_another_answer_is_refused(answer: dict) -> None:
     with pytest.raises((KeyError, TypeError)):
-        report.of_answer(answer, ALL_SCORES, {})
+        report.from_scores(answer, ALL_SCORES, {})

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from rankwatch.integrations.nvrx import fault_tolerance, report, stand_in, straggler
-from rankwatch.integrations.nvrx.stand_in import OFFERED, REPLACED, StandInError
+from rankwatch.integrations.nvrx.stand_in import COUNTERPARTS, REPLACED, StandInError
 
 LAZY = ("ptl_resiliency", "inprocess")
 
@@ -44,16 +44,16 @@ def test_callers_find_what_they_import() -> None:
     assert "Detector" in dir(theirs)
 
 
-@pytest.mark.parametrize("name", [name for name in OFFERED if not name.startswith(LAZY)])
+@pytest.mark.parametrize("name", [name for name in COUNTERPARTS if not name.startswith(LAZY)])
 def test_every_offered_module_is_there(name: str) -> None:
     stand_in.install()
     module = importlib.import_module(f"{REPLACED}.{name}".rstrip("."))
     assert getattr(module, stand_in.MARK)
 
 
-@pytest.mark.parametrize("name", [name for name in OFFERED if name.startswith("ptl_resiliency")])
+@pytest.mark.parametrize("name", [name for name in COUNTERPARTS if name.startswith("ptl_resiliency")])
 def test_lightning_is_imported_when_it_is_used(name: str) -> None:
-    if importlib.util.find_spec(OFFERED[name]) is None:
+    if importlib.util.find_spec(COUNTERPARTS[name]) is None:
         pytest.skip("rankwatch.integrations.lightning is not there")
     code = f"""
 import sys

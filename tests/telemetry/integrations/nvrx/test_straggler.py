@@ -103,10 +103,13 @@ def test_other_ranks_have_nothing_to_report(
     begin(report_time_interval=0.0)
     assert Detector.generate_report() is None
     elapsed = []
-    for _ in range(2 * straggler.AGREED):
+    for _ in range(2 * straggler.REPORT_EVERY_CALLS):
         assert Detector.generate_report_if_interval_elapsed() is None
         elapsed.append(Detector.is_interval_elapsed())
-    assert [at for at, is_so in enumerate(elapsed, 1) if is_so] == [straggler.AGREED, 2 * straggler.AGREED]
+    assert [at for at, is_so in enumerate(elapsed, 1) if is_so] == [
+        straggler.REPORT_EVERY_CALLS,
+        2 * straggler.REPORT_EVERY_CALLS,
+    ]
     assert told.asked == []
 
 
@@ -117,15 +120,15 @@ def test_a_report_comes_in_an_agreed_iteration_and_once_for_each_scoring(
     begin(report_time_interval=0.0)
     assert Detector._reader is not None
     wait_for(Detector._reader.newest, "the scores have come")
-    made = [Detector.generate_report_if_interval_elapsed() for _ in range(3 * straggler.AGREED)]
-    assert [at for at, each in enumerate(made, 1) if each is not None] == [straggler.AGREED]
+    made = [Detector.generate_report_if_interval_elapsed() for _ in range(3 * straggler.REPORT_EVERY_CALLS)]
+    assert [at for at, each in enumerate(made, 1) if each is not None] == [straggler.REPORT_EVERY_CALLS]
 
 
 def test_nothing_is_waited_for_where_nothing_has_come(begin: Callable[..., None]) -> None:
     begin(report_time_interval=0.0)
-    assert [Detector.generate_report_if_interval_elapsed() for _ in range(straggler.AGREED)] == [
+    assert [Detector.generate_report_if_interval_elapsed() for _ in range(straggler.REPORT_EVERY_CALLS)] == [
         None
-    ] * straggler.AGREED
+    ] * straggler.REPORT_EVERY_CALLS
     made = Detector.generate_report()
     assert made is not None
     assert made.gpu_relative_perf_scores == {}, "the monitor has no scores yet"
@@ -189,6 +192,6 @@ def test_without_a_monitor_the_report_is_empty(caplog: pytest.LogCaptureFixture)
         made = Detector.generate_report()
         assert made is not None
         assert made.gpu_relative_perf_scores == {}
-        assert "no monitor is named" in caplog.text
+        assert "no monitor is configured" in caplog.text
     finally:
         Detector.shutdown()

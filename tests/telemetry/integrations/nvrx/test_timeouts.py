@@ -55,7 +55,7 @@ def test_the_state_is_what_the_file_holds() -> None:
     state = json.loads(json.dumps(timeouts.to_state(beats, section)))
     learned = ft_state.read(state)
     assert learned == LearnedTimeouts({"step": 10.0}, 20.0, 60.0, 30.0)
-    assert timeouts.of_learned(learned) == (
+    assert timeouts.from_learned(learned) == (
         beats,
         SectionTimeouts({"step": 10.0}, 20.0, {"step"}, is_out_of_section_calculated=True),
     )
@@ -65,4 +65,4 @@ def test_what_was_only_configured_is_no_state() -> None:
     assert timeouts.to_state(HeartbeatTimeouts(1.0, 2.0), SectionTimeouts({"step": 3.0}, 4.0)) == {
         "current_timeouts": {}
     }
-    assert timeouts.of_learned(LearnedTimeouts()) == (None, None)
+    assert timeouts.from_learned(LearnedTimeouts()) == (None, None)

@@ -73,8 +73,8 @@ def test_each_new_report_is_logged_once(told: SimpleNamespace, caplog: pytest.Lo
         asked_again()
         assert caplog.messages == (["\n" + TEXT] if shown else []), "with 0 it is shown when somebody is slow"
         wanted = {"gpu_relative_perf/min": 0.5, "gpu_relative_perf/median": 0.75, "gpu_relative_perf/max": 1.0}
-        assert reports.take() == wanted
-        assert reports.take() is None, "they have been taken"
+        assert reports.take_figures() == wanted
+        assert reports.take_figures() is None, "they have been taken"
         told.at, told.stragglers = 2.0, [SLOW]
         warning = "STRAGGLER DETECTION WARNING: Rank 1 on h is slow"
         wait_for(lambda: caplog.messages[-2:] == ["\n" + TEXT, warning], "the report is logged")
@@ -94,7 +94,7 @@ def test_the_last_report_says_whether_the_run_was_stopped_for_a_straggler(
     reports = ReportLog(3600.0, 0, logging.getLogger("here"))
     reports.start()
     try:
-        assert reports.last(10.0) is (stopped_for == [SLOW])
+        assert reports.log_final(10.0) is (stopped_for == [SLOW])
         assert ("\n" + TEXT in caplog.messages) is (stopped_for == [SLOW])
     finally:
         reports.stop()
@@ -103,8 +103,8 @@ def test_the_last_report_says_whether_the_run_was_stopped_for_a_straggler(
 def test_without_a_monitor_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     reports = ReportLog(0.01, 5, logging.getLogger("here"))
     reports.start()
-    assert "no monitor is named" in caplog.text
-    assert not reports.last(10.0)
+    assert "no monitor is configured" in caplog.text
+    assert not reports.log_final(10.0)
     assert not [thread for thread in threading.enumerate() if thread.name == "rankwatch-scores"]
 
 
@@ -118,9 +118,9 @@ def test_the_monitor_and_the_job_that_init_was_given_are_asked(
     reports = ReportLog(3600.0, 5, logging.getLogger("here"), ("gpu_relative",))
     reports.start()
     try:
-        reports.last(10.0)
+        reports.log_final(10.0)
         assert told.path.partition("?")[0].endswith("/jobs/given/scores")
-        assert reports.take() is not None
+        assert reports.take_figures() is not None
     finally:
         reports.stop()
         rankwatch.shutdown()

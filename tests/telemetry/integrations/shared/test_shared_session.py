@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 import rankwatch
-from rankwatch.integrations.shared.shared_session import OwnSession
+from rankwatch.integrations.shared.shared_session import SharedSession
 
 
 def test_it_ends_with_the_last_of_its_users() -> None:
-    first, second = OwnSession(), OwnSession()
+    first, second = SharedSession(), SharedSession()
     first.begin(rank=0)
     second.begin(rank=7)
     first.end()
@@ -19,15 +19,15 @@ def test_it_ends_with_the_last_of_its_users() -> None:
 
 def test_the_scripts_own_is_left_alone() -> None:
     rankwatch.init()
-    user = OwnSession()
+    user = SharedSession()
     user.begin()
     user.end()
     assert rankwatch.is_initialized()
 
 
 def test_a_user_that_is_forgotten_keeps_nothing_open() -> None:
-    OwnSession().begin()
-    other = OwnSession()
+    SharedSession().begin()
+    other = SharedSession()
     other.begin()
     other.end()
     assert not rankwatch.is_initialized()
@@ -35,7 +35,7 @@ def test_a_user_that_is_forgotten_keeps_nothing_open() -> None:
 
 def test_switched_off_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKWATCH_DISABLED", "1")
-    user = OwnSession()
+    user = SharedSession()
     user.begin()
     assert not rankwatch.is_initialized()
     user.end()

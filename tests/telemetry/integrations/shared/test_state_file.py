@@ -13,7 +13,7 @@ from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import FILE_NAME, LearnedTimeouts
 from rankwatch.contract.policy import Policy
 from rankwatch.integrations.shared import state_file
-from rankwatch.integrations.shared.state_file import StateFile, as_policy, mean
+from rankwatch.integrations.shared.state_file import StateFile, as_policy, mean_with_earlier
 from support.waiting import wait_for
 
 LOG = logging.getLogger("test_state_file")
@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, caplog: pytest.LogCa
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "no folder").touch()
     assert not StateFile(tmp_path / "no folder" / FILE_NAME, LOG).write({}, seconds=10)
-    assert "cannot be kept in" in caplog.text
+    assert "cannot be written to" in caplog.text
 
 
 def test_a_file_system_that_hangs_is_not_waited_for(
@@ -85,7 +85,7 @@ def test_what_was_learned_is_a_policy() -> None:
 
 
 def test_an_earlier_limit_counts_half() -> None:
-    assert (mean(10.0, None), mean(10.0, 20.0)) == (10.0, 15.0)
+    assert (mean_with_earlier(10.0, None), mean_with_earlier(10.0, 20.0)) == (10.0, 15.0)
 
 
 def test_the_layout_is_json_that_a_person_can_read(tmp_path: Path) -> None:

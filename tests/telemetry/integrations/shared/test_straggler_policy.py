@@ -38,7 +38,7 @@ def test_a_pace_that_is_left_open_stays_as_the_launcher_was_told() -> None:
         ({"report_time_interval": 0}, "^report_time_interval must be a number of seconds"),
         ({"gpu_relative_perf_threshold": 2}, "^gpu_relative_perf_threshold must be a score"),
         ({"num_gpu_perf_scores_to_print": -1}, "^num_to_log must be a whole number"),
-        ({"calc_relative_gpu_perf": False}, "nothing to find stragglers by"),
+        ({"calc_relative_gpu_perf": False}, "no score is enabled"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_the_users_words(change: dict[str, Any], words: str) -> None:
@@ -47,5 +47,5 @@ def test_what_makes_no_sense_is_refused_in_the_users_words(change: dict[str, Any
             GIVEN | change,
             profiling_interval=0,
             stop_if_detected=False,
-            called={"num_gpu_perf_scores_to_print": "num_to_log"},
+            aliases={"num_gpu_perf_scores_to_print": "num_to_log"},
         )

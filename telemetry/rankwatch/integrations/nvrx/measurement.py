@@ -1,4 +1,4 @@
-"""How the detector measures: whom it wraps, what counts as a step, what the durations of a section were like."""
+"""Measurement of the detector: wrapped callables, step counting, and statistics of durations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rankwatch.recording import sections, shared_slots
 
 @dataclass(frozen=True)
 class CallableId:
-    """``obj.name``, which is to be wrapped."""
+    """``obj.name``, a callable to wrap."""
 
     obj: object
     name: str
@@ -37,22 +37,22 @@ class CallableId:
         )
 
 
-class Steps:
-    """Counts steps by the first section that is entered, as long as nothing else in the process counts any."""
+class StepCounter:
+    """Counts steps by the first section that is entered, unless something else in the process counts steps."""
 
     def __init__(self) -> None:
         self._leader: str | None = None
         self._left = 0
-        """The iteration that was reached when the leader was left last."""
+        """The iteration when the leading section was last left."""
 
     @contextmanager
     def around(self, name: str) -> Iterator[None]:
-        """Open a step around the section of this name, if it is the one that counts."""
+        """Open a step around the section of this name, if it is the leading one."""
         recorder = sections.attached()
         if self._leader is None and recorder is not None:
             reading = shared_slots.read(recorder.slots)
-            others = reading is not None and STEP_SECTION in reading.open_sections
-            self._leader, self._left = "" if others else name, recorder.iteration
+            counted = reading is not None and STEP_SECTION in reading.open_sections
+            self._leader, self._left = "" if counted else name, recorder.iteration
         if (
             recorder is None
             or name != self._leader
@@ -61,7 +61,7 @@ class Steps:
         ):
             yield
             return
-        self._left = -1  # not again inside of itself
+        self._left = -1  # not recursively
         try:
             with sections.step():
                 yield
@@ -69,22 +69,22 @@ class Steps:
             self._left = recorder.iteration
 
 
-def place(user_of: str) -> str:
-    """Where the ``with`` stands that entered a context manager of the file ``user_of``."""
+def caller_location(file: str) -> str:
+    """Return "FILE:LINE" of the ``with`` that entered a context manager defined in ``file``."""
     frame = sys._getframe(1)
-    here = (__file__, user_of, contextlib.__file__)
-    while frame.f_back is not None and frame.f_code.co_filename in here:
+    internal = (__file__, file, contextlib.__file__)
+    while frame.f_back is not None and frame.f_code.co_filename in internal:
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-def summary(durations: Iterable[float]) -> dict[Statistic, float]:
-    """The statistics of durations, of which there is one at least."""
+def summarize(durations: Iterable[float]) -> dict[Statistic, float]:
+    """Return the statistics of durations; there must be at least one."""
     values = list(durations)
     return {
         Statistic.MIN: min(values),
         Statistic.MAX: max(values),
-        Statistic.MED: statistics.median_low(values),  # torch.median's, as NVRx has it
+        Statistic.MED: statistics.median_low(values),  # like torch.median, which NVRx uses
         Statistic.AVG: statistics.fmean(values),
         Statistic.STD: statistics.stdev(values) if len(values) > 1 else float("nan"),
         Statistic.NUM: len(values),

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rankwatch.integrations.lightning.agreement import AHEAD, StoreAgreement
+from rankwatch.integrations.lightning.stop_agreement import AHEAD, StoreAgreement
 
 distributed = pytest.importorskip("torch.distributed")
 LOG = logging.getLogger("test_agreement")

@@ -1,4 +1,4 @@
-"""A fault on purpose, described as ``FaultToleranceCallback(simulated_fault_params=...)`` takes it."""
+"""Fault injection by ``FaultToleranceCallback(simulated_fault_params=...)``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rankwatch.faults import inject, spec
 
 @dataclass(frozen=True)
 class SimulatedFaultParams:
-    """A fault that strikes one rank once, ``base_delay`` to ``base_delay + rand_delay`` seconds after setup began.
+    """A fault of one rank, ``base_delay`` to ``base_delay + rand_delay`` seconds after ``setup``.
 
-    ``fault_type`` is rank_killed (SIGKILL), rank_hung (SIGSTOP), random (one of them), or any other kind that
+    ``fault_type`` is rank_killed (SIGKILL), rank_hung (SIGSTOP), random (one of these), or any other kind that
     ``docs/faults.md`` lists. ``rank_to_fail``: None for a random one.
     """
 
@@ -24,7 +24,7 @@ class SimulatedFaultParams:
     rank_to_fail: int | None = None
 
     def begin(self) -> None:
-        """Have it strike, in the first attempt only: the restarted job is to get past it."""
+        """Schedule it, in the first attempt only."""
         inject.simulate(
             self.fault_type,
             rank="random" if self.rank_to_fail is None else self.rank_to_fail,
@@ -33,10 +33,10 @@ class SimulatedFaultParams:
 
 
 def parameters(given: Any) -> SimulatedFaultParams | None:
-    """Read what the callback was given: None, a mapping, or any object with the fields of the class above.
+    """Convert the callback's argument: None, a mapping, or any object with the fields of :class:`SimulatedFaultParams`.
 
     Raises:
-        ValueError: a field is missing, unknown or makes no sense.
+        ValueError: a field is missing, unknown or invalid.
     """
     made = given if given is None or isinstance(given, SimulatedFaultParams) else _read(given)
     if made is not None:
@@ -53,10 +53,10 @@ def _read(given: Any) -> SimulatedFaultParams:
         values = dict(given)
     else:
         values = {name: getattr(given, name) for name in [*names, "rank"] if hasattr(given, name)}
-    if "rank" in values:  # the name that some configurations use
+    if "rank" in values:  # an alias in some configurations
         rank = values.pop("rank")
         if values.setdefault("rank_to_fail", rank) != rank:
-            raise ValueError("rank and rank_to_fail of a simulated fault are two names of one field; give one of them")
+            raise ValueError("rank and rank_to_fail of a simulated fault are aliases; give one of them")
     unknown = [str(name) for name in values if name not in names]
     missing = [name for name in names[:2] if name not in values]
     if unknown or missing:

@@ -15,8 +15,8 @@ import torch
 import rankwatch
 from rankwatch.contract import env
 from rankwatch.integrations.lightning import FaultToleranceCallback, PreemptionCallback, StragglerDetectionCallback
-from rankwatch.integrations.lightning.simulated import SimulatedFaultParams
-from rankwatch.integrations.lightning.watching import watch_of
+from rankwatch.integrations.lightning.fit_monitor import monitor_of
+from rankwatch.integrations.lightning.simulated_fault import SimulatedFaultParams
 from rankwatch.recording import sections, shared_slots
 from support.http_receiver import HttpReceiver
 
@@ -157,7 +157,7 @@ def test_what_is_no_training_is_not_watched(tmp_path: Path, what: str) -> None:
     model, made = Whole(), trainer(tmp_path, *all_three())
     getattr(made, what)(model, data(3))
     assert model.evaluated == [(-1, set())] * 3
-    assert not watch_of(made).running
+    assert not monitor_of(made).running
     assert signal.getsignal(signal.SIGTERM) is before
 
 

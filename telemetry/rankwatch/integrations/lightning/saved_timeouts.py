@@ -1,4 +1,4 @@
-"""Where a Lightning run keeps its learned timeouts from one job to the next, and what is kept of them."""
+"""The learned timeouts of a Lightning run, saved from one job to the next."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch.integrations.lightning.framework import Trainer
-from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile, mean
-from rankwatch.integrations.shared.with_timeout import aside
+from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile, mean_with_earlier
+from rankwatch.integrations.shared.with_timeout import with_timeout
 
 FOLDER: Final = "ft_state"
 NVRX_NAMES: Final = ("_ft_state.json", "_ft_state_.json")
-"""What nvidia-resiliency-ext's callbacks call the file: the one of heartbeats, the one of sections."""
+"""The file names of nvidia-resiliency-ext's callbacks, for heartbeats and for sections."""
 
 
 def folder_of(trainer: Trainer, given: str | os.PathLike[str] | None) -> Path:
-    """Where the file lies: the folder that was given, else ``ft_state`` within ``trainer.log_dir``.
+    """Return the folder of the file: ``given``, else ``ft_state`` in ``trainer.log_dir``.
 
-    For rank 0. ``trainer.log_dir`` itself is a collective; this is what it would broadcast.
+    For rank 0 only. ``trainer.log_dir`` itself is a collective; this is the value that it would broadcast.
     """
     if given is not None:
         return Path(given)
     try:
         return Path(_log_dir(trainer) or trainer.default_root_dir) / FOLDER
-    except Exception:  # noqa: BLE001 - a logger is somebody else's code, and training goes on
+    except Exception:  # noqa: BLE001 - loggers are user code; training continues
         return Path(trainer.default_root_dir) / FOLDER
 
 
-def earlier(folder: Path, log: logging.Logger) -> LearnedTimeouts | None:
-    """What earlier jobs have calculated; while there is no file of ours, what NVRx's callbacks have left in its place.
+def load(folder: Path, log: logging.Logger) -> LearnedTimeouts | None:
+    """Return the limits of earlier jobs, from this callback's file or else from one of NVRx's callbacks.
 
-    Of the latter the limit for the first heartbeat is not taken: theirs comes before the first batch, ours after it.
+    NVRx's limit for the first heartbeat is dropped: there it is sent before the first batch, here after it.
     """
     names = (ft_state.FILE_NAME, *NVRX_NAMES)
     try:
-        there = aside(lambda: [name for name in names if (folder / name).exists()], FILE_SECONDS, "looking for it")
+        there = with_timeout(
+            lambda: [name for name in names if (folder / name).exists()], FILE_SECONDS, "looking for it"
+        )
     except OSError:
         there = []
     name = (there or names)[0]
@@ -48,14 +50,14 @@ def earlier(folder: Path, log: logging.Logger) -> LearnedTimeouts | None:
     return found if found is None or name == ft_state.FILE_NAME else replace(found, initial_heartbeat=None)
 
 
-def merged(new: LearnedTimeouts, old: LearnedTimeouts | None, *, background: bool) -> LearnedTimeouts:
-    """What is to be kept: the new limits, each the mean of itself and one that was calculated before.
+def merge(new: LearnedTimeouts, old: LearnedTimeouts | None, *, background: bool) -> LearnedTimeouts:
+    """Return the limits to save: each the mean of the new one and that of earlier jobs, if there is one.
 
-    ``background``: checkpoints are written in the background, so what a rank saw of saving says nothing.
+    ``background``: checkpoints are written in the background, so the measured time of saving is meaningless.
     """
     before = old or LearnedTimeouts()
     sections = {
-        name: mean(seconds, before.sections.get(name))
+        name: mean_with_earlier(seconds, before.sections.get(name))
         for name, seconds in new.sections.items()
         if not (background and name == CHECKPOINTING_SECTION)
     }
@@ -71,9 +73,9 @@ def _log_dir(trainer: Trainer) -> str | None:
     if not trainer.loggers:
         return None
     logger = trainer.loggers[0]
-    told = type(logger).__name__ in ("TensorBoardLogger", "CSVLogger")
-    return logger.log_dir if told else logger.save_dir
+    has_log_dir = type(logger).__name__ in ("TensorBoardLogger", "CSVLogger")
+    return logger.log_dir if has_log_dir else logger.save_dir
 
 
 def _either(new: float | None, old: float | None) -> float | None:
-    return old if new is None else mean(new, old)
+    return old if new is None else mean_with_earlier(new, old)

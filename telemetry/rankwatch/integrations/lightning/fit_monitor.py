@@ -1,20 +1,20 @@
-"""What a run of ``Trainer.fit`` shows of itself: sections, steps, heartbeats. Shared by all our callbacks of a trainer.
+"""Records sections, steps and heartbeats of a run of ``Trainer.fit``. Shared by all Rankwatch callbacks of a trainer.
 
 How this works
 --------------
 ===============  =====================================================================================================
-setup            from the ``setup`` hook until the first training batch; a checkpoint to resume from is loaded in it
-step             from a training batch to the optimizer's step: one batch, or all whose gradients are accumulated; its
-                 number is Lightning's global step. Each batch makes progress, and a heartbeat follows it
-evaluation       each validation batch while training, with a heartbeat; those of the sanity check belong to setup
-checkpointing    what saves or removes a checkpoint, and what waits for one that is saved in the background
+setup            from the ``setup`` hook to the first training batch, including the load of a checkpoint
+step             from a training batch to the optimizer's step: one batch, or several with gradient accumulation; its
+                 number is Lightning's global step. Each batch is progress, and sends a heartbeat
+evaluation       each validation batch during training, with a heartbeat; the sanity check belongs to setup
+checkpointing    saving or removing a checkpoint, and waiting for a background save
 no section       fetching batches, other callbacks, loggers
 ===============  =====================================================================================================
 
-Of several callbacks the first to be called opens and closes; the last to be torn down ends the watch. Validation, tests
-and predictions that are no part of ``fit`` are not watched. An evaluation in the middle of a step interrupts it: what
-comes after is the same step, whose section is opened again. With manual optimization each batch is a step, since only
-the script knows when its optimizers have done one.
+The first callback to be called opens and closes sections; the last one to be torn down ends the monitoring.
+Validation, tests and predictions outside of ``fit`` are not monitored. An evaluation within a step interrupts
+it, and its section is opened again afterwards. With manual optimization each batch is a step, since optimizer steps are
+not observed.
 """
 
 # ruff: noqa: ARG002 - the signatures of hooks are Lightning's
@@ -25,9 +25,9 @@ from weakref import WeakKeyDictionary
 
 import rankwatch
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, SETUP_SECTION
-from rankwatch.integrations.lightning import stopping
+from rankwatch.integrations.lightning import graceful_stop
 from rankwatch.integrations.lightning.framework import Callback, LightningModule, Trainer
-from rankwatch.integrations.shared.shared_session import OwnSession
+from rankwatch.integrations.shared.shared_session import SharedSession
 from rankwatch.recording import sections
 from rankwatch.recording.sections import Section
 from rankwatch.recording.shared_slots import STOP_PREEMPTS
@@ -38,33 +38,33 @@ STOP_LINE: Final = "Asked to stop, saving checkpoint and exiting"
 PREEMPTION_LINE: Final = "Preemption detected, saving checkpoint and exiting"
 
 
-class Watch:
-    """One run of ``fit`` on this rank."""
+class FitMonitor:
+    """Monitors one run of ``fit`` on this rank."""
 
     def __init__(self) -> None:
         self.running = False
         self.stopped = False
-        """A stop was agreed on: training is not complete."""
+        """The run was stopped before its end."""
         self.loaded = self.saved = False
-        """A checkpoint was resumed from; one was saved."""
+        """Whether a checkpoint was loaded, and one saved."""
         self._users: set[int] = set()
-        self._session = OwnSession()
+        self._session = SharedSession()
         self._setup: Section | None = None
         self._step: Section | None = None
         self._evaluation: Section | None = None
-        self._began_at = 0
-        """The global step when the step that is open was begun."""
+        self._step_began_at = 0
+        """The global step at the beginning of the open step."""
         self._number = 0
-        """Of the next step: never less than of the one before, also where the script's optimizers are not seen."""
+        """Number of the next step: non-decreasing, also if optimizer steps are not observed."""
         self._wrapped: list[Wrapped] = []
 
     @property
     def between_steps(self) -> bool:
-        """Whether no step is under way: the optimizer has done all that the batches so far were for."""
+        """Whether no step is open: the optimizer has applied all gradients so far."""
         return self._step is None
 
     def join(self, trainer: Trainer, user: Callback) -> None:
-        """A callback takes part; the first one begins."""
+        """Add a callback; the first one begins the monitoring."""
         self._users.add(id(user))
         if self.running:
             return
@@ -76,7 +76,7 @@ class Watch:
         self._wrap(trainer)
 
     def leave(self, user: Callback) -> None:
-        """A callback is torn down; the last one ends the watch, and what :meth:`join` has begun."""
+        """Remove a callback; the last one ends the monitoring and the session."""
         self._users.discard(id(user))
         if self._users or not self.running:
             return
@@ -84,7 +84,7 @@ class Watch:
         self._session.end()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Nothing is open any more; after an error the rank stays under watch, for it may hang on its way out."""
+        """Close all sections. After an error the session continues, since the rank may hang while it exits."""
         self._users.clear()
         self.running = False
         self._interrupt_step()
@@ -98,21 +98,21 @@ class Watch:
         self._wrapped.clear()
 
     def begin_batch(self, trainer: Trainer) -> None:
-        """Open the step that a training batch is of, unless it is open; with it, what comes before training is over."""
+        """Open the step of a training batch, unless it is open, and close ``setup``."""
         if self._step is not None or not self.running:
             return
         self._end_setup()
-        self._began_at = trainer.global_step
-        self._number = max(self._number, self._began_at)
+        self._step_began_at = trainer.global_step
+        self._number = max(self._number, self._step_began_at)
         self._step = rankwatch.step(self._number).__enter__()
 
     def end_batch(self, trainer: Trainer) -> None:
-        """Count the batch, and close the step if it was the last one of it."""
+        """Count the batch, and close the step if the optimizer has stepped."""
         if not self.running or self._step is None:
             return
         rankwatch.heartbeat()
         accumulates = trainer.lightning_module.automatic_optimization and trainer.accumulate_grad_batches > 1
-        if accumulates and trainer.global_step == self._began_at:
+        if accumulates and trainer.global_step == self._step_began_at:
             rankwatch.progress()
             return
         self._step.__exit__(None, None, None)
@@ -120,7 +120,7 @@ class Watch:
         self._number += 1
 
     def begin_evaluation(self, trainer: Trainer) -> None:
-        """Open the section of a validation batch. Those of the sanity check have none."""
+        """Open the section of a validation batch, except during the sanity check."""
         if self._evaluation is not None or not self.running or trainer.sanity_checking:
             return
         self._interrupt_step()
@@ -128,7 +128,7 @@ class Watch:
         self._evaluation = rankwatch.section(EVALUATION_SECTIONS[0]).__enter__()
 
     def end_evaluation(self) -> None:
-        """Close it. A beat is due in any case."""
+        """Close the section of a validation batch, and send a heartbeat."""
         if not self.running:
             return
         if self._evaluation is not None:
@@ -142,75 +142,77 @@ class Watch:
             self._setup = None
 
     def _interrupt_step(self) -> None:
-        """Close a step that has not been completed."""
+        """Close the open step as not completed."""
         if self._step is not None:
             self._step.__exit__(InterruptedError, None, None)
             self._step = None
 
     def stop(self, trainer: Trainer, *, preempted: bool) -> None:
-        """Save and leave ``fit``; on every rank after the same step. ``preempted``: for a signal, not for an order."""
+        """Save and leave ``fit``, on every rank after the same step. ``preempted``: by a signal, not a directive."""
         self.stopped = True
-        stopping.save_and_leave(trainer, PREEMPTION_LINE if preempted else STOP_LINE)
+        graceful_stop.save_and_leave(trainer, PREEMPTION_LINE if preempted else STOP_LINE)
 
     def _wrap(self, trainer: Trainer) -> None:
         strategy = trainer.strategy
         targets: list[tuple[Any, str]] = [(trainer, "save_checkpoint"), (strategy, "remove_checkpoint")]
         checkpoint_io = getattr(strategy, "checkpoint_io", None)
-        targets += [(checkpoint_io, name) for name in stopping.FINISHES_SAVING if hasattr(type(checkpoint_io), name)]
-        made = (rankwatch.wrap(target, name, CHECKPOINTING_SECTION) for target, name in targets)
-        self._wrapped = [wrapped for wrapped in made if wrapped is not None]
+        targets += [
+            (checkpoint_io, name) for name in graceful_stop.FINISH_METHODS if hasattr(type(checkpoint_io), name)
+        ]
+        wrapped = (rankwatch.wrap(target, name, CHECKPOINTING_SECTION) for target, name in targets)
+        self._wrapped = [each for each in wrapped if each is not None]
 
 
-_watches: WeakKeyDictionary[Trainer, Watch] = WeakKeyDictionary()
+_monitors: WeakKeyDictionary[Trainer, FitMonitor] = WeakKeyDictionary()
 
 
-def watch_of(trainer: Trainer) -> Watch:
-    """The one watch of this trainer."""
-    return _watches.setdefault(trainer, Watch())
+def monitor_of(trainer: Trainer) -> FitMonitor:
+    """Return the monitor of this trainer."""
+    return _monitors.setdefault(trainer, FitMonitor())
 
 
-class WatchedCallback(Callback):
-    """A callback that shows the run, and stops it when the ranks have agreed to. The others are made from it."""
+class MonitoredCallback(Callback):
+    """Base class of the callbacks: monitors the run, and stops it after the agreed step."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Begin to watch a run of ``fit``."""
+        """Begin to monitor a run of ``fit``."""
         if stage == FIT:
-            watch_of(trainer).join(trainer, self)
+            monitor_of(trainer).join(trainer, self)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """End the watch."""
+        """End the monitoring."""
         if stage == FIT:
-            watch_of(trainer).leave(self)
+            monitor_of(trainer).leave(self)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Close what is open, as failed."""
-        watch_of(trainer).close(exception)
+        """Close all sections as failed."""
+        monitor_of(trainer).close(exception)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """A batch of a step begins."""
-        watch_of(trainer).begin_batch(trainer)
+        """A training batch begins."""
+        monitor_of(trainer).begin_batch(trainer)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """A batch is over; with it a step may be, perhaps the last one."""
-        watch = watch_of(trainer)
-        watch.end_batch(trainer)
-        if not (watch.running and watch.between_steps):
+        """A training batch has ended; stop if its step is the agreed one."""
+        monitor = monitor_of(trainer)
+        monitor.end_batch(trainer)
+        if not (monitor.running and monitor.between_steps):
             return
-        self.after_step(trainer, watch)
-        if not watch.stopped and rankwatch.should_stop():
+        self.after_step(trainer, monitor)
+        if not monitor.stopped and rankwatch.should_stop():
             recorder = sections.attached()
-            watch.stop(trainer, preempted=recorder is not None and recorder.words[STOP_PREEMPTS] != 0)
+            monitor.stop(trainer, preempted=recorder is not None and recorder.words[STOP_PREEMPTS] != 0)
 
-    def after_step(self, trainer: Trainer, watch: Watch) -> None:
-        """What a callback does after each step, before anybody asks whether to stop."""
+    def after_step(self, trainer: Trainer, monitor: FitMonitor) -> None:
+        """Hook of subclasses, called after each step and before the check for a stop."""
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """A batch of an evaluation begins."""
-        watch_of(trainer).begin_evaluation(trainer)
+        """A validation batch begins."""
+        monitor_of(trainer).begin_evaluation(trainer)
 
     def on_validation_batch_end(
         self,
@@ -221,16 +223,16 @@ class WatchedCallback(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """It is over."""
-        watch_of(trainer).end_evaluation()
+        """A validation batch has ended."""
+        monitor_of(trainer).end_evaluation()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint is made up, before it is written."""
-        watch = watch_of(trainer)
-        if watch.running:
-            watch.saved = True
+        """A checkpoint is assembled, before it is written."""
+        monitor = monitor_of(trainer)
+        if monitor.running:
+            monitor.saved = True
             rankwatch.heartbeat()
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Training is resumed from a checkpoint."""
-        watch_of(trainer).loaded = True
+        """Training resumes from a checkpoint."""
+        monitor_of(trainer).loaded = True

@@ -10,7 +10,7 @@ import pytest
 
 from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch.integrations.lightning import kept_timeouts
+from rankwatch.integrations.lightning import saved_timeouts
 
 
 class CSVLogger:
@@ -39,27 +39,27 @@ class BrokenLogger:
 )
 def test_the_folder_lies_beside_the_runs_logs(loggers: list[Any], folder: str) -> None:
     trainer: Any = SimpleNamespace(loggers=loggers, default_root_dir="root")
-    assert kept_timeouts.folder_of(trainer, None) == Path(folder)
-    assert kept_timeouts.folder_of(trainer, "given") == Path("given")
+    assert saved_timeouts.folder_of(trainer, None) == Path(folder)
+    assert saved_timeouts.folder_of(trainer, "given") == Path("given")
 
 
 def test_what_was_calculated_before_counts_half() -> None:
     old = LearnedTimeouts({"step": 10.0, "setup": 100.0, "checkpointing": 40.0}, 30.0)
     new = LearnedTimeouts({"step": 20.0, "checkpointing": 60.0, "evaluation": 5.0}, heartbeat=8.0)
-    kept = kept_timeouts.merged(new, old, background=False)
+    kept = saved_timeouts.merge(new, old, background=False)
     assert kept.sections == {"step": 15.0, "setup": 100.0, "checkpointing": 50.0, "evaluation": 5.0}
     assert (kept.out_of_section, kept.heartbeat) == (30.0, 8.0)
-    assert kept_timeouts.merged(new, None, background=True).sections == {"step": 20.0, "evaluation": 5.0}
+    assert saved_timeouts.merge(new, None, background=True).sections == {"step": 20.0, "evaluation": 5.0}
 
 
-@pytest.mark.parametrize("name", kept_timeouts.NVRX_NAMES)
+@pytest.mark.parametrize("name", saved_timeouts.NVRX_NAMES)
 def test_what_nvrx_has_left_counts_until_there_is_a_file_of_ours(tmp_path: Path, name: str) -> None:
     log = logging.getLogger("test_kept_timeouts")
-    assert kept_timeouts.earlier(tmp_path, log) is None
+    assert saved_timeouts.load(tmp_path, log) is None
     # As RankMonitorClient.state_dict() of nvidia-resiliency-ext 0.4.1 gives it to the callback.
     beats = {"initial": 95.5, "subsequent": 40.25, "were_calculated": True}
     (tmp_path / name).write_text(json.dumps({"current_timeouts": {"heartbeat": beats}}))
-    assert kept_timeouts.earlier(tmp_path, log) == LearnedTimeouts(heartbeat=40.25)
+    assert saved_timeouts.load(tmp_path, log) == LearnedTimeouts(heartbeat=40.25)
     ours = LearnedTimeouts({"step": 20.0}, initial_heartbeat=100.0, heartbeat=30.0)
     (tmp_path / ft_state.FILE_NAME).write_text(json.dumps(ft_state.write(ours, {}, None)))
-    assert kept_timeouts.earlier(tmp_path, log) == ours
+    assert saved_timeouts.load(tmp_path, log) == ours

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.integrations.lightning.simulated import SimulatedFaultParams, parameters
+from rankwatch.integrations.lightning.simulated_fault import SimulatedFaultParams, parameters
 
 WANTED = SimulatedFaultParams("rank_killed", 60.0, 0.0, 3)
 
@@ -37,7 +37,7 @@ def test_none_is_no_fault() -> None:
         ({"fault_type": "random", "base_delay": 1.0, "rand_delay": -1.0}, "rand_delay"),
         ({"fault_type": "random", "base_delay": 1.0, "rank_to_fail": -1}, "rank of a fault must be"),
         ({"fault_type": "random", "base_delay": 1.0, "when": 2}, "does not know when"),
-        ({"fault_type": "random", "base_delay": 1.0, "rank": 1, "rank_to_fail": 2}, "two names of one field"),
+        ({"fault_type": "random", "base_delay": 1.0, "rank": 1, "rank_to_fail": 2}, "are aliases"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: Any, words: str) -> None:
