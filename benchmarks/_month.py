@@ -32,11 +32,11 @@ from typing import Any
 
 from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.simulator import scene, straggler_steps, stragglers
+from rankwatch_monitor.simulator import scene, straggler_plan, straggler_scene
 from rankwatch_monitor.simulator.actors import Rank
-from rankwatch_monitor.simulator.engine import START, Arrival
 from rankwatch_monitor.simulator.outcome import Outcome, Performance
 from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
+from rankwatch_monitor.simulator.scene import START, Arrival
 
 DAY = 86_400.0
 STEP, WINDOW = 1.25, 8
@@ -69,15 +69,15 @@ def healthy(world: int, days: float) -> Plan:
     )
 
 
-class Windows(straggler_steps.Scene):
+class Windows(straggler_scene.Scene):
     """What the windows of the job tell, with the habits of :class:`Month` in them."""
 
-    def __init__(self, plan: Plan, slow: stragglers.Fault | None) -> None:
+    def __init__(self, plan: Plan, slow: straggler_plan.Fault | None) -> None:
         self._habits = plan
         super().__init__(
-            stragglers.Plan(
+            straggler_plan.Plan(
                 world=plan.world,
-                layout=stragglers.Layout(tensor=8) if plan.world >= 64 else stragglers.Layout(),
+                layout=straggler_plan.Layout(tensor=8) if plan.world >= 64 else straggler_plan.Layout(),
                 ranks_a_host=plan.world // plan.nodes,
                 step=STEP,
                 window=WINDOW,
@@ -116,7 +116,7 @@ class Windows(straggler_steps.Scene):
 class Month(scene.Scene):
     """The job's events, each report with the newest window of its rank."""
 
-    def __init__(self, plan: Plan, slow: stragglers.Fault | None = None) -> None:
+    def __init__(self, plan: Plan, slow: straggler_plan.Fault | None = None) -> None:
         self._told = Windows(plan, slow)
         self._windows = self._told.windows()
         self._closed: dict[int, list[RankReport]] = {}
@@ -202,7 +202,7 @@ class Judged:
     named: frozenset[int] = frozenset()
 
 
-def play(plan: Plan, slow: stragglers.Fault | None = None) -> Judged:
+def play(plan: Plan, slow: straggler_plan.Fault | None = None) -> Judged:
     """Play a month, or a part of one, through the core."""
     month, looks = Month(plan, slow), _looks(plan)
     memory: list[float] = []
@@ -236,7 +236,7 @@ def play(plan: Plan, slow: stragglers.Fault | None = None) -> Judged:
 def sick(plan: Plan, rank: int, dose: float) -> Judged:
     """The same with a rank that is slow from some time on, and another that hangs once: both are to be found."""
     windows = int(plan.seconds / STEP / WINDOW)
-    slow = stragglers.Fault(stragglers.Slow.COMPUTE, dose, (rank,), since=windows // 4)
+    slow = straggler_plan.Fault(straggler_plan.Slow.COMPUTE, dose, (rank,), since=windows // 4)
     # In the first launch, before somebody relaunches it from outside.
     hang = Fault(FaultKind.HANG, (1,), step=min(windows * WINDOW, plan.relaunch_every) // 2)
     return play(replace(plan, faults=(hang,)), slow)

@@ -2,7 +2,7 @@
 
     python benchmarks/scoreboard.py [--seeds N] [--worlds 8,64,512] [--days D] [--large 4096] [--json FILE]
 
-Scenes of ``rankwatch_monitor.simulator.stragglers`` are played through the monitor's core: each kind of fault, at
+Scenes of ``rankwatch_monitor.simulator.straggler_plan`` are played through the monitor's core: each kind of fault, at
 doses of 5, 10, 20 and 50 % of a step, in worlds of several sizes, with random layouts, and each with its silent twin.
 Columns:
 
@@ -38,8 +38,8 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler import detector
 from rankwatch_monitor.replay.window_player import UNWATCHED
 from rankwatch_monitor.simulator.straggler_outcome import Outcome, judged
-from rankwatch_monitor.simulator.straggler_steps import START, Scene
-from rankwatch_monitor.simulator.stragglers import NOBODY, Fault, Layout, Plan, Slow, drawn
+from rankwatch_monitor.simulator.straggler_plan import NOBODY, Fault, Layout, Plan, Slow, drawn
+from rankwatch_monitor.simulator.straggler_scene import START, Scene
 
 DOSES: Final = (0.05, 0.1, 0.2, 0.5)
 WITHIN: Final = 20

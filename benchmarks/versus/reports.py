@@ -26,8 +26,8 @@ from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler import detector
 from rankwatch_monitor.replay.window_player import UNWATCHED
-from rankwatch_monitor.simulator.straggler_steps import START, Scene
-from rankwatch_monitor.simulator.stragglers import Plan
+from rankwatch_monitor.simulator.straggler_plan import Plan
+from rankwatch_monitor.simulator.straggler_scene import START, Scene
 
 SCRIPT = Path(__file__).with_name("reporting_ranks.py")
 KERNELS, SECTIONS = 100, 5

@@ -20,7 +20,7 @@ from rankwatch.contract.messages import (
 )
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.simulator.plan import FaultKind
-from rankwatch_monitor.simulator.progress import TRAIN, Lesson, Still, Track
+from rankwatch_monitor.simulator.workload import TRAIN, Lesson, Still, Track
 
 JOB_ID: Final = "scene"
 TELL_ALL_AGAIN: Final = 60.0

@@ -17,10 +17,9 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.replay.cli import add_common_options, fail, policy_changes, print_json, summary
 from rankwatch_monitor.replay.recording import Entry, Writer, beginning
-from rankwatch_monitor.simulator.engine import START
 from rankwatch_monitor.simulator.outcome import Outcome, Performance
 from rankwatch_monitor.simulator.plan import Plan, parse_fault
-from rankwatch_monitor.simulator.scene import Scene
+from rankwatch_monitor.simulator.scene import START, Scene
 
 
 class Teller:

@@ -15,8 +15,7 @@ from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import Play
 from rankwatch_monitor.simulator.actors import JOB_ID
-from rankwatch_monitor.simulator.engine import START
-from rankwatch_monitor.simulator.scene import Answer, Scene
+from rankwatch_monitor.simulator.scene import START, Answer, Scene
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.summary import overall
 from rankwatch_monitor.replay.window_player import UNWATCHED, play
-from rankwatch_monitor.simulator.straggler_steps import START, Scene
-from rankwatch_monitor.simulator.stragglers import Plan
+from rankwatch_monitor.simulator.straggler_plan import Plan
+from rankwatch_monitor.simulator.straggler_scene import START, Scene
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import pytest
 
 from rankwatch_monitor.replay.cli import policy_changes, replay
 from rankwatch_monitor.replay.recording import Entry, Recording, Writer
-from rankwatch_monitor.simulator.straggler_steps import START, Scene
-from rankwatch_monitor.simulator.stragglers import Fault, Plan, Slow
+from rankwatch_monitor.simulator.straggler_plan import Fault, Plan, Slow
+from rankwatch_monitor.simulator.straggler_scene import START, Scene
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
 from support.otlp import PROTOBUF, body, reports_of_all

@@ -10,8 +10,8 @@ import pytest
 from rankwatch.contract.enums import Cause, Part, StragglerVerdict
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.simulator.straggler_outcome import Outcome, judged
-from rankwatch_monitor.simulator.straggler_steps import Scene
-from rankwatch_monitor.simulator.stragglers import NOBODY, Fault, Layout, Plan, Slow, drawn
+from rankwatch_monitor.simulator.straggler_plan import NOBODY, Fault, Layout, Plan, Slow, drawn
+from rankwatch_monitor.simulator.straggler_scene import Scene
 
 QUIET = Plan(world=16, layout=Layout(tensor=2, pipeline=2), ranks_a_host=2, noise=0.0, unlike=0.0, tails=0.0, windows=3)
 

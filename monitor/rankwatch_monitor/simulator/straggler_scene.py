@@ -37,7 +37,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
-from rankwatch_monitor.simulator.stragglers import Fault, Plan, Slow
+from rankwatch_monitor.simulator.straggler_plan import Fault, Plan, Slow
 
 START: Final = 1_700_000_000.0
 """Unix seconds at which a scene begins."""
