@@ -67,7 +67,7 @@ def _point(job: Job, now: float) -> Point:
     by_name = {} if scores is None else rankings.gpu_scores(scores)
     spreads = {name: rankings.overall(score_R) for name, score_R in by_name.items()}
     ratio = job_view.shown_ratio(job)
-    window = None if ratio is None else accounting.window(job)[1]
+    window = None if ratio is None else accounting.last_hour(job)[1]
     known = {name: spread for name, spread in spreads.items() if spread is not None}
     return Point(now, ratio, None if window is None else round(window, 4), known)
 

@@ -11,7 +11,8 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.goodput import accounting
-from rankwatch_monitor.core.goodput.accounting import Bucket, Ledger
+from rankwatch_monitor.core.goodput.intervals import Bucket
+from rankwatch_monitor.core.goodput.ledger import Ledger
 
 STARTUP = 1.5
 """Seconds until the first step in every scene: it is completed half a second before the second tick."""
@@ -22,7 +23,7 @@ class Accounted(Scene):
 
     def judge(self) -> None:
         super().judge()
-        ledger = accounting.of(self.job)
+        ledger = self.job.ledger
         settled, counted, until = dict(ledger.settled), dict(ledger.counted), ledger.until
         accounting.account(self.job, self.now)
         if ledger.until == until:
@@ -32,7 +33,7 @@ class Accounted(Scene):
         self.check()
 
     def check(self) -> None:
-        ledger, spent = accounting.of(self.job), accounting.spent(self.job)
+        ledger, spent = self.job.ledger, accounting.spent(self.job)
         assert min(spent.values()) >= 0.0
         assert ledger.settled_until <= ledger.until <= self.now
         assert sum(spent.values()) == pytest.approx(ledger.until - ledger.began, abs=1e-6)
@@ -42,7 +43,7 @@ class Accounted(Scene):
         assert ratio is None or 0.0 <= ratio <= 1.0
 
     def reload(self, away: int = 0) -> Accounted:
-        row = json.loads(json.dumps(accounting.of(self.job).to_json()))
+        row = json.loads(json.dumps(self.job.ledger.to_json()))
         super().reload(away)
         vars(self.job)["ledger"] = Ledger.of_json(row)
         return self

@@ -75,7 +75,7 @@ class Stage:
             "history": job.performance.history.window(),
             "scores": rankings.score_table(job, now),
             "score report": scores_text(job, now, None),
-            "goodput": (accounting.ratio(job), accounting.of(job).to_json()["settled"]),
+            "goodput": (accounting.ratio(job), job.ledger.to_json()["settled"]),
             "trends": trend.to_json(self.monitor.trends.of("j")),
             "ranks": [dict(job.columns.open_sections(rank, now)) for rank in range(RANKS)],
             "incidents": [incident.to_json() for incident in job.incidents],

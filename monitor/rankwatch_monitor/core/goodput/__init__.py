@@ -1,5 +1,6 @@
 """Goodput: every second of a job's life in exactly one bucket.
 
-In: transitions of a job with their exact time. Out: buckets, the effective-time ratio, steps lost.
+In: transitions, completed steps and incidents of a job, with their exact time. Out: seconds by bucket, the
+effective-time ratio, steps lost. ``ledger`` holds the state, ``intervals`` the arithmetic on spans of time.
 Open :mod:`~rankwatch_monitor.core.goodput.accounting` first.
 """

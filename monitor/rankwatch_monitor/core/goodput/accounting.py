@@ -1,97 +1,89 @@
-"""Goodput: every second of a job's life in exactly one bucket, and how much of it was spent on new steps.
+"""Goodput accounting: puts every second of a job's life into exactly one bucket.
 
 How this works
 --------------
-:func:`account` is called about once a second and at transitions. Time is first *pending*, with what it seems to be
-spent on; it is *settled*, and never changes again, once it is known what it was:
+:func:`account` is called about once a second and at transitions. Time is first *pending* in a provisional bucket; it is
+*settled*, and never changes again, once an event decides its bucket:
 
 ====================================  =================================================================================
-what happens                          the pending time until then was
+event                                 bucket of the pending time until then
 ====================================  =================================================================================
-a step is completed                   productive or, up to the furthest step ever done, recomputed; less checkpoints,
-                                      evaluation, and what was stalled
+a step is completed                   productive or, up to the furthest step ever completed, recomputed; except
+                                      checkpoints, evaluation, and stalled time
 the first step of an attempt          startup, or a restart
-an attempt begins                     hang and handling, as the incident's timeline says; the step that was cut short
+an attempt begins                     hang and handling by the incident's timeline; recomputed for the interrupted step
 the run ends                          the same, else shutdown
 ====================================  =================================================================================
 
-The buckets sum to the time accounted for by construction: a span is only ever cut, joined or renamed. What incidents
-say is laid over pending time when it is shown or settled, so a hang counts from where it began, not from where it was
-found. Steps prove more than words: time in which they went on at the usual pace is productive, whatever was suspected.
+The buckets sum to the time accounted for by construction: a span is only ever split, joined or relabeled. Incidents are
+laid over pending time when it is shown or settled (:func:`overlaid`), so a hang counts from its beginning, not from its
+detection. Completed steps outweigh suspicions: time in which they continued at the usual pace is productive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
-from rankwatch.contract.enums import JobState
+from rankwatch.contract.enums import Action, JobState, VerdictKind
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, STEP_SECTION
 from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.goodput import intervals
 from rankwatch_monitor.core.goodput.intervals import Bucket, Span
-from rankwatch_monitor.core.goodput.ledger import Ledger, Mark, into_minutes
-from rankwatch_monitor.core.goodput.troubles import overlaid
+from rankwatch_monitor.core.goodput.ledger import CompletedStep, Ledger, into_minutes
+from rankwatch_monitor.core.incident.incident import RESTARTS, Incident
+from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import UNKNOWN, RankColumns
 
-if TYPE_CHECKING:
-    from rankwatch_monitor.core.job import Job
-
-__all__ = ["Bucket", "Ledger", "account", "ratio", "spent", "window"]
-
-LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks at a job in which nothing changes."""
+INTERVAL: Final = 1.0
+"""Seconds between two evaluations of a job in which nothing changes."""
 AWAY: Final = 15.0
-"""Seconds without a look after which the monitor was away; a busy one still looks every few seconds."""
+"""Seconds without an evaluation after which the monitor was away; a busy one still evaluates every few seconds."""
 USUAL: Final = 0.8
-"""Steps go on at the usual pace when they fill at least this part of the time: a little jitter is no stall."""
+"""Steps continue at the usual pace when they fill at least this fraction of the time: a little jitter is no stall."""
 SMOOTHING: Final = 0.2
-"""Weight of the newest sample in the usual time of a step."""
+"""Weight of the newest sample in the usual duration of a step."""
 KEPT_PENDING: Final = 256
-"""Pending spans; a run that never completes a step but checkpoints for ever has its older half settled."""
+"""Pending spans; beyond that the older half is settled, as for a run that checkpoints and never completes a step."""
 
+_ACTING: Final = (*RESTARTS, Action.SAVE_AND_STOP, Action.STOP)
 _BETWEEN: Final = {CHECKPOINTING_SECTION: Bucket.CHECKPOINTING, **dict.fromkeys(EVALUATION_SECTIONS, Bucket.EVALUATION)}
-
-
-def of(job: Job) -> Ledger:
-    """The ledger of a job."""
-    return job.ledger
 
 
 # Accounting -----------------------------------------------------------------------------------------------------------
 
 
 def account(job: Job, now: float) -> None:
-    """Attribute the time up to ``now`` (unix seconds, never going back). Cheap to call more often than it matters."""
-    ledger = of(job)
+    """Account for the time up to ``now`` (unix seconds, non-decreasing). Cheap when nothing has changed."""
+    ledger = job.ledger
     incident = job.incidents[-1] if job.incidents else None
     key = (job.attempt_since, job.ended is None, incident and incident.id, incident and incident.phase)
-    if key == ledger._key and now - ledger.looked_at < LOOK_INTERVAL:
+    if key == ledger.evaluated and now - ledger.accounted_at < INTERVAL:
         return
-    away = now - ledger.looked_at > AWAY
-    ledger.looked_at, ledger._key = max(now, ledger.looked_at), key
+    away = now - ledger.accounted_at > AWAY
+    ledger.accounted_at, ledger.evaluated = max(now, ledger.accounted_at), key
     if job.attempt_since != ledger.attempt_since:
-        _turn(job, ledger, now, away=away)
-    ledger.peopled |= job.instrumented or bool(np.any(job.columns.process_R != UNKNOWN))
+        _settle_attempt(job, ledger, now, away=away)
+    ledger.had_ranks |= job.instrumented or bool(np.any(job.columns.process_R != UNKNOWN))
     end = _end(job)
     if end is not None:
-        _finish(job, ledger, min(end, now), away=away)
+        _settle_run(job, ledger, min(end, now), away=away)
     elif liveness.lost(job, now):
-        # It may have ended when it was last heard of; if not, what came after is filled in when it is back.
+        # It may have ended after its last message; if not, the time after that is filled in when it is back.
         ledger.pending, ledger.lost = intervals.split(ledger.pending, job.last_heard)[0], True
     else:
-        _go_on(job, ledger, now, away=away)
+        _continue(job, ledger, now, away=away)
     ledger.count(now)
 
 
-def _go_on(job: Job, ledger: Ledger, now: float, *, away: bool) -> None:
-    if ledger.over:  # processes of the same attempt number have come after the end, without a launcher to say so
+def _continue(job: Job, ledger: Ledger, now: float, *, away: bool) -> None:
+    if ledger.ended:  # ranks of the same attempt number reported after the end, without a launcher
         speaking_R = job.columns.reported_R & ~job.columns.shut_down_R
         again = float(np.min(job.columns.first_report_R[speaking_R], initial=now))
         ledger.settle(intervals.one(ledger.until, again, Bucket.DOWN))
-        ledger.over = ledger.first = False
+        ledger.ended = ledger.first_attempt = False
     if away or ledger.lost:
         intervals.append(ledger.pending, ledger.until, now, Bucket.UNSEEN)
     else:
@@ -104,96 +96,100 @@ def _go_on(job: Job, ledger: Ledger, now: float, *, away: bool) -> None:
 
 
 def _extend(columns: RankColumns, ledger: Ledger, now: float) -> None:
-    """Add the time since the last look, as what it seems to be spent on."""
+    """Add the time since the last evaluation, in a provisional bucket."""
     until = ledger.until
-    if ledger.mark is None:
+    if ledger.last_step is None:
         intervals.append(ledger.pending, until, now, ledger.waiting_for)
         return
     before = ledger.pending[-1].bucket if ledger.pending else Bucket.PRODUCTIVE
     intervals.append(ledger.pending, until, now, Bucket.PRODUCTIVE)
     doing, since = _between_steps(columns)
     if doing is not None:
-        # It began where the ranks say, which may be before the last look.
-        ledger.pending = intervals.relabel(ledger.pending, intervals.instead({Bucket.PRODUCTIVE: doing}), since, now)
+        # It began when the ranks report, which may be before the last evaluation.
+        ledger.pending = intervals.relabel(ledger.pending, intervals.replacing({Bucket.PRODUCTIVE: doing}), since, now)
     elif before in _BETWEEN.values():
         left = _left_at(columns)
-        ledger.pending = intervals.relabel(ledger.pending, intervals.instead({Bucket.PRODUCTIVE: before}), until, left)
+        ledger.pending = intervals.relabel(
+            ledger.pending, intervals.replacing({Bucket.PRODUCTIVE: before}), until, left
+        )
 
 
 def _progress(job: Job, ledger: Ledger) -> None:
-    """Settle what completed steps have decided."""
+    """Settle the time that completed steps decide."""
     columns, furthest = job.columns, job.furthest_iteration
     stepped_R = np.flatnonzero(columns.first_iteration_R >= 0)
     if furthest is None or not len(stepped_R):
         return
     at_R = columns.first_step_R[stepped_R]
     first = int(np.argmin(at_R))
-    begun = Mark(float(at_R[first]), int(columns.first_iteration_R[stepped_R[first]]))
-    mark = ledger.mark
-    if mark is not None and furthest < mark.iteration and begun.at > mark.at:
-        # Other processes, of the same attempt: whoever restarted them did not say so.
-        ledger.pending = _cut_short(ledger.pending, ledger.step_seconds, Bucket.RESTART)
-        ledger.first, mark = False, None
-    if mark is None:
-        _first_step(job, ledger, begun)
-        mark = ledger.mark
-    if mark is not None and furthest > mark.iteration:
-        _stepped(job, ledger, furthest, mark)
+    begun = CompletedStep(float(at_R[first]), int(columns.first_iteration_R[stepped_R[first]]))
+    last = ledger.last_step
+    if last is not None and furthest < last.iteration and begun.at > last.at:
+        # Other processes of the same attempt: they were restarted without a new attempt.
+        ledger.pending = _with_interrupted_step(ledger.pending, ledger.step_seconds, Bucket.RESTART)
+        ledger.first_attempt, last = False, None
+    if last is None:
+        _settle_startup(job, ledger, begun)
+        last = ledger.last_step
+    if last is not None and furthest > last.iteration:
+        _settle_steps(job, ledger, furthest, last)
 
 
-def _first_step(job: Job, ledger: Ledger, begun: Mark) -> None:
+def _settle_startup(job: Job, ledger: Ledger, begun: CompletedStep) -> None:
     at = min(max(begun.at, ledger.settled_until), ledger.until)
     done, rest = intervals.split(ledger.pending, at)
     ledger.settle(overlaid(done, job.incidents, went_on=True))
-    # The first step is part of getting there; from now on it is told from steps what was done again.
-    ledger.pending = intervals.relabel(rest, intervals.instead({ledger.waiting_for: Bucket.PRODUCTIVE}))
-    ledger.mark = Mark(at, begun.iteration)
+    # The first step belongs to the startup; later steps show what is recomputed.
+    ledger.pending = intervals.relabel(rest, intervals.replacing({ledger.waiting_for: Bucket.PRODUCTIVE}))
+    ledger.last_step = CompletedStep(at, begun.iteration)
     if ledger.furthest < 0:
         ledger.furthest = begun.iteration
 
 
-def _stepped(job: Job, ledger: Ledger, iteration: int, mark: Mark) -> None:
-    """Settle the time until the last step: steps were made in it."""
-    at = min(max(_last_sign(job.columns, iteration), mark.at), ledger.until)
+def _settle_steps(job: Job, ledger: Ledger, iteration: int, last: CompletedStep) -> None:
+    """Settle the time until the last completed step."""
+    at = min(max(_last_progress_at(job.columns, iteration), last.at), ledger.until)
     done, ledger.pending = intervals.split(ledger.pending, at)
-    gained = iteration - mark.iteration
+    gained = iteration - last.iteration
     work = gained * ledger.step_seconds
     busy, hidden = intervals.total(done, Bucket.PRODUCTIVE), intervals.total(done, Bucket.UNSEEN)
     if hidden:
         credit = work - busy
         done = intervals.fill(done, Bucket.UNSEEN, hidden if credit >= USUAL * hidden else credit, Bucket.PRODUCTIVE)
-    laid = done if work >= USUAL * busy > 0 else overlaid(done, job.incidents, went_on=True)
-    if laid == done and not hidden and busy > 0:
+    labeled = done if work >= USUAL * busy > 0 else overlaid(done, job.incidents, went_on=True)
+    if labeled == done and not hidden and busy > 0:
         sample = busy / gained
         ledger.step_seconds += (sample - ledger.step_seconds) * (SMOOTHING if ledger.step_seconds else 1.0)
-    again = min(max(min(iteration, ledger.furthest) - mark.iteration, 0), gained)
-    seconds = intervals.total(laid, Bucket.PRODUCTIVE) * again / gained
-    ledger.settle(intervals.fill(laid, Bucket.PRODUCTIVE, seconds, Bucket.RECOMPUTED))
+    again = min(max(min(iteration, ledger.furthest) - last.iteration, 0), gained)
+    seconds = intervals.total(labeled, Bucket.PRODUCTIVE) * again / gained
+    ledger.settle(intervals.fill(labeled, Bucket.PRODUCTIVE, seconds, Bucket.RECOMPUTED))
     ledger.furthest = max(ledger.furthest, iteration)
-    ledger.mark = Mark(at, iteration)
+    ledger.last_step = CompletedStep(at, iteration)
 
 
-def _turn(job: Job, ledger: Ledger, now: float, *, away: bool) -> None:
-    """Another attempt has begun: what led to it is known now."""
+def _settle_attempt(job: Job, ledger: Ledger, now: float, *, away: bool) -> None:
+    """Settle the time before a new attempt."""
     at = min(max(job.attempt_since, ledger.settled_until), now)
     if ledger.until < at:
-        between = Bucket.DOWN if ledger.over or ledger.lost else Bucket.UNSEEN if away else None
+        between = Bucket.DOWN if ledger.ended or ledger.lost else Bucket.UNSEEN if away else None
         if between is None:
-            between = Bucket.PRODUCTIVE if ledger.mark else ledger.waiting_for
+            between = Bucket.PRODUCTIVE if ledger.last_step else ledger.waiting_for
         intervals.append(ledger.pending, ledger.until, at, between)
     done, rest = intervals.split(ledger.pending, at)
-    laid = overlaid(done, job.incidents)
-    ledger.settle(_cut_short(laid, ledger.step_seconds, Bucket.HANDLING) if ledger.mark else laid)
-    if ledger.attempt > 0 or ledger.peopled:
-        ledger.first = False
+    labeled = overlaid(done, job.incidents)
+    ledger.settle(
+        _with_interrupted_step(labeled, ledger.step_seconds, Bucket.HANDLING) if ledger.last_step else labeled
+    )
+    if ledger.attempt > 0 or ledger.had_ranks:
+        ledger.first_attempt = False
     ledger.attempt, ledger.attempt_since = job.attempt, job.attempt_since
-    ledger.mark, ledger.peopled, ledger.over, ledger.lost = None, False, False, False
+    ledger.last_step, ledger.had_ranks, ledger.ended, ledger.lost = None, False, False, False
     ledger.pending = intervals.relabel(rest, lambda _: ledger.waiting_for)
 
 
-def _finish(job: Job, ledger: Ledger, end: float, *, away: bool) -> None:
-    """The run is over: time stands still until another one begins."""
-    if ledger.over:
+def _settle_run(job: Job, ledger: Ledger, end: float, *, away: bool) -> None:
+    """Settle the time of a run that ended; nothing is accounted for until another one begins."""
+    if ledger.ended:
         return
     if away or ledger.lost:
         intervals.append(ledger.pending, ledger.until, end, Bucket.UNSEEN)
@@ -201,19 +197,19 @@ def _finish(job: Job, ledger: Ledger, end: float, *, away: bool) -> None:
         _extend(job.columns, ledger, max(end, ledger.until))
     ledger.pending = intervals.split(ledger.pending, end)[0]
     _progress(job, ledger)
-    laid = overlaid(ledger.pending, job.incidents)
+    labeled = overlaid(ledger.pending, job.incidents)
     after = {Bucket.PRODUCTIVE: Bucket.SHUTDOWN}
     well = job.ended is None or job.ended.state is JobState.FINISHED
     if well and ledger.furthest < 0:
         after = {Bucket.STARTUP: Bucket.UNMEASURED, Bucket.RESTART: Bucket.UNMEASURED}
-    ledger.settle(intervals.relabel(laid, intervals.instead(after)))
-    ledger.pending, ledger.mark, ledger.over, ledger.lost = [], None, True, False
+    ledger.settle(intervals.relabel(labeled, intervals.replacing(after)))
+    ledger.pending, ledger.last_step, ledger.ended, ledger.lost = [], None, True, False
 
 
-def _cut_short(done: list[Span], step_seconds: float, rest: Bucket) -> list[Span]:
-    """The same time, with its unfinished step among what is done again; what lasted longer than a step was no step."""
+def _with_interrupted_step(done: list[Span], step_seconds: float, rest: Bucket) -> list[Span]:
+    """The same time with the interrupted step as recomputed; what lasted longer than a step was no step."""
     done = intervals.fill(done, Bucket.PRODUCTIVE, step_seconds, Bucket.RECOMPUTED)
-    return intervals.relabel(done, intervals.instead({Bucket.PRODUCTIVE: rest}))
+    return intervals.relabel(done, intervals.replacing({Bucket.PRODUCTIVE: rest}))
 
 
 def _end(job: Job) -> float | None:
@@ -225,11 +221,54 @@ def _end(job: Job) -> float | None:
     return None
 
 
-# What the ranks say ---------------------------------------------------------------------------------------------------
+# Incident overlay -----------------------------------------------------------------------------------------------------
+
+
+def overlaid(done: list[Span], incidents: Sequence[Incident], *, went_on: bool = False) -> list[Span]:
+    """Lay incidents over spans of time.
+
+    Args:
+        done: the spans.
+        incidents: of the job, the oldest first.
+        went_on: the time ended with a completed step of the same attempt.
+    """
+    if not done:
+        return done
+    start, end = done[0].start, done[-1].end
+    for incident in reversed(incidents):
+        if incident.closed_at is not None and incident.closed_at <= start:
+            break
+        done = _overlay(done, incident, end, went_on=went_on)
+    return done
+
+
+def _overlay(done: list[Span], incident: Incident, end: float, *, went_on: bool) -> list[Span]:
+    if incident.elective and (incident.action not in _ACTING or not incident.directive):
+        return done  # nothing stands still; a stop requested by launchers is accounted for at the end of the run
+    timeline = incident.timeline
+    began = incident.opened_at if timeline.since is None or incident.elective else timeline.since
+    over = next((at for at in (timeline.restarted, incident.closed_at) if at is not None), end)
+    by_itself = incident.closed_at is not None and timeline.restarted is None and incident.closed_at < end
+    if went_on or by_itself:
+        return intervals.relabel(done, _unless_away(Bucket.STALLED), began, over)
+    found = incident.opened_at if timeline.detected is None else timeline.detected
+    if incident.elective or incident.kind is VerdictKind.PROCESS_EXITED:
+        found = began  # nothing hung: a process exited, or a person ordered it
+    elif incident.action not in _ACTING:
+        found = over  # no action is taken
+    done = intervals.relabel(done, _unless_away(Bucket.HANG), began, found)
+    return intervals.relabel(done, _unless_away(Bucket.HANDLING), found, over)
+
+
+def _unless_away(bucket: Bucket) -> Callable[[Bucket], Bucket]:
+    return lambda known: known if known in (Bucket.UNSEEN, Bucket.DOWN) else bucket
+
+
+# Signals of the ranks -------------------------------------------------------------------------------------------------
 
 
 def _between_steps(columns: RankColumns) -> tuple[Bucket | None, float]:
-    """The checkpoint or evaluation that most ranks are in, outside of a step, and since when; None: neither."""
+    """The checkpoint or evaluation most ranks are in, outside of a step, and since when; None: neither."""
     speaking_R = columns.reported_R & ~columns.shut_down_R
     most = int(np.count_nonzero(speaking_R)) / 2
     for s, name in enumerate(columns.sections):
@@ -244,14 +283,14 @@ def _between_steps(columns: RankColumns) -> tuple[Bucket | None, float]:
 
 
 def _left_at(columns: RankColumns) -> float:
-    """When most ranks left what they were in last: the next section was entered then, or none is open since then."""
+    """When most ranks left their last section: they entered the next one, or have none open since."""
     since_R = np.fmin(np.fmin.reduce(columns.open_since_RS, axis=1), columns.idle_since_R)
     since_R = since_R[~np.isnan(since_R)]
     return float(np.median(since_R)) if len(since_R) else 0.0
 
 
-def _last_sign(columns: RankColumns, iteration: int) -> float:
-    """When the ranks that are furthest last showed progress; infinite when they do not tell."""
+def _last_progress_at(columns: RankColumns, iteration: int) -> float:
+    """When the ranks that are furthest last showed progress; infinity when unknown."""
     quiet_R = columns.last_progress_R[columns.iteration_R == iteration]
     quiet_R = quiet_R[~np.isnan(quiet_R)]
     return float(np.max(quiet_R)) if len(quiet_R) else float("inf")
@@ -261,23 +300,23 @@ def _last_sign(columns: RankColumns, iteration: int) -> float:
 
 
 def spent(job: Job) -> dict[Bucket, float]:
-    """Seconds by bucket since the job was created; pending time counts as what it seems to be now."""
-    seconds = dict(of(job).settled)
-    for span in _seeming(job):
+    """Seconds by bucket since the job was created; pending time counts in its provisional bucket."""
+    seconds = dict(job.ledger.settled)
+    for span in _pending(job):
         seconds[span.bucket] += span.seconds
     return seconds
 
 
 def ratio(job: Job) -> float | None:
-    """Effective-time ratio: the part of the job's life that was spent on new steps; None before the first step."""
-    return _ratio(spent(job)) if of(job).furthest >= 0 else None
+    """Effective-time ratio: the fraction of the job's life spent on new steps; None before the first step."""
+    return _ratio(spent(job)) if job.ledger.furthest >= 0 else None
 
 
-def window(job: Job) -> tuple[float, float | None]:
-    """Seconds of the last hour that are accounted for, and their effective-time ratio; None before the first step."""
-    ledger = of(job)
+def last_hour(job: Job) -> tuple[float, float | None]:
+    """Accounted seconds of the last hour, and their effective-time ratio; None before the first step."""
+    ledger = job.ledger
     minutes = {m: dict(seconds) for m, seconds in ledger.minutes.items()}
-    for span in _seeming(job):
+    for span in _pending(job):
         into_minutes(minutes, span)
     seconds = dict.fromkeys(Bucket, 0.0)
     for each in minutes.values():
@@ -286,11 +325,11 @@ def window(job: Job) -> tuple[float, float | None]:
     return sum(seconds.values()), _ratio(seconds) if ledger.furthest >= 0 else None
 
 
-def _seeming(job: Job) -> list[Span]:
-    ledger = of(job)
+def _pending(job: Job) -> list[Span]:
+    ledger = job.ledger
     shown = overlaid(ledger.pending, job.incidents)
-    again = ledger.mark is not None and ledger.mark.iteration < ledger.furthest
-    return intervals.relabel(shown, intervals.instead({Bucket.PRODUCTIVE: Bucket.RECOMPUTED})) if again else shown
+    again = ledger.last_step is not None and ledger.last_step.iteration < ledger.furthest
+    return intervals.relabel(shown, intervals.replacing({Bucket.PRODUCTIVE: Bucket.RECOMPUTED})) if again else shown
 
 
 def _ratio(seconds: Mapping[Bucket, float]) -> float | None:

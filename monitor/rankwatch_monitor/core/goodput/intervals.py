@@ -1,4 +1,4 @@
-"""Spans of time with what each was spent on: a gapless list of them, and the arithmetic on such lists.
+"""Gapless lists of time spans, each with its bucket, and the arithmetic on them. Pure.
 
 Times are unix seconds. In a list each span begins where the one before it ends.
 """
@@ -14,9 +14,9 @@ class Bucket(StrEnum):
     """What a second of a job's life was spent on."""
 
     PRODUCTIVE = "productive"
-    """Steps that had not been done before."""
+    """New steps."""
     RECOMPUTED = "recomputed"
-    """Steps that had been done before a restart, and the step that the restart cut short."""
+    """Steps completed before a restart already, and the step that the restart interrupted."""
     STARTUP = "startup"
     """Until the first step of the first attempt."""
     RESTART = "restart"
@@ -26,19 +26,19 @@ class Bucket(StrEnum):
     EVALUATION = "evaluation"
     """Between steps, with most ranks in a section of one of the names for it."""
     HANG = "hang"
-    """From the moment nothing moved until it was found, or until it ended if nothing was to be done about it."""
+    """From the last progress until detection, or until the end of the incident if no action was taken."""
     HANDLING = "handling"
-    """From then until the next attempt began: deciding, taking stacks, ending the ranks."""
+    """From detection until the next attempt began: deciding, taking stacks, ending the ranks."""
     STALLED = "stalled"
-    """Nothing moved, an incident was opened, and the ranks went on by themselves."""
+    """No progress and an open incident, after which the ranks continued by themselves."""
     SHUTDOWN = "shutdown"
     """From the last step until the end of a run."""
     DOWN = "down"
     """Between the end of a run and the beginning of the next one of the same job."""
     UNSEEN = "unseen"
-    """Nobody watched, and too few steps were made meanwhile to fill it."""
+    """The monitor was away, and too few steps were completed meanwhile to fill the time."""
     UNMEASURED = "unmeasured"
-    """A run that ended well and never told of a step."""
+    """A run that succeeded without reporting a step."""
 
 
 class Span(NamedTuple):
@@ -50,12 +50,12 @@ class Span(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its duration."""
         return self.end - self.start
 
 
 def append(spans: list[Span], start: float, end: float, bucket: Bucket) -> None:
-    """Add a span at the end of a list, in place; it is joined to the last one if it is of the same kind."""
+    """Append a span in place, joined to the last one if it has the same bucket."""
     if end <= start:
         return
     if spans and spans[-1].bucket is bucket:
@@ -64,7 +64,7 @@ def append(spans: list[Span], start: float, end: float, bucket: Bucket) -> None:
 
 
 def split(spans: Iterable[Span], at: float) -> tuple[list[Span], list[Span]]:
-    """The spans before and after a moment; one that lies across it is cut in two."""
+    """The spans before and after a moment; a span across it is split."""
     before: list[Span] = []
     after: list[Span] = []
     for span in spans:
@@ -76,7 +76,7 @@ def split(spans: Iterable[Span], at: float) -> tuple[list[Span], list[Span]]:
 def relabel(
     spans: Iterable[Span], choose: Callable[[Bucket], Bucket], start: float = float("-inf"), end: float = float("inf")
 ) -> list[Span]:
-    """The same time, with another bucket chosen for what lies between ``start`` and ``end``."""
+    """The same time with another bucket chosen between ``start`` and ``end``."""
     changed: list[Span] = []
     for span in spans:
         a = min(max(span.start, start), span.end)
@@ -87,23 +87,23 @@ def relabel(
     return changed
 
 
-def instead(changes: Mapping[Bucket, Bucket]) -> Callable[[Bucket], Bucket]:
-    """A choice for :func:`relabel`: some buckets for others, the rest as it is."""
+def replacing(changes: Mapping[Bucket, Bucket]) -> Callable[[Bucket], Bucket]:
+    """A choice for :func:`relabel` that replaces some buckets."""
     return lambda known: changes.get(known, known)
 
 
 def one(start: float, end: float, bucket: Bucket) -> list[Span]:
-    """A list of one span, or of none if it would be empty."""
+    """A list of one span, or an empty one."""
     return [Span(start, end, bucket)] if end > start else []
 
 
 def fill(spans: Iterable[Span], among: Bucket, seconds: float, by: Bucket) -> list[Span]:
-    """The same time, with the first ``seconds`` of one bucket given to another."""
+    """The same time with the first ``seconds`` of one bucket moved to another."""
     changed: list[Span] = []
     for span in spans:
         taken = min(max(seconds, 0.0), span.seconds) if span.bucket is among else 0.0
         seconds -= taken
-        # Of a span that is taken whole no sliver may remain: start + (end - start) need not be end.
+        # start + (end - start) need not be end: a span that is moved whole must leave no rest.
         until = span.end if taken == span.seconds else span.start + taken
         append(changed, span.start, until, by)
         append(changed, until, span.end, span.bucket)

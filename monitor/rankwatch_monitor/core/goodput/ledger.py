@@ -1,6 +1,6 @@
-"""The accounts of a job's time: what is settled, what is pending, and what is needed to go on. Plain data.
+"""The ledger of a job's time: settled seconds by bucket, pending spans, and the state needed to continue. Plain data.
 
-``goodput`` keeps them; the store writes them as JSON, so that a monitor which takes over goes on where another stopped.
+``accounting`` writes it; the store keeps it as JSON, so that a monitor that takes over continues where another stopped.
 """
 
 from __future__ import annotations
@@ -12,44 +12,47 @@ from rankwatch_monitor.core.goodput.intervals import Bucket, Span
 
 WINDOW_MINUTES: Final = 60
 COUNTED_AFTER: Final = 15.0
-"""Seconds at least that settled time waits before it is counted for Prometheus: longer than a killed monitor forgets,
-so that the counters of the one that takes over never lie below those of the one before."""
+"""Seconds before settled time enters the Prometheus counters: longer than what a killed monitor loses, so that the
+counters of the one that takes over are never below those of the one before."""
 
 
-class Mark(NamedTuple):
-    """A step that the job had completed, and when."""
+class CompletedStep(NamedTuple):
+    """A step that the job completed, and when."""
 
     at: float
     iteration: int
 
 
 class Ledger:
-    """The accounts of one job. ``settled`` holds seconds by bucket; ``pending`` is what is not decided yet."""
+    """The ledger of one job. ``settled`` holds seconds by bucket; ``pending`` spans whose bucket may still change."""
 
     def __init__(self, began: float) -> None:
-        self.began = self.looked_at = self.settled_until = began
+        self.began = self.accounted_at = self.settled_until = began
         self.settled: dict[Bucket, float] = dict.fromkeys(Bucket, 0.0)
         self.minutes: dict[int, dict[Bucket, float]] = {}
         """Settled seconds by bucket for each of the last minutes of unix time."""
         self.pending: list[Span] = []
-        self.mark: Mark | None = None
+        self.last_step: CompletedStep | None = None
         """The last step of this attempt; None before its first."""
         self.furthest = -1
         """The furthest step of all attempts."""
         self.step_seconds = 0.0
-        """How long a step usually takes; 0: not known."""
+        """Usual seconds of a step; 0: unknown."""
         self.attempt = 0
         self.attempt_since = began
-        self.peopled = False
+        self.had_ranks = False
         """The attempt has had ranks."""
-        self.first = True
-        """No attempt came before this one."""
-        self.over = False
+        self.first_attempt = True
+        """It is the first attempt."""
+        self.ended = False
+        """The run has ended."""
         self.lost = False
+        """The job was lost at the last evaluation."""
         self.counted: dict[Bucket, float] = dict(self.settled)
-        """Settled seconds as they are counted for Prometheus: these never go down."""
+        """Settled seconds by bucket for the Prometheus counters, which never decrease."""
         self._to_count = (began, dict(self.settled))
-        self._key: object = None
+        self.evaluated: object = None
+        """The state of the job at the last evaluation, to detect transitions."""
 
     @property
     def until(self) -> float:
@@ -58,36 +61,36 @@ class Ledger:
 
     @property
     def waiting_for(self) -> Bucket:
-        """What an attempt is doing before its first step."""
-        return Bucket.STARTUP if self.first else Bucket.RESTART
+        """The bucket of an attempt before its first step."""
+        return Bucket.STARTUP if self.first_attempt else Bucket.RESTART
 
     def settle(self, done: Sequence[Span]) -> None:
-        """Put spans down for good."""
+        """Add spans to the settled time."""
         for span in done:
             self.settled[span.bucket] += span.seconds
             self.settled_until = span.end
             into_minutes(self.minutes, span)
 
     def count(self, now: float) -> None:
-        """Let what was settled some time ago be counted."""
+        """Move time that was settled some time ago into the counters."""
         if now - self._to_count[0] >= COUNTED_AFTER:
             self.counted, self._to_count = self._to_count[1], (now, dict(self.settled))
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for the store."""
+        """For the store."""
         return {
             "began": self.began,
-            "looked_at": self.looked_at,
+            "looked_at": self.accounted_at,
             "settled_until": self.settled_until,
             "settled": {str(bucket): seconds for bucket, seconds in self.settled.items() if seconds},
             "minutes": [[m, {str(b): s for b, s in spent.items()}] for m, spent in self.minutes.items()],
             "pending": [[span.start, span.end, str(span.bucket)] for span in self.pending],
-            "mark": list(self.mark) if self.mark else None,
+            "mark": list(self.last_step) if self.last_step else None,
             "furthest": self.furthest,
             "step_seconds": self.step_seconds,
             "attempt": self.attempt,
             "attempt_since": self.attempt_since,
-            "flags": [self.peopled, self.first, self.over, self.lost],
+            "flags": [self.had_ranks, self.first_attempt, self.ended, self.lost],
         }
 
     @classmethod
@@ -95,23 +98,23 @@ class Ledger:
         """The ledger that :meth:`to_json` wrote.
 
         Raises:
-            KeyError, ValueError: it was written by something else.
+            KeyError, ValueError: another version wrote it.
         """
         ledger = cls(data["began"])
-        ledger.looked_at, ledger.settled_until = data["looked_at"], data["settled_until"]
+        ledger.accounted_at, ledger.settled_until = data["looked_at"], data["settled_until"]
         ledger.settled.update({Bucket(b): s for b, s in data["settled"].items()})
         ledger.minutes = {m: {Bucket(b): s for b, s in spent.items()} for m, spent in data["minutes"]}
         ledger.pending = [Span(start, end, Bucket(b)) for start, end, b in data["pending"]]
-        ledger.mark = Mark(*data["mark"]) if data["mark"] else None
+        ledger.last_step = CompletedStep(*data["mark"]) if data["mark"] else None
         ledger.furthest, ledger.step_seconds = data["furthest"], data["step_seconds"]
         ledger.attempt, ledger.attempt_since = data["attempt"], data["attempt_since"]
-        ledger.peopled, ledger.first, ledger.over, ledger.lost = data["flags"]
-        ledger.counted, ledger._to_count = dict(ledger.settled), (ledger.looked_at, dict(ledger.settled))
+        ledger.had_ranks, ledger.first_attempt, ledger.ended, ledger.lost = data["flags"]
+        ledger.counted, ledger._to_count = dict(ledger.settled), (ledger.accounted_at, dict(ledger.settled))
         return ledger
 
 
 def into_minutes(minutes: dict[int, dict[Bucket, float]], span: Span) -> None:
-    """Add a span to the seconds of each minute it touches, in place, and forget minutes of more than an hour ago."""
+    """Add a span to the seconds of each minute it touches, in place, and drop minutes of more than an hour ago."""
     start = max(span.start, span.end - 60.0 * WINDOW_MINUTES)
     while start < span.end:
         minute = int(start // 60.0)

@@ -165,12 +165,12 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
 def shown_ratio(job: Job) -> float | None:
     """The effective-time ratio for lists and pages: None in the first minute and before the first step."""
     known = accounting.ratio(job)
-    return None if known is None or accounting.of(job).until - job.created_at < TOO_EARLY else round(known, 4)
+    return None if known is None or job.ledger.until - job.created_at < TOO_EARLY else round(known, 4)
 
 
 def accounts(job: Job) -> dict[str, Any]:
     """A job's time as ``GET /jobs/{id}/goodput`` shows it: its buckets, and what each incident took; seconds."""
-    lasted, lately = accounting.window(job)
+    lasted, lately = accounting.last_hour(job)
     spent = accounting.spent(job)
     return {
         "ratio": accounting.ratio(job),

@@ -106,7 +106,7 @@ class _Snapshot(Collector):
         self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
         if (ratio := accounting.ratio(job)) is not None:
             self._add(names.GOODPUT, ratio, job.id)
-        for bucket, seconds in accounting.of(job).counted.items():
+        for bucket, seconds in job.ledger.counted.items():
             self._add(names.JOB_TIME, seconds, job.id, bucket)
         self._incidents(job)
         self._performance(job, now)

@@ -91,7 +91,7 @@ def _goodput(job: Job) -> list[str]:
     lived = sum(spent.values())
     if not lived:
         return []
-    ratio, (window, lately) = accounting.ratio(job), accounting.window(job)
+    ratio, (window, lately) = accounting.ratio(job), accounting.last_hour(job)
     if ratio is None:
         lines = [f"GOODPUT is not known yet: no rank has told of a step in {duration(lived)}"]
     else:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from monitor.core.accounted import STARTUP, THINGS, Accounted, about, freely, rerun
 from monitor.core.scene import Fate
-from rankwatch.contract.enums import Action, ProcessEventKind
+from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.goodput import accounting
 
@@ -27,7 +27,7 @@ def test_nothing_is_said_of_a_job_before_its_first_step() -> None:
     scene.run(300)
     assert scene.spent == about(startup=300.0)
     assert accounting.ratio(scene.job) is None
-    assert accounting.window(scene.job) == (pytest.approx(300.0), None)
+    assert accounting.last_hour(scene.job) == (pytest.approx(300.0), None)
 
 
 def test_slow_steps_are_productive_also_while_one_is_under_way() -> None:
@@ -181,7 +181,7 @@ def test_processes_that_are_replaced_by_hand_without_a_word() -> None:
     scene.run(60)
     spent = scene.spent
     assert spent["restart"] == pytest.approx(5.0 - 1.0 + 19.5, abs=1.1)
-    assert accounting.of(scene.job).first is False
+    assert scene.job.ledger.first_attempt is False
 
 
 def test_a_watched_job_that_said_goodbye_has_ended_and_may_come_back() -> None:
@@ -359,3 +359,36 @@ def test_the_buckets_sum_to_the_time_and_none_is_negative(
     alive = scene.job.ended is None and scene.state not in ("lost", "finished")
     if alive:
         assert scene.lived == pytest.approx(scene.now - scene.job.created_at, abs=1e-6)
+
+
+# Incident overlay -----------------------------------------------------------------------------------------------------
+
+
+def test_an_incident_that_resolves_by_itself_is_a_stall() -> None:
+    scene = Accounted(on_hang="log").run(60).hang(2).run(40)
+    assert scene.spent["hang"] == pytest.approx(40.0), "nothing is done about it: it lasts"
+    scene.resume().run(50)
+    assert scene.spent["stalled"] == pytest.approx(40.0, abs=1.0)
+    assert "hang" not in scene.spent
+
+
+def test_a_hang_that_is_only_recorded_until_the_job_is_killed() -> None:
+    scene = Accounted(on_hang="log").run(60).hang(2).run(40)
+    scene.finish(ProcessEventKind.FAILED, "killed by hand")
+    assert scene.spent == about(startup=STARTUP, productive=58.5, hang=40.0)
+
+
+def test_a_suspicion_leaves_time_with_completed_steps_productive() -> None:
+    scene = Accounted(silence_timeout=20.0, on_hang="log").run(60).cut(2).until_found()
+    scene.run(60)
+    assert scene.job.open_incident is not None
+    assert set(scene.spent) == {"startup", "productive"}
+
+
+def test_launchers_that_ignore_directives_count_as_handling() -> None:
+    scene = Accounted().run(60)
+    scene.ignored.add(DirectiveKind.RESTART)
+    scene.hang(2).until_found()
+    scene.run(100)
+    assert scene.spent["hang"] == pytest.approx(11.0)
+    assert scene.spent["handling"] == pytest.approx(100.0)

@@ -8,21 +8,21 @@ import pytest
 
 from monitor.core.accounted import Accounted, checkpoints
 from rankwatch_monitor.core.goodput import accounting
-from rankwatch_monitor.core.goodput.accounting import Bucket, Ledger
-from rankwatch_monitor.core.goodput.ledger import WINDOW_MINUTES
+from rankwatch_monitor.core.goodput.intervals import Bucket
+from rankwatch_monitor.core.goodput.ledger import WINDOW_MINUTES, Ledger
 
 
 def test_the_window_forgets_what_was_long_ago() -> None:
     scene = Accounted(on_hang="log", checkpoint=10_000).run(60).hang(2).run(1000).resume().run(60)
-    ratio, (seconds, lately) = accounting.ratio(scene.job), accounting.window(scene.job)
+    ratio, (seconds, lately) = accounting.ratio(scene.job), accounting.last_hour(scene.job)
     assert seconds == pytest.approx(scene.lived)
     assert lately == pytest.approx(ratio)
     scene.run(3600)
-    seconds, lately = accounting.window(scene.job)
+    seconds, lately = accounting.last_hour(scene.job)
     assert 59 * 60 <= seconds <= 60 * 60
     assert lately == 1.0
     assert accounting.ratio(scene.job) < 0.9
-    assert len(accounting.of(scene.job).minutes) <= WINDOW_MINUTES
+    assert len(scene.job.ledger.minutes) <= WINDOW_MINUTES
 
 
 def test_checkpoint_after_checkpoint_without_a_step_stays_small() -> None:
@@ -31,13 +31,13 @@ def test_checkpoint_after_checkpoint_without_a_step_stays_small() -> None:
         checkpoints(scene, 2)
         scene.busy = True
         scene.run(2)
-    assert len(accounting.of(scene.job).pending) <= 257
+    assert len(scene.job.ledger.pending) <= 257
     assert scene.spent["checkpointing"] == pytest.approx(400.0, rel=0.1)
 
 
 def test_a_ledger_survives_the_store() -> None:
     scene = Accounted().run(60).hang(2).run(5)
-    ledger = accounting.of(scene.job)
+    ledger = scene.job.ledger
     row = json.loads(json.dumps(ledger.to_json()))
     again = Ledger.of_json(row)
     assert again.to_json() == ledger.to_json()
@@ -46,9 +46,9 @@ def test_a_ledger_survives_the_store() -> None:
 
 def test_the_counters_of_a_killed_monitor_never_lie_above_those_of_the_next() -> None:
     scene = Accounted().run(100)
-    stored = accounting.of(scene.job).to_json()
+    stored = scene.job.ledger.to_json()
     scene.run(10)
-    before = accounting.of(scene.job).counted
+    before = scene.job.ledger.counted
     after = Ledger.of_json(json.loads(json.dumps(stored))).counted
     assert all(after[bucket] >= before[bucket] for bucket in Bucket)
     assert before[Bucket.PRODUCTIVE] > 0
@@ -56,7 +56,7 @@ def test_the_counters_of_a_killed_monitor_never_lie_above_those_of_the_next() ->
 
 def test_a_look_without_news_changes_nothing() -> None:
     scene = Accounted().run(60)
-    before = accounting.of(scene.job).to_json()
+    before = scene.job.ledger.to_json()
     accounting.account(scene.job, scene.now + 0.3)
     accounting.account(scene.job, scene.now)
-    assert accounting.of(scene.job).to_json() == before
+    assert scene.job.ledger.to_json() == before
