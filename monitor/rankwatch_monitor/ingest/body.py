@@ -1,7 +1,6 @@
-"""A request body as it came -> the bytes it stands for.
+"""Checks and inflates a request body.
 
-Inflating stops at the limit: a body that would grow beyond it is refused while it is being inflated and never held
-whole.
+Inflating stops at the limit: a body that would exceed it is refused while being inflated, and never held as a whole.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ Format = Literal["protobuf", "json"]
 CONTENT_TYPES: Final[Mapping[str, Format]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 ACCEPTED_ENCODINGS: Final = "gzip, zstd, identity"
 
-# zlib's way to say "a gzip header and trailer are expected".
+# Makes zlib expect a gzip header and trailer.
 _GZIP_WINDOW: Final = 31
-# RFC 8878 section 3.1.1.1.2 asks decoders for at least 8 MiB; more would let a sender choose our memory.
+# RFC 8878 section 3.1.1.1.2 requires at least 8 MiB; more would let a sender choose the memory that is used.
 _ZSTD_WINDOW_BYTES: Final = 8 * 1024 * 1024
-# A block of a zstd frame takes at least 4 bytes and gives at most 128 KiB, so one slice gives at most 8 MiB.
+# A block of a zstd frame has at least 4 bytes and inflates to at most 128 KiB, so a slice to at most 8 MiB.
 _ZSTD_SLICE_BYTES: Final = 256
 
 
 def body_format(content_type: str | None) -> Format:
-    """Return the encoding of the message that a ``Content-Type`` header names.
+    """The message encoding of a ``Content-Type`` header.
 
     Raises:
-        Refusal: 415, it is missing or names something else.
+        Refusal: 415, it is missing or not supported.
     """
     name = (content_type or "").partition(";")[0].strip().lower()
     found = CONTENT_TYPES.get(name)
     if found is None:
-        said = f"content type {quote(content_type)} is not accepted" if content_type else "there is no content type"
-        raise Refusal(415, "bad_content_type", f"{said}: send application/x-protobuf or application/json")
+        given = f"content type {quote(content_type)} is not supported" if content_type else "there is no content type"
+        raise Refusal(415, "bad_content_type", f"{given}: send application/x-protobuf or application/json")
     return found
 
 
 def check_length(content_length: str | None, limits: Limits) -> None:
-    """Refuse a body by what its ``Content-Length`` header announces, before any of it is read.
+    """Refuse a body by its ``Content-Length`` header, before any of it is read.
 
     Raises:
         Refusal: 413 above the limit, 400 when it is not a number.
@@ -57,17 +56,17 @@ def check_length(content_length: str | None, limits: Limits) -> None:
 
 
 def too_large(limits: Limits) -> Refusal:
-    """Return the refusal of a body above the limit."""
+    """The refusal of a body above the limit."""
     return Refusal(
         413, "body_too_large", f"the request body is above the limit of {limits.body_bytes} bytes: send smaller batches"
     )
 
 
 def inflate(body: bytes, content_encoding: str | None, limits: Limits) -> bytes:
-    """Return the bytes that ``body`` stands for under its ``Content-Encoding``.
+    """Undo the ``Content-Encoding`` of a body.
 
     Raises:
-        Refusal: 413 too large before or after inflating, 415 encoding unknown, 400 truncated or corrupt.
+        Refusal: 413 too large before or after inflating, 415 unknown encoding, 400 truncated or corrupt.
     """
     if len(body) > limits.body_bytes:
         raise too_large(limits)
@@ -82,10 +81,10 @@ def inflate(body: bytes, content_encoding: str | None, limits: Limits) -> bytes:
         raise Refusal(
             415,
             "bad_content_type",
-            f"content encoding {quote(content_encoding)} is not accepted: send {ACCEPTED_ENCODINGS}",
+            f"content encoding {quote(content_encoding)} is not supported: send {ACCEPTED_ENCODINGS}",
         )
     if len(inflated) > limits.decompressed_bytes:
-        raise _bomb(limits.decompressed_bytes)
+        raise _inflates_too_large(limits.decompressed_bytes)
     return inflated
 
 
@@ -94,13 +93,13 @@ def _gunzip(body: bytes, cap: int) -> bytes:
     try:
         inflated = inflater.decompress(body, cap + 1)
     except zlib.error as error:
-        raise Refusal(400, "bad_body", f"the gzip body is corrupt ({error}): send it again whole") from None
+        raise Refusal(400, "bad_body", f"the gzip body is corrupt ({error}): send it again") from None
     if len(inflated) > cap:
-        raise _bomb(cap)
+        raise _inflates_too_large(cap)
     if not inflater.eof:
-        raise Refusal(400, "bad_body", "the gzip body ends too early: send it again whole")
+        raise Refusal(400, "bad_body", "the gzip body is truncated: send it again")
     if inflater.unused_data:
-        # Several members would be legal gzip, but millions of empty ones are an attack and no OTLP sender makes two.
+        # Several members are legal gzip, but millions of empty ones are an attack, and no OTLP sender sends two.
         raise Refusal(400, "bad_body", "the gzip body has bytes after its end: send one gzip member")
     return inflated
 
@@ -115,18 +114,18 @@ def _unzstd(body: bytes, cap: int) -> bytes:
             at += _ZSTD_SLICE_BYTES
             size += len(part)
             if size > cap:
-                raise _bomb(cap)
+                raise _inflates_too_large(cap)
             parts.append(part)
     except zstandard.ZstdError as error:
-        raise Refusal(400, "bad_body", f"the zstd body is corrupt ({error}): send it again whole") from None
+        raise Refusal(400, "bad_body", f"the zstd body is corrupt ({error}): send it again") from None
     if not inflater.eof:
-        raise Refusal(400, "bad_body", "the zstd body ends too early: send it again whole")
+        raise Refusal(400, "bad_body", "the zstd body is truncated: send it again")
     if inflater.unused_data or at < len(body):
         raise Refusal(400, "bad_body", "the zstd body has bytes after its end: send one zstd frame")
     return b"".join(parts)
 
 
-def _bomb(cap: int) -> Refusal:
+def _inflates_too_large(cap: int) -> Refusal:
     return Refusal(
         413, "body_too_large", f"the request body inflates to more than the limit of {cap} bytes: send smaller batches"
     )

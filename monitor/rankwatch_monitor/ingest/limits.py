@@ -1,8 +1,7 @@
-"""How much one sender may ask of the monitor, and the count of what was turned away.
+"""The limits of what one sender may ask of the monitor, and the counters of what was turned away.
 
-Every bound of the ingest stands in :class:`Limits` with its default, unit and meaning; command-line flags, the metrics
-page and the documentation are generated from there. What exceeds a bound is answered with words and counted under one
-of :data:`REASONS`; it never stops the monitor.
+Every limit is a field of :class:`Limits` with its default, unit and meaning; the metrics page and the documentation are
+generated from it. What exceeds a limit is answered with a message and counted under one of :data:`REASONS`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def _limit(default: int, unit: str, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of the ingest. Each field's metadata holds its ``unit`` and ``meaning``.
+    """The limits of the ingest. Each field's metadata holds its ``unit`` and ``meaning``.
 
     Raises:
         ValueError: a limit is below 1.
@@ -55,7 +54,7 @@ class Limits:
 
 
 class DescribedLimit(NamedTuple):
-    """One limit with what the documentation and the metrics page say of it."""
+    """One limit with its documentation."""
 
     name: str
     value: int
@@ -64,7 +63,7 @@ class DescribedLimit(NamedTuple):
 
 
 def describe(limits: Limits) -> Iterator[DescribedLimit]:
-    """Yield every limit in force with its unit and meaning."""
+    """Yield every limit with its value, unit and meaning."""
     for each in fields(limits):
         yield DescribedLimit(each.name, getattr(limits, each.name), each.metadata["unit"], each.metadata["meaning"])
 
@@ -92,26 +91,23 @@ REASONS: Final = {
     "held_elsewhere": "a report or call about a job that another monitor holds, where several share a database",
     "unavailable": "a request the monitor could not take now; the sender was asked to come again",
 }
-"""Why something was turned away by the ingest: the reason as it is counted, and its meaning.
-
-A sink may add reasons of its own (too many jobs, too many ranks).
-"""
+"""Reasons under which requests and items are counted as turned away, with their meaning."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What the ingest took and turned away since it started; read by the metrics page."""
+    """What the ingest accepted and turned away since it started, for ``/metrics``."""
 
     requests: int = 0
     reports: int = 0
     spans: int = 0
     repeats: int = 0
-    """Data points that had been counted before: a batch sent twice, or an SDK's last export at its shutdown. Of windows
-    and kernel reports each counts as one."""
+    """Repeated data points: a batch sent twice, or an SDK's last export at its shutdown. A window or kernel report is
+    one."""
     rejected: dict[str, int] = field(default_factory=dict)
-    """Items by reason: data points, spans, or whole requests where nothing in them could be read."""
+    """Items by reason: data points, spans, or requests that were refused as a whole."""
 
     def reject(self, reason: str, items: int = 1) -> None:
-        """Count ``items`` that were turned away for ``reason``; none leave no trace."""
+        """Count ``items`` turned away for ``reason``."""
         if items:
             self.rejected[reason] = self.rejected.get(reason, 0) + items

@@ -1,11 +1,11 @@
-"""What is remembered of each sender until it has been silent for a while, or there are too many: a small cache.
+"""A bounded cache of values per sender, which also evicts senders that have been silent for a while.
 
 How this works
 --------------
-There are two generations. Who speaks is in the young one; when five minutes have passed, the young one becomes
-the old one, whose members come back when they speak, and what was left in the old one is forgotten: the processes of
-jobs that have ended do not stay until others push them out. Within a generation, and so in all, the order is that in
-which they last spoke; where there are too many, who has been silent for longest goes first.
+There are two generations. A key that is used is in the young one. Every five minutes the young generation becomes the
+old one, and what is left in the previous old one is evicted, so processes of ended jobs do not stay until others push
+them out; keys of the old generation move to the young one when used. Within a generation, and so overall, keys are
+ordered by their last use: beyond the limit, the least recently used is evicted.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SECONDS: Final = 300.0
-"""Silence after which a sender may be forgotten; it surely is after twice as long. Ranks speak every 15 s at least."""
+"""Silence after which a sender may be evicted; after twice as long it is. Ranks report every 15 s at least."""
 
 
-class Remembered(Generic[K, V]):
-    """``remembered(key)``: the value of a key, made by ``make(key)`` when it is not known. Used by one thread.
+class LruCache(Generic[K, V]):
+    """``cache(key)`` returns the value of a key, created by ``make(key)`` when it is not cached. Not thread-safe.
 
     Args:
-        make: makes a value.
-        most: how many are kept.
-        clock: seconds that never go back.
+        make: creates a value.
+        most: number of cached values.
+        clock: monotonic seconds.
     """
 
     __slots__ = ("_clock", "_make", "_most", "_old", "_since", "_young")
@@ -43,16 +43,16 @@ class Remembered(Generic[K, V]):
         return len(self._young) + len(self._old)
 
     def __call__(self, key: K) -> V:
-        """The value of a key that speaks now."""
+        """The value of a key, which counts as used now."""
         young = self._young
         try:
             value = young[key]
         except KeyError:
-            return self._come_back(key)
+            return self._revive(key)
         young.move_to_end(key)
         return value
 
-    def _come_back(self, key: K) -> V:
+    def _revive(self, key: K) -> V:
         value = self._old.pop(key) if key in self._old else self._make(key)
         now = self._clock()
         if now - self._since > SECONDS:

@@ -1,6 +1,6 @@
-"""Inflated bytes -> an OTLP message, from protobuf or from OTLP's own flavour of JSON, and answers back.
+"""Converts between OTLP messages and their encodings, protobuf and OTLP/JSON.
 
-OTLP/JSON is protobuf's JSON with one exception: trace and span ids are written in hexadecimal, not base64.
+OTLP/JSON is protobuf's JSON mapping with one exception: trace and span ids are hexadecimal instead of base64.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rankwatch_monitor.ingest.rejection import Refusal, quote
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
-# Field name -> length of the id in hexadecimal. The base64 of 16 and 8 bytes has 24 and 12 characters, so a sender that
-# uses plain protobuf JSON can be told from one that follows the OTLP specification.
+# Field name -> length of the id in hexadecimal. The base64 of 16 and 8 bytes has 24 and 12 characters, so the ids of
+# senders that use plain protobuf JSON are recognised as well.
 _ID_FIELDS: Final[Mapping[str, int]] = {"traceId": 32, "spanId": 16, "parentSpanId": 16}
 
-# What json_format lets through on a document of the wrong shape, beside its own ParseError.
+# What json_format raises on a document of the wrong structure, besides its own ParseError.
 _SHAPE_ERRORS: Final = (
     json_format.ParseError,
     ValueError,
@@ -36,15 +36,15 @@ _SHAPE_ERRORS: Final = (
 
 
 def decode(body: bytes, encoded: Format, kind: type[AnyMessage], limits: Limits) -> AnyMessage:
-    """Return the message of type ``kind`` that stands in ``body``.
+    """Decode a message of type ``kind``.
 
     Raises:
-        Refusal: 400, the bytes are not such a message; 413, there are more objects in its JSON than points may come.
+        Refusal: 400, the bytes are not such a message; 413, its JSON has more objects than points are allowed.
     """
     if encoded == "protobuf":
-        return parsed(body, kind)
-    # Each object of JSON takes two microseconds to read: five million empty ones, which compress to next to nothing,
-    # would keep a core busy for 12 s.
+        return parse_protobuf(body, kind)
+    # A JSON object takes two microseconds to parse: five million empty ones, which compress to almost nothing, would
+    # occupy a core for 12 s.
     if body.count(b"{") > limits.points_per_request:
         raise Refusal(
             413,
@@ -55,14 +55,14 @@ def decode(body: bytes, encoded: Format, kind: type[AnyMessage], limits: Limits)
 
 
 def encode(message: Message, encoded: Format) -> bytes:
-    """Return ``message`` in the encoding its reader used."""
+    """Encode a message."""
     if encoded == "protobuf":
         return message.SerializeToString()
     return json_format.MessageToJson(message, indent=None).encode()
 
 
-def parsed(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
-    """Return the message of type ``kind`` that stands in ``body`` as protobuf.
+def parse_protobuf(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
+    """Decode a protobuf message of type ``kind``.
 
     Raises:
         Refusal: 400, the bytes are not such a message.
@@ -71,7 +71,7 @@ def parsed(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
     try:
         message.ParseFromString(body)
     except DecodeError:
-        raise Refusal(400, "bad_body", f"the body is not a whole protobuf {_name(kind)}: send it again whole") from None
+        raise Refusal(400, "bad_body", f"the body is not a valid protobuf {_name(kind)}: send it again") from None
     return message
 
 
@@ -79,15 +79,15 @@ def _from_json(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, "bad_body", f"the body is not JSON ({error}): send it again whole") from None
+        raise Refusal(400, "bad_body", f"the body is not JSON ({error}): send it again") from None
     if not isinstance(document, dict):
-        raise Refusal(400, "bad_body", f"the body is JSON but no object: send a {_name(kind)}")
+        raise Refusal(400, "bad_body", f"the body is JSON but not an object: send a {_name(kind)}")
     message = kind()
     try:
         _ids_to_base64(document)
         json_format.ParseDict(document, message, ignore_unknown_fields=True)
     except _SHAPE_ERRORS as error:
-        raise Refusal(400, "bad_body", f"the JSON is no {_name(kind)}: {quote(str(error))}") from None
+        raise Refusal(400, "bad_body", f"the JSON is not a {_name(kind)}: {quote(str(error))}") from None
     return message
 
 
@@ -96,7 +96,7 @@ def _name(kind: type[Message]) -> str:
 
 
 def _ids_to_base64(document: Mapping[str, Any]) -> None:
-    """Rewrite hexadecimal ids in place, so that protobuf's JSON reader understands them."""
+    """Rewrite hexadecimal ids as base64, in place, as protobuf's JSON parser expects them."""
     for resource in _objects(document, "resourceSpans"):
         for scope in _objects(resource, "scopeSpans"):
             for span in _objects(scope, "spans"):

@@ -1,10 +1,15 @@
-"""An OTLP metrics request -> rank reports, and what of it was not taken.
+"""Decodes an OTLP metrics request into rank reports, and into rejections.
 
-How this works: one resource is one report. Who speaks is read from the resource's attributes (and remembered by the
-resource's bytes, which a process sends unchanged with every export); then :data:`READERS` maps each metric name of the
-contract to the function that reads it into a draft of the report; what several metrics say together (a window, a kernel
-report, a device) is put together at the end. Metrics of other names are looked at where another emitter speaks: some of
-them tell that training moves (:mod:`.lens`). Those of our own ranks are passed over.
+How this works
+--------------
+One resource is one report. The process is read from the resource's attributes, and cached by the resource's bytes,
+which are the same in every export of a process. Then :data:`READERS` maps each metric of the contract to the function
+that reads it. Fields that need several metrics (a window, a kernel report, a device) are assembled at the end. Metrics
+of other names are ignored, unless another emitter sent them: some show that training makes progress
+(:mod:`.foreign.lens`).
+
+:meth:`MetricsDecoder.decode_bytes` first cuts the request into resources without parsing it. Where the bytes of a scope
+have a known layout (:mod:`.fastpath.layout`), its fields are read from them; all else is parsed by protobuf.
 """
 
 from __future__ import annotations
@@ -27,10 +32,10 @@ from rankwatch_monitor.ingest.fastpath.wire_format import Slice, slices
 from rankwatch_monitor.ingest.foreign.lens_exported import Exported
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.lru import Remembered
-from rankwatch_monitor.ingest.message import parsed
+from rankwatch_monitor.ingest.lru import LruCache
+from rankwatch_monitor.ingest.message import parse_protobuf
 from rankwatch_monitor.ingest.otlp import windows
-from rankwatch_monitor.ingest.otlp.builder import Draft, Read
+from rankwatch_monitor.ingest.otlp.builder import Read, ReportBuilder
 from rankwatch_monitor.ingest.otlp.devices import READINGS, read_errors, read_throttled, reading
 from rankwatch_monitor.ingest.otlp.identity import Identified, identify
 from rankwatch_monitor.ingest.otlp.kernels import read_kernel_calls, read_kernel_seconds, read_kernel_source
@@ -44,7 +49,7 @@ _HISTOGRAM: Final = frozenset({"histogram", "exponential_histogram"})
 
 
 class Reader(NamedTuple):
-    """How one metric is read, and the kinds it may come as."""
+    """How a metric is read, and the OTLP types it may have."""
 
     kinds: frozenset[str]
     read: Read
@@ -74,36 +79,36 @@ READERS: Final[Mapping[str, Reader]] = {
     semconv.GPU_THROTTLED.name: Reader(_NUMBER, read_throttled),
     semconv.GPU_ERRORS.name: Reader(_NUMBER, read_errors),
 }
-"""Metric name -> how it is read into a draft."""
+"""By metric name."""
 
 Elsewhere = Callable[[str], str | None]
-"""Given a job's id: why what is said of it is not taken here; None when it is."""
+"""Takes a job id; returns why its reports belong to another monitor, None if they do not."""
 
-_OUR_WORDS: Final = frozenset({"open_sections", "idle", "quiet", "beats"})
-"""Fields of a report by which a process is judged: where it tells them itself, nothing has to be guessed."""
+_LIVENESS_FIELDS: Final = frozenset({"open_sections", "idle", "quiet", "beats"})
+"""Fields that show whether a process makes progress; where it sends them itself, none have to be inferred."""
 
-# A resource of ours takes about 500 bytes; one above this is read anew each time, so that memory stays bounded.
-_REMEMBERED_RESOURCE_BYTES: Final = 4096
+# A rank's resource takes about 500 bytes. Larger ones than this are not cached, so that memory stays bounded.
+_CACHED_RESOURCE_BYTES: Final = 4096
 
 
 class Decoded(NamedTuple):
-    """What one request came to."""
+    """The content of one request."""
 
     reports: list[RankReport]
     points: list[int]
-    """Data points behind each report: what is lost when the report is refused later."""
+    """Number of data points of each report, for counting those of a report that the sink refuses."""
     rejections: Rejections
 
 
 class MetricsDecoder:
-    """Turns requests into reports; remembers identities, running totals and layouts between them, all bounded.
+    """Decodes requests; caches identities, running totals and layouts between them, all bounded.
 
     Args:
         limits: what a request may hold.
         counters: where rejections and repeats are counted.
-        since_unix_ns: when the monitor began, see :class:`SeriesTracker`.
-        elsewhere: says why reports of a job are not taken here, where another monitor holds it.
-        progress: how far the processes of other emitters have come; shared with what reads their spans.
+        since_unix_ns: when the monitor started, see :class:`SeriesTracker`.
+        elsewhere: why the reports of a job belong to another monitor.
+        progress: of processes of other emitters; shared with the decoder of spans.
     """
 
     def __init__(
@@ -119,22 +124,22 @@ class MetricsDecoder:
         self._limits = limits
         self._counters = counters
         self._tracker = SeriesTracker(limits.processes_remembered, since_unix_ns)
-        self._remembered = Remembered(self._identify, limits.processes_remembered)
+        self._identities = LruCache(self._identify, limits.processes_remembered)
         self._finished = FinishedReader(limits)
         self.layouts = Layouts(lambda scope: learn(scope, limits))
-        """Scopes of known layouts are read without parsing."""
+        """Known layouts of scopes."""
 
     def decode(self, request: ExportMetricsServiceRequest) -> Decoded:
-        """Return the reports of ``request`` in its order.
+        """The reports of a parsed request, in its order.
 
         Raises:
-            Refusal: 413, it holds more resources or points than the limits allow; 503, all of it is about jobs that
-                another monitor holds.
+            Refusal: 413, it holds more resources or points than the limits allow; 503, all its jobs belong to
+                other monitors.
         """
-        return self._decode([_Parsed(self._who(each.resource), each) for each in self._bounded(request)])
+        return self._decode([_Parsed(self._sender_of(each.resource), each) for each in self._bounded(request)])
 
     def decode_bytes(self, body: bytes) -> Decoded:
-        """Return the reports of a request as it came; the same as if it was parsed first, but several times faster.
+        """The reports of an unparsed request: the same as of the parsed one, but several times faster.
 
         Raises:
             Refusal: as above; 400, it is not a metrics request.
@@ -142,98 +147,98 @@ class MetricsDecoder:
         try:
             parts = slices(body)
             if len(parts) > self._limits.resources_per_request:
-                raise ValueError("more than are taken")
-            # All of it is looked at before any of it has effects: a request is taken, or refused, as a whole.
+                raise ValueError("too many resources")
+            # Prepared as a whole before anything has effects, so a request is accepted or refused as a whole.
             prepared = [self._prepared(part) for part in parts]
         except (ValueError, DecodeError):
-            return self.decode(parsed(body, ExportMetricsServiceRequest))
+            return self.decode(parse_protobuf(body, ExportMetricsServiceRequest))
         return self._decode(prepared)
 
     def _prepared(self, part: Slice) -> _Parsed | _Known:
-        """Read what can be read of one resource without effects.
+        """Decode one resource as far as possible without effects.
 
         Raises:
-            DecodeError: it is not what its request says.
+            DecodeError: it is not valid protobuf.
         """
         if part.scope is None:
             parsed_part = ResourceMetrics.FromString(part.whole)
-            return _Parsed(self._who(parsed_part.resource), parsed_part)
-        long = len(part.resource) > _REMEMBERED_RESOURCE_BYTES
-        who = self._identify(part.resource) if long else self._remembered(part.resource)
-        if isinstance(who, Rejection) or who.foreign:
-            # Of another emitter, each export is looked at for signs of progress, those that are not there included.
-            return _Parsed(who, ResourceMetrics.FromString(part.whole))
+            return _Parsed(self._sender_of(parsed_part.resource), parsed_part)
+        long = len(part.resource) > _CACHED_RESOURCE_BYTES
+        sender = self._identify(part.resource) if long else self._identities(part.resource)
+        if isinstance(sender, Rejection) or sender.foreign:
+            # Inferring the progress of another emitter needs all its metrics, also those that are absent.
+            return _Parsed(sender, ResourceMetrics.FromString(part.whole))
         scope = cut(part.scope)
         layout = self.layouts.find(scope)
         if layout is None:
-            return _Parsed(who, ResourceMetrics.FromString(part.whole), scope)
+            return _Parsed(sender, ResourceMetrics.FromString(part.whole), scope)
         fields = layout.read(scope.rest)
         if fields is None:
-            return _Parsed(who, ResourceMetrics.FromString(part.whole))
+            return _Parsed(sender, ResourceMetrics.FromString(part.whole))
         if scope.at == NO_CUT:
-            return _Known(who, layout, fields)
+            return _Known(sender, layout, fields)
         histogram = Metric.FromString(scope.histogram)
-        return _Known(who, layout, fields, histogram, self._finished.read(scope.histogram))
+        return _Known(sender, layout, fields, histogram, self._finished.read(scope.histogram))
 
     def _decode(self, resources: Sequence[_Parsed | _Known]) -> Decoded:
         reports: list[RankReport] = []
         points: list[int] = []
         rejections = Rejections(self._counters)
-        room = _Room(self._limits.points_per_request)
+        budget = _PointBudget(self._limits.points_per_request)
         if self._elsewhere is not None:
-            resources = self._ours(resources, self._elsewhere, rejections, room)
+            resources = self._ours(resources, self._elsewhere, rejections, budget)
         for each in resources:
-            who = each.who
-            if isinstance(who, Rejection):
+            sender = each.sender
+            if isinstance(sender, Rejection):
                 assert isinstance(each, _Parsed)
-                if lost := _count(each.metrics, room):
-                    rejections.add(who.reason, who.message, lost)
+                if lost := _count(each.metrics, budget):
+                    rejections.add(sender.reason, sender.message, lost)
                 continue
-            for warning in who.warnings:
-                rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.message}")
-            draft = Draft(who.identity, self._tracker, self._limits, self._counters, rejections)
+            for warning in sender.warnings:
+                rejections.warn(warning.reason, f"rank {sender.identity.rank}: {warning.message}")
+            builder = ReportBuilder(sender.identity, self._tracker, self._limits, self._counters, rejections)
             if isinstance(each, _Known):
-                points.append(_take(each, draft, room))
-                reports.append(draft.report())
+                points.append(_take(each, builder, budget))
+                reports.append(builder.report())
             else:
                 before = rejections.items
-                exported = Exported() if who.foreign else None
-                points.append(_read(each.metrics, draft, room, exported))
+                exported = Exported() if sender.foreign else None
+                points.append(_read(each.metrics, builder, budget, exported))
                 if exported is not None:
-                    self._add_progress(draft, who, exported)
-                reports.append(draft.report())
+                    self._add_progress(builder, sender, exported)
+                reports.append(builder.report())
                 if each.unknown is not None and rejections.items == before:
                     self.layouts.missed(each.unknown)
         return Decoded(reports, points, rejections)
 
-    def _add_progress(self, draft: Draft, who: Identified, exported: Exported) -> None:
-        """Add what an export of another emitter says of its process's progress to its report."""
-        if not exported.recognised and who.identity not in self._progress:
+    def _add_progress(self, builder: ReportBuilder, sender: Identified, exported: Exported) -> None:
+        """Add the progress inferred from an export of another emitter to its report."""
+        if not exported.recognised and sender.identity not in self._progress:
             return
-        told = self._progress.take(who.identity, "metrics", exported)
-        if not draft.fields.keys() & _OUR_WORDS:
-            draft.fields = told | draft.fields
+        inferred = self._progress.take(sender.identity, "metrics", exported)
+        if not builder.fields.keys() & _LIVENESS_FIELDS:
+            builder.fields = inferred | builder.fields
 
     def _ours(
-        self, resources: Sequence[_Parsed | _Known], elsewhere: Elsewhere, rejections: Rejections, room: _Room
+        self, resources: Sequence[_Parsed | _Known], elsewhere: Elsewhere, rejections: Rejections, budget: _PointBudget
     ) -> Sequence[_Parsed | _Known]:
-        """Those of no other monitor's jobs; nothing of the others is remembered, so they may be sent again.
+        """The resources of this monitor's jobs. The others leave no trace in this decoder, so they may be sent again.
 
         Raises:
             Refusal: 503, there are none.
         """
-        of_jobs = {each.who.identity.job_id for each in resources if isinstance(each.who, Identified)}
-        words = {job_id: said for job_id in of_jobs if (said := elsewhere(job_id)) is not None}
-        if words and len(words) == len(of_jobs):
-            raise Refusal(503, "held_elsewhere", next(iter(words.values())), retry_after=1)
+        of_jobs = {each.sender.identity.job_id for each in resources if isinstance(each.sender, Identified)}
+        owners = {job_id: message for job_id in of_jobs if (message := elsewhere(job_id)) is not None}
+        if owners and len(owners) == len(of_jobs):
+            raise Refusal(503, "held_elsewhere", next(iter(owners.values())), retry_after=1)
         ours = []
         for each in resources:
-            said = words.get(each.who.identity.job_id) if isinstance(each.who, Identified) else None
-            if said is None:
+            message = owners.get(each.sender.identity.job_id) if isinstance(each.sender, Identified) else None
+            if message is None:
                 ours.append(each)
             else:
-                lost = _count(each.metrics, room) if isinstance(each, _Parsed) else each.layout.points
-                rejections.add("held_elsewhere", said, lost)
+                lost = _count(each.metrics, budget) if isinstance(each, _Parsed) else each.layout.points
+                rejections.add("held_elsewhere", message, lost)
         return ours
 
     def _bounded(self, request: ExportMetricsServiceRequest) -> Sequence[ResourceMetrics]:
@@ -242,39 +247,39 @@ class MetricsDecoder:
             raise _too_many("resources", "resources_per_request", self._limits.resources_per_request)
         return resources
 
-    def _who(self, resource: Resource) -> Identified | Rejection:
+    def _sender_of(self, resource: Resource) -> Identified | Rejection:
         serialized = resource.SerializeToString()
-        if len(serialized) > _REMEMBERED_RESOURCE_BYTES:
+        if len(serialized) > _CACHED_RESOURCE_BYTES:
             return identify(resource, self._limits)
-        return self._remembered(serialized)
+        return self._identities(serialized)
 
     def _identify(self, serialized: bytes) -> Identified | Rejection:
         return identify(Resource.FromString(serialized), self._limits)
 
 
 class _Parsed(NamedTuple):
-    """A resource that is read in full."""
+    """A parsed resource."""
 
-    who: Identified | Rejection
+    sender: Identified | Rejection
     metrics: ResourceMetrics
     unknown: Cut | None = None
-    """Its scope, where that is of no known layout."""
+    """Its scope, if that has no known layout yet."""
 
 
 class _Known(NamedTuple):
-    """A resource whose scope is of a known layout."""
+    """A resource whose scope has a known layout, and was not parsed."""
 
-    who: Identified
+    sender: Identified
     layout: Layout
     fields: dict[str, Any]
     histogram: Metric | None = None
-    """Of finished sections, which are in no layout."""
+    """Of finished sections, which no layout covers."""
     finished: list[Finished] | None = None
-    """What it tells, where it is as usual."""
+    """Its content, unless it needs the full reader."""
 
 
-class _Room:
-    """How many more points one request may hold."""
+class _PointBudget:
+    """The number of further data points that a request may hold."""
 
     __slots__ = ("_left", "_limit")
 
@@ -287,65 +292,69 @@ class _Room:
             raise _too_many("data points", "points_per_request", self._limit)
 
 
-def _read(resource_metrics: ResourceMetrics, draft: Draft, room: _Room, exported: Exported | None) -> int:
-    """Read one resource's metrics into ``draft``, and those of other names into ``exported`` where another emitter
-    speaks; return how many data points that say something they hold."""
+def _read(
+    resource_metrics: ResourceMetrics, builder: ReportBuilder, budget: _PointBudget, exported: Exported | None
+) -> int:
+    """Read a resource's metrics into ``builder``, and other metrics of another emitter into ``exported``.
+
+    Returns the number of data points in metrics that were recognised.
+    """
     points = 0
     for scope in resource_metrics.scope_metrics:
-        room.take(1 + len(scope.metrics))
+        budget.take(1 + len(scope.metrics))
         for metric in scope.metrics:
-            points += _read_metric(metric, draft, room, exported)
+            points += _read_metric(metric, builder, budget, exported)
     return points
 
 
-def _read_metric(metric: Metric, draft: Draft, room: _Room, exported: Exported | None = None) -> int:
+def _read_metric(metric: Metric, builder: ReportBuilder, budget: _PointBudget, exported: Exported | None = None) -> int:
     reader = READERS.get(metric.name)
     if reader is None:
-        return 0 if exported is None else _read_foreign(metric, exported, room)
+        return 0 if exported is None else _read_foreign(metric, exported, budget)
     kind = metric.WhichOneof("data")
     found = () if kind is None else getattr(metric, kind).data_points
     count = len(found)
-    room.take(count)
+    budget.take(count)
     if kind in reader.kinds:
-        reader.read(draft, metric, found)
+        reader.read(builder, metric, found)
     elif count:
-        draft.reject("bad_value", metric, f"sent as {kind}, wanted {' or '.join(sorted(reader.kinds))}", count)
+        builder.reject("bad_value", metric, f"sent as {kind}, wanted {' or '.join(sorted(reader.kinds))}", count)
     return count
 
 
-def _read_foreign(metric: Metric, exported: Exported, room: _Room) -> int:
+def _read_foreign(metric: Metric, exported: Exported, budget: _PointBudget) -> int:
     kind = metric.WhichOneof("data")
     found = () if kind is None else getattr(metric, kind).data_points
-    room.take(len(found))
+    budget.take(len(found))
     return len(found) if kind is not None and found and exported.metric(metric, kind, found) else 0
 
 
-def _take(known: _Known, draft: Draft, room: _Room) -> int:
-    """Take what a layout told into ``draft``; return the same as :func:`_read`."""
-    layout, draft.fields = known.layout, known.fields
-    room.take(layout.items)
-    if (window := draft.fields.get("window")) is not None:
-        draft.once("window", window.told, window.time_ns, window.told.iteration)
-    if (kernels := draft.fields.get("kernels")) is not None:
-        draft.once("kernels", kernels.told, kernels.time_ns)
+def _take(known: _Known, builder: ReportBuilder, budget: _PointBudget) -> int:
+    """Apply the fields read by a layout to ``builder``; return the same as :func:`_read`."""
+    layout, builder.fields = known.layout, known.fields
+    budget.take(layout.items)
+    if (window := builder.fields.get("window")) is not None:
+        builder.set_once("window", window.value, window.time_ns, window.value.iteration)
+    if (kernels := builder.fields.get("kernels")) is not None:
+        builder.set_once("kernels", kernels.value, kernels.time_ns)
     if known.histogram is None:
         return layout.points
-    room.take(1)
-    if known.finished is not None and take_finished(known.finished, draft):
-        room.take(len(known.finished))
+    budget.take(1)
+    if known.finished is not None and take_finished(known.finished, builder):
+        budget.take(len(known.finished))
         return layout.points + len(known.finished)
-    return layout.points + _read_metric(known.histogram, draft, room)
+    return layout.points + _read_metric(known.histogram, builder, budget)
 
 
-def _count(resource_metrics: ResourceMetrics, room: _Room) -> int:
-    """Return how many data points of any metric a resource holds."""
+def _count(resource_metrics: ResourceMetrics, budget: _PointBudget) -> int:
+    """The number of all data points of a resource."""
     points = 0
     for scope in resource_metrics.scope_metrics:
-        room.take(1 + len(scope.metrics))
+        budget.take(1 + len(scope.metrics))
         for metric in scope.metrics:
             kind = metric.WhichOneof("data")
             count = 0 if kind is None else len(getattr(metric, kind).data_points)
-            room.take(count)
+            budget.take(count)
             points += count
     return points
 

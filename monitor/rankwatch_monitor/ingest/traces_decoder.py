@@ -1,7 +1,8 @@
-"""An OTLP traces request -> the section entries its spans stand for, and how far ranks of other emitters have come.
+"""Decodes an OTLP traces request into section spans, and into progress of ranks of other emitters.
 
-Spans of our own ranks bear the names of sections, and the number of their step. Those of another emitter are read by
-the tables of :mod:`.lens`; where one has no number of its own, that of a span around it in the same request holds.
+Spans of Rankwatch's ranks are named after sections and carry the number of their step. Those of another emitter are
+interpreted by the tables of :mod:`.foreign.lens`; one without a step number inherits that of an enclosing span in the
+same request.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from rankwatch_monitor.ingest.foreign import lens
 from rankwatch_monitor.ingest.foreign.lens_exported import Exported
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.lru import Remembered
+from rankwatch_monitor.ingest.lru import LruCache
 from rankwatch_monitor.ingest.otlp.identity import Identified, identify
 from rankwatch_monitor.ingest.rejection import Refusal, Rejection, Rejections, quote
 
-# Spans are sampled and come seldom, so fewer identities are kept for them than for metrics.
+# Spans are sampled and infrequent, so fewer identities are cached than for metrics.
 _IDENTITIES: Final = 4096
-_REMEMBERED_RESOURCE_BYTES: Final = 4096
+_CACHED_RESOURCE_BYTES: Final = 4096
 _ITERATION_END: Final = 2**63
 _DEEPEST: Final = 16
-"""Spans around a span that are asked for the number of the step."""
+"""Enclosing spans that are searched for a step number."""
 
 
 class SpanRecord(NamedTuple):
@@ -44,22 +45,22 @@ class SpanRecord(NamedTuple):
 
 
 class TracesDecoder:
-    """Turns requests into span records; keeps identities between them, and the progress of other emitters' ranks."""
+    """Decodes requests; caches identities, and the progress of other emitters' ranks."""
 
     def __init__(self, limits: Limits, counters: Counters, progress: Progress | None = None) -> None:
         self._progress = progress if progress is not None else Progress(limits.processes_remembered)
         self._limits = limits
         self._counters = counters
-        self._remembered = Remembered(self._identify, _IDENTITIES)
+        self._identities = LruCache(self._identify, _IDENTITIES)
 
     def decode(
         self, request: ExportTraceServiceRequest, reports: list[RankReport] | None = None
     ) -> tuple[list[SpanRecord], Rejections]:
-        """Return the section entries in ``request`` and what was not taken.
+        """The section spans in ``request``, and the rejections.
 
         Args:
-            request: as it came.
-            reports: what the spans of other emitters say of their ranks is added here.
+            request: as received.
+            reports: the progress that spans of other emitters show is appended here.
 
         Raises:
             Refusal: 413, it holds more resources or spans than the limits allow.
@@ -83,50 +84,50 @@ class TracesDecoder:
         reports: list[RankReport] | None,
     ) -> None:
         serialized = resource_spans.resource.SerializeToString()
-        if len(serialized) > _REMEMBERED_RESOURCE_BYTES:
-            who = identify(resource_spans.resource, self._limits)
+        if len(serialized) > _CACHED_RESOURCE_BYTES:
+            sender = identify(resource_spans.resource, self._limits)
         else:
-            who = self._remembered(serialized)
-        if isinstance(who, Rejection):
+            sender = self._identities(serialized)
+        if isinstance(sender, Rejection):
             if spans := sum(len(scope.spans) for scope in resource_spans.scope_spans):
-                rejections.add(who.reason, who.message, spans)
+                rejections.add(sender.reason, sender.message, spans)
             return
-        for warning in who.warnings:
-            rejections.warn(warning.reason, f"rank {who.identity.rank}: {warning.message}")
-        numbers = _numbers(resource_spans) if who.foreign else {}
+        for warning in sender.warnings:
+            rejections.warn(warning.reason, f"rank {sender.identity.rank}: {warning.message}")
+        numbers = _numbers(resource_spans) if sender.foreign else {}
         exported = Exported()
         for scope in resource_spans.scope_spans:
             for span in scope.spans:
-                read = self._record(span, who, numbers)
+                read = self._record(span, sender, numbers)
                 if isinstance(read, SpanRecord):
                     records.append(read)
-                    if who.foreign:
+                    if sender.foreign:
                         meaning = lens.span(span.name)
                         exported.span(meaning, read.start_unix_ns, read.end_unix_ns, read.iteration)
                 else:
-                    rejections.add(read.reason, f"span of rank {who.identity.rank}: {read.message}")
+                    rejections.add(read.reason, f"span of rank {sender.identity.rank}: {read.message}")
         if exported.recognised:
-            told = self._progress.take(who.identity, "spans", exported)
-            if reports is not None and self._progress.speaks(who.identity):
-                reports.append(RankReport(who.identity, **told))
+            fields = self._progress.take(sender.identity, "spans", exported)
+            if reports is not None and self._progress.is_monitored(sender.identity):
+                reports.append(RankReport(sender.identity, **fields))
 
-    def _record(self, span: Span, who: Identified, numbers: dict[bytes, int]) -> SpanRecord | Rejection:
+    def _record(self, span: Span, sender: Identified, numbers: dict[bytes, int]) -> SpanRecord | Rejection:
         section, start, end = span.name, span.start_time_unix_nano, span.end_time_unix_nano
         limits = self._limits
         if not section or not section.isprintable():
-            return Rejection("bad_name", f"its name {quote(section)} names no section")
+            return Rejection("bad_name", f"its name {quote(section)} is not a section name")
         if len(section) > limits.name_length:
             return Rejection("name_too_long", f"its name has {len(section)} characters, limit {limits.name_length}")
         if not 0 < start <= end < _ITERATION_END:
             return Rejection("bad_value", f"it starts at {start} and ends at {end}")
         if len(span.attributes) > limits.attributes:
             return Rejection("too_many_attributes", f"it has {len(span.attributes)} attributes")
-        if who.foreign:
+        if sender.foreign:
             section, iteration = lens.span(section).section, _number(span, lens.ITERATIONS)
             iteration = numbers.get(span.span_id) if iteration is None else iteration
         else:
             iteration = _number(span, (semconv.ATTR_ITERATION,))
-        identity = who.identity
+        identity = sender.identity
         return SpanRecord(identity.job_id, identity.rank, identity.attempt, section, start, end, iteration)
 
     def _identify(self, serialized: bytes) -> Identified | Rejection:
@@ -134,7 +135,7 @@ class TracesDecoder:
 
 
 def _number(span: Span, keys: Sequence[str]) -> int | None:
-    """Return the number of its step that a span bears under one of ``keys``, the first of them that there is."""
+    """The step number in the first of the attributes ``keys`` that a span has."""
     found = {
         each.key: each.value.int_value
         for each in span.attributes
@@ -144,18 +145,18 @@ def _number(span: Span, keys: Sequence[str]) -> int | None:
 
 
 def _numbers(resource_spans: ResourceSpans) -> dict[bytes, int]:
-    """Return the number of the step of each span, by its id: its own, or that of a span around it."""
+    """The step number of each span by id: its own, or that of an enclosing span."""
     spans = [span for scope in resource_spans.scope_spans for span in scope.spans if span.span_id]
     numbers = {span.span_id: number for span in spans if (number := _number(span, lens.ITERATIONS)) is not None}
     parents = {span.span_id: span.parent_span_id for span in spans}
     for span in spans:
-        around = span.span_id
+        enclosing = span.span_id
         for _ in range(_DEEPEST):
-            if around in numbers or around not in parents:
+            if enclosing in numbers or enclosing not in parents:
                 break
-            around = parents[around]
-        if around in numbers:
-            numbers[span.span_id] = numbers[around]
+            enclosing = parents[enclosing]
+        if enclosing in numbers:
+            numbers[span.span_id] = numbers[enclosing]
     return numbers
 
 

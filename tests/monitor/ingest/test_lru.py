@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rankwatch_monitor.ingest.lru import SECONDS, Remembered
+from rankwatch_monitor.ingest.lru import SECONDS, LruCache
 
 
 class Clock:
@@ -12,7 +12,7 @@ class Clock:
 
 def test_a_value_is_made_once_while_its_key_is_used() -> None:
     clock, made = Clock(), list[str]()
-    remembered = Remembered(lambda key: made.append(key) or key.upper(), 10, clock)  # type: ignore[func-returns-value]
+    remembered = LruCache(lambda key: made.append(key) or key.upper(), 10, clock)  # type: ignore[func-returns-value]
     for _ in range(20):
         assert remembered("a") == "A"
         clock.now += SECONDS / 3
@@ -21,7 +21,7 @@ def test_a_value_is_made_once_while_its_key_is_used() -> None:
 
 def test_who_is_silent_is_forgotten_and_who_speaks_is_not() -> None:
     clock = Clock()
-    remembered: Remembered[str, list[str]] = Remembered(lambda key: [key], 1000, clock)
+    remembered: LruCache[str, list[str]] = LruCache(lambda key: [key], 1000, clock)
     active = remembered("active")
     for number in range(50):
         remembered(f"guest {number}")
@@ -32,7 +32,7 @@ def test_who_is_silent_is_forgotten_and_who_speaks_is_not() -> None:
 
 def test_there_are_never_more_than_the_most_and_the_oldest_goes_first() -> None:
     clock = Clock()
-    remembered: Remembered[int, list[int]] = Remembered(lambda key: [key], 3, clock)
+    remembered: LruCache[int, list[int]] = LruCache(lambda key: [key], 3, clock)
     first = [remembered(key) for key in (1, 2, 3)]
     remembered(1)
     remembered(4)  # pushes 2 out, of which nothing was heard for longest
@@ -47,7 +47,7 @@ def test_there_are_never_more_than_the_most_and_the_oldest_goes_first() -> None:
 
 def test_a_full_house_that_speaks_in_turn_keeps_its_values_over_generations() -> None:
     clock = Clock()
-    remembered: Remembered[int, list[int]] = Remembered(lambda key: [key], 100, clock)
+    remembered: LruCache[int, list[int]] = LruCache(lambda key: [key], 100, clock)
     values = [remembered(key) for key in range(100)]
     for _ in range(3):
         clock.now += SECONDS + 1

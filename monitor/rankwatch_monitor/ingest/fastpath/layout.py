@@ -1,16 +1,15 @@
-"""A scope of metrics whose bytes were seen before but for its numbers -> a report's fields, without parsing.
+"""Recognises scopes of metrics whose bytes differ from known ones only in their numbers, and reads those numbers.
 
 How this works
 --------------
-In OTLP, times and values are fields of 8 bytes. So what a rank exports this time differs from its last export only at
-fixed places, as long as it speaks of the same sections, groups and kernels. Such a *layout* is learned once, from bytes
-that the full decoder has taken in whole (``layout_learning``): the literal bytes with zeros at the numbers, a mask that
-puts zeros there, a ``struct`` that takes the numbers out, and *steps* that write them into the report's fields.
+In OTLP, times and values are fields of 8 bytes. So two exports of a rank with the same sections, groups and kernels
+differ at fixed offsets only. Such a *layout* is learned once, from bytes that the full decoder has accepted
+(:mod:`.learning`): the literal bytes with zeros at the numbers, a mask that zeroes the numbers, a ``struct`` that
+extracts them, and *steps* that write them into the report's fields (:mod:`.readers`).
 
-The full decoder (``otlp``) stays the specification. A layout does only what is ordinary, and only what has no effects;
-a step that meets anything else, such as a negative age, gives up, and the full decoder reads the bytes as if nothing
-had been tried. Finished sections come as histograms, whose buckets take any number of bytes. That one metric is cut
-out before the comparison, and read by the full decoder's own reader.
+The full decoder remains the specification. A layout handles ordinary values only and has no effects; a step that meets
+anything else, such as a negative age, makes the full decoder read the bytes. Finished sections are a histogram, whose
+buckets have variable length. That metric is cut out before the comparison and read by :mod:`.section_histogram`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from rankwatch_monitor.ingest.fastpath.wire_format import varint
 
 Values = tuple[Any, ...]
 Step = Callable[[Values, dict[str, Any]], bool]
-"""Writes values into the fields of a report; False: they are not the ordinary ones."""
+"""Writes values into the fields of a report; False if some are not ordinary."""
 
 SCOPE_METRIC: Final = 0x12
 """The tag of a metric within its scope."""
@@ -36,20 +35,20 @@ _NAME: Final = semconv.SECTION_DURATION.name.encode()
 _HISTOGRAM: Final = bytes((0x0A, len(_NAME))) + _NAME
 NO_CUT: Final = -1
 _MOST_LAYOUTS: Final = 1024
-"""Layouts that are remembered: a job has some tens, one for each set of sections that are open together."""
+"""A job has some tens of layouts, one for each set of sections that are open together."""
 _MOST_ALIKE: Final = 8
-"""Layouts of the same length, which are tried one after the other."""
+"""Layouts of the same length; they are compared one after the other."""
 _MOST_BYTES: Final = 512 * 1024
 """Of one layout; a report of 512 kernels takes no more."""
 _MOST_BYTES_IN_ALL: Final = 32 * 1024 * 1024
 _MISSES_FOR_ONE: Final = 4
-"""Full readings for each try to learn a layout, so that a sender who never repeats one costs little more."""
+"""Misses per attempt to learn a layout, so that senders which never repeat one cost little more."""
 _TRIES_AT_ONCE: Final = 64
-"""The first ones are learned at sight: few ranks are to be read fast as well."""
+"""Attempts without that limit, so that small jobs benefit too."""
 
 
 class Cut(NamedTuple):
-    """A scope's bytes without its histogram of finished sections, which stood at ``at``."""
+    """A scope's bytes without the histogram of finished sections, which was at offset ``at``."""
 
     rest: bytes
     at: int
@@ -58,7 +57,7 @@ class Cut(NamedTuple):
 
 
 def cut(scope: bytes) -> Cut:
-    """Take the histogram of finished sections out of a scope, where there is one."""
+    """Cut the histogram of finished sections out of a scope, if there is one."""
     name_at = scope.find(_HISTOGRAM)
     for width in (1, 2, 3):
         at = name_at - width - 1
@@ -71,12 +70,12 @@ def cut(scope: bytes) -> Cut:
         end = begin + length
         if begin == name_at and (end == len(scope) or (end < len(scope) and scope[end] == SCOPE_METRIC)):
             return Cut(scope[:at] + scope[end:], at, scope[begin:end])
-    # Only a guess so far; a layout matches no more than the place where it was learned that a metric may stand.
+    # The cut is a guess until a layout confirms that a metric may begin at its offset.
     return Cut(scope, NO_CUT, b"")
 
 
 class Layout:
-    """One layout, see the top of this file. The scope's own limits were checked when it was learned."""
+    """One layout. The limits that depend on names and counts were checked when it was learned."""
 
     __slots__ = ("_literal", "_mask", "_numbers", "_steps", "cuts", "items", "points")
 
@@ -91,7 +90,7 @@ class Layout:
         points: int,
         items: int,
     ) -> None:
-        """``numbers`` are the places of all numbers in ``rest``, ``taken`` the struct of those that are needed."""
+        """``numbers`` are the offsets of all numbers in ``rest``; ``taken`` unpacks the needed ones."""
         mask = np.full(len(rest), 0xFF, dtype=np.uint8)
         for at in numbers:
             mask[at : at + 8] = 0
@@ -100,21 +99,21 @@ class Layout:
         self._numbers = taken
         self._steps = tuple(steps)
         self.cuts = cuts
-        """Places between two metrics, where a histogram may be cut out."""
+        """Offsets between two metrics, where a histogram may have been cut out."""
         self.points = points
         """Data points of the contract."""
         self.items = items
-        """Points, metrics and scopes, as they count against ``points_per_request``."""
+        """Points, metrics and scopes, as counted against ``points_per_request``."""
 
     def __len__(self) -> int:
         return len(self._literal)
 
     def fits(self, rest: bytes, at: int) -> bool:
-        """Say whether bytes of the same length, with a histogram cut out at ``at``, are of this layout."""
+        """Whether bytes of the same length, with a histogram cut out at ``at``, have this layout."""
         return at in self.cuts and (np.frombuffer(rest, np.uint8) & self._mask).tobytes() == self._literal
 
     def read(self, rest: bytes) -> dict[str, Any] | None:
-        """Return the fields of a report that bytes of this layout tell; None when some are not ordinary."""
+        """The report fields in bytes of this layout; None when some values are not ordinary."""
         values = self._numbers.unpack(rest)
         fields: dict[str, Any] = {}
         for step in self._steps:
@@ -124,7 +123,7 @@ class Layout:
 
 
 class Layouts:
-    """The layouts that were learned, by length, bounded; the one that has not been seen for longest is forgotten."""
+    """The known layouts by length; bounded, the least recently used are evicted."""
 
     def __init__(self, learn: Callable[[Cut], Layout | None]) -> None:
         self._learn = learn
@@ -136,7 +135,7 @@ class Layouts:
         return self._count
 
     def find(self, scope: Cut) -> Layout | None:
-        """Return the layout of a scope; None when it is of none that is known."""
+        """The layout of a scope; None if it is not known."""
         length = len(scope.rest)
         alike = self._by_length.get(length)
         if alike is None:
@@ -150,11 +149,11 @@ class Layouts:
         return None
 
     def missed(self, scope: Cut) -> None:
-        """Learn the layout of a scope that is of none that is known, and that the full decoder took in whole."""
+        """Learn the layout of a scope without a known one, which the full decoder accepted completely."""
         self._misses += 1
         if len(scope.rest) > _MOST_BYTES or self._misses < _MISSES_FOR_ONE * (self._tries - _TRIES_AT_ONCE):
             return
-        # Several of one request miss the same layout.
+        # Several resources of one request may miss the same layout.
         if self.find(scope) is not None:
             return
         self._tries += 1
@@ -164,7 +163,7 @@ class Layouts:
         alike = self._by_length.setdefault(len(layout), [])
         if len(alike) >= _MOST_ALIKE:
             alike.pop()
-            self._forgot(layout)
+            self._evicted(layout)
         alike.insert(0, layout)
         self._by_length.move_to_end(len(layout))
         self._count += 1
@@ -172,8 +171,8 @@ class Layouts:
         while self._count > _MOST_LAYOUTS or self._bytes > _MOST_BYTES_IN_ALL:
             _, oldest = self._by_length.popitem(last=False)
             for each in oldest:
-                self._forgot(each)
+                self._evicted(each)
 
-    def _forgot(self, layout: Layout) -> None:
+    def _evicted(self, layout: Layout) -> None:
         self._count -= 1
         self._bytes -= len(layout)

@@ -1,7 +1,8 @@
-"""The bytes of a scope that the full decoder took in whole -> its layout, or None where it is not worth one.
+"""Derives the layout of a scope from its bytes.
 
-Nothing is assumed of the sender: whatever is unusual in the bytes (a field that comes twice, a delta counter, points
-without a value, several points of what is one number) is left to the full decoder for good.
+The bytes are those of a scope that the full decoder accepted completely. Nothing else is assumed of the sender: any
+unusual content (repeated fields, delta counters, points without a value, several points where one is expected) means
+that such scopes are always read by the full decoder.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
 from rankwatch_monitor.ingest.fastpath.layout import NO_CUT, Cut, Layout
-from rankwatch_monitor.ingest.fastpath.readers import READ, Told, Unusual, steps
+from rankwatch_monitor.ingest.fastpath.readers import READ, MetricPoints, Unusual, steps
 from rankwatch_monitor.ingest.fastpath.wire_format import BYTES, FIXED32, FIXED64, VARINT, Field, fields, varint
 from rankwatch_monitor.ingest.limits import Limits
 
@@ -35,8 +36,8 @@ _POINT_WIRES: Final = {
 }
 
 
-class _Place(NamedTuple):
-    """Where a number of 8 bytes stands, and how ``struct`` calls it."""
+class _Number(NamedTuple):
+    """The offset of a number of 8 bytes, and its ``struct`` code."""
 
     at: int
     code: str
@@ -44,25 +45,25 @@ class _Place(NamedTuple):
 
 class _Point(NamedTuple):
     attributes: dict[str, str]
-    time: _Place | None
-    value: _Place
+    time: _Number | None
+    value: _Number
 
 
 @dataclass
 class _Scope:
-    """What was found in a scope."""
+    """The metrics and offsets found in a scope."""
 
     metrics: dict[str, list[_Point]] = field(default_factory=dict)
     count: int = 0
-    """Metrics, also those of other contracts."""
+    """Number of metrics, including unknown ones."""
     numbers: list[int] = field(default_factory=list)
-    """Where the numbers of all points stand."""
+    """Offsets of the numbers of all points."""
     cuts: set[int] = field(default_factory=lambda: {NO_CUT, 0})
-    """Where a metric may begin."""
+    """Offsets where a metric may begin."""
 
 
 def learn(scope: Cut, limits: Limits) -> Layout | None:
-    """Return the layout of a scope; None where something in it is unusual."""
+    """The layout of a scope; None if anything in it is unusual."""
     rest = scope.rest
     try:
         found = _scope(rest)
@@ -71,7 +72,7 @@ def learn(scope: Cut, limits: Limits) -> Layout | None:
         of_contract = {name: points for name, points in found.metrics.items() if name in READ}
         places = sorted(place for points in of_contract.values() for place in _needed(points))
         index = {place.at: number for number, place in enumerate(places)}
-        done = steps({name: _told(points, index) for name, points in of_contract.items()}, limits)
+        done = steps({name: _points_of(points, index) for name, points in of_contract.items()}, limits)
     except (Unusual, ValueError, DecodeError):
         return None
     points = sum(map(len, of_contract.values()))
@@ -86,20 +87,20 @@ def learn(scope: Cut, limits: Limits) -> Layout | None:
     )
 
 
-def _needed(points: Sequence[_Point]) -> Iterator[_Place]:
-    """The values, and the time of the first one."""
+def _needed(points: Sequence[_Point]) -> Iterator[_Number]:
+    """The time of the first point, and all values."""
     if points[0].time is not None:
         yield points[0].time
     for point in points:
         yield point.value
 
 
-def _told(points: Sequence[_Point], index: Mapping[int, int]) -> Told:
+def _points_of(points: Sequence[_Point], index: Mapping[int, int]) -> MetricPoints:
     codes = {point.value.code for point in points}
     if len(codes) > 1:
         raise Unusual
     time = points[0].time
-    return Told(
+    return MetricPoints(
         tuple(index[point.value.at] for point in points),
         tuple(point.attributes for point in points),
         codes == {"q"},
@@ -107,7 +108,7 @@ def _told(points: Sequence[_Point], index: Mapping[int, int]) -> Told:
     )
 
 
-def _struct(places: Sequence[_Place], size: int) -> Struct:
+def _struct(places: Sequence[_Number], size: int) -> Struct:
     codes, at = ["<"], 0
     for place in places:
         codes.append(f"{place.at - at}x{place.code}")
@@ -168,5 +169,5 @@ def _point(data: bytes, point: Field, found: _Scope) -> _Point:
     if (_DOUBLE in numbers) == (_INT in numbers):
         raise Unusual
     found.numbers += (at for number, at in numbers.items() if number != _FLAGS)
-    value = _Place(numbers[_DOUBLE], "d") if _DOUBLE in numbers else _Place(numbers[_INT], "q")
-    return _Point(attributes, _Place(numbers[_TIME], "Q") if _TIME in numbers else None, value)
+    value = _Number(numbers[_DOUBLE], "d") if _DOUBLE in numbers else _Number(numbers[_INT], "q")
+    return _Point(attributes, _Number(numbers[_TIME], "Q") if _TIME in numbers else None, value)

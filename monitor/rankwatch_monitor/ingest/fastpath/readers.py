@@ -1,9 +1,9 @@
-"""What is done with the numbers of a layout: the readers of :data:`.otlp.READERS` once more, for what is ordinary.
+"""Steps of a layout: each checks some of its numbers and writes them into the fields of a report.
 
-``steps`` is asked once for each layout. What it can see then (names, statistics, how many there are) it checks then,
-and raises :class:`Unusual` where the full decoder would have something to say. What is left for each report are checks
-of many numbers at once: a sum below the end means, where none is negative, that each of them is; and a NaN makes the
-sum a NaN, which is below nothing.
+They do the same as the readers in :data:`.metrics_decoder.READERS`, but only for ordinary values. :func:`steps` is
+called once per layout. Whatever depends on names and the number of points is checked then, and raises :class:`Unusual`
+where the full decoder would have to reject something. Per report, many numbers are checked at once: if none is negative
+and their sum is below the limit, each of them is; a NaN makes the sum NaN, which is below nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.ingest.fastpath.layout import Step, Values
 from rankwatch_monitor.ingest.limits import Limits
+from rankwatch_monitor.ingest.otlp.builder import COUNT_END, SECONDS_END, WHOLE_END
 from rankwatch_monitor.ingest.otlp.devices import ERROR_TYPE, READINGS
 from rankwatch_monitor.ingest.otlp.kernels import KERNELS
-from rankwatch_monitor.ingest.otlp.named_statistics import COUNT_END, SECONDS_END, Things
-from rankwatch_monitor.ingest.otlp.scalars import AGES, NUMBERS, WHOLE_END
+from rankwatch_monitor.ingest.otlp.named_statistics import SeriesKind
+from rankwatch_monitor.ingest.otlp.scalars import AGES, NUMBERS
 from rankwatch_monitor.ingest.otlp.sections import LONGEST
 from rankwatch_monitor.ingest.otlp.windows import CPU, GROUPS, PARTS, SECTIONS
 
@@ -35,25 +36,25 @@ Several = Callable[[Values], Values]
 
 
 class Unusual(Exception):  # noqa: N818 - no fault: the full decoder reads such a scope
-    """Something that no layout is made of."""
+    """The scope has something that layouts do not cover."""
 
 
-class Told(NamedTuple):
+class MetricPoints(NamedTuple):
     """The points of one metric."""
 
     at: tuple[int, ...]
-    """Where the value of each stands among the values."""
+    """Index of each point's value in the values of the layout."""
     attributes: tuple[Mapping[str, str], ...]
     whole: bool
-    """All values are integers on the wire; else all are doubles."""
+    """Whether the values are integers on the wire; else all are doubles."""
     time_at: int | None
-    """Where the time of the first one stands; None: it has none."""
+    """Index of the first point's time; None if it has none."""
 
 
-class Once(NamedTuple):
-    """What is taken only if it was not told before, and the time that it carries."""
+class Unrepeated(NamedTuple):
+    """A window or kernel report, to be dropped if it is a repetition."""
 
-    told: Any
+    value: Any
     time_ns: int
 
 
@@ -85,25 +86,26 @@ READ: Final = frozenset(
         semconv.GPU_ERRORS.name,
     }
 )
-"""The metrics that are read here: all of the contract but the histogram of finished sections."""
+"""All metrics of the contract except the histogram of finished sections."""
 
 
-def steps(metrics: Mapping[str, Told], limits: Limits) -> list[Step]:
-    """Return what is to be done with the values of a layout, whose metrics are all of the contract.
+def steps(metrics: Mapping[str, MetricPoints], limits: Limits) -> list[Step]:
+    """The steps of a layout with these metrics.
 
     Raises:
-        Unusual: the full decoder has to read this.
+        Unusual: the full decoder has to read such scopes.
     """
+    most = limits.sections_per_job
     made: list[Step] = [_scalars(metrics)]
     for name, field in {semconv.SECTION_OPEN_DURATION.name: "open_sections", **LONGEST}.items():
-        if (told := metrics.get(name)) is not None:
-            made.append(_seconds_of(told, field, _texts(told, semconv.ATTR_SECTION, limits, limits.sections_per_job)))
-    if (told := metrics.get(semconv.SECTION_FIRST.name)) is not None:
-        made.append(_held(told, "first_time", _texts(told, semconv.ATTR_SECTION, limits, limits.sections_per_job)))
-    if (told := metrics.get(semconv.TELEMETRY_DROPPED.name)) is not None:
-        made.append(_counts_of(told, "dropped", _texts(told, semconv.ATTR_REASON, limits, limits.sections_per_job)))
-    if (told := metrics.get(semconv.KERNEL_SOURCE.name)) is not None:
-        made.append(_source(told, limits))
+        if (points := metrics.get(name)) is not None:
+            made.append(_seconds_of(points, field, _texts(points, semconv.ATTR_SECTION, limits, most)))
+    if (points := metrics.get(semconv.SECTION_FIRST.name)) is not None:
+        made.append(_active(points, "first_time", _texts(points, semconv.ATTR_SECTION, limits, most)))
+    if (points := metrics.get(semconv.TELEMETRY_DROPPED.name)) is not None:
+        made.append(_counts_of(points, "dropped", _texts(points, semconv.ATTR_REASON, limits, most)))
+    if (points := metrics.get(semconv.KERNEL_SOURCE.name)) is not None:
+        made.append(_source(points, limits))
     if any(name in metrics for name in WINDOW):
         made += _window(metrics, limits)
     if any(name in metrics for name in KERNEL):
@@ -115,13 +117,13 @@ def steps(metrics: Mapping[str, Told], limits: Limits) -> list[Step]:
 # One number each -----------------------------------------------------------------------------------------------------
 
 
-def _one(told: Told) -> int:
-    if len(told.at) != 1:
+def _one(points: MetricPoints) -> int:
+    if len(points.at) != 1:
         raise Unusual
-    return told.at[0]
+    return points.at[0]
 
 
-def _scalars(metrics: Mapping[str, Told]) -> Step:
+def _scalars(metrics: Mapping[str, MetricPoints]) -> Step:
     ages = [(field, _one(metrics[name])) for name, field in AGES.items() if name in metrics]
     numbers = [(field, _one(metrics[name])) for name, field in NUMBERS.items() if name in metrics]
     ended = metrics.get(semconv.SESSION_ENDED.name)
@@ -148,9 +150,9 @@ def _scalars(metrics: Mapping[str, Told]) -> Step:
 # Several, by name -----------------------------------------------------------------------------------------------------
 
 
-def _texts(told: Told, key: str, limits: Limits, most: int) -> tuple[str, ...]:
-    """The name of each point, all different and all such as may be taken."""
-    texts = tuple(each.get(key, "") for each in told.attributes)
+def _texts(points: MetricPoints, key: str, limits: Limits, most: int) -> tuple[str, ...]:
+    """The attribute ``key`` of each point; all are valid and different."""
+    texts = tuple(each.get(key, "") for each in points.attributes)
     if len(set(texts)) != len(texts) or len(texts) > most:
         raise Unusual
     if not all(text and text.isprintable() and len(text) <= limits.name_length for text in texts):
@@ -166,12 +168,12 @@ def _several(at: Sequence[int]) -> Several:
 
 
 def _within(values: Values, end: float) -> bool:
-    """Whether each is a number from 0 up to below ``end``: no for some that are, never yes for one that is not."""
+    """Whether all values are in [0, end). May be wrong in one direction only: False for large valid ones."""
     return min(values) >= 0 and sum(values) < end
 
 
-def _seconds_of(told: Told, field: str, texts: tuple[str, ...], end: float = inf) -> Step:
-    several, whole = _several(told.at), told.whole
+def _seconds_of(points: MetricPoints, field: str, texts: tuple[str, ...], end: float = inf) -> Step:
+    several, whole = _several(points.at), points.whole
 
     def step(values: Values, fields: dict[str, Any]) -> bool:
         found = several(values)
@@ -183,8 +185,8 @@ def _seconds_of(told: Told, field: str, texts: tuple[str, ...], end: float = inf
     return step
 
 
-def _counts_of(told: Told, field: str, texts: tuple[str, ...]) -> Step:
-    several = _several(told.at)
+def _counts_of(points: MetricPoints, field: str, texts: tuple[str, ...]) -> Step:
+    several = _several(points.at)
 
     def step(values: Values, fields: dict[str, Any]) -> bool:
         found = several(values)
@@ -196,8 +198,8 @@ def _counts_of(told: Told, field: str, texts: tuple[str, ...]) -> Step:
     return step
 
 
-def _held(told: Told, field: str, texts: tuple[str, ...]) -> Step:
-    several = _several(told.at)
+def _active(points: MetricPoints, field: str, texts: tuple[str, ...]) -> Step:
+    several = _several(points.at)
 
     def step(values: Values, fields: dict[str, Any]) -> bool:
         found = several(values)
@@ -209,10 +211,10 @@ def _held(told: Told, field: str, texts: tuple[str, ...]) -> Step:
     return step
 
 
-def _source(told: Told, limits: Limits) -> Step:
-    at = _one(told)
-    (source,) = _texts(told, semconv.ATTR_SOURCE, limits, 1)
-    reason = told.attributes[0].get(semconv.ATTR_REASON, "")
+def _source(points: MetricPoints, limits: Limits) -> Step:
+    at = _one(points)
+    (source,) = _texts(points, semconv.ATTR_SOURCE, limits, 1)
+    reason = points.attributes[0].get(semconv.ATTR_REASON, "")
     if not reason.isprintable() or reason != " ".join(reason.split()) or len(reason) > limits.name_length:
         raise Unusual
 
@@ -227,16 +229,16 @@ def _source(told: Told, limits: Limits) -> Step:
 
 
 class _Columns(NamedTuple):
-    """Statistics of things, a column each; the things are in the same order in all of them."""
+    """Statistics by name, one column each, in the same order of names."""
 
-    things: tuple[str, ...]
+    names: tuple[str, ...]
     calls: Several
     seconds: Several
-    """All of them."""
+    """The values of all statistics."""
     of: Mapping[str, Several]
 
     def counts(self, values: Values) -> Values | None:
-        """How often each was called; None where that is not ordinary."""
+        """The calls of each name; None if they are not ordinary."""
         found = self.calls(values)
         if not (min(found) >= 1 and sum(found) < COUNT_END):
             return None
@@ -244,43 +246,45 @@ class _Columns(NamedTuple):
         return counts if counts == found else None
 
 
-def _columns(seconds: Told | None, calls: Told | None, things: Things, limits: Limits) -> _Columns | None:
+def _columns(
+    seconds: MetricPoints | None, calls: MetricPoints | None, kind: SeriesKind, limits: Limits
+) -> _Columns | None:
     if seconds is None and calls is None:
         return None
     if seconds is None or calls is None or seconds.whole:
         raise Unusual
-    texts = _texts(calls, things.key, limits, getattr(limits, things.limit))
+    texts = _texts(calls, kind.key, limits, getattr(limits, kind.limit))
     at: dict[tuple[str, str], int] = {}
     for number, attributes in zip(seconds.at, seconds.attributes, strict=True):
-        at[attributes.get(semconv.ATTR_STATISTIC, ""), attributes.get(things.key, "")] = number
-    words = sorted(things.statistics)
+        at[attributes.get(semconv.ATTR_STATISTIC, ""), attributes.get(kind.key, "")] = number
+    words = sorted(kind.statistics)
     if len(at) != len(seconds.at) or at.keys() != {(word, text) for word in words for text in texts}:
         raise Unusual
     of = {word: _several([at[word, text] for text in texts]) for word in words}
     return _Columns(texts, _several(calls.at), _several(seconds.at), of)
 
 
-def _first_times(metrics: Mapping[str, Told], which: Iterable[str]) -> Several:
-    told = [metrics[name].time_at for name in which if name in metrics]
-    if any(at is None for at in told):
+def _first_times(metrics: Mapping[str, MetricPoints], which: Iterable[str]) -> Several:
+    times = [metrics[name].time_at for name in which if name in metrics]
+    if any(at is None for at in times):
         raise Unusual
-    return _several([at for at in told if at is not None])
+    return _several([at for at in times if at is not None])
 
 
-def _window(metrics: Mapping[str, Told], limits: Limits) -> Iterator[Step]:
+def _window(metrics: Mapping[str, MetricPoints], limits: Limits) -> Iterator[Step]:
     times = _first_times(metrics, WINDOW)
-    iteration, steps_told = metrics.get(semconv.WINDOW_ITERATION.name), metrics.get(semconv.WINDOW_STEPS.name)
+    iteration, steps_points = metrics.get(semconv.WINDOW_ITERATION.name), metrics.get(semconv.WINDOW_STEPS.name)
     iteration_at = None if iteration is None else _one(iteration)
-    steps_at = None if steps_told is None else _one(steps_told)
+    steps_at = None if steps_points is None else _one(steps_points)
     for name, field, key, known in (
         (semconv.STEP_PART.name, "parts", semconv.ATTR_PART, PARTS),
         (semconv.CPU_TIME.name, "cpu", semconv.ATTR_STATISTIC, CPU),
     ):
-        if (told := metrics.get(name)) is not None:
-            texts = _texts(told, key, limits, len(known))
+        if (points := metrics.get(name)) is not None:
+            texts = _texts(points, key, limits, len(known))
             if not known.issuperset(texts):
                 raise Unusual
-            yield _seconds_of(told, field, texts, SECONDS_END)
+            yield _seconds_of(points, field, texts, SECONDS_END)
     duration, calls = metrics.get(semconv.WINDOW_SECTION_DURATION.name), metrics.get(semconv.WINDOW_SECTION_CALLS.name)
     sections = _columns(duration, calls, SECTIONS, limits)
     duration, calls = metrics.get(semconv.COLLECTIVE_DURATION.name), metrics.get(semconv.COLLECTIVE_CALLS.name)
@@ -297,9 +301,9 @@ def _window(metrics: Mapping[str, Told], limits: Limits) -> Iterator[Step]:
         cpu = fields.pop("cpu", {})
         closed = None if iteration_at is None else int(whole[0])
         parts = fields.pop("parts", {})
-        told = WindowReport(closed, int(whole[1]), of_sections, parts, of_groups, cpu.get("used"), cpu.get("waited"))
-        fields["window"] = Once(told, max(times(values)))
-        return told != WindowReport()
+        window = WindowReport(closed, int(whole[1]), of_sections, parts, of_groups, cpu.get("used"), cpu.get("waited"))
+        fields["window"] = Unrepeated(window, max(times(values)))
+        return window != WindowReport()
 
     yield step
 
@@ -310,7 +314,7 @@ def _sections(columns: _Columns, values: Values) -> dict[str, SectionWindow] | N
     if calls is None or not _within(columns.seconds(values), SECONDS_END) or any(map(gt, median, most)):
         return None
     made = map(SectionWindow, calls, median, of["tail"](values), most, of["mean"](values))
-    return dict(zip(columns.things, made, strict=True))
+    return dict(zip(columns.names, made, strict=True))
 
 
 def _groups(columns: _Columns, values: Values) -> dict[str, CollectiveWindow] | None:
@@ -319,10 +323,10 @@ def _groups(columns: _Columns, values: Values) -> dict[str, CollectiveWindow] | 
         return None
     busy = of["busy"](values)
     made = map(CollectiveWindow, calls, busy, map(min, of["exposed"](values), busy), of["shortest"](values))
-    return dict(zip(columns.things, made, strict=True))
+    return dict(zip(columns.names, made, strict=True))
 
 
-def _kernels(metrics: Mapping[str, Told], limits: Limits) -> Step:
+def _kernels(metrics: Mapping[str, MetricPoints], limits: Limits) -> Step:
     times = _first_times(metrics, KERNEL)
     duration, called = metrics.get(semconv.KERNEL_DURATION.name), metrics.get(semconv.KERNEL_CALLS.name)
     columns = _columns(duration, called, KERNELS, limits)
@@ -338,8 +342,8 @@ def _kernels(metrics: Mapping[str, Told], limits: Limits) -> Step:
         if any(map(gt, least, median)) or any(map(gt, median, most)):
             return False
         rest = of["tail"](values), of["mean"](values), least, most, of["stddev"](values)
-        told = dict(zip(columns.things, map(KernelStatistics, calls, median, *rest), strict=True))
-        fields["kernels"] = Once(told, max(times(values)))
+        kernels = dict(zip(columns.names, map(KernelStatistics, calls, median, *rest), strict=True))
+        fields["kernels"] = Unrepeated(kernels, max(times(values)))
         return True
 
     return step
@@ -348,25 +352,25 @@ def _kernels(metrics: Mapping[str, Told], limits: Limits) -> Step:
 # The device -----------------------------------------------------------------------------------------------------------
 
 
-def _device(metrics: Mapping[str, Told], limits: Limits) -> Iterator[Step]:
+def _device(metrics: Mapping[str, MetricPoints], limits: Limits) -> Iterator[Step]:
     readings = [(*reading, _one(metrics[name])) for name, reading in READINGS.items() if name in metrics]
     throttled, errors = metrics.get(semconv.GPU_THROTTLED.name), metrics.get(semconv.GPU_ERRORS.name)
-    for told, field, make in ((throttled, "throttled", _held), (errors, "errors", _counts_of)):
-        if told is not None:
-            # Which of several devices is the rank's own is told by its resource, and errors have two names.
-            if any(semconv.HW_ID in each or ERROR_TYPE in each for each in told.attributes):
+    for points, field, make in ((throttled, "throttled", _active), (errors, "errors", _counts_of)):
+        if points is not None:
+            # Several devices, and OpenTelemetry's own attribute of errors, are left to the full decoder.
+            if any(semconv.HW_ID in each or ERROR_TYPE in each for each in points.attributes):
                 raise Unusual
-            yield make(told, field, _texts(told, semconv.ATTR_REASON, limits, limits.attributes))
-    named = tuple(field for told, field in ((throttled, "throttled"), (errors, "errors")) if told is not None)
+            yield make(points, field, _texts(points, semconv.ATTR_REASON, limits, limits.attributes))
+    named = tuple(field for points, field in ((throttled, "throttled"), (errors, "errors")) if points is not None)
 
     def step(values: Values, fields: dict[str, Any]) -> bool:
-        told: dict[str, Any] = {field: fields.pop(field) for field in named}
+        reading: dict[str, Any] = {field: fields.pop(field) for field in named}
         for field, least, most, at in readings:
             value = values[at]
             if not least <= value <= most:
                 return False
-            told[field] = float(value)
-        fields["device"] = DeviceReading(**told)
+            reading[field] = float(value)
+        fields["device"] = DeviceReading(**reading)
         return True
 
     if readings or named:

@@ -1,8 +1,8 @@
-"""Finished sections from the bytes of their histogram, as Rankwatch's own ranks send it: exponential, of deltas.
+"""Reads finished sections from the bytes of their histogram, as Rankwatch's ranks send it: exponential, with deltas.
 
-The buckets of a histogram take any number of bytes, so it has no layout. But all that the core wants of a point, its
-count, sum, least and most, has a fixed size and a fixed place, before and after what has not. Only bytes that its own
-parser has taken are looked at here; what is not as usual gives None, and is left to ``sections.read_finished``.
+Buckets have variable length, so a histogram has no layout. But the needed parts of a point (count, sum, min and max)
+have fixed sizes and offsets before and after the buckets. Only bytes that protobuf has parsed successfully are read
+here; anything unusual gives None and is left to ``otlp.sections.read_finished``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import SectionStatistics
 from rankwatch_monitor.ingest.fastpath.wire_format import varint
 from rankwatch_monitor.ingest.limits import Limits
-from rankwatch_monitor.ingest.otlp.builder import Draft
-from rankwatch_monitor.ingest.otlp.sections import COUNT_END
+from rankwatch_monitor.ingest.otlp.builder import COUNT_END, ReportBuilder
 
 # Tags of Metric, ExponentialHistogram and its data points in opentelemetry/proto/metrics/v1/metrics.proto.
 _DESCRIBING: Final = frozenset({0x0A, 0x12, 0x1A})
@@ -31,13 +30,13 @@ _EXPONENTIAL, _POINT = 0x52, 0x0A
 _IS_DELTA: Final = bytes((0x10, AGGREGATION_TEMPORALITY_DELTA))
 _ATTRIBUTES, _SCALE, _ZERO_COUNT, _POSITIVE, _NEGATIVE = 0x0A, 0x30, 0x39, 0x42, 0x4A
 _HEAD: Final = Struct("<B8xBQBQBd")
-"""start (which deltas do not need), time, count and sum, each after its tag."""
+"""start (not needed for deltas), time, count and sum, each after its tag."""
 _TAIL: Final = Struct("<BdBd")
 """min and max."""
 _TAGS: Final = (0x11, 0x19, 0x21, 0x29, 0x61, 0x69)
 _ONE_BYTE: Final = 0x80
 _SECTIONS: Final = 1024
-"""Sections whose encoded attribute is remembered."""
+"""Sections whose encoded attribute is cached."""
 
 
 class Finished(NamedTuple):
@@ -49,14 +48,14 @@ class Finished(NamedTuple):
 
 
 class FinishedReader:
-    """Reads the histogram of finished sections; remembers nothing but how sections' names are encoded."""
+    """Reads the histogram of finished sections; caches the encoded names of sections."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._section = lru_cache(_SECTIONS)(self._read_section)
 
     def read(self, metric: bytes) -> list[Finished] | None:
-        """Return the points of a metric's bytes, which are sound protobuf; None when anything in it is unusual."""
+        """The points of a metric, given as valid protobuf; None if anything in it is unusual."""
         found: dict[str, Finished] = {}
         at, end = 0, len(metric)
         try:
@@ -86,7 +85,7 @@ class FinishedReader:
         at, tail = head + _HEAD.size, end - _TAIL.size
         if data[start] != _ATTRIBUTES or length >= _ONE_BYTE or at > tail:
             return None
-        # Only if all between head and tail is whole fields, the tail is one as well.
+        # Between head and tail there must be whole fields only; then the tail is one as well.
         if data[at] == _SCALE and data[at + 1] < _ONE_BYTE:
             at += 2
         if data[at] == _ZERO_COUNT:
@@ -105,7 +104,7 @@ class FinishedReader:
         return Finished(section, time_ns, SectionStatistics(count, total, least, most))
 
     def _read_section(self, encoded: bytes) -> str | None:
-        """The section that an attribute names, None where it cannot be taken."""
+        """The section in an encoded attribute; None if it is not valid."""
         try:
             attribute = KeyValue.FromString(encoded)
         except DecodeError:
@@ -115,16 +114,16 @@ class FinishedReader:
         return name if sound and attribute.key == semconv.ATTR_SECTION else None
 
 
-def take(points: list[Finished], draft: Draft) -> bool:
-    """Write points into the draft; False, and nothing is done, where there may be no room for them."""
-    series, tracker = draft.series(), draft.tracker
-    if len(series) + len(points) > draft.limits.sections_per_job:
+def take(points: list[Finished], builder: ReportBuilder) -> bool:
+    """Write points into the builder; False, without effects, if there may be no room for them."""
+    series, tracker = builder.series(), builder.tracker
+    if len(series) + len(points) > builder.limits.sections_per_job:
         return False
     finished: dict[str, SectionStatistics] = {}
     for section, time_ns, statistics in points:
         if tracker.is_new_delta(series, section, time_ns):
             finished[section] = statistics
         else:
-            draft.counters.repeats += 1
-    draft.fields["finished"] = finished
+            builder.counters.repeats += 1
+    builder.fields["finished"] = finished
     return True

@@ -1,7 +1,7 @@
-"""The little of protobuf's wire format that is needed to cut an OTLP request up without making objects of it.
+"""The part of protobuf's wire format that is needed to cut an OTLP request into resources without creating objects.
 
-A message is a row of fields, each a tag (number and wire type) and a value. Nothing is believed here: what is not a row
-of whole fields raises :class:`ValueError`, and the caller then asks protobuf's own parser.
+A message is a sequence of fields, each a tag (number and wire type) and a value. Input is untrusted: whatever is not a
+sequence of whole fields raises :class:`ValueError`, and the caller falls back to protobuf's parser.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIDTHS: Final = {FIXED64: 8, FIXED32: 4}
 _LONGEST_VARINT: Final = 5
-"""Bytes of a tag or length that are read here; the bodies that the ingest takes need no more."""
+"""Bytes of a tag or length; enough for the largest body that is accepted."""
 
 _REQUEST_RESOURCE_METRICS: Final = 0x0A
 _RESOURCE: Final = 0x0A
@@ -20,7 +20,7 @@ _SCOPE_METRICS: Final = 0x12
 
 
 class Field(NamedTuple):
-    """One field of a message; its value stands from ``start`` to ``end``."""
+    """One field of a message; its value is at ``[start, end)``."""
 
     number: int
     wire: int
@@ -29,16 +29,16 @@ class Field(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """One resource of a metrics request as bytes: all of it, its resource, and its only scope."""
+    """One ``ResourceMetrics`` as bytes: all of it, its resource, and its only scope."""
 
     whole: bytes
     resource: bytes
     scope: bytes | None
-    """None: there is not exactly one scope after exactly one resource, so it is left to the parser."""
+    """None if there is not exactly one scope after exactly one resource; the parser has to read it then."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at ``at``, and where the next thing begins.
+    """The number at offset ``at``, and the offset after it.
 
     Raises:
         ValueError: it does not end, or takes more bytes than any length here.
@@ -54,14 +54,14 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, following + 1
         shift += 7
-    raise ValueError("a varint that is longer than any length")
+    raise ValueError("varint too long")
 
 
 def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
-    """Yield the fields of the message that stands from ``start`` to ``end``.
+    """Yield the fields of the message at ``[start, end)``.
 
     Raises:
-        ValueError: it is no row of whole fields, or has one of a kind that is not used by OTLP.
+        ValueError: it is not a sequence of whole fields, or has a wire type that OTLP does not use.
     """
     at = start
     try:
@@ -76,32 +76,32 @@ def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
             else:
                 stop = at + _WIDTHS[wire]
             if stop > end or not tag >> 3:
-                raise ValueError("a field that does not end within its message")
+                raise ValueError("a field ends after its message")
             yield Field(tag >> 3, wire, at, stop)
             at = stop
     except (IndexError, KeyError):
-        raise ValueError("not a row of whole fields") from None
+        raise ValueError("not a sequence of whole fields") from None
 
 
 def slices(body: bytes) -> list[Slice]:
     """Cut a metrics request into its resources.
 
     Raises:
-        ValueError: it holds something else as well, or is not whole.
+        ValueError: it holds anything else, or is truncated.
     """
     found: list[Slice] = []
     at, end = 0, len(body)
     try:
         while at < end:
             if body[at] != _REQUEST_RESOURCE_METRICS:
-                raise ValueError("a field that no metrics request has")
+                raise ValueError("unknown field of a metrics request")
             length, at = varint(body, at + 1)
             if at + length > end:
-                raise ValueError("a resource that does not end within its request")
+                raise ValueError("a resource ends after its request")
             found.append(_slice(body, at, at + length))
             at += length
     except IndexError:
-        raise ValueError("the request ends within a field") from None
+        raise ValueError("the request is truncated") from None
     return found
 
 

@@ -1,15 +1,15 @@
-"""What the metrics and spans of other OpenTelemetry emitters say about training, by their names.
+"""Tables of names: what the metrics and spans of other OpenTelemetry emitters mean for training progress.
 
 How this works
 --------------
-NVIDIA's NeMo Lens, as Megatron-LM, Megatron-Bridge and NeMo-RL use it, and scripts with metrics of their own, tell
-nothing in Rankwatch's words. But a few of their names say that training moves, which step it has reached and what it is
-busy with; here stands which ones. A name means one thing wherever it comes from, so all of it is tables, and functions
-of a name alone. What it comes to for a process is kept in :mod:`.lens_progress`.
+NVIDIA's NeMo Lens, as used by Megatron-LM, Megatron-Bridge and NeMo-RL, and scripts with metrics of their own do not
+follow Rankwatch's conventions. But some of their names show that training makes progress, which step it has reached and
+which section it is in. A name means the same wherever it comes from, so this module holds tables, and functions of a
+name alone; the state per process is in :mod:`.lens_progress`.
 
-A sign is *strong* when it comes with every step, or every few of them, as long as training goes on: then its absence
-says something. Others, such as a loss or a saved checkpoint, are signs of life when they come, and say nothing when
-they do not.
+A sign of progress is *strong* when it comes with every step, or every few steps, as long as training goes on, so that
+its absence means a hang. A weak one, such as a loss or a saved checkpoint, proves progress when it comes, and means
+nothing when it does not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 from rankwatch.contract import semconv
 
 
-class Told(StrEnum):
-    """What a metric tells of training."""
+class Sign(StrEnum):
+    """What a metric means for training progress."""
 
     STEP = "step"
     """Its value is the number of the last step, or of steps so far. Strong."""
@@ -32,8 +32,8 @@ class Told(StrEnum):
     """A histogram with one duration for each step, or for each of the emitter's log intervals. Strong."""
     WORK = "work"
     """A count of what training consumes: tokens, samples. Strong."""
-    SIGN = "sign"
-    """It changes as training goes on."""
+    WEAK = "weak"
+    """It changes as training goes on. Weak."""
 
 
 SIGNS: Final = frozenset(
@@ -56,7 +56,7 @@ SIGNS: Final = frozenset(
 )
 """Metrics that Megatron-LM and NeMo Lens set at each log interval, or at each step of reinforcement learning."""
 STEPS: Final = frozenset({"step", "steps", "iteration", "iterations"})
-"""What a step is called; ``global_step`` is two words here."""
+"""Words for a step; ``global_step`` is split into two."""
 WORK: Final = frozenset({"tokens", "samples", "sequences", "examples", "batches"})
 _TIME: Final = frozenset({"duration", "time", "seconds", "s", "ms", "milliseconds", "us", "microseconds"})
 _OF_TRAINING: Final = frozenset(
@@ -76,7 +76,7 @@ _OF_TRAINING: Final = frozenset(
         "global",
     }
 )
-"""Words that may stand before. ``inference.steps``, ``eval.step`` and ``skipped_iterations`` are of something else."""
+"""Allowed qualifiers. ``inference.steps``, ``eval.step`` and ``skipped_iterations`` mean something else."""
 _OF_COUNTING: Final = frozenset(
     {"total", "count", "current", "last", "completed", "number", "processed", "consumed", "seen"}
 )
@@ -96,45 +96,45 @@ ITERATIONS: Final = (
     "global_step",
     "step",
 )
-"""Span attributes that hold the number of the step, the first of them that there is."""
+"""Span attributes that hold the step number, in order of precedence."""
 
 
 LONGEST: Final = 256
-"""Characters of a metric's name that is looked at. OpenTelemetry allows 255; what is remembered must not grow large."""
+"""Characters of a metric name; OpenTelemetry allows 255. Bounds the cache."""
 
 
-def metric(name: str) -> Told | None:
-    """Return what a metric of this name tells; None when it tells nothing of training."""
+def metric(name: str) -> Sign | None:
+    """The meaning of a metric; None if it does not concern training progress."""
     return _metric(name) if len(name) <= LONGEST else None
 
 
 @lru_cache(4096)
-def _metric(name: str) -> Told | None:
+def _metric(name: str) -> Sign | None:
     if name in SIGNS:
-        return Told.SIGN
+        return Sign.WEAK
     words = _WORD.findall(name.lower())
     rest = set(words) - _OF_TRAINING - _OF_COUNTING
     if not rest or any(character.isdigit() for character in name):
         return None
     if rest <= STEPS:
-        return Told.STEP
+        return Sign.STEP
     if rest <= WORK:
-        return Told.WORK
+        return Sign.WORK
     if rest & STEPS and rest & _TIME and rest <= STEPS | _TIME:
-        return Told.STEPS_TIMED
+        return Sign.STEPS_TIMED
     if set(words) & _OF_TRAINING and (rest == {"loss"} or rest == {"grad", "norm"}):
-        return Told.SIGN
+        return Sign.WEAK
     return None
 
 
 class SpanMeaning(NamedTuple):
-    """What a span of a name stands for."""
+    """The meaning of a span."""
 
     section: str
     is_step: bool = False
     """It is one step of training: a strong sign."""
     is_job: bool = False
-    """It encloses all of training: when it has ended, the process is done."""
+    """It encloses all of training; when it ends, the process has finished."""
 
 
 _STEP: Final = SpanMeaning(semconv.STEP_SECTION, is_step=True)
@@ -150,7 +150,7 @@ SPANS: Final[Mapping[str, SpanMeaning]] = {
     **dict.fromkeys(("nv.dl.training.startup", "rl.startup"), _SETUP),
     "megatron.pretrain": SpanMeaning("pretrain", is_job=True),
 }
-"""Span name -> what it stands for. Any other span is a section under its own name, less who it is from."""
+"""By span name. Any other span is a section with its own name, without the emitter's prefix."""
 RL_SPANS: Final[Mapping[str, SpanMeaning]] = {
     "step": _STEP,
     "checkpointing": _CHECKPOINTING,
@@ -165,7 +165,7 @@ _RL: Final = re.compile(r"rl\.[a-z0-9_]+\.([a-z0-9_.]+)")
 
 @lru_cache(4096)
 def span(name: str) -> SpanMeaning:
-    """Return what a span of this name stands for."""
+    """The meaning of a span."""
     if (known := SPANS.get(name)) is not None:
         return known
     if (of_rl := _RL.fullmatch(name)) is not None:

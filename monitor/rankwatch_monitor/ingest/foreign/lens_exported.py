@@ -1,4 +1,4 @@
-"""What one request of another emitter tells of one process: metrics or spans, read by the tables of :mod:`.lens`."""
+"""The content of one request of another emitter about one process, interpreted by the tables of :mod:`.lens`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_D
 
 from rankwatch_monitor.core.events import SectionStatistics
 from rankwatch_monitor.ingest.foreign import lens
-from rankwatch_monitor.ingest.foreign.lens import Told
+from rankwatch_monitor.ingest.foreign.lens import Sign
 from rankwatch_monitor.ingest.otlp.builder import value_of
 
 SECTIONS: Final = 64
-"""Sections of one process that are told apart."""
+"""Sections of one process; further ones are ignored."""
 _STEP_END: Final = 2**53
 _NUMBERS: Final = ("gauge", "sum")
 _HISTOGRAMS: Final = ("histogram", "exponential_histogram")
@@ -24,23 +24,23 @@ class Count(NamedTuple):
     """A count of a metric, over all of its points."""
 
     at_ns: int
-    count: float  # type: ignore[assignment]  # the word everybody expects; tuple.count is not used here
+    count: float  # type: ignore[assignment]  # the standard term; tuple.count is not used here
     delta: bool
-    """It is only what came since the last export."""
+    """It counts since the last export, not since the start."""
 
 
 class Exported:
-    """What one request tells of one process."""
+    """Signs of progress in one request."""
 
     __slots__ = ("after_step", "finished", "over", "recognised", "signs", "stamp_ns", "step", "step_spans", "work")
 
     def __init__(self) -> None:
         self.recognised = False
-        """Anything of it tells of training."""
+        """Whether anything in it concerns training."""
         self.stamp_ns = 0
-        """The latest time that stands in it."""
+        """Its latest timestamp."""
         self.step: int | None = None
-        """Number of the last step, from a metric or the attribute of a span."""
+        """Number of the last step, from a metric or a span attribute."""
         self.step_spans = 0
         self.after_step = 0
         """Spans that ended after the last step did."""
@@ -51,31 +51,31 @@ class Exported:
         self.finished: dict[str, SectionStatistics] = {}
 
     def metric(self, metric: Metric, kind: str, points: Sequence[Any]) -> bool:
-        """Take in a metric, which has points; say whether it tells anything of training."""
+        """Add a metric with its points; return whether it concerns training progress."""
         self.stamp_ns = max(self.stamp_ns, points[0].time_unix_nano)
-        told = lens.metric(metric.name)
-        wanted = _HISTOGRAMS if told is Told.STEPS_TIMED else _NUMBERS
-        if told is None or kind not in wanted:
+        sign = lens.metric(metric.name)
+        wanted = _HISTOGRAMS if sign is Sign.STEPS_TIMED else _NUMBERS
+        if sign is None or kind not in wanted:
             return False
         self.recognised = True
         at = max(point.time_unix_nano for point in points)
         delta = kind != "gauge" and getattr(metric, kind).aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA
-        if told is Told.STEPS_TIMED:
+        if sign is Sign.STEPS_TIMED:
             self.work[metric.name] = Count(at, float(sum(point.count for point in points)), delta)
             return True
         values = [value for point in points if (value := value_of(point)) is not None and isfinite(value)]
         if not values:
             return True
-        if told is Told.STEP and not delta:
+        if sign is Sign.STEP and not delta:
             self._reached(max(values))
-        elif told is Told.SIGN:
+        elif sign is Sign.WEAK:
             self.signs[metric.name] = sum(values)
         else:
             self.work[metric.name] = Count(at, sum(values), delta)
         return True
 
     def span(self, meaning: lens.SpanMeaning, start_ns: int, end_ns: int, iteration: int | None) -> None:
-        """Take in a span."""
+        """Add a span."""
         self.recognised = True
         self.stamp_ns = max(self.stamp_ns, end_ns)
         if meaning.is_job:

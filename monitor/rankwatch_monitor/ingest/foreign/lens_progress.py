@@ -1,18 +1,18 @@
-"""How far a process has come that speaks of training in other words than ours, and since when it told nothing new.
+"""The progress of processes that other emitters report on, and since when there was none.
 
 How this works
 --------------
-Spans arrive when they have ended, and metrics at each export, so nobody is told that a section was entered. What can be
-known is when training last showed a sign of moving. From the first *strong* sign on (:mod:`.lens`) such a process is
-said to be in section ``step``, without progress since the last sign, in each of its exports: a process that still
-exports but does not move passes the limit of ``step``, configured or learned, and one that exports no more is silent.
+Spans arrive when they have ended, and metrics with each export, so the entry into a section is never reported. What can
+be known is when training last showed a sign of progress. From the first *strong* sign on (:mod:`.lens`), each export of
+such a process reports it as being in section ``step``, without progress since the last sign. A process that exports but
+does not progress exceeds the limit of ``step``, configured or learned; one that does not export any more is silent.
 
-The time between two signs is what the limit is learned from, so it has the emitter's own intervals in it: of logging,
-of exporting, and of a checkpoint in between.
+The limit is learned from the time between two signs, which includes the emitter's intervals of logging and exporting,
+and checkpoints.
 
-Since when: by the arrival of requests on the monitor's own clock, but never more than by the emitter's own time stamps.
-So neither a clock that differs, drifts or jumps nor a Collector that held requests back makes a hang; only differences
-between time stamps of one sender are used, and where they go back the arrival stands in.
+The time since the last sign is measured by the arrival of requests on the monitor's clock, but never exceeds the
+difference of the emitter's own timestamps. So neither a clock that differs, drifts or jumps nor a Collector that delays
+requests causes a false hang. Only timestamps of one sender are compared; where they go back, the arrival is used.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from typing import Any, Final, Literal, NamedTuple
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankIdentity, SectionStatistics
 from rankwatch_monitor.ingest.foreign import lens
-from rankwatch_monitor.ingest.foreign.lens import Told
+from rankwatch_monitor.ingest.foreign.lens import Sign
 from rankwatch_monitor.ingest.foreign.lens_exported import SECTIONS, Exported
 
 Source = Literal["metrics", "spans"]
-"""Whose time stamps are compared: the times of exports, or the ends of spans."""
+"""Timestamps are compared within one source: times of exports, or ends of spans."""
 
 _SERIES: Final = 64
-"""Metrics of one process that are remembered; an emitter has about ten that say something."""
+"""Metrics remembered per process; an emitter has about ten relevant ones."""
 _SURE: Final = 2
-"""Strong signs until the time between two of them is that of an ordinary step; the first steps compile."""
+"""Strong signs after which the time between two is that of an ordinary step; the first steps compile."""
 
 
 class _Moment(NamedTuple):
-    """When a request came."""
+    """The arrival of a request."""
 
     stamp_ns: int
     arrived: float
     elapsed: float
-    """Seconds since the first one from this source, by its stamps where they make sense."""
+    """Seconds since the first request of this source, by its timestamps where those are valid."""
 
 
 class ProcessProgress:
-    """What is known of one process."""
+    """The progress of one process."""
 
     __slots__ = (
         "_counted",
@@ -61,7 +61,7 @@ class ProcessProgress:
         "_peak",
         "_sign",
         "_sources",
-        "_spans_tell",
+        "_spans_have_steps",
         "_steps",
         "_within",
         "strong",
@@ -71,7 +71,7 @@ class ProcessProgress:
         self.strong = 0
         """Strong signs so far."""
         self._numbered_by: Source | None = None
-        """Where the numbers of steps come from; None: they are counted here."""
+        """Where step numbers come from; None: steps are counted here."""
         self._known: dict[str, tuple[int, float]] = {}
         self._sources: dict[Source, _Moment] = {}
         self._sign: dict[Source, _Moment] = {}
@@ -81,34 +81,34 @@ class ProcessProgress:
         self._steps: int | None = None
         self._counted = 0
         self._within = 0
-        self._spans_tell = False
+        self._spans_have_steps = False
         self._over = self._last_metrics_to_come = False
         self._first: dict[str, float] = {}
         self._longest: dict[str, float] = {}
 
     @property
     def exports_metrics(self) -> bool:
-        """Whether it has sent metrics, which come at each export interval."""
+        """Whether it sends metrics, which arrive at each export interval."""
         return "metrics" in self._sources
 
-    def take(self, source: Source, told: Exported, arrived: float) -> dict[str, Any]:
-        """Take in a request that arrived at ``arrived`` (monotonic seconds); return the fields of a report of it."""
-        quiet = self._pass(source, told.stamp_ns, arrived)
+    def take(self, source: Source, exported: Exported, arrived: float) -> dict[str, Any]:
+        """Process a request that arrived at ``arrived`` (monotonic seconds); return the report fields."""
+        quiet = self._pass(source, exported.stamp_ns, arrived)
         before = self._steps
-        grown = [name for name, each in told.work.items() if self._grew(name, *each)]
-        changed = [name for name, value in told.signs.items() if self._changed(name, value)]
-        strong = self._numbered(source, told) or bool(grown) or told.step_spans > 0
-        sign = bool(changed) or bool(told.finished)
-        finished = dict(told.finished)
-        self._spans_tell |= told.step_spans > 0
-        self._ended(source, told, strong)
+        grown = [name for name, each in exported.work.items() if self._grew(name, *each)]
+        changed = [name for name, value in exported.signs.items() if self._changed(name, value)]
+        strong = self._numbered(source, exported) or bool(grown) or exported.step_spans > 0
+        sign = bool(changed) or bool(exported.finished)
+        finished = dict(exported.finished)
+        self._spans_have_steps |= exported.step_spans > 0
+        self._ended(source, exported, strong)
         longest = self._sections(finished)
         if strong or sign:
             gap = None if self._last is None else max(quiet, self._peak)
             self._mark(arrived)
             quiet = 0.0
             if strong:
-                self._strong(told, before, gap, finished, longest)
+                self._strong(exported, before, gap, finished, longest)
             else:
                 self._within += sum(each.count for each in finished.values())
                 if gap is not None and self.strong >= _SURE:
@@ -116,9 +116,9 @@ class ProcessProgress:
         self._peak = max(self._peak, quiet)
         return self._fields(quiet, finished, longest)
 
-    def _ended(self, source: Source, told: Exported, strong: bool) -> None:
-        """Note whether the process is done with training; its metrics are flushed once more after its spans."""
-        if told.over:
+    def _ended(self, source: Source, exported: Exported, strong: bool) -> None:
+        """Note whether the process has finished training; metrics are flushed once more after its spans."""
+        if exported.over:
             self._over = self._last_metrics_to_come = True
         elif strong and self._over:
             self._over = self._last_metrics_to_come and source == "metrics"
@@ -126,14 +126,14 @@ class ProcessProgress:
 
     def _strong(
         self,
-        told: Exported,
+        exported: Exported,
         before: int | None,
         gap: float | None,
         finished: dict[str, SectionStatistics],
         longest: dict[str, float],
     ) -> None:
         self.strong += 1
-        self._within = told.after_step
+        self._within = exported.after_step
         steps = 1 if before is None or self._steps is None else max(1, self._steps - before)
         if gap is None:
             return
@@ -141,7 +141,7 @@ class ProcessProgress:
             self._first[semconv.STEP_SECTION] = max(gap, self._first.get(semconv.STEP_SECTION, 0.0))
         else:
             self._learn(semconv.STEP_SECTION, gap, longest)
-        if not self._spans_tell:
+        if not self._spans_have_steps:
             each = gap / steps
             finished[semconv.STEP_SECTION] = SectionStatistics(steps, gap, each, each)
 
@@ -168,13 +168,13 @@ class ProcessProgress:
     # When ------------------------------------------------------------------------------------------------------------
 
     def _pass(self, source: Source, stamp_ns: int, arrived: float) -> float:
-        """Go on to a request; return the seconds since the last sign, as far as it can be proven."""
+        """Note a request; return the provable seconds since the last sign."""
         last = self._sources.get(source)
         if last is None:
             moment = _Moment(stamp_ns, arrived, 0.0)
         else:
             by_stamp = (stamp_ns - last.stamp_ns) / 1e9
-            # Spans come in any order; the time of an export goes back only where a clock was set back.
+            # Spans come in any order; the time of an export goes back only if a clock was set back.
             if not stamp_ns or not last.stamp_ns or (by_stamp < 0 and source == "metrics"):
                 by_stamp = arrived - last.arrived
             moment = _Moment(stamp_ns or last.stamp_ns, arrived, last.elapsed + max(0.0, by_stamp))
@@ -195,18 +195,18 @@ class ProcessProgress:
     # What ------------------------------------------------------------------------------------------------------------
 
     def _grew(self, name: str, at_ns: int, count: float, delta: bool) -> bool:
-        """Remember a count; say whether it is another than before."""
+        """Remember a count; return whether it changed."""
         known = self._known.get(name)
         if known is None and len(self._known) >= _SERIES:
             return False
         if delta and known is not None and at_ns and at_ns == known[0]:
-            return False  # sent again
+            return False  # a repetition
         before = 0.0 if known is None else known[1]
         now = before + count if delta else count
         self._known[name] = (at_ns, now)
         if now == before:
             return False
-        if lens.metric(name) is not Told.WORK and not self._spans_tell:
+        if lens.metric(name) is not Sign.WORK and not self._spans_have_steps:
             self._counted = int(now)
         return True
 
@@ -217,29 +217,29 @@ class ProcessProgress:
         self._known[name] = (0, value)
         return known is None or known[1] != value
 
-    def _numbered(self, source: Source, told: Exported) -> bool:
-        """Take the number of the last step over; say whether it is another than before.
+    def _numbered(self, source: Source, exported: Exported) -> bool:
+        """Update the number of the last step; return whether it changed.
 
-        Emitters count from 0 or from 1, so numbers come from one source only: metrics before spans.
+        Emitters count from 0 or from 1, so numbers are taken from one source only, preferably metrics.
         """
-        if told.step is None:
+        if exported.step is None:
             if self._numbered_by is None:
-                self._counted += told.step_spans
+                self._counted += exported.step_spans
                 self._steps = self._counted or None
             return False
         if self._numbered_by == "metrics" and source == "spans":
             return False
         self._numbered_by = source
-        moved = told.step != self._steps
-        self._steps = told.step
+        moved = exported.step != self._steps
+        self._steps = exported.step
         return moved
 
     def _sections(self, finished: dict[str, SectionStatistics]) -> dict[str, float]:
-        """Learn how long the sections took that spans tell of; return what is longer than ever before."""
+        """Update the maximum durations of sections in spans; return those that rose."""
         longest: dict[str, float] = {}
         for section, each in finished.items():
             if section == semconv.STEP_SECTION:
-                continue  # its limit is judged by the time between signs, so it is learned from that
+                continue  # its limit applies to the time between signs, and is learned from that
             if section not in self._first:
                 if len(self._first) < SECTIONS:
                     self._first[section] = each.max
@@ -253,7 +253,7 @@ class ProcessProgress:
 
 
 class Progress:
-    """What is known of the processes of other emitters; the one that has been silent for longest is forgotten first.
+    """The progress of all processes of other emitters; the least recently seen is evicted first.
 
     Args:
         processes: how many are remembered.
@@ -271,8 +271,8 @@ class Progress:
     def __contains__(self, identity: RankIdentity) -> bool:
         return identity in self._processes
 
-    def take(self, identity: RankIdentity, source: Source, told: Exported) -> dict[str, Any]:
-        """Take in a request that arrives now; return the fields of the process's report."""
+    def take(self, identity: RankIdentity, source: Source, exported: Exported) -> dict[str, Any]:
+        """Process a request that arrives now; return the report fields."""
         known = self._processes.get(identity)
         if known is None:
             known = self._processes[identity] = ProcessProgress()
@@ -280,9 +280,9 @@ class Progress:
                 self._processes.popitem(last=False)
         else:
             self._processes.move_to_end(identity)
-        return {**known.take(source, told, self._clock()), "foreign": True}
+        return {**known.take(source, exported, self._clock()), "foreign": True}
 
-    def speaks(self, identity: RankIdentity) -> bool:
-        """Whether a process is heard of as long as it trains; one that only tells of rare things is not."""
+    def is_monitored(self, identity: RankIdentity) -> bool:
+        """Whether a process reports regularly while training, so that its silence is meaningful."""
         known = self._processes.get(identity)
         return known is not None and (known.exports_metrics or known.strong >= _SURE)

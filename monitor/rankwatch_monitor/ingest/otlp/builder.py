@@ -1,8 +1,7 @@
-"""A report in the making: what the readers of single metrics write into, and what they share.
+"""The report under construction, and what the readers of single metrics share.
 
-What a reader turns away is told to the draft's rejections and leaves the report as if it had not been sent. Most
-readers fill one field each. What comes in many metrics that make sense only together, as a window does, is gathered
-in a *piece* of the draft, which is put together when all metrics have been read.
+A rejected point leaves the report as if it had not been sent. Most readers fill one field. A field that needs several
+metrics, such as a window, is collected in a :class:`Composite` and assembled when all metrics were read.
 """
 
 from __future__ import annotations
@@ -24,29 +23,35 @@ from rankwatch_monitor.ingest.otlp.series import ProcessSeries, SeriesKey, Serie
 from rankwatch_monitor.ingest.rejection import Rejections, quote
 
 Point = TypeVar("Point", NumberDataPoint, HistogramDataPoint, ExponentialHistogramDataPoint)
-Read = Callable[["Draft", Metric, Sequence[Any]], None]
-"""Reads the points of a metric into a draft. They are handed over beside the metric because each look into a message
-costs as much as all else that is done with a point."""
+Read = Callable[["ReportBuilder", Metric, Sequence[Any]], None]
+"""Reads the points of a metric into a builder. The points are an argument of their own since every access to a
+protobuf field costs as much as reading a point."""
 
+COUNT_END: Final = 2**53
+"""Counts below are exact in the core's float64 columns."""
+WHOLE_END: Final = 2**63
+"""Whole numbers below fit the core's columns."""
+SECONDS_END: Final = 1e9
+"""Thirty years: a longer time is invalid, and the core keeps seconds as float32."""
 _NO_RECORDED_VALUE: Final = 1
 
 
-class Piece(Protocol):
-    """What several metrics tell together."""
+class Composite(Protocol):
+    """A field that is assembled from several metrics."""
 
-    def __init__(self, draft: Draft) -> None: ...
+    def __init__(self, builder: ReportBuilder) -> None: ...
 
     def finish(self) -> None:
-        """Write what was told into the draft's fields, once all metrics of the report were read."""
+        """Write the field, once all metrics of the report were read."""
 
 
-AnyPiece = TypeVar("AnyPiece", bound=Piece)
+AnyComposite = TypeVar("AnyComposite", bound=Composite)
 
 
-class Draft:
-    """A report in the making, and what its readers need beside it."""
+class ReportBuilder:
+    """Collects the fields of one rank's report; rejects what cannot be read."""
 
-    __slots__ = ("_identity", "_pieces", "_series", "counters", "fields", "limits", "rejections", "tracker")
+    __slots__ = ("_composites", "_identity", "_series", "counters", "fields", "limits", "rejections", "tracker")
 
     def __init__(
         self,
@@ -58,19 +63,19 @@ class Draft:
     ) -> None:
         self._identity = identity
         self._series: ProcessSeries | None = None
-        self._pieces: dict[type[Piece], Any] | None = None
+        self._composites: dict[type[Composite], Any] | None = None
         self.tracker = tracker
         self.limits = limits
         self.counters = counters
         self.rejections = rejections
         self.fields: dict[str, Any] = {}
-        """Fields of :class:`RankReport` that were told so far."""
+        """Fields of :class:`RankReport` read so far."""
 
     def report(self) -> RankReport:
-        """Return what was said."""
-        if self._pieces is not None:
-            for piece in self._pieces.values():
-                piece.finish()
+        """Assemble the report."""
+        if self._composites is not None:
+            for composite in self._composites.values():
+                composite.finish()
         if "idle" in self.fields:
             # Idle time is sent only while no section is open.
             self.fields.setdefault("open_sections", {})
@@ -78,44 +83,44 @@ class Draft:
 
     @property
     def device(self) -> str:
-        """The ``hw.id`` that the resource names; empty: none."""
+        """``hw.id`` of the resource; empty if it has none."""
         return self._identity.device
 
-    def piece(self, kind: type[AnyPiece]) -> AnyPiece:
-        """Return the piece of this kind, made when it is first asked for."""
-        if self._pieces is None:
-            self._pieces = {}
-        found: AnyPiece | None = self._pieces.get(kind)
+    def composite(self, kind: type[AnyComposite]) -> AnyComposite:
+        """The composite of this kind, created on first use."""
+        if self._composites is None:
+            self._composites = {}
+        found: AnyComposite | None = self._composites.get(kind)
         if found is None:
-            found = self._pieces[kind] = kind(self)
+            found = self._composites[kind] = kind(self)
         return found
 
     def series(self) -> ProcessSeries:
-        """Return what is remembered of this process."""
+        """The last values of this process's series."""
         if self._series is None:
             self._series = self.tracker.of(self._identity)
         return self._series
 
-    def once(self, field: str, told: Any, time_ns: int, iteration: int | None = None) -> None:
-        """Write what is told once, a window or a kernel report, into ``field``, unless it was told before."""
+    def set_once(self, field: str, value: Any, time_ns: int, iteration: int | None = None) -> None:
+        """Set a window or kernel report, unless it is a repetition of the last one."""
         self.fields.pop(field, None)
         if self.tracker.is_new_window(self.series(), (field, ""), time_ns, iteration):
-            self.fields[field] = told
+            self.fields[field] = value
         else:
             self.counters.repeats += 1
 
     def has_room_for(self, key: SeriesKey) -> bool:
-        """Say whether one more series of this process may be remembered."""
+        """Whether one more series of this process may be remembered."""
         series = self.series()
         return key in series or len(series) < self.limits.sections_per_job
 
-    def reject(self, reason: str, metric: Metric, what: str, points: int = 1) -> None:
-        """Turn ``points`` data points of ``metric`` away because of ``what``."""
-        who = f"rank {self._identity.rank} of {quote(self._identity.job_id)}"
-        self.rejections.add(reason, f"{metric.name} of {who}: {what}", points)
+    def reject(self, reason: str, metric: Metric, problem: str, points: int = 1) -> None:
+        """Reject ``points`` data points of a metric; ``problem`` is the end of the message."""
+        rank = f"rank {self._identity.rank} of {quote(self._identity.job_id)}"
+        self.rejections.add(reason, f"{metric.name} of {rank}: {problem}", points)
 
     def named(self, points: Sequence[Point], metric: Metric, key: str) -> list[tuple[str, Point]]:
-        """Return the points with the name each carries under ``key``; those without a usable name are rejected."""
+        """The points with the value of their attribute ``key``; those without a usable one are rejected."""
         found: list[tuple[str, Point]] = []
         longest = self.limits.name_length
         for point in points:
@@ -131,18 +136,18 @@ class Draft:
         return found
 
     def reject_name(self, metric: Metric, key: str, name: str) -> None:
-        """Turn a point away whose ``name`` under ``key`` is missing, unprintable or too long."""
+        """Reject a point whose attribute ``key`` is missing, unprintable or too long."""
         longest = self.limits.name_length
         if not name:
             self.reject("bad_name", metric, f"a point without {key}")
         elif not name.isprintable():
-            self.reject("bad_name", metric, f"{key} {quote(name)} has control characters in it")
+            self.reject("bad_name", metric, f"{key} {quote(name)} contains control characters")
         else:
             self.reject("name_too_long", metric, f"{key} has {len(name)} characters, limit {longest}")
 
 
 def attribute(attributes: Sequence[KeyValue], key: str) -> str:
-    """Return the text that stands under ``key``, empty when there is none."""
+    """The text of an attribute; empty when there is none."""
     for each in attributes:
         if each.key == key:
             return each.value.string_value
@@ -150,8 +155,8 @@ def attribute(attributes: Sequence[KeyValue], key: str) -> str:
 
 
 def value_of(point: NumberDataPoint) -> float | None:
-    """Return the value of a point, an ``int`` or a ``float``; None when it has none (a series that has ended)."""
-    # An arm of the union that is not set reads as zero, so only a zero needs a look at whether there was a value.
+    """The value of a point, an ``int`` or ``float``; None when it has none (the series has ended)."""
+    # An unset arm of the oneof reads as zero, so only a zero needs the slower check whether a value is set.
     value = point.as_double or point.as_int
     if not value and (point.flags & _NO_RECORDED_VALUE or point.WhichOneof("value") is None):
         return None

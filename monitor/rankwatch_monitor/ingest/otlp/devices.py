@@ -1,7 +1,7 @@
-"""Readers of what NVML says of a rank's device: one number each, and what holds its clocks down or went wrong.
+"""Reads NVML figures of a rank's device: single numbers, throttle reasons and errors.
 
-A rank's report is about its own device. A sender that speaks of several names them with ``hw.id`` on the points; if one
-of them is the device that the resource names, only its points are read.
+A report is about the rank's own device. Where a sender reports several, with ``hw.id`` on the points, and one of them
+is the device of the resource, only that one's points are read.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import DeviceReading
-from rankwatch_monitor.ingest.otlp.builder import Draft, Read, attribute, value_of
+from rankwatch_monitor.ingest.otlp.builder import WHOLE_END, Read, ReportBuilder, attribute, value_of
 from rankwatch_monitor.ingest.rejection import quote
 
-# Above it a number no longer fits the columns of the core.
-_WHOLE_END: Final = 2**63
 # More bytes, watts or hertz than any device has.
 _NUMBER_END: Final = 1e18
 _ABSOLUTE_ZERO: Final = -273.15
 
 
 class Reading(NamedTuple):
-    """One number of a device: the field it is read into, and the least and most it can be."""
+    """One number of a device: its report field and its valid range."""
 
     field: str
     least: float = 0.0
@@ -43,83 +41,85 @@ READINGS: Final[Mapping[str, Reading]] = {
 }
 """Metrics that are one number of a device."""
 ERROR_TYPE: Final = "error.type"
-"""OpenTelemetry's own attribute of ``hw.errors``, read where ours is missing."""
+"""OpenTelemetry's attribute of ``hw.errors``, read where Rankwatch's own is missing."""
 
 
-class DevicePiece:
-    """A reading in the making: fields of :class:`DeviceReading` that were told."""
+class DeviceComposite:
+    """The device reading under construction: fields of :class:`DeviceReading`."""
 
-    __slots__ = ("_draft", "fields")
+    __slots__ = ("_builder", "fields")
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    def __init__(self, builder: ReportBuilder) -> None:
+        self._builder = builder
         self.fields: dict[str, Any] = {}
 
     def finish(self) -> None:
-        """Make the reading, unless nothing in it could be taken."""
+        """Assemble the reading, unless it is empty."""
         if self.fields:
-            self._draft.fields["device"] = DeviceReading(**self.fields)
+            self._builder.fields["device"] = DeviceReading(**self.fields)
 
 
 def reading(one: Reading) -> Read:
-    """Return a reader of one number of the device; the newest point counts."""
+    """A reader of one number of the device; the newest point counts."""
     field, least, most = one
 
-    def read(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
-        own = _own(draft, points)
+    def read(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
+        own = _own(builder, points)
         point = own[0] if len(own) == 1 else max(own, key=lambda each: each.time_unix_nano, default=None)
         if point is None or (value := value_of(point)) is None:
             return
         if least <= value <= most:
-            draft.piece(DevicePiece).fields[field] = float(value)
+            builder.composite(DeviceComposite).fields[field] = float(value)
         else:
-            draft.reject("bad_value", metric, f"a value of {value}", len(own))
+            builder.reject("bad_value", metric, f"a value of {value}", len(own))
 
     return read
 
 
-def read_throttled(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
-    """Read the reasons for which the clocks are held down: those whose newest point is 1."""
+def read_throttled(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
+    """Read the active throttle reasons: those whose newest point is 1."""
     newest: dict[str, tuple[int, bool]] = {}
-    limit = draft.limits.attributes
-    own = _own(draft, points)
-    for reason, point in draft.named(own, metric, semconv.ATTR_REASON):
+    limit = builder.limits.attributes
+    own = _own(builder, points)
+    for reason, point in builder.named(own, metric, semconv.ATTR_REASON):
         value = value_of(point)
         if value is None:
             continue
         if value not in (0, 1):
-            draft.reject("bad_value", metric, f"reason {quote(reason)} with {value}, wanted 1 for yes")
+            builder.reject("bad_value", metric, f"reason {quote(reason)} with {value}, wanted 1 for yes")
         elif len(newest) >= limit and reason not in newest:
-            draft.reject("too_many_attributes", metric, f"more than {limit} reasons")
+            builder.reject("too_many_attributes", metric, f"more than {limit} reasons")
         else:
             newest[reason] = max(newest.get(reason, (0, False)), (point.time_unix_nano, value == 1))
     if newest:
-        draft.piece(DevicePiece).fields["throttled"] = tuple(reason for reason, (_, held) in newest.items() if held)
+        builder.composite(DeviceComposite).fields["throttled"] = tuple(
+            reason for reason, (_, held) in newest.items() if held
+        )
 
 
-def read_errors(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
-    """Read how many errors the device has counted, by reason; other hardware's errors are nobody's business here."""
+def read_errors(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
+    """Read the device's error counts by reason. Errors of other hardware have neither attribute and are ignored."""
     errors: dict[str, int] = {}
-    limit = draft.limits.attributes
-    for key in (ERROR_TYPE, semconv.ATTR_REASON):  # ours last: it goes before the other
-        said = [point for point in _own(draft, points) if attribute(point.attributes, key)]
-        for reason, point in draft.named(said, metric, key):
+    limit = builder.limits.attributes
+    for key in (ERROR_TYPE, semconv.ATTR_REASON):  # Rankwatch's own last: it takes precedence
+        points_of_key = [point for point in _own(builder, points) if attribute(point.attributes, key)]
+        for reason, point in builder.named(points_of_key, metric, key):
             value = value_of(point)
             if value is None:
                 continue
-            if not 0 <= value < _WHOLE_END:
-                draft.reject("bad_value", metric, f"{value} errors of {quote(reason)}")
+            if not 0 <= value < WHOLE_END:
+                builder.reject("bad_value", metric, f"{value} errors of {quote(reason)}")
             elif len(errors) >= limit and reason not in errors:
-                draft.reject("too_many_attributes", metric, f"more than {limit} reasons")
+                builder.reject("too_many_attributes", metric, f"more than {limit} reasons")
             else:
                 errors[reason] = int(value)
     if errors:
-        draft.piece(DevicePiece).fields["errors"] = errors
+        builder.composite(DeviceComposite).fields["errors"] = errors
 
 
-def _own(draft: Draft, points: Sequence[Any]) -> Sequence[Any]:
-    """The points that are about the rank's own device."""
-    device = draft.device
+def _own(builder: ReportBuilder, points: Sequence[Any]) -> Sequence[Any]:
+    """The points of the rank's own device."""
+    device = builder.device
     if not device or len(points) == 1:
         return points
     return [point for point in points if attribute(point.attributes, semconv.HW_ID) == device] or points

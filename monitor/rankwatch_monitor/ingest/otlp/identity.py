@@ -1,4 +1,4 @@
-"""Resource attributes -> which process of which job speaks, or why that cannot be told."""
+"""Reads resource attributes: which process of which job sent a resource, or why that is unknown."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ _LONGEST_NUMERAL: Final = 20
 
 
 _OURS: Final = (semconv.JOB_ID, semconv.ATTEMPT, semconv.PROCESS_START_TIME)
-"""What every rank of ours tells; a resource without one of them is of another emitter."""
+"""Attributes of every Rankwatch rank; a resource without one of them is of another emitter."""
 ROLE: Final = "dl.role"
 _TRAINER: Final = ("", "trainer", "worker", "train")
 _JOBS: Final = ("slurm.job.id", "dl.job.uuid")
-"""What tells jobs of one service name apart, in the words of NeMo Lens; the same on all ranks, and after a restart."""
+"""NeMo Lens's attributes that distinguish jobs of one service name: equal on all ranks and after a restart."""
 _RUN: Final = "dl.run.uuid"
 _RESTARTS: Final = "slurm.restart_count"
 
 
 class Identified(NamedTuple):
-    """A process, and what had to be cut, or left out, of what it says of itself."""
+    """The process that sent a resource, and warnings about attributes that were cut or left out."""
 
     identity: RankIdentity
     warnings: tuple[Rejection, ...] = ()
     foreign: bool = False
-    """It is of another emitter: nothing says that its metrics and spans are in our words."""
+    """Of another emitter, whose metrics and spans need not follow Rankwatch's conventions."""
 
 
 def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
-    """Return who speaks in ``resource``. Names that tell processes apart are refused when too long, others are cut.
+    """The process that sent a resource, or why the resource is rejected.
 
-    A place in the parallel layout that makes no sense is left out: to be watched, a rank needs none.
+    Overlong names are rejected where they identify a process, else cut. An invalid coordinate of the parallel layout is
+    left out, since a rank can be monitored without it.
     """
     if len(resource.attributes) > limits.attributes:
         return Rejection(
@@ -58,8 +59,8 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
 
     role = _text(values, ROLE)
     if role not in _TRAINER:
-        # Writers of checkpoints and the like carry the number of the rank that they work for.
-        return Rejection("no_identity", f"resource of a {quote(role)} (nv.{ROLE}), which is no rank of training itself")
+        # Checkpoint writers and the like carry the rank that they work for.
+        return Rejection("no_identity", f"resource of a {quote(role)} (nv.{ROLE}), which is not a training rank itself")
     foreign = not all(name in values for name in _OURS)
     job_name = _text(values, semconv.SERVICE_NAME)
     job_id = _text(values, semconv.JOB_ID) or _job_of(values, job_name)
@@ -70,7 +71,7 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
         return problem
     instance = _text(values, semconv.SERVICE_INSTANCE_ID)
     if foreign and (not instance or instance.endswith(f"rank{numbers[semconv.RANK]}")):
-        # NeMo Lens names the rank: a process that was started again would not be told from the one before.
+        # NeMo Lens puts only the rank there, which a restarted process would share with its predecessor.
         more = (_text(values, semconv.HOST_NAME), _text(values, semconv.PROCESS_PID), _text(values, _RUN))
         instance = "/".join(filter(None, (instance, *more)))
     for name, text in ((semconv.JOB_ID, job_id), (semconv.SERVICE_INSTANCE_ID, instance)):
@@ -99,25 +100,25 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
     if cut:
         warnings.append(Rejection("name_too_long", f"{', '.join(cut)} cut to {limits.name_length} characters"))
     if odd := [f"dl.{dimension}.rank" for dimension, place in places.items() if place is None]:
-        words = f"{', '.join(odd)} left out: not a number from 0 up to below its size"
-        warnings.append(Rejection("bad_identity", words))
+        message = f"{', '.join(odd)} left out: not a number from 0 up to below its size"
+        warnings.append(Rejection("bad_identity", message))
     return Identified(identity, tuple(warnings), foreign)
 
 
 def _job_of(values: dict[str, Value], job_name: str) -> str:
-    """Return the id of a job that has none of ours: its name, and what tells it from others of that name."""
-    told = next((text for name in _JOBS if (text := _text(values, name))), "")
-    # An id stands in addresses; names like "team/model" are common and meant well.
-    return "-".join(filter(None, (job_name, told))).replace("/", "-")
+    """The id of a job without Rankwatch's own: its name, and what distinguishes it from others of that name."""
+    distinguishing = next((text for name in _JOBS if (text := _text(values, name))), "")
+    # Ids are used in URL paths; names like "team/model" are common.
+    return "-".join(filter(None, (job_name, distinguishing))).replace("/", "-")
 
 
 def _places(values: dict[str, Value], limits: Limits) -> dict[str, int | None]:
-    """Return the coordinates in the parallel layout that were told, None where one makes no sense."""
+    """The coordinates in the parallel layout; None where one is invalid."""
     places: dict[str, int | None] = {}
     for dimension in semconv.PARALLEL_DIMENSIONS:
-        said, size = values.get(f"dl.{dimension}.rank"), values.get(f"dl.{dimension}.size")
-        if said is not None:
-            place, end = _whole(said), None if size is None else _whole(size)
+        given, size = values.get(f"dl.{dimension}.rank"), values.get(f"dl.{dimension}.size")
+        if given is not None:
+            place, end = _whole(given), None if size is None else _whole(size)
             fits = place is not None and 0 <= place < min(limits.ranks_per_job, end or limits.ranks_per_job)
             places[dimension] = place if fits else None
     return places
@@ -137,10 +138,10 @@ def _check(job_id: str, numbers: dict[str, int], limits: Limits) -> Rejection | 
     if "/" in job_id or job_id in (".", ".."):
         return Rejection(
             "bad_identity",
-            f"{semconv.JOB_ID} {quote(job_id)} cannot stand in an address: use no / and not . or .. alone",
+            f"{semconv.JOB_ID} {quote(job_id)} cannot be part of a URL: use no / and not . or .. alone",
         )
     if not job_id.isprintable():
-        return Rejection("bad_identity", f"job {quote(job_id)} has control characters in it")
+        return Rejection("bad_identity", f"job {quote(job_id)} contains control characters")
     if world_size and rank >= world_size:
         return Rejection(
             "bad_identity",
@@ -185,9 +186,9 @@ def _text(values: dict[str, Value], name: str) -> str:
 
 
 def _whole(value: Value) -> int | None:
-    """Return the whole number that an attribute stands for; senders write ranks as ints, as text and as doubles."""
+    """The whole number in an attribute; senders write ranks as ints, strings and doubles."""
     if isinstance(value, str):
-        # int() would also take underscores, spaces and the digits of other scripts.
+        # int() would also accept underscores, spaces and the digits of other scripts.
         digits = value[1:] if value.startswith("-") else value
         if not (digits.isascii() and digits.isdigit()) or len(value) > _LONGEST_NUMERAL:
             return None
@@ -202,7 +203,7 @@ def _whole(value: Value) -> int | None:
 
 
 def _unix_seconds(text: str) -> float:
-    """Return the moment that an ISO 8601 text names, 0 when it names none; without an offset it is UTC."""
+    """Unix seconds of an ISO 8601 text, in UTC if it has no offset; 0 when it is invalid."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""Readers of kernel reports: statistics of each kernel over the last report interval, and where they come from."""
+"""Reads kernel reports: statistics of each kernel over the last report interval, and the source of the timings."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import KernelStatistics
-from rankwatch_monitor.ingest.otlp.builder import Draft, attribute, value_of
-from rankwatch_monitor.ingest.otlp.named_statistics import NamedStatistics, Things
+from rankwatch_monitor.ingest.otlp.builder import ReportBuilder, attribute, value_of
+from rankwatch_monitor.ingest.otlp.named_statistics import NamedStatistics, SeriesKind
 from rankwatch_monitor.ingest.rejection import quote
 
-KERNELS: Final = Things(
+KERNELS: Final = SeriesKind(
     "kernel",
     semconv.ATTR_KERNEL,
     frozenset({"min", "median", "tail", "max", "mean", "stddev"}),
@@ -23,75 +23,75 @@ KERNELS: Final = Things(
 )
 
 
-class KernelPiece:
-    """A kernel report in the making."""
+class KernelComposite:
+    """The kernel report under construction."""
 
-    __slots__ = ("_draft", "_time_ns", "kernels")
+    __slots__ = ("_builder", "_time_ns", "kernels")
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    def __init__(self, builder: ReportBuilder) -> None:
+        self._builder = builder
         self._time_ns = 0
-        self.kernels = NamedStatistics(draft, KERNELS)
+        self.kernels = NamedStatistics(builder, KERNELS)
 
-    def saw(self, points: Sequence[Any]) -> None:
+    def note_time(self, points: Sequence[Any]) -> None:
         """Note the time of a metric; all points of a report carry the same one."""
         self._time_ns = max(self._time_ns, points[0].time_unix_nano)
 
     def finish(self) -> None:
-        """Make the report, unless it was told before."""
-        draft, kernels = self._draft, dict(self._whole())
+        """Assemble the report, unless it is a repetition."""
+        builder, kernels = self._builder, dict(self._whole())
         if kernels:
-            draft.once("kernels", kernels, self._time_ns)
+            builder.set_once("kernels", kernels, self._time_ns)
 
     def _whole(self) -> Iterator[tuple[str, KernelStatistics]]:
-        for name, calls, told in self.kernels.whole():
-            median = told["median"]
-            mean = told.get("mean", median)
-            least, tail = told.get("min", median), told.get("tail", max(median, mean))
-            most = told.get("max", max(median, tail))
+        for name, calls, statistics in self.kernels.complete():
+            median = statistics["median"]
+            mean = statistics.get("mean", median)
+            least, tail = statistics.get("min", median), statistics.get("tail", max(median, mean))
+            most = statistics.get("max", max(median, tail))
             if least <= median <= most:
-                yield name, KernelStatistics(calls, median, tail, mean, least, most, told.get("stddev", 0.0))
+                yield name, KernelStatistics(calls, median, tail, mean, least, most, statistics.get("stddev", 0.0))
             else:
-                words = f"has a median of {median} s, but a min of {least} s and a max of {most} s"
-                self.kernels.reject(name, words, 1 + len(told))
+                problem = f"has a median of {median} s, but a min of {least} s and a max of {most} s"
+                self.kernels.reject(name, problem, 1 + len(statistics))
 
 
-def read_kernel_seconds(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
+def read_kernel_seconds(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
     """Read the timings of kernels."""
     if points:
-        piece = draft.piece(KernelPiece)
-        piece.saw(points)
-        piece.kernels.read_seconds(metric, points)
+        composite = builder.composite(KernelComposite)
+        composite.note_time(points)
+        composite.kernels.read_seconds(metric, points)
 
 
-def read_kernel_calls(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
-    """Read how often kernels were called."""
+def read_kernel_calls(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
+    """Read the number of calls of kernels."""
     if points:
-        piece = draft.piece(KernelPiece)
-        piece.saw(points)
-        piece.kernels.read_calls(metric, points)
+        composite = builder.composite(KernelComposite)
+        composite.note_time(points)
+        composite.kernels.read_calls(metric, points)
 
 
-def read_kernel_source(draft: Draft, metric: Metric, points: Sequence[Any]) -> None:
-    """Read where kernel timings come from: the source whose newest point is 1, and why it is not another."""
+def read_kernel_source(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
+    """Read the source of kernel timings: the one whose newest point is 1, and why no other is used."""
     newest = -1
-    for source, point in draft.named(points, metric, semconv.ATTR_SOURCE):
+    for source, point in builder.named(points, metric, semconv.ATTR_SOURCE):
         value = value_of(point)
         if value is None:
             continue
         if value not in (0, 1):
-            draft.reject("bad_value", metric, f"source {quote(source)} with {value}, wanted 1 for yes")
+            builder.reject("bad_value", metric, f"source {quote(source)} with {value}, wanted 1 for yes")
         elif value == 1 and point.time_unix_nano > newest:
             newest = point.time_unix_nano
-            draft.fields["kernel_source"] = source
-            draft.fields["kernel_source_reason"] = _shown(draft, attribute(point.attributes, semconv.ATTR_REASON))
+            builder.fields["kernel_source"] = source
+            builder.fields["kernel_source_reason"] = _shown(builder, attribute(point.attributes, semconv.ATTR_REASON))
 
 
-def _shown(draft: Draft, reason: str) -> str:
-    """A reason as it may be shown: on one line, and not longer than a name."""
+def _shown(builder: ReportBuilder, reason: str) -> str:
+    """A reason on one line, without control characters, cut to the length of a name."""
     line = " ".join(reason.split())
     plain = line if line.isprintable() else "".join(each if each.isprintable() else "?" for each in line)
-    longest = draft.limits.name_length
+    longest = builder.limits.name_length
     if len(plain) > longest:
-        draft.rejections.warn("name_too_long", f"{semconv.ATTR_REASON} of a kernel source cut to {longest} characters")
+        builder.rejections.warn("name_too_long", f"{semconv.ATTR_REASON} of kernel source cut to {longest} characters")
     return plain[:longest]

@@ -1,7 +1,7 @@
-"""Metrics that say several numbers of each of many things, all by name: sections, kernels, process groups.
+"""Metrics with several statistics per name: of sections, kernels and process groups.
 
-Each point carries the name of the thing and, unless it counts calls, the word of its statistic. They are gathered by
-name here, within a bound, and handed out once their calls and what else is needed are known.
+Each point carries a name and, unless it counts calls, a statistic. The points of several metrics are collected by name,
+within a bound, and yielded once all metrics of a report were read.
 """
 
 from __future__ import annotations
@@ -12,60 +12,56 @@ from typing import Any, Final, Literal, NamedTuple
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from rankwatch.contract import semconv
-from rankwatch_monitor.ingest.otlp.builder import Draft, value_of
+from rankwatch_monitor.ingest.otlp.builder import COUNT_END, SECONDS_END, ReportBuilder, value_of
 from rankwatch_monitor.ingest.rejection import quote
 
 _CALLS: Final = "calls"
-_NONE_YET: Final = Metric()
-# Whole numbers up to here are exact in the core's float64 columns.
-COUNT_END: Final = 2**53
-# Thirty years: a longer time is none, and the core keeps them as float32.
-SECONDS_END: Final = 1e9
+_NO_METRIC: Final = Metric()
 
 
-class Things(NamedTuple):
-    """What is counted and timed."""
+class SeriesKind(NamedTuple):
+    """What the names stand for."""
 
-    word: str
-    """What people call one of them."""
+    noun: str
+    """What one of them is called in messages."""
     key: str
-    """The point attribute that holds its name."""
+    """The point attribute that holds the name."""
     statistics: frozenset[str]
     needed: str
-    """The statistic without which the others say nothing."""
+    """The statistic without which the others are useless."""
     limit: Literal["sections_per_job", "kernels_per_report", "groups_per_report"]
     too_many: str
-    """The reason under which those above the limit are counted."""
+    """The reason under which names above the limit are counted."""
 
 
 class NamedStatistics:
-    """Numbers of one report by name and statistic, at most as many names as the limit allows."""
+    """Statistics of one report by name; the number of names is bounded."""
 
-    __slots__ = ("_draft", "_limit", "_metric", "_things", "_told")
+    __slots__ = ("_builder", "_kind", "_limit", "_metric", "_statistics")
 
-    def __init__(self, draft: Draft, things: Things) -> None:
-        self._draft = draft
-        self._things = things
-        self._limit: int = getattr(draft.limits, things.limit)
-        self._told: dict[str, dict[str, float]] = {}
-        self._metric = _NONE_YET
+    def __init__(self, builder: ReportBuilder, kind: SeriesKind) -> None:
+        self._builder = builder
+        self._kind = kind
+        self._limit: int = getattr(builder.limits, kind.limit)
+        self._statistics: dict[str, dict[str, float]] = {}
+        self._metric = _NO_METRIC
 
     def read_seconds(self, metric: Metric, points: Sequence[Any]) -> None:
-        """Take in points that carry a statistic; of several with the same one the last counts."""
-        draft, statistics = self._draft, self._things.statistics
+        """Read points that carry a statistic; of several with the same one the last wins."""
+        builder, statistics = self._builder, self._kind.statistics
         self._metric = metric
         for row, name, statistic, point in self._rows(metric, points):
             value = value_of(point)
             if statistic not in statistics:
-                draft.reject("bad_name", metric, _unknown(semconv.ATTR_STATISTIC, statistic, statistics))
+                builder.reject("bad_name", metric, _unknown(semconv.ATTR_STATISTIC, statistic, statistics))
             elif value is not None:
                 if 0 <= value < SECONDS_END:
                     row[statistic] = float(value)
                 else:
-                    draft.reject("bad_value", metric, f"{self._things.word} {quote(name)}: {statistic} of {value} s")
+                    builder.reject("bad_value", metric, f"{self._kind.noun} {quote(name)}: {statistic} of {value} s")
 
     def read_calls(self, metric: Metric, points: Sequence[Any]) -> None:
-        """Take in how often each was called."""
+        """Read the number of calls of each name."""
         self._metric = metric
         for row, name, _, point in self._rows(metric, points):
             value = value_of(point)
@@ -74,35 +70,35 @@ class NamedStatistics:
             if 0 <= value < COUNT_END and value == int(value):
                 row[_CALLS] = int(value)
             else:
-                self._draft.reject("bad_value", metric, f"{self._things.word} {quote(name)} called {value} times")
+                self._builder.reject("bad_value", metric, f"{self._kind.noun} {quote(name)} called {value} times")
 
-    def whole(self) -> Iterator[tuple[str, int, dict[str, float]]]:
-        """Yield name, calls and statistics of each; those that lack what is needed are rejected, uncalled ones are not
-        spoken of."""
-        for name, row in self._told.items():
+    def complete(self) -> Iterator[tuple[str, int, dict[str, float]]]:
+        """Yield name, calls and statistics. Names without calls are skipped, those that lack the needed statistic
+        are rejected."""
+        for name, row in self._statistics.items():
             count = len(row)
             calls = row.pop(_CALLS, None)
             if calls == 0 or not count:
                 continue
-            if calls is None or self._things.needed not in row:
-                lack = _CALLS if calls is None else self._things.needed
-                self.reject(name, f"came without its {lack}", count)
+            if calls is None or self._kind.needed not in row:
+                lack = _CALLS if calls is None else self._kind.needed
+                self.reject(name, f"has no {lack}", count)
             else:
                 yield name, int(calls), row
 
     def reject(self, name: str, what: str, points: int) -> None:
-        """Turn away all that was told of one name."""
-        self._draft.reject("bad_value", self._metric, f"{self._things.word} {quote(name)} {what}", points)
+        """Reject all points of one name."""
+        self._builder.reject("bad_value", self._metric, f"{self._kind.noun} {quote(name)} {what}", points)
 
     def _rows(self, metric: Metric, points: Sequence[Any]) -> Iterator[tuple[dict[str, float], str, str, Any]]:
-        """Yield what was told so far under the name of each point that can be taken; the name, statistic and point."""
-        draft, told, things, limit = self._draft, self._told, self._things, self._limit
-        key, longest, most = things.key, draft.limits.name_length, draft.limits.attributes
+        """Yield, for each usable point, the statistics read so far under its name, then name, statistic and point."""
+        builder, by_name, kind, limit = self._builder, self._statistics, self._kind, self._limit
+        key, longest, most = kind.key, builder.limits.name_length, builder.limits.attributes
         beyond = 0
         for point in points:
             attributes = point.attributes
             if len(attributes) > most:
-                draft.reject("too_many_attributes", metric, f"a point with {len(attributes)} attributes")
+                builder.reject("too_many_attributes", metric, f"a point with {len(attributes)} attributes")
                 continue
             name = statistic = ""
             for attribute in attributes:
@@ -111,38 +107,38 @@ class NamedStatistics:
                     name = attribute.value.string_value
                 elif found == semconv.ATTR_STATISTIC:
                     statistic = attribute.value.string_value
-            row = told.get(name)
+            row = by_name.get(name)
             if row is None:
                 if not name or not name.isprintable() or len(name) > longest:
-                    draft.reject_name(metric, key, name)
+                    builder.reject_name(metric, key, name)
                     continue
-                if len(told) >= limit:
+                if len(by_name) >= limit:
                     beyond += 1
                     continue
-                row = told[name] = {}
+                row = by_name[name] = {}
             yield row, name, statistic, point
-        if beyond:  # in one go: words for each of many thousands would take longer than reading them
-            draft.reject(things.too_many, metric, f"more than {limit} different {things.word}s", beyond)
+        if beyond:  # one message: one for each of thousands would take longer than reading them
+            builder.reject(kind.too_many, metric, f"more than {limit} different {kind.noun}s", beyond)
 
 
 def seconds_by_word(
-    draft: Draft, metric: Metric, points: Sequence[Any], key: str, known: frozenset[str]
+    builder: ReportBuilder, metric: Metric, points: Sequence[Any], key: str, known: frozenset[str]
 ) -> dict[str, float] | None:
-    """Return seconds by the word each point carries under ``key``; None when a point had to be rejected."""
+    """Seconds by the text of each point's attribute ``key``; None when a point had to be rejected."""
     found: dict[str, float] = {}
-    rejected_before = draft.rejections.items
-    for word, point in draft.named(points, metric, key):
+    rejected_before = builder.rejections.items
+    for word, point in builder.named(points, metric, key):
         value = value_of(point)
         if word not in known:
-            draft.reject("bad_name", metric, _unknown(key, word, known))
+            builder.reject("bad_name", metric, _unknown(key, word, known))
         elif value is not None:
             if 0 <= value < SECONDS_END:
                 found[word] = float(value)
             else:
-                draft.reject("bad_value", metric, f"{word} of {value} s")
-    return found if draft.rejections.items == rejected_before else None
+                builder.reject("bad_value", metric, f"{word} of {value} s")
+    return found if builder.rejections.items == rejected_before else None
 
 
 def _unknown(key: str, word: str, known: frozenset[str]) -> str:
-    said = f"{key} {quote(word)} is unknown" if word else f"a point without {key}"
-    return f"{said}; known are {', '.join(sorted(known))}"
+    problem = f"{key} {quote(word)} is unknown" if word else f"a point without {key}"
+    return f"{problem}; known are {', '.join(sorted(known))}"

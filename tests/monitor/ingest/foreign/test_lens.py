@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from monitor.ingest.otlp_requests import CUMULATIVE, DELTA, NOW_NS, RANK_3, SECOND, Fill, request_of
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.foreign import lens
-from rankwatch_monitor.ingest.foreign.lens import Told
+from rankwatch_monitor.ingest.foreign.lens import Sign
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
@@ -34,22 +34,22 @@ LENS: dict[str, object] = {
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("train.step", Told.STEP),
-        ("train/global_step", Told.STEP),
-        ("trainer.global_step", Told.STEP),
-        ("dl.iteration", Told.STEP),
-        ("nv.dl.training.step", Told.STEP),
-        ("training.steps.completed", Told.STEP),
-        ("rl.train.steps", Told.STEP),
-        ("step", Told.STEP),
-        ("megatron.training.step_duration_ms", Told.STEPS_TIMED),
-        ("train_step_time_seconds", Told.STEPS_TIMED),
-        ("nv.dl.training.tokens.processed", Told.WORK),
-        ("train.samples_consumed", Told.WORK),
-        ("megatron.training.loss", Told.SIGN),
-        ("train.loss", Told.SIGN),
-        ("rl.reward.mean", Told.SIGN),
-        ("megatron.training.skipped_iters", Told.SIGN),
+        ("train.step", Sign.STEP),
+        ("train/global_step", Sign.STEP),
+        ("trainer.global_step", Sign.STEP),
+        ("dl.iteration", Sign.STEP),
+        ("nv.dl.training.step", Sign.STEP),
+        ("training.steps.completed", Sign.STEP),
+        ("rl.train.steps", Sign.STEP),
+        ("step", Sign.STEP),
+        ("megatron.training.step_duration_ms", Sign.STEPS_TIMED),
+        ("train_step_time_seconds", Sign.STEPS_TIMED),
+        ("nv.dl.training.tokens.processed", Sign.WORK),
+        ("train.samples_consumed", Sign.WORK),
+        ("megatron.training.loss", Sign.WEAK),
+        ("train.loss", Sign.WEAK),
+        ("rl.reward.mean", Sign.WEAK),
+        ("megatron.training.skipped_iters", Sign.WEAK),
         ("eval.step", None),
         ("inference.steps", None),
         ("train.skipped_iterations", None),
@@ -62,7 +62,7 @@ LENS: dict[str, object] = {
         ("", None),
     ],
 )
-def test_a_metric_tells_by_its_name(name: str, told: Told | None) -> None:
+def test_a_metric_tells_by_its_name(name: str, told: Sign | None) -> None:
     assert lens.metric(name) is told
 
 
@@ -397,4 +397,4 @@ def test_every_name_that_is_understood_is_documented() -> None:
 def test_every_metric_that_is_documented_is_understood() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith(("| gauge", "| histogram", "| counter"))]
     named = [re.findall(r"`([^`]+)`", row.split("|")[1]) for row in rows]
-    assert [{lens.metric(name) for name in row} for row in named] == [{Told.STEP}, {Told.STEPS_TIMED}, {Told.WORK}]
+    assert [{lens.metric(name) for name in row} for row in named] == [{Sign.STEP}, {Sign.STEPS_TIMED}, {Sign.WORK}]

@@ -35,8 +35,8 @@ def test_a_report_of_other_things_has_none(ingest: Ingest) -> None:
 @pytest.mark.parametrize(
     ("fills", "words"),
     [
-        (kernel("odd", 4, mean=1.0), "kernel 'odd' came without its median"),
-        (kernel("odd", None, median=1.0), "kernel 'odd' came without its calls"),
+        (kernel("odd", 4, mean=1.0), "kernel 'odd' has no median"),
+        (kernel("odd", None, median=1.0), "kernel 'odd' has no calls"),
         (kernel("odd", 4, median=1.0, max=0.5), "a median of 1.0 s, but a min of 1.0 s and a max of 0.5 s"),
         (kernel("odd", 4, median=1.0, min=2.0), "a median of 1.0 s, but a min of 2.0 s"),
     ],
