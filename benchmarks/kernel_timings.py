@@ -40,7 +40,7 @@ def main() -> None:
 
     import rankwatch
     from rankwatch.contract import env
-    from rankwatch.profiling import sampling
+    from rankwatch.profiling import sampler
     from rankwatch.recording import sections
     from rankwatch.recording.recorder import NEVER
     from rankwatch.recording.shared_slots import Slots
@@ -51,7 +51,7 @@ def main() -> None:
     model = train_gpt.GPT(config)
     inputs, targets = train_gpt.Corpus(config).batch("train", 0, 0, torch.device("cpu"))
     optimizer = torch.optim.AdamW(model.parameters())
-    sampling.COST_LIMIT = float("inf")  # type: ignore[misc]
+    sampler.COST_LIMIT = float("inf")  # type: ignore[misc]
 
     def step() -> None:
         with rankwatch.step():

@@ -76,7 +76,7 @@ def test_a_slow_rank_is_no_hang(watched: Training) -> None:
 def test_cut_telemetry_does_not_end_a_healthy_rank(watched: Training) -> None:
     """Nothing is heard of a rank for twice the silence limit, but its launcher sees it go on."""
     launcher = watched.run(*LIMIT, "--silence-timeout", "4", inject="rank=0,step=10,kind=network")
-    watched.until("its reports do not get through", lambda: "cut off on purpose" in launcher.said())
+    watched.until("its reports do not get through", lambda: "cut off by an injected fault" in launcher.said())
     start = watched.summary()["iteration"] or 0
     watched.until("it trains on for longer than the limit", lambda: (watched.summary()["iteration"] or 0) > start + 400)
     assert watched.incidents() == []

@@ -1,4 +1,4 @@
-"""What each kind of fault does to this process. The frames have names that are recognised in a captured stack."""
+"""What each kind of fault does to this process. The function names are recognisable in a captured stack."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from rankwatch.faults.spec import FOREVER, Fault, Kind
+
+if TYPE_CHECKING:
+    import ctypes
 
 
 class InjectedFaultError(RuntimeError):
@@ -18,20 +22,20 @@ class InjectedFaultError(RuntimeError):
 
 
 class InjectedAsyncError(InjectedFaultError):
-    """What is put into the main thread from outside. CPython takes a class there and makes the exception itself."""
+    """Raised in the main thread by another one. CPython takes a class there and makes the instance itself."""
 
     def __init__(self) -> None:
         super().__init__("injected into the main thread by another one")
 
 
 class FaultUnavailableError(RuntimeError):
-    """This fault cannot be done in this process; the text says what is missing."""
+    """This fault cannot be injected into this process; the message says what is missing."""
 
 
 MAIN_THREAD_ONLY: Final = frozenset(
     {Kind.HANG, Kind.EXCEPTION, Kind.EXIT, Kind.UNINTERRUPTIBLE, Kind.GPU_ERROR, Kind.GPU_SLEEP}
 )
-"""Kinds that befall the thread which carries them out. All others befall the whole process, from any thread."""
+"""Kinds that affect the thread which runs them. All others affect the whole process, from any thread."""
 
 _SIGNALS: Final[Mapping[Kind, signal.Signals]] = {
     Kind.STOP: signal.SIGSTOP,
@@ -42,12 +46,12 @@ _SIGNALS: Final[Mapping[Kind, signal.Signals]] = {
 
 
 def carry_out(fault: Fault) -> None:
-    """Do to this process what the fault says. A random kind must have been drawn before.
+    """Inject the fault into this process. A random kind must have been drawn before.
 
     Raises:
         InjectedFaultError: kind ``exception``; kind ``async_exception`` raises it a moment later in the main thread.
         SystemExit: kind ``exit``.
-        FaultUnavailableError: something that this kind needs is not there.
+        FaultUnavailableError: this kind needs something that is missing here.
     """
     seconds = fault.seconds or FOREVER
     match fault.kind:
@@ -62,8 +66,6 @@ def carry_out(fault: Fault) -> None:
         case Kind.SEGFAULT:
             rankwatch_injected_segfault()
         case Kind.UNINTERRUPTIBLE:
-            from rankwatch.faults.kernel_wait import rankwatch_injected_uninterruptible
-
             rankwatch_injected_uninterruptible(seconds)
         case Kind.EXCEPTION:
             raise InjectedFaultError(f"injected on rank {fault.rank} {fault.when()}")
@@ -84,14 +86,14 @@ def carry_out(fault: Fault) -> None:
 
 
 def rankwatch_injected_hang(seconds: float) -> None:
-    """Sleep on this thread; a signal does not end it."""
+    """Sleep on this thread; signals do not end it."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(left)
 
 
 def rankwatch_injected_held_gil(seconds: float) -> None:
-    """Sleep in C with the GIL held, as an extension stuck in a driver does."""
+    """Sleep in C with the GIL held, like an extension stuck in a driver."""
     import ctypes
 
     libc = ctypes.PyDLL(None)  # PyDLL, unlike CDLL, keeps the GIL during the call
@@ -104,23 +106,23 @@ def rankwatch_injected_held_gil(seconds: float) -> None:
 
 
 def rankwatch_injected_segfault() -> None:
-    """Read what is not mapped."""
+    """Read an unmapped address."""
     import ctypes
 
     ctypes.string_at(0)
 
 
 def rankwatch_injected_async_exception() -> None:
-    """Have another thread put an exception into the main thread: it is raised between two of its bytecodes."""
+    """Raise an exception in the main thread from another one, between two of its bytecodes."""
     import ctypes
 
     main = threading.main_thread().ident
     put = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
-    def strike() -> None:
+    def raise_in_main() -> None:
         put(ctypes.c_ulong(main or 0), ctypes.py_object(InjectedAsyncError))
 
-    threading.Thread(target=strike, name="rankwatch-fault", daemon=True).start()
+    threading.Thread(target=raise_in_main, name="rankwatch-fault", daemon=True).start()
 
 
 _last_end: float | None = None
@@ -136,9 +138,9 @@ def rankwatch_injected_slowness(fault: Fault) -> None:
 
 
 def cut_telemetry(seconds: float) -> Callable[[], None]:
-    """Let every export of this process fail for that long, as behind a network that is gone; returns what ends it.
+    """Let every export of this process fail for ``seconds``, as in a network outage; return a function that ends it.
 
-    What waits to be sent is kept as in a real outage, so that it arrives when the cut is over.
+    Reports are queued as in a real outage and delivered afterwards.
     """
     from rankwatch.export.transport import OtlpClient, SendResult, SendStatus
 
@@ -147,18 +149,80 @@ def cut_telemetry(seconds: float) -> Callable[[], None]:
 
     def post(self: OtlpClient, body: bytes) -> SendResult:
         if time.monotonic() < until:
-            return SendResult(SendStatus.RETRY_LATER, "cut off on purpose, by an injected fault")
+            return SendResult(SendStatus.RETRY_LATER, "cut off by an injected fault")
         return original(self, body)
 
-    def mend() -> None:
+    def restore() -> None:
         OtlpClient.post = original  # type: ignore[method-assign]
 
     OtlpClient.post = post  # type: ignore[method-assign]
-    return mend
+    return restore
+
+
+# State D --------------------------------------------------------------------------------------------------------------
+
+_ACTIONS_BYTES: Final = 512
+"""More than any libc's posix_spawn_file_actions_t takes (80 bytes in glibc)."""
+_PROGRAM: Final = b"/bin/true"
+# Runs in a shell until its standard input is closed: at the end of the wait, or by the kernel when this process has
+# died. Then it lets the child continue, which would otherwise outlive the rank, and cleans up; "<>" never blocks.
+_RELEASE: Final = 'read -r _; : <> "$1/pipe"; rm -rf "$1"'
+
+
+def rankwatch_injected_uninterruptible(seconds: float) -> None:
+    """Wait in the kernel in state D on this thread; others continue, since the GIL is not held.
+
+    The kernel suspends a process in state D while its ``vfork`` child has neither run a program nor ended. glibc's
+    ``posix_spawn`` is such a vfork, and the child may open a file before it runs its program: here a named pipe without
+    a writer. This needs no root and does the machine no harm; SIGKILL ends it, as it does most real waits in state D.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    import ctypes
+    import subprocess
+    import tempfile
+
+    libc = ctypes.CDLL(None)
+    folder = Path(tempfile.mkdtemp(prefix="rankwatch-fault-"))
+    os.mkfifo(folder / "pipe")
+    # In its own session: it has to run on after the process group of this rank was killed.
+    releaser = subprocess.Popen(
+        ["/bin/sh", "-c", _RELEASE, "sh", str(folder)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    with releaser:
+        assert releaser.stdin is not None
+        timer = threading.Timer(seconds, releaser.stdin.close)
+        timer.daemon = True
+        timer.start()
+        _spawn_blocked_on(libc, folder / "pipe", closing=releaser.stdin.fileno())
+
+
+def _spawn_blocked_on(libc: ctypes.CDLL, pipe: Path, *, closing: int) -> None:
+    """Start a program whose process first waits for a writer of the pipe; its copy of ``closing`` is closed."""
+    import ctypes
+
+    actions = ctypes.create_string_buffer(_ACTIONS_BYTES)
+    libc.posix_spawn_file_actions_init(actions)
+    libc.posix_spawn_file_actions_addclose(actions, closing)
+    libc.posix_spawn_file_actions_addopen(actions, 0, os.fsencode(pipe), os.O_RDONLY, 0)
+    pid = ctypes.c_int()
+    arguments = (ctypes.c_char_p * 2)(_PROGRAM, None)
+    nothing = (ctypes.c_char_p * 1)(None)
+    try:
+        error = libc.posix_spawn(ctypes.byref(pid), _PROGRAM, actions, None, arguments, nothing)
+    finally:
+        libc.posix_spawn_file_actions_destroy(actions)
+    if error:
+        raise OSError(error, os.strerror(error), os.fsdecode(_PROGRAM))
+    os.waitpid(pid.value, 0)
+
+
+# GPU ------------------------------------------------------------------------------------------------------------------
 
 
 def rankwatch_injected_gpu_error() -> None:
-    """Index past the end of a tensor on the device: its assertion ends the CUDA context, and the next wait raises.
+    """Index past the end of a tensor on the device: the next synchronisation raises.
 
     Raises:
         FaultUnavailableError: there is no CUDA device.
@@ -170,7 +234,7 @@ def rankwatch_injected_gpu_error() -> None:
 
 
 def rankwatch_injected_gpu_sleep(seconds: float) -> None:
-    """Run a kernel that spins, and wait for it. The length is as exact as the clock that the device runs at.
+    """Run a spinning kernel and wait for it. The duration is as exact as the device's clock rate.
 
     Raises:
         FaultUnavailableError: there is no CUDA device.

@@ -24,8 +24,7 @@ from rankwatch.contract.semconv import Metric
 from rankwatch.profiling.cpu import CpuClock
 from rankwatch.profiling.nvml import Devices
 from rankwatch.profiling.plan import handed_down, of_settings
-from rankwatch.profiling.sampler import Recording
-from rankwatch.profiling.sampling import Pace, Sampling
+from rankwatch.profiling.sampler import Recording, SamplingController, StepPace
 from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics
 from rankwatch.recording.recorder import Recorder, SectionRun
 from rankwatch.recording.section_statistics import WARM_UP_STEPS, StepWindows, Window
@@ -92,7 +91,7 @@ class Profiling:
         self._windows = StepWindows(
             self._plan.told_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
         )
-        self._sampling = Sampling(recorder, settings, self._say)
+        self._sampling = SamplingController(recorder, settings, self._say)
         self._waiting: deque[_Waiting] = deque()
         self._sections: deque[SectionRun] = deque(maxlen=MAX_REMEMBERED)
         self._warm = False
@@ -185,7 +184,7 @@ class Profiling:
             )
 
     def _sample(self, mark: Mark) -> None:
-        pace = Pace(self._windows.stride, self._windows.step_seconds, self._warm)
+        pace = StepPace(self._windows.stride, self._windows.step_seconds, self._warm)
         if mark.recording is not None:
             self._sampling.read(mark.recording, self._sections, self._plan, pace)
         self._sampling.steer(self._plan, pace, closing=self._closing or self._ending)
@@ -204,7 +203,7 @@ class Profiling:
             sampled.collectives if sampled else {},
             waiting.cpu,
             kernels,
-            sampling.told,
+            sampling.source_and_reason,
             devices,
         )
 

@@ -73,6 +73,17 @@ class Trace:
     """The kernels ran on a device, so beside whatever the host did meanwhile."""
 
 
+class Sample(NamedTuple):
+    """What one sampled step did."""
+
+    iteration: int
+    step: Interval
+    monotonic: Interval
+    trace: Trace
+    cost_ns: int
+    """What it took altogether, on both threads."""
+
+
 class Source(Protocol):
     """One way to time kernels. What cannot be done raises; the sampler counts that and goes on without."""
 

@@ -18,8 +18,8 @@ import rankwatch
 from rankwatch.contract.enums import Part
 from rankwatch.profiling import kineto
 from rankwatch.profiling.kineto import SHAPES_EVERY, KinetoSource
-from rankwatch.profiling.sampler import DROP_WINDOW, Plan, Sample, Sampler
-from rankwatch.profiling.source import SourceBusy, SourceUnavailable, Trace
+from rankwatch.profiling.sampler import DROP_WINDOW, SamplePlan, Sampler
+from rankwatch.profiling.source import Sample, SourceBusy, SourceUnavailable, Trace
 from rankwatch.profiling.statistics import step_parts
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.shared_slots import Slots
@@ -99,7 +99,7 @@ def test_fetching_from_a_loader_is_input(source: KinetoSource) -> None:
 def test_a_users_profiler_in_a_sampled_step_works_and_ours_makes_way(
     sampler: Sampler, source: KinetoSource, recorder: Recorder
 ) -> None:
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     with rankwatch.step():
         assert torch._C._autograd._profiler_enabled(), "ours records"
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
@@ -125,7 +125,7 @@ def test_a_window_is_not_ended_inside_a_backward_pass_which_would_bring_it_back(
             sampler.interrupt()  # as for a step that lasts: between any two instructions of the main thread
             return gradients[0] * 2
 
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     with rankwatch.step():
         Interrupting.apply(torch.ones(8, requires_grad=True)).sum().backward()
     assert recorder.dropped == {}
@@ -141,7 +141,7 @@ def test_no_window_begins_between_a_users_warmup_and_its_end(
 ) -> None:
     found: list[list[str]] = []
     schedule = torch.profiler.schedule(wait=1, warmup=2, active=2, repeat=1)
-    sampler.set(Plan(source, 1))
+    sampler.set(SamplePlan(source, 1))
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU],
         schedule=schedule,
@@ -165,7 +165,7 @@ def test_while_the_users_profiler_runs_no_window_begins(source: KinetoSource) ->
 
 
 def test_another_threads_profiler_does_not_end_our_window(sampler: Sampler, source: KinetoSource) -> None:
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     with rankwatch.step():
         thread = threading.Thread(target=lambda: torch.autograd.profiler._disable_profiler)
         thread.start()

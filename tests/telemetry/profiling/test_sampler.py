@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import rankwatch
-from rankwatch.profiling.sampler import DROP_WINDOW, FAILURES, Plan, Sample, Sampler
-from rankwatch.profiling.source import SourceBusy, Trace
+from rankwatch.profiling.sampler import DROP_WINDOW, FAILURES, SamplePlan, Sampler
+from rankwatch.profiling.source import Sample, SourceBusy, Trace
 from rankwatch.recording.recorder import NEVER, Recorder
 from support.waiting import wait_for
 
@@ -66,7 +66,7 @@ def collected(sampler: Sampler) -> Sample | None:
 
 def test_a_step_is_sampled_from_its_entry_to_the_entry_of_the_next(sampler: Sampler, source: Source) -> None:
     steps(1)
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     steps(4)
     assert source.calls == [("start", 4)]
     assert sampler.awaits(4)
@@ -91,7 +91,7 @@ def test_nothing_is_called_before_it_is_set_and_after_it_was_taken_back(
     assert calls == []
     assert recorder.boundary == NEVER
     recorder.at_boundary = sampler.at_boundary
-    sampler.set(Plan(source, 2))
+    sampler.set(SamplePlan(source, 2))
     steps(4)
     assert source.calls
     sampler.set(None)
@@ -104,7 +104,7 @@ def test_nothing_is_called_before_it_is_set_and_after_it_was_taken_back(
 
 
 def test_a_recording_that_was_not_read_makes_the_next_one_wait(sampler: Sampler, source: Source) -> None:
-    sampler.set(Plan(source, 2))
+    sampler.set(SamplePlan(source, 2))
     steps(10)
     assert source.calls == [("start", 0), ("stop", 1)]
     collected(sampler)
@@ -113,7 +113,7 @@ def test_a_recording_that_was_not_read_makes_the_next_one_wait(sampler: Sampler,
 
 
 def test_at_most_every_other_step_is_sampled_since_each_has_to_be_read_first(sampler: Sampler, source: Source) -> None:
-    sampler.set(Plan(source, 1))
+    sampler.set(SamplePlan(source, 1))
     found = []
     for _ in range(6):
         steps(1)
@@ -123,7 +123,7 @@ def test_at_most_every_other_step_is_sampled_since_each_has_to_be_read_first(sam
 
 
 def test_a_step_that_is_made_again_belongs_to_its_window(sampler: Sampler, source: Source) -> None:
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     steps(5)  # 0 is left in its place, so the window of 4 does not begin
     collected(sampler)
     steps(3)
@@ -134,7 +134,7 @@ def test_a_step_that_is_made_again_belongs_to_its_window(sampler: Sampler, sourc
 
 
 def test_numbers_that_go_back_end_the_window_and_count_it(sampler: Sampler, source: Source, recorder: Recorder) -> None:
-    sampler.set(Plan(source, 8))
+    sampler.set(SamplePlan(source, 8))
     with rankwatch.step(8):
         pass
     other_threads(sampler.order_end)  # the window has lasted too long: look at the next step
@@ -147,9 +147,9 @@ def test_numbers_that_go_back_end_the_window_and_count_it(sampler: Sampler, sour
 
 def test_another_plan_is_taken_at_the_next_step(sampler: Sampler, source: Source) -> None:
     steps(1)
-    sampler.set(Plan(source, 1024))
+    sampler.set(SamplePlan(source, 1024))
     steps(9)
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     steps(4)
     assert source.calls == [("start", 12), ("stop", 13)]
 
@@ -157,11 +157,11 @@ def test_another_plan_is_taken_at_the_next_step(sampler: Sampler, source: Source
 def test_a_boundary_that_was_stored_too_late_is_found_and_put_right(
     sampler: Sampler, source: Source, recorder: Recorder
 ) -> None:
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     recorder.boundary = NEVER  # as by a training thread that had looked just before
     steps(6)
     assert source.calls == []
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     steps(4)
     assert source.calls == [("start", 8), ("stop", 9)]
 
@@ -171,7 +171,7 @@ def test_a_source_that_fails_again_and_again_is_given_up_and_training_goes_on(
     sampler: Sampler, source: Source, recorder: Recorder, where: str
 ) -> None:
     source.fails[where] = RuntimeError("no\nmore lines")
-    sampler.set(Plan(source, 2))
+    sampler.set(SamplePlan(source, 2))
     for _ in range(10):
         steps(2)
         collected(sampler)
@@ -183,7 +183,7 @@ def test_a_source_that_fails_again_and_again_is_given_up_and_training_goes_on(
 
 
 def test_a_source_that_fails_now_and_then_is_kept(sampler: Sampler, source: Source) -> None:
-    sampler.set(Plan(source, 1))
+    sampler.set(SamplePlan(source, 1))
     for number in range(30):
         source.fails = {"start": RuntimeError("no")} if number % 3 else {}
         steps(1)
@@ -194,7 +194,7 @@ def test_a_source_that_fails_now_and_then_is_kept(sampler: Sampler, source: Sour
 
 def test_a_busy_profiler_is_counted_but_no_failure(sampler: Sampler, source: Source, recorder: Recorder) -> None:
     source.fails["start"] = SourceBusy("the user's")
-    sampler.set(Plan(source, 2))
+    sampler.set(SamplePlan(source, 2))
     steps(20)
     assert recorder.dropped[DROP_WINDOW] == 10
     assert sampler.failure == ""
@@ -206,11 +206,11 @@ def test_a_busy_profiler_is_counted_but_no_failure(sampler: Sampler, source: Sou
 def test_a_job_that_went_on_from_a_checkpoint_and_rolls_back_is_sampled_again(sampler: Sampler, source: Source) -> None:
     with rankwatch.step(12_345):
         pass
-    sampler.set(Plan(source, 64))
+    sampler.set(SamplePlan(source, 64))
     with rankwatch.step(20_000):
         pass
     for step in range(12_400, 12_480):
-        sampler.set(Plan(source, 64))  # as with each report
+        sampler.set(SamplePlan(source, 64))  # as with each report
         with rankwatch.step(step):
             pass
     assert source.calls == [("start", 12_416), ("stop", 12_417)]
@@ -219,7 +219,7 @@ def test_a_job_that_went_on_from_a_checkpoint_and_rolls_back_is_sampled_again(sa
 def test_a_window_that_cannot_be_ended_here_is_ended_by_the_next_step(
     sampler: Sampler, source: Source, recorder: Recorder
 ) -> None:
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     steps(1)
     source.fails["stop"] = SourceBusy("in a backward pass")
     sampler.interrupt()
@@ -232,7 +232,7 @@ def test_a_window_that_cannot_be_ended_here_is_ended_by_the_next_step(
 
 
 def test_only_the_thread_that_opened_a_window_ends_it(sampler: Sampler, source: Source) -> None:
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     steps(1)
     other_threads(sampler.interrupt, lambda: steps(1))
     assert source.calls == [("start", 0)]
@@ -241,7 +241,7 @@ def test_only_the_thread_that_opened_a_window_ends_it(sampler: Sampler, source: 
 
 
 def test_a_window_that_lasts_is_ended_on_its_thread_wherever_that_is(sampler: Sampler, source: Source) -> None:
-    sampler.set(Plan(source, 4))
+    sampler.set(SamplePlan(source, 4))
     steps(1)
     other_threads(sampler.order_end)
     wait_for(lambda: sampler.busy_for() == 0, "the interpreter ends it between two instructions")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rankwatch.contract.enums import KernelSource
-from rankwatch.profiling import choice, nvml
+from rankwatch.profiling import nvml, sampler
 
 SLOWEST_ANSWER = 8
 """Times that NVML is asked again while it wakes up: a driver without persistence takes seconds."""
@@ -35,7 +35,7 @@ def answers() -> Iterator[tuple[str, Any]]:
     if torch.cuda.is_available():
         torch.cuda.init()
         yield "gpus", torch.cuda.device_count()
-    made = choice.choose(KernelSource.AUTO, torch, lambda: None)
+    made = sampler.choose_source(KernelSource.AUTO, torch, lambda: None)
     yield "kernels", {"source": made.source.name if made.source else None, "reason": made.reason}
 
 

@@ -9,10 +9,16 @@ import pytest
 import rankwatch
 from rankwatch.contract.enums import KernelSource, Part
 from rankwatch.contract.policy import parse_ranks
-from rankwatch.profiling import sampling as module
-from rankwatch.profiling.choice import Choice, choose
+from rankwatch.profiling import sampler as module
 from rankwatch.profiling.plan import ProfilingPlan
-from rankwatch.profiling.sampling import FIRST_REPORT, MAX_MULTIPLE, Pace, Sampling
+from rankwatch.profiling.sampler import (
+    FIRST_REPORT,
+    MAX_MULTIPLE,
+    SamplingController,
+    SourceChoice,
+    StepPace,
+    choose_source,
+)
 from rankwatch.profiling.source import NO_SOURCE, Kernel, Trace
 from rankwatch.recording.recorder import Recorder
 from rankwatch.settings import load
@@ -50,19 +56,21 @@ class Source:
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     source = Source()
-    monkeypatch.setattr(module, "choose", lambda *_: Choice(source, "why"))
+    monkeypatch.setattr(module, "choose_source", lambda *_: SourceChoice(source, "why"))
     return source
 
 
 @pytest.fixture
-def sampling(recorder: Recorder) -> Sampling:
+def sampling(recorder: Recorder) -> SamplingController:
     settings, _ = load({"rank": 0}, {"RANKWATCH_JOB_ID": "j"})
-    return Sampling(recorder, settings, lambda *_, **__: None)
+    return SamplingController(recorder, settings, lambda *_, **__: None)
 
 
-def run(sampling: Sampling, windows: int, *, plan: ProfilingPlan | None = None, window_seconds: float = 10.0) -> int:
+def run(
+    sampling: SamplingController, windows: int, *, plan: ProfilingPlan | None = None, window_seconds: float = 10.0
+) -> int:
     """Make steps over so many windows, one look of the exporter after each; return how many were sampled."""
-    pace = Pace(STRIDE, window_seconds / STRIDE, True)
+    pace = StepPace(STRIDE, window_seconds / STRIDE, True)
     plan, sampled = plan or ProfilingPlan(), 0
     for _ in range(windows * STRIDE):
         sampling.steer(plan, pace)
@@ -75,17 +83,17 @@ def run(sampling: Sampling, windows: int, *, plan: ProfilingPlan | None = None, 
     return sampled
 
 
-def test_nothing_is_made_before_the_warm_up_is_over(sampling: Sampling, source: Source) -> None:
-    sampling.steer(ProfilingPlan(), Pace(8, 1.0, False))
-    sampling.steer(ProfilingPlan(), Pace(0, 0.0, True))
-    assert sampling.told[0] == NO_SOURCE
+def test_nothing_is_made_before_the_warm_up_is_over(sampling: SamplingController, source: Source) -> None:
+    sampling.steer(ProfilingPlan(), StepPace(8, 1.0, False))
+    sampling.steer(ProfilingPlan(), StepPace(0, 0.0, True))
+    assert sampling.source_and_reason[0] == NO_SOURCE
     assert sampling.sampler is None
-    sampling.steer(ProfilingPlan(), Pace(8, 1.0, True))
-    assert sampling.told == ("test", "why")
+    sampling.steer(ProfilingPlan(), StepPace(8, 1.0, True))
+    assert sampling.source_and_reason == ("test", "why")
 
 
 def test_what_costs_too_much_is_done_less_often_and_more_often_again_when_it_does_not(
-    sampling: Sampling, source: Source
+    sampling: SamplingController, source: Source
 ) -> None:
     assert run(sampling, 16) >= 14, "a cheap source samples every window"
     source.costs = 0.015
@@ -97,13 +105,13 @@ def test_what_costs_too_much_is_done_less_often_and_more_often_again_when_it_doe
     assert run(sampling, 16, window_seconds=1.0) >= 14
 
 
-def test_however_much_it_costs_it_is_not_given_up(sampling: Sampling, source: Source) -> None:
+def test_however_much_it_costs_it_is_not_given_up(sampling: SamplingController, source: Source) -> None:
     source.costs = 0.005
     run(sampling, 3 * MAX_MULTIPLE, window_seconds=0.0001)
     assert run(sampling, 2 * MAX_MULTIPLE, window_seconds=0.0001) == 2
 
 
-def test_kernels_are_reported_early_then_at_each_interval_and_at_the_end(sampling: Sampling, source: Source) -> None:
+def test_kernels_are_reported_early_then_regularly_and_at_the_end(sampling: SamplingController, source: Source) -> None:
     run(sampling, FIRST_REPORT - 1)
     assert sampling.report(100.0, 300.0, ending=False) == {}
     run(sampling, 2)
@@ -127,7 +135,9 @@ def test_kernels_are_reported_early_then_at_each_interval_and_at_the_end(samplin
 def test_the_kernels_of_many_ranks_come_one_after_the_other(recorder: Recorder, source: Source) -> None:
     seconds: dict[int, list[float]] = {}
     for rank in range(64):
-        sampling = Sampling(recorder, load({"rank": rank}, {"RANKWATCH_JOB_ID": "j"})[0], lambda *_, **__: None)
+        sampling = SamplingController(
+            recorder, load({"rank": rank}, {"RANKWATCH_JOB_ID": "j"})[0], lambda *_, **__: None
+        )
         for now in range(0, 1200, 10):
             run(sampling, 1)
             if sampling.report(float(now), 300.0, ending=False):
@@ -142,7 +152,7 @@ def test_the_kernels_of_many_ranks_come_one_after_the_other(recorder: Recorder, 
 
 
 def test_a_truncated_step_has_no_parts_for_they_would_be_wrong(
-    sampling: Sampling, source: Source, recorder: Recorder
+    sampling: SamplingController, source: Source, recorder: Recorder
 ) -> None:
     run(sampling, 1)
     with rankwatch.step():
@@ -157,17 +167,17 @@ def test_a_truncated_step_has_no_parts_for_they_would_be_wrong(
     assert all(sampling.result(iteration) is None for iteration in range(4, 20))
 
 
-def test_another_plan_closes_the_old_source_and_off_frees_everything(sampling: Sampling, source: Source) -> None:
+def test_another_plan_closes_the_old_source_and_off_frees_all(sampling: SamplingController, source: Source) -> None:
     run(sampling, 4)
     run(sampling, 2, plan=ProfilingPlan(KernelSource.KINETO))
     assert source.closed == 1
     run(sampling, 2, plan=ProfilingPlan(KernelSource.OFF))
     assert source.closed == 2
-    assert sampling.told == (NO_SOURCE, "kernel_timings is off")
+    assert sampling.source_and_reason == (NO_SOURCE, "kernel_timings is off")
     run(sampling, 2, plan=ProfilingPlan(ranks=parse_ranks("3")))
-    assert sampling.told == (NO_SOURCE, "profiled_ranks is 3, which leaves this rank out")
+    assert sampling.source_and_reason == (NO_SOURCE, "profiled_ranks is 3, which leaves this rank out")
     run(sampling, 2)
-    assert sampling.told == ("test", "why")
+    assert sampling.source_and_reason == ("test", "why")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +189,7 @@ def test_another_plan_closes_the_old_source_and_off_frees_everything(sampling: S
     ],
 )
 def test_the_source_is_chosen_by_what_the_process_uses(wanted: KernelSource, name: str | None, reason: str) -> None:
-    source, why = choose(wanted, torch, lambda: None)
+    source, why = choose_source(wanted, torch, lambda: None)
     try:
         assert (source.name if source is not None else None, why) == (name, reason)
     finally:

@@ -1,3 +1,5 @@
+"""Traces on request: the file, and the one answer to each request."""
+
 from __future__ import annotations
 
 import json
@@ -6,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.profiling.source import Collective, Kernel, Trace
-from rankwatch.profiling.trace_file import MAX_FILES, MAX_LANES, write
+from rankwatch.profiling.plan import ProfilingPlan, TraceRequest
+from rankwatch.profiling.source import Collective, Kernel, Sample, Trace
+from rankwatch.profiling.trace import MAX_FILES, MAX_LANES, TraceRequests, write_trace
+from rankwatch.settings import load
 
 TRACE = Trace(
     [Kernel("aten::add[8,8]", 2_000, 5_000, 3_000), Kernel("", 5_000, 6_000, 1_000, "aten::mul")],
@@ -28,7 +32,7 @@ def shown(path: Path) -> dict[str, list[list[str]]]:
 
 def test_what_is_written_is_a_chrome_trace(tmp_path: Path) -> None:
     sections = [("forward", 2_000, 6_000)]
-    path = write(tmp_path / "made", "a/job of mine", 3, "../incident 7", TRACE, (1_000, 11_000), sections)
+    path = write_trace(tmp_path / "made", "a/job of mine", 3, "../incident 7", TRACE, (1_000, 11_000), sections)
     assert path == tmp_path / "made" / "a_job_of_mine-rank3-.._incident_7.json"
     events = json.loads(path.read_text())["traceEvents"]
     assert [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"] == [
@@ -47,13 +51,13 @@ def test_what_is_written_is_a_chrome_trace(tmp_path: Path) -> None:
 def test_what_overlaps_is_in_lanes_of_its_own_and_what_nests_is_not(tmp_path: Path) -> None:
     spans = {"a": (0, 10), "in a": (2, 9), "over the end of a": (5, 12), "after a": (10, 11), "b": (12, 20)}
     collectives = [Collective("g", name, *span) for name, span in spans.items()]
-    path = write(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 20))
+    path = write_trace(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 20))
     assert shown(path)["collectives"] == [["a", "in a", "after a", "b"], ["over the end of a"]]
 
 
 def test_a_thousand_that_overlap_do_not_make_a_thousand_lanes(tmp_path: Path) -> None:
     collectives = [Collective("g", str(n), n, n + 1_000) for n in range(1_000)]
-    path = write(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 2_000))
+    path = write_trace(tmp_path, "job", 0, "t", Trace(collectives=collectives), (0, 2_000))
     lanes = shown(path)["collectives"]
     assert len(lanes) == MAX_LANES
     assert sum(map(len, lanes)) == 1_000
@@ -63,7 +67,7 @@ def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
     mine = tmp_path / "notes.json"
     mine.touch()
     for number in range(MAX_FILES + 5):
-        path = write(tmp_path, "job", 0, f"t{number}", TRACE, (0, 1))
+        path = write_trace(tmp_path, "job", 0, f"t{number}", TRACE, (0, 1))
         os.utime(path, (number, number))
     kept = {path.name for path in tmp_path.iterdir()}
     assert kept == {mine.name} | {f"job-rank0-t{number}.json" for number in range(5, MAX_FILES + 5)}
@@ -72,4 +76,51 @@ def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError):
-        write(tmp_path / "file" / "folder", "job", 0, "t", TRACE, (0, 1))
+        write_trace(tmp_path / "file" / "folder", "job", 0, "t", TRACE, (0, 1))
+
+
+SAMPLE = Sample(64, (0, 10), (0, 10), Trace([Kernel("k", 1, 2, 1)]), 0)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def requests(tmp_path: Path, said: list[str]) -> TraceRequests:
+    settings, _ = load({"rank": 3}, {"RANKWATCH_JOB_ID": "j", "RANKWATCH_TRACE_DIR": str(tmp_path / "traces")})
+    return TraceRequests(settings, lambda words, **_: said.append(words))
+
+
+def plan(rank: int, name: str) -> ProfilingPlan:
+    return ProfilingPlan(trace=TraceRequest(rank, name))
+
+
+def test_each_request_is_answered_once(requests: TraceRequests, said: list[str], tmp_path: Path) -> None:
+    for wanted in (plan(3, "a"), plan(3, "a"), plan(3, "b")):
+        requests.answer(wanted, SAMPLE, [])
+        assert not requests.open(wanted)
+    assert {path.name for path in (tmp_path / "traces").iterdir()} == {"j-rank3-a.json", "j-rank3-b.json"}
+    assert said[0] == f"the trace of step 64 of rank 3 is in {tmp_path}/traces/j-rank3-a.json"
+    assert len(said) == 2
+
+
+def test_a_request_for_another_rank_is_none_of_ours(requests: TraceRequests, said: list[str], tmp_path: Path) -> None:
+    requests.answer(plan(2, "a"), SAMPLE, [])
+    requests.refuse(plan(2, "a"), "it is off")
+    requests.refuse(ProfilingPlan(), "it is off")
+    assert said == []
+    assert not (tmp_path / "traces").exists()
+
+
+def test_a_request_that_was_refused_is_still_open(requests: TraceRequests, said: list[str]) -> None:
+    requests.refuse(plan(3, "a"), "kernel_timings is off")
+    assert said == ["the trace of rank 3 that was asked for cannot be made: kernel_timings is off"]
+    assert requests.open(plan(3, "a"))
+
+
+def test_a_folder_that_cannot_be_written_is_said(requests: TraceRequests, said: list[str], tmp_path: Path) -> None:
+    (tmp_path / "traces").touch()
+    requests.answer(plan(3, "a"), SAMPLE, [])
+    assert "set RANKWATCH_TRACE_DIR to a folder in which this process may write" in said[0]

@@ -1,16 +1,19 @@
-"""Writes the trace of one sampled step as a file that chrome://tracing and Perfetto show."""
+"""Traces on request: the next sampled step of a rank as a file for chrome://tracing and Perfetto, once."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rankwatch.contract.files import replace_file
-from rankwatch.profiling.source import Interval, Span, Trace
+from rankwatch.profiling.plan import ProfilingPlan
+from rankwatch.profiling.source import Interval, Sample, Span, Trace
+from rankwatch.settings import Settings
 
 MAX_FILES: Final = 20
 """Traces kept in the folder, of all ranks of a node; the oldest go first."""
@@ -24,7 +27,7 @@ _Shown = tuple[int, int, str, dict[str, str]]
 _PATTERN: Final = "*-rank*-*.json"
 
 
-def write(
+def write_trace(
     folder: Path, job: str, rank: int, request: str, trace: Trace, step: Interval, sections: Sequence[Span] = ()
 ) -> Path:
     """Write ``<job>-rank<rank>-<request>.json`` and return its path; times in it are microseconds into the step.
@@ -95,3 +98,46 @@ def _keep_newest(folder: Path) -> None:
 def _plain(text: str) -> str:
     """``text`` as a part of a file's name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:MAX_ID] or "_"
+
+
+class Notify(Protocol):
+    """Tells the user something once; what is ``of_node`` is the same for all its ranks, and one of them says it."""
+
+    def __call__(self, words: str, *, of_node: bool = False) -> None:
+        """Say it, unless it was said."""
+
+
+class TraceRequests:
+    """Those of one session."""
+
+    def __init__(self, settings: Settings, notify: Notify) -> None:
+        self._settings = settings
+        self._notify = notify
+        self._done = ""
+
+    def open(self, plan: ProfilingPlan) -> bool:
+        """Whether somebody has asked for a trace of this rank and has not been answered."""
+        return plan.trace is not None and plan.trace.rank == self._settings.rank and plan.trace.id != self._done
+
+    def refuse(self, plan: ProfilingPlan, why: str) -> None:
+        """There can be no trace now; the request stays open."""
+        if self.open(plan):
+            self._notify(f"the trace of rank {self._settings.rank} that was asked for cannot be made: {why}")
+
+    def answer(self, plan: ProfilingPlan, sample: Sample, sections: Sequence[Span]) -> None:
+        """Write the trace, if one was asked for."""
+        wanted, settings = plan.trace, self._settings
+        if wanted is None or not self.open(plan):
+            return
+        self._done = wanted.id
+        folder = Path(settings.trace_dir or Path(tempfile.gettempdir()) / "rankwatch-traces")
+        job = settings.job_id or "job"
+        try:
+            path = write_trace(folder, job, settings.rank, wanted.id, sample.trace, sample.step, sections)
+        except OSError as error:
+            self._notify(
+                f"the trace that was asked for cannot be written: {error}; set RANKWATCH_TRACE_DIR to a folder "
+                "in which this process may write"
+            )
+            return
+        self._notify(f"the trace of step {sample.iteration} of rank {settings.rank} is in {path}")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.faults.kernel_wait import rankwatch_injected_uninterruptible
+from rankwatch.faults.actions import rankwatch_injected_uninterruptible
 from support.processes import MARK, marked
 from support.waiting import wait_for
 
 PROGRAM = """
 import os, signal
-from rankwatch.faults.kernel_wait import rankwatch_injected_uninterruptible
+from rankwatch.faults.actions import rankwatch_injected_uninterruptible
 signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
 rankwatch_injected_uninterruptible(3600)
 """
