@@ -55,7 +55,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/goodput", summary="How a job's time was spent, and the cost of each incident")
     async def goodput(job_id: str) -> dict[str, Any]:
-        return job_view.accounts(monitor.job(job_id))
+        return job_view.goodput(monitor.job(job_id))
 
     @routes.get("/jobs/{job_id}/report", summary="A job as text", response_class=PlainTextResponse)
     async def text_report(job_id: str) -> str:

@@ -108,7 +108,7 @@ def _pictures(job: Job, now: float) -> list[Picture]:
     }
     pictures = [("job", "job", job_view.summary(job, now)), ("grid", "grid", grid)]
     pictures += [(incident.id, "incident", incident.to_json()) for incident in job.incidents[-20:]]
-    if (performance := rankings.live(job, now)) is not None:
-        bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.live_bytes(job).items()}
+    if (performance := rankings.live_view(job, now)) is not None:
+        bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.grid_bytes(job).items()}
         pictures.append(("performance", "performance", {**performance, "grid": bytes_by_name}))
     return pictures

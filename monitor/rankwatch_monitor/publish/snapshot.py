@@ -121,7 +121,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
         cost_gpu_hours=performance.cost_gpu_hours,
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
-        incidents=tuple(i.to_json() | job_view.ledger_row(i) for i in job.incidents[-KEPT:]),
+        incidents=tuple(i.to_json() | job_view.incident_durations(i) for i in job.incidents[-KEPT:]),
     )
 
 

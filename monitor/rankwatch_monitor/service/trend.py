@@ -65,8 +65,8 @@ class Trends:
 def _point(job: Job, now: float) -> Point:
     scores = job.performance.scores
     by_name = {} if scores is None else rankings.gpu_scores(scores)
-    spreads = {name: rankings.overall(score_R) for name, score_R in by_name.items()}
-    ratio = job_view.shown_ratio(job)
+    spreads = {name: rankings.min_median_max(score_R) for name, score_R in by_name.items()}
+    ratio = job_view.goodput_ratio(job)
     window = None if ratio is None else accounting.last_hour(job)[1]
     known = {name: spread for name, spread in spreads.items() if spread is not None}
     return Point(now, ratio, None if window is None else round(window, 4), known)

@@ -14,7 +14,7 @@ from rankwatch.contract.enums import Action
 from rankwatch_monitor.core.effects import Effect, Slowed
 from rankwatch_monitor.core.incident.incident import RESTARTS
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler.detector import present
+from rankwatch_monitor.core.liveness import live_ranks
 from rankwatch_monitor.core.straggler.findings import Straggler
 
 MANY: Final = 0.1
@@ -84,10 +84,10 @@ def _in_vain(straggler: Straggler, stragglers: list[Straggler]) -> str | None:
 def _too_many(job: Job) -> str | None:
     """Why nothing is done while many ranks are slow; None while they are few."""
     stragglers = job.performance.open_stragglers
-    present_R = present(job.columns)
-    ranks = int(present_R.sum())
+    live_R = live_ranks(job.columns)
+    ranks = int(live_R.sum())
     hosts = {s.host or f"rank {s.rank}" for s in stragglers}
-    all_hosts = {job.columns.hosts[rank] for rank in np.flatnonzero(present_R)} if len(hosts) == 1 else hosts
+    all_hosts = {job.columns.hosts[rank] for rank in np.flatnonzero(live_R)} if len(hosts) == 1 else hosts
     if len(stragglers) <= max(FEW, MANY * ranks) or (len(hosts) == 1 and len(all_hosts) > 1):
         return None
     where = f"on {len(hosts)} hosts " if len(hosts) > 1 else ""

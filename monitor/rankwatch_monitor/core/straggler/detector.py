@@ -24,6 +24,7 @@ from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Slowed
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.liveness import live_ranks
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns
 from rankwatch_monitor.core.straggler import diagnosis, lateness
 from rankwatch_monitor.core.straggler.describe import changed_much, describe
@@ -98,15 +99,9 @@ def ready_at(job: Job) -> float:
         return np.inf
     # In the first minute all ranks may still come: the first one that reports is not the whole job.
     settled = assembly.since - job.silence_baseline > SETTLED
-    expected = int(np.sum(present(columns) if settled else ~_gone(columns)))
+    expected = int(np.sum(live_ranks(columns) if settled else ~_gone(columns)))
     interval_R = columns.report_interval_R[~np.isnan(columns.report_interval_R)]
     return assembly.ready_at(expected, float(np.median(interval_R)) if len(interval_R) else 0.0)
-
-
-def present(columns: RankColumns) -> Bools:
-    """Ranks that report in this attempt and have not ended; shape (R,)."""
-    present_R: Bools = columns.reported_R & ~_gone(columns)
-    return present_R
 
 
 def _gone(columns: RankColumns) -> Bools:
@@ -153,7 +148,7 @@ def threshold(job: Job) -> float:
         return np.inf
     sigma = float(np.hypot(sigma, lateness.spread(signal_TR)))
     chance = lateness.needed_chance(
-        ranks=max(1, int(present(job.columns).sum())),
+        ranks=max(1, int(live_ranks(job.columns).sum())),
         windows_a_day=DAY / performance.interval,
         needed=policy.straggler_windows_needed,
         of=policy.straggler_windows,

@@ -1,5 +1,5 @@
-"""Views: states and rankings, derived from a job when they are read. Nothing here is stored.
+"""Views: the state of a job, rankings of its ranks, and tables, derived when they are read. Nothing is stored here.
 
-In: a job and ``now``. Out: the plain data behind REST answers, the page and the publishers.
-Open :mod:`~rankwatch_monitor.core.views.job_view` first.
+In: a job and ``now``. Out: plain data for REST, page, reports and publishers.
+Open :mod:`~rankwatch_monitor.core.views.job_view` first, then ``rankings``.
 """

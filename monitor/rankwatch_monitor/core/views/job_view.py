@@ -1,4 +1,7 @@
-"""States, derived when somebody asks. Nothing here is stored, so nothing here can be stale."""
+"""Views of a job: its state, its ranks, launchers, time and incidents as REST, page and publishers show them.
+
+All of it is derived when it is read; nothing is stored. Shapes: R ranks.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +27,27 @@ from rankwatch_monitor.core.views.job_verdict import finding
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
-
 TOO_EARLY: Final = 60.0
-"""Seconds of a job's life before which its effective-time ratio says more about the clock than about the job."""
+"""Seconds of a job's life in which its effective-time ratio is not shown: it mostly shows the startup."""
 
 
 def job_state(job: Job, now: float) -> tuple[JobState, str]:
-    """What a job is doing and, when it is not simply running, why in one sentence."""
+    """The state of a job, and the reason in one sentence unless it is simply running."""
     if job.ended is not None:
         return job.ended.state, job.ended.reason
     if liveness.lost(job, now):
-        return JobState.LOST, f"nothing was heard of any rank or launcher for {now - job.last_heard:.0f} s"
+        return JobState.LOST, f"nothing was received of any rank or launcher for {now - job.last_heard:.0f} s"
     incident = job.open_incident
     if incident is not None and not (incident.elective and incident.action is Action.CAPTURE):
         if incident.elective and (incident.action not in RESTARTS or incident.phase is Phase.CAPTURING):
-            return JobState.RUNNING, incident.reason  # well, and on its way to a stop, or to be started anew
+            return JobState.RUNNING, incident.reason  # healthy, and about to be stopped or restarted
         if not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING):
             return JobState.RUNNING, f"suspected: {incident.reason}"
         restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
         waits = restarting and incident.exclude and incident.phase is Phase.ACTING
-        reason = f"{incident.reason} {_sentence(exclusion.words(job, incident.exclude))}" if waits else incident.reason
+        reason = (
+            f"{incident.reason} {_capitalized(exclusion.words(job, incident.exclude))}" if waits else incident.reason
+        )
         return JobState.RECOVERING if restarting else JobState.HUNG, reason
     columns = job.columns
     if liveness.all_shut_down(job):
@@ -94,7 +98,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "attempt": job.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
-        "goodput": shown_ratio(job),
+        "goodput": goodput_ratio(job),
         "iteration": job.furthest_iteration,
         "iterations_per_second": job.steps_per_second,
         "instrumented": job.instrumented,
@@ -110,7 +114,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
 
 
 def launchers(job: Job, now: float) -> list[dict[str, Any]]:
-    """Every launcher as ``GET /jobs/{id}`` shows it."""
+    """All launchers as ``GET /jobs/{id}`` shows them."""
     return [
         {
             "node": name,
@@ -132,7 +136,7 @@ def launchers(job: Job, now: float) -> list[dict[str, Any]]:
 
 
 def ranks(job: Job, now: float) -> list[dict[str, Any]]:
-    """Every rank as ``GET /jobs/{id}/ranks`` shows it."""
+    """All ranks as ``GET /jobs/{id}/ranks`` shows them."""
     verdicts = verdicts_of(job, now)
     codes_R = rank_states(job, verdicts)
     columns = job.columns
@@ -145,12 +149,12 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
         rows.append(
             {
                 "rank": rank,
-                "local_rank": _known(columns.local_rank_R[rank]),
+                "local_rank": _non_negative(columns.local_rank_R[rank]),
                 "host": columns.hosts[rank],
-                "pid": _known(columns.pid_R[rank]),
+                "pid": _non_negative(columns.pid_R[rank]),
                 "state": str(RANK_STATES[codes_R[rank]]),
-                "iteration": _known(columns.iteration_R[rank]),
-                "progress": _known(columns.progress_R[rank]),
+                "iteration": _non_negative(columns.iteration_R[rank]),
+                "progress": _non_negative(columns.progress_R[rank]),
                 "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
                 "report_age": _age(now, columns.last_heard_R[rank]),
                 "open_sections": columns.open_sections(rank, now),
@@ -162,14 +166,14 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
     return rows
 
 
-def shown_ratio(job: Job) -> float | None:
-    """The effective-time ratio for lists and pages: None in the first minute and before the first step."""
+def goodput_ratio(job: Job) -> float | None:
+    """The effective-time ratio for lists and the page; None in the first minute and before the first step."""
     known = accounting.ratio(job)
     return None if known is None or job.ledger.until - job.created_at < TOO_EARLY else round(known, 4)
 
 
-def accounts(job: Job) -> dict[str, Any]:
-    """A job's time as ``GET /jobs/{id}/goodput`` shows it: its buckets, and what each incident took; seconds."""
+def goodput(job: Job) -> dict[str, Any]:
+    """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and the duration of each incident."""
     lasted, lately = accounting.last_hour(job)
     spent = accounting.spent(job)
     return {
@@ -177,12 +181,12 @@ def accounts(job: Job) -> dict[str, Any]:
         "seconds": sum(spent.values()),
         "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},
-        "incidents": [ledger_row(incident) for incident in reversed(job.incidents)],
+        "incidents": [incident_durations(incident) for incident in reversed(job.incidents)],
     }
 
 
-def ledger_row(incident: Incident) -> dict[str, Any]:
-    """What an incident took: seconds of each phase, None for one that was not reached; together they are the total."""
+def incident_durations(incident: Incident) -> dict[str, Any]:
+    """Seconds of each phase of an incident, None for phases not reached, and their sum."""
     line = incident.timeline
     since = before = incident.opened_at if line.since is None else line.since
     phases: dict[str, float | None] = {}
@@ -208,7 +212,7 @@ def ledger_row(incident: Incident) -> dict[str, Any]:
 
 
 def stack_groups(incident: Incident) -> list[dict[str, Any]]:
-    """The grouped stacks of an incident, the culprits' first."""
+    """The grouped stacks of an incident, those of culprits first."""
     named = {c.rank for c in incident.culprits}
     rows = [
         {
@@ -226,11 +230,11 @@ def stack_groups(incident: Incident) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: not row["is_culprit"])
 
 
-def _sentence(words: str) -> str:
+def _capitalized(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def _known(value: np.int64) -> int | None:
+def _non_negative(value: np.int64) -> int | None:
     return int(value) if value >= 0 else None
 
 

@@ -1,6 +1,6 @@
-"""Scores put in order for people: who is worst, what the middle is, and rows of JSON. Derived when somebody asks.
+"""Rankings of ranks by their scores, and scores and stragglers as JSON. Derived when they are read.
 
-Shapes: R ranks, S sections. Ranks without a score (NaN) take no part in an order, and are null in JSON.
+Ranks without a score (NaN) are left out of rankings, and null in JSON. Shapes: R ranks, S sections.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ GPU_SCORES: Final[Mapping[str, str]] = {
     "gpu_individual": "gpu_individual_R",
     "gpu_robust": "gpu_robust_R",
 }
-"""Names in the API and the arrays they stand for."""
+"""Arrays of :class:`Scores` by their names in the API."""
 SECTION_SCORES: Final[Mapping[str, str]] = {
     "relative": "section_relative_RS",
     "individual": "section_individual_RS",
     "robust": "section_robust_RS",
 }
 LIVE_OPEN: Final = 50
-"""Open stragglers that the live stream tells of, the dearest first; the API lists all."""
+"""Open stragglers in the live stream, the costliest first; the API lists all."""
 LIVE_ENDED: Final = 20
 LIVE_WORST: Final = 10
-STEPS: Final = 200
-"""Steps between 0 and 1 that a byte of the live grid has."""
+RESOLUTION: Final = 200
+"""Steps between 0 and 1 of a byte of the live grid."""
 UNKNOWN: Final = 255
+"""Byte of a rank without a value."""
 
 
 def gpu_scores(scores: Scores) -> dict[str, Floats]:
@@ -48,32 +49,32 @@ def section_scores(scores: Scores, section: int) -> dict[str, Floats]:
 
 
 def lateness_share(scores: Scores) -> Floats:
-    """Lateness as a part of the step, shape (R,); NaN where the step is not known."""
+    """Lateness as a fraction of the step, shape (R,); NaN where the step is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share_R = scores.lateness_share()
     return np.where(np.isfinite(share_R), share_R, np.nan)
 
 
 def lowest(score_R: Floats, number: int) -> list[int]:
-    """Ranks with the lowest scores, the lowest first; equal ones by their number."""
+    """Ranks with the lowest scores, the lowest first; equal ones by rank."""
     return _first(score_R, number)
 
 
 def highest(score_R: Floats, number: int) -> list[int]:
-    """Ranks with the highest scores, the highest first; equal ones by their number."""
+    """Ranks with the highest scores, the highest first; equal ones by rank."""
     return _first(-score_R, number)
 
 
 def _first(key_R: Floats, number: int) -> list[int]:
     known = np.flatnonzero(~np.isnan(key_R))
-    if number < len(known) // 8:  # of 100,000 ranks only those are sorted that can be among the first
+    if number < len(known) // 8:  # of 100,000 ranks only possible candidates are sorted
         bound = np.partition(key_R[known], number)[number]
         known = known[key_R[known] <= bound]
     ordered = known[np.argsort(key_R[known], kind="stable")]
     return [int(rank) for rank in ordered[:number]]
 
 
-def overall(score_R: Floats) -> dict[str, float] | None:
+def min_median_max(score_R: Floats) -> dict[str, float] | None:
     """Minimum, median and maximum over the ranks that have a score; None when none has one."""
     known = score_R[~np.isnan(score_R)]
     if not len(known):
@@ -82,20 +83,20 @@ def overall(score_R: Floats) -> dict[str, float] | None:
 
 
 def worst(scores: Scores, number: int) -> list[int]:
-    """The ranks to look at: by turns the next by robust score and the next by lateness, no more than ``number``.
+    """The worst ``number`` ranks: alternately the next by robust score and the next by lateness.
 
-    Where there are no robust scores, the relative ones take their place.
+    Without robust scores, by relative ones.
     """
     score_R = scores.gpu_relative_R if np.all(np.isnan(scores.gpu_robust_R)) else scores.gpu_robust_R
     slow, late = lowest(score_R, number), highest(scores.lateness_R, number)
-    turns: dict[int, None] = {}
-    for turn in range(number):
-        turns |= dict.fromkeys(each[turn] for each in (slow, late) if turn < len(each))
-    return list(turns)[:number]
+    ranks: dict[int, None] = {}
+    for place in range(number):
+        ranks |= dict.fromkeys(each[place] for each in (slow, late) if place < len(each))
+    return list(ranks)[:number]
 
 
-def host(job: Job, rank: int) -> str:
-    """The host of a rank; empty where it is not known (a rank of an earlier, larger attempt)."""
+def host_of(job: Job, rank: int) -> str:
+    """The host of a rank; empty where unknown, as of a rank of an earlier, larger attempt."""
     hosts = job.columns.hosts
     return hosts[rank] if rank < len(hosts) else ""
 
@@ -104,7 +105,7 @@ def host(job: Job, rank: int) -> str:
 
 
 def score_table(job: Job, now: float, number: int | None = None) -> dict[str, Any]:
-    """The scores as ``GET /jobs/{id}/scores`` shows them; of all ranks, or of the ``number`` worst."""
+    """The scores as ``GET /jobs/{id}/scores`` shows them, of all ranks or of the ``number`` worst."""
     performance = job.performance
     scores = performance.scores
     shown = {
@@ -123,7 +124,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
     return shown | {
         "at": scores.at,
         "processing_seconds": scores.seconds,
-        "overall": {name: overall(score_R) for name, score_R in gpu_scores(scores).items()},
+        "overall": {name: min_median_max(score_R) for name, score_R in gpu_scores(scores).items()},
         "ranks": _rows(job, scores, chosen),
     }
 
@@ -131,15 +132,15 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
 def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]]:
     chosen = np.asarray(ranks, dtype=np.intp)
     columns = gpu_scores(scores) | {"lateness": scores.lateness_R, "lateness_share": lateness_share(scores)}
-    figures = {name: _nulls(column_R[chosen]) for name, column_R in columns.items()}
+    figures = {name: _json_numbers(column_R[chosen]) for name, column_R in columns.items()}
     by_section = [
-        (name, {kind: _nulls(score_R[chosen]) for kind, score_R in section_scores(scores, s).items()})
+        (name, {kind: _json_numbers(score_R[chosen]) for kind, score_R in section_scores(scores, s).items()})
         for s, name in enumerate(scores.sections)
     ]
     return [
         {
             "rank": int(rank),
-            "host": host(job, int(rank)),
+            "host": host_of(job, int(rank)),
             **{name: column[at] for name, column in figures.items()},
             "sections": {
                 name: {kind: column[at] for kind, column in kinds.items()}
@@ -152,45 +153,45 @@ def _rows(job: Job, scores: Scores, ranks: Sequence[int]) -> list[dict[str, Any]
 
 
 def rank_scores(job: Job) -> list[dict[str, float]]:
-    """Of each rank what is known of its scores, as ``GET /jobs/{id}/ranks`` shows it."""
+    """The known scores of each rank, as ``GET /jobs/{id}/ranks`` shows them."""
     known: list[dict[str, float]] = [{} for _ in range(len(job.columns))]
     scores = job.performance.scores
     if scores is None:
         return known
     for name, column_R in (gpu_scores(scores) | {"lateness_share": lateness_share(scores)}).items():
-        for row, value in zip(known, _nulls(column_R), strict=False):
+        for row, value in zip(known, _json_numbers(column_R), strict=False):
             if value is not None:
                 row[name] = value
     return known
 
 
 def stragglers(job: Job) -> list[Straggler]:
-    """Open ones, the dearest first, then those that have ended, the newest first."""
+    """Open stragglers, the costliest first, then ended ones, the newest first."""
     performance = job.performance
     ended = sorted((s for s in performance.stragglers if not s.open), key=lambda s: -(s.ended or 0.0))
     return performance.open_stragglers + ended
 
 
-def live(job: Job, now: float) -> dict[str, Any] | None:
-    """What the page shows; None: nothing to tell yet."""
+def live_view(job: Job, now: float) -> dict[str, Any] | None:
+    """Scores and stragglers in the live stream; None while there are none."""
     performance = job.performance
     if performance.scores is None and not performance.stragglers:
         return None
     every = stragglers(job)
-    still = [s for s in every if s.open]
+    open_ones = [s for s in every if s.open]
     return {
         **score_table(job, now, LIVE_WORST),
-        "stragglers": [s.to_json() for s in still[:LIVE_OPEN]],
-        "open": len(still),
-        "ended": [s.to_json() for s in every[len(still) :][:LIVE_ENDED]],
+        "stragglers": [s.to_json() for s in open_ones[:LIVE_OPEN]],
+        "open": len(open_ones),
+        "ended": [s.to_json() for s in every[len(open_ones) :][:LIVE_ENDED]],
     }
 
 
-def live_bytes(job: Job) -> dict[str, bytes]:
+def grid_bytes(job: Job) -> dict[str, bytes]:
     """One byte a rank for the page's grid, by name.
 
-    ``robust`` is the robust GPU score, ``lateness`` the part of a step for which the others wait for this rank (0 when
-    it waits for them), both in units of 1/200; 255: not known.
+    ``robust`` is the robust GPU score, ``lateness`` the fraction of a step for which the others wait for this rank (0
+    when it waits for them), both in units of 1/200; 255: unknown.
     """
     scores = job.performance.scores
     if scores is None:
@@ -200,12 +201,12 @@ def live_bytes(job: Job) -> dict[str, bytes]:
 
 def _bytes(value_R: Floats) -> bytes:
     known_R = np.isfinite(value_R)
-    steps_R = np.clip(np.round(np.where(known_R, value_R, 0.0) * STEPS), 0, UNKNOWN - 1)
+    steps_R = np.clip(np.round(np.where(known_R, value_R, 0.0) * RESOLUTION), 0, UNKNOWN - 1)
     return np.where(known_R, steps_R, UNKNOWN).astype(np.uint8).tobytes()
 
 
-def _nulls(values: Floats) -> list[float | None]:
-    """As JSON has them: what is not known is null, and no more digits than a score has."""
+def _json_numbers(values: Floats) -> list[float | None]:
+    """For JSON: NaN is null, and numbers have four decimals."""
     return [value if math.isfinite(value) else None for value in np.round(values, 4).tolist()]
 
 

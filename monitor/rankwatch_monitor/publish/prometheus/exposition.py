@@ -138,7 +138,7 @@ class _Snapshot(Collector):
             self._add(names.STRAGGLERS, job.performance.found.get(cause, 0), job.id, cause)
         self._add(names.STRAGGLER_COST, performance.cost_gpu_hours * 3600.0, job.id)
         for part, part_R in zip(PARTS, job.performance.parts_RP.T, strict=True):
-            if (seconds := rankings.overall(part_R)) is not None:
+            if (seconds := rankings.min_median_max(part_R)) is not None:
                 self._add(names.STEP_PART_SECONDS, seconds["median"], job.id, part)
         for source, number in job.performance.sources.items():
             self._add(names.KERNEL_SOURCE_RANKS, number, job.id, source)
@@ -149,15 +149,15 @@ class _Snapshot(Collector):
         for name, score_R in rankings.gpu_scores(scores).items():
             score = name.removeprefix("gpu_")
             self._add(names.SCORED_RANKS, float(np.sum(~np.isnan(score_R))), job.id, score)
-            for aggregation, value in (rankings.overall(score_R) or {}).items():
+            for aggregation, value in (rankings.min_median_max(score_R) or {}).items():
                 self._add(names.GPU_SCORE, value, job.id, score, aggregation)
             for rank in rankings.lowest(score_R, WORST):
-                where = (job.id, str(rank), rankings.host(job, rank))
+                where = (job.id, str(rank), rankings.host_of(job, rank))
                 self._add(names.RANK_SCORE, float(score_R[rank]), *where, score)
         for rank in rankings.highest(scores.lateness_R, WORST):
-            where = (job.id, str(rank), rankings.host(job, rank))
+            where = (job.id, str(rank), rankings.host_of(job, rank))
             self._add(names.RANK_LATENESS, float(scores.lateness_R[rank]), *where)
-        if (step := rankings.overall(scores.step_R)) is not None:
+        if (step := rankings.min_median_max(scores.step_R)) is not None:
             self._add(names.STEP_SECONDS, step["median"], job.id)
         self._add(names.SCORING_SECONDS, scores.seconds, job.id)
 

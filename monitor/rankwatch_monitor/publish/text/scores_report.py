@@ -111,7 +111,7 @@ def _ranking(job: Job, title: str, score_R: Floats, shown: int) -> list[str]:
 
 
 def _rows(job: Job, members: Sequence[int], figure: Callable[[int], str]) -> list[str]:
-    return [f"  Rank={rank} Node={rankings.host(job, rank) or '?'} {figure(rank)}" for rank in members]
+    return [f"  Rank={rank} Node={rankings.host_of(job, rank) or '?'} {figure(rank)}" for rank in members]
 
 
 def _sections(job: Job, scores: Scores, shown: int) -> list[list[str]]:
@@ -162,10 +162,10 @@ def _section_figures(job: Job, scores: Scores) -> list[str]:
     lines = []
     for index in _slowest_sections(scores):
         score_R = scores.section_robust_RS[:, index]
-        found = rankings.overall(score_R)
+        found = rankings.min_median_max(score_R)
         if found is not None:
             (rank,) = rankings.lowest(score_R, 1)
-            where = f"rank {rank} on {rankings.host(job, rank) or '?'}"
+            where = f"rank {rank} on {rankings.host_of(job, rank) or '?'}"
             name = f"Section '{scores.sections[index]}'"
             lines.append(f" {name}: worst {found['min']:.2f} ({where}), median {found['median']:.2f}")
     return ["Sections, robust performance:", *lines] if lines else []

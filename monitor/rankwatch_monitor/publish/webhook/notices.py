@@ -109,7 +109,7 @@ def _opened(incident: Incident) -> str:
 
 
 def _closed(incident: Incident, cost: float | None) -> str:
-    took = job_view.ledger_row(incident)["total_s"]
+    took = job_view.incident_durations(incident)["total_s"]
     what = incident.kind.replace("_", " ").capitalize()
     text = f"{what} of {when(incident.opened_at)} is over" + ("" if took is None else f" after {duration(took)}")
     text += f": {incident.outcome.rstrip('.')}." if incident.outcome else "."
@@ -120,14 +120,14 @@ def _closed(incident: Incident, cost: float | None) -> str:
 
 def _cost(job: Job, incident: Incident) -> float | None:
     """GPU-hours for which all ranks stood still or did lost work; None where nothing stood still."""
-    took = job_view.ledger_row(incident)["total_s"]
+    took = job_view.incident_durations(incident)["total_s"]
     if took is None or (incident.elective and incident.action in (Action.LOG, Action.CAPTURE)):
         return None
     return float(took) * job.world_size / 3600.0
 
 
 def _shown(incident: Incident) -> dict[str, Any]:
-    shown = incident.to_json() | job_view.ledger_row(incident)
+    shown = incident.to_json() | job_view.incident_durations(incident)
     culprits = shown["culprits"]
     return shown | {
         "culprits": culprits[:SHOWN],

@@ -9,6 +9,7 @@ import pytest
 from monitor.core.scene import Fate, Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessState, RankState
 from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
@@ -148,3 +149,29 @@ def test_stack_groups_show_the_culprit_first() -> None:
 def test_a_silent_rank_is_shown_as_silent_also_when_it_is_blamed() -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(2).until_found()
     assert job_view.ranks(scene.job, scene.now)[2]["state"] == "silent"
+
+
+def test_dropped_counts_do_not_decrease_when_a_process_is_replaced() -> None:
+    job = Job("job", 100.0)
+    counts = []
+    for at, attempt, process, count in (
+        (101, 1, "a", 3),
+        (102, 1, "a", 5),
+        (103, 2, "b", 1),
+        (104, 2, "b", 1),
+        (105, 2, "b", 4),
+    ):
+        who = RankIdentity("job", 0, world_size=1, attempt=attempt, instance=process)
+        apply(job, RankReport(who, dropped={"queue_full": count}), float(at))
+        counts.append(job.dropped["queue_full"])
+    assert counts == [3, 5, 6, 6, 9]
+
+
+def test_a_job_whose_ranks_shut_down_has_ended_also_without_a_launcher() -> None:
+    job = Job("job", 100.0)
+    who = RankIdentity("job", 0, world_size=1, attempt=1, instance="a")
+    apply(job, RankReport(who), 101.0)
+    assert job_view.summary(job, 102.0)["ended_at"] is None
+    apply(job, RankReport(who, ended=True), 103.0)
+    shown = job_view.summary(job, 500.0)
+    assert (shown["state"], shown["ended_at"]) == ("finished", 103.0)
