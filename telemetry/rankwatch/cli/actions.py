@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from rankwatch.cli.client import EXIT_WRONG, Client, MonitorError, add_monitor_flags, complain, path_of, print_found
+from rankwatch.cli.client import add_monitor_flags, complain, print_found
 from rankwatch.cli.formatting import count
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, of
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import Policy
+from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 ORDER: Final = "rankwatch order"
 POLICY: Final = "rankwatch policy"
@@ -40,7 +41,7 @@ def order(argv: Sequence[str]) -> int:
         words = f"{told.action} ends work that is not saved, and nobody can be asked here: add --yes if it is meant"
         return complain(ORDER, MonitorError(words, EXIT_WRONG))
 
-    def ask(client: Client) -> tuple[str, int]:
+    def ask(client: MonitorClient) -> tuple[str, int]:
         if told.action != Action.CAPTURE and not told.yes and not _agreed(client, told):
             return "nothing was ordered\n", EXIT_WRONG
         content = {"action": told.action, "reason": told.reason, "ranks": told.rank, "nodes": told.node}
@@ -50,7 +51,7 @@ def order(argv: Sequence[str]) -> int:
         try:
             incident = answer["incident_id"]
         except (KeyError, TypeError):
-            raise client.stranger() from None
+            raise client.not_a_monitor() from None
         return f"ordered; 'rankwatch incidents {told.job} {incident}' shows what becomes of it\n", 0
 
     return print_found(ORDER, told, ask)
@@ -60,7 +61,7 @@ def policy(argv: Sequence[str]) -> int:
     """Show how a job is judged and what is done, or change it while the job runs."""
     told = policy_parser(os.environ).parse_args(argv)
 
-    def ask(client: Client) -> tuple[str, int]:
+    def ask(client: MonitorClient) -> tuple[str, int]:
         if told.job is not None and "=" in told.job and not told.change:
             words = f"name the job first, then what to change: {POLICY} JOB {told.job}"
             raise MonitorError(words, EXIT_WRONG)
@@ -72,7 +73,7 @@ def policy(argv: Sequence[str]) -> int:
         path = f"{path_of(job)}/policy"
         found = client.send("PATCH", path, changes) if changes else client.read(path)
         if not isinstance(found, dict):
-            raise client.stranger()
+            raise client.not_a_monitor()
         if told.json:
             return json.dumps(found, indent=2) + "\n", 0
         only = frozenset(changes) or None
@@ -153,7 +154,7 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _agreed(client: Client, told: argparse.Namespace) -> bool:
+def _agreed(client: MonitorClient, told: argparse.Namespace) -> bool:
     """Whether the person who was asked says yes."""
     job = client.read(path_of(told.job))
     try:
@@ -161,7 +162,7 @@ def _agreed(client: Client, told: argparse.Namespace) -> bool:
         words = f"{told.action} {_MEANS[told.action]} all {count(job['world_size'], 'rank')} of job {told.job!r}"
         asked = f"{words} ({job['state']}{step}). Do it? [y/N] "
     except (KeyError, TypeError):
-        raise client.stranger() from None
+        raise client.not_a_monitor() from None
     sys.stderr.write(asked)
     sys.stderr.flush()
     try:

@@ -20,10 +20,11 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from rankwatch.cli import shells
-from rankwatch.cli.client import DEFAULT_MONITOR, Client, MonitorError, say
+from rankwatch.cli.client import say
 from rankwatch.cli.main import GROUP, summary
 from rankwatch.cli.shells import Command, Flag, Values
 from rankwatch.contract import env
+from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
 
 JOBS_SECONDS: Final = 1.0
 """For the ids of jobs: whoever presses Tab does not wait longer."""
@@ -133,7 +134,9 @@ def _help(action: argparse.Action) -> str:
 def _jobs(variables: Mapping[str, str]) -> list[str]:
     """Ids of the monitor's jobs; none when it cannot be asked: Tab must not print errors."""
     try:
-        client = Client(variables.get(env.MONITOR_URL) or DEFAULT_MONITOR, variables.get(env.TOKEN), JOBS_SECONDS)
+        client = MonitorClient(
+            variables.get(env.MONITOR_URL) or DEFAULT_MONITOR, variables.get(env.TOKEN), JOBS_SECONDS
+        )
         return [job["id"] for job in client.listed("/jobs", "jobs") if job["id"].isprintable()]
     except MonitorError:
         return []

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from rankwatch.cli.client import EXIT_WRONG, Client, MonitorError, add_flags, path_of, print_answer
+from rankwatch.cli.client import add_flags, print_answer
 from rankwatch.cli.formatting import count, duration, printable, ranks, spaced, when
 from rankwatch.cli.status.render import incident_lines
 from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, of
+from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 COMMAND: Final = "rankwatch incidents"
 SHOWN_FRAMES: Final = 12
@@ -40,14 +41,14 @@ def incidents(argv: Sequence[str]) -> int:
     """List a job's incidents with what each phase took, or show one with its stacks."""
     told = parser(os.environ).parse_args(argv)
 
-    def ask(client: Client, job: str) -> str:
+    def ask(client: MonitorClient, job: str) -> str:
         try:
             found = _listed(client, job) if told.id is None else _one(client, job, told.id)
             if told.json:
                 return json.dumps(found, indent=2) + "\n"
             lines = table(found["incidents"], of(sys.stdout)) if told.id is None else one(found, of(sys.stdout))
         except (KeyError, TypeError, AttributeError):
-            raise client.stranger() from None
+            raise client.not_a_monitor() from None
         return "".join(f"{line}\n" for line in lines)
 
     return print_answer(COMMAND, told, ask)
@@ -172,13 +173,13 @@ def _members(members: Sequence[int]) -> str:
 # Asking ---------------------------------------------------------------------------------------------------------------
 
 
-def _listed(client: Client, job: str) -> dict[str, Any]:
+def _listed(client: MonitorClient, job: str) -> dict[str, Any]:
     rows = client.listed(f"{path_of(job)}/incidents", "incidents")
     took = {row["id"]: row for row in client.read(f"{path_of(job)}/goodput")["incidents"]}
     return {"job": job, "incidents": [{**row, "took": _phases(took.get(row["id"], {}))} for row in rows]}
 
 
-def _one(client: Client, job: str, wanted: str) -> dict[str, Any]:
+def _one(client: MonitorClient, job: str, wanted: str) -> dict[str, Any]:
     """An incident by its id, or by a part at its beginning or end if that is clear."""
     rows = _listed(client, job)["incidents"]
     fitting = [row for row in rows if row["id"] == wanted] or [

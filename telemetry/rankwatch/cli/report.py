@@ -8,7 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from rankwatch.cli.client import Client, add_flags, path_of, print_answer
+from rankwatch.cli.client import add_flags, print_answer
+from rankwatch.monitor_client import MonitorClient, path_of
 
 
 def report(argv: Sequence[str]) -> int:
@@ -18,22 +19,22 @@ def report(argv: Sequence[str]) -> int:
     return print_answer("rankwatch report", told, question)
 
 
-def text(client: Client, job: str) -> str:
+def text(client: MonitorClient, job: str) -> str:
     """The report as text."""
     return client.get(f"{path_of(job)}/report").decode()
 
 
-def scores(client: Client, job: str) -> str:
+def scores(client: MonitorClient, job: str) -> str:
     """The performance of all ranks as text, in the form that nvidia-resiliency-ext made known."""
     return client.get(f"{path_of(job)}/scores/report").decode()
 
 
-def scores_as_json(client: Client, job: str) -> str:
+def scores_as_json(client: MonitorClient, job: str) -> str:
     """The scores of every rank as JSON."""
     return json.dumps(client.read(f"{path_of(job)}/scores"), indent=2) + "\n"
 
 
-def as_json(client: Client, job: str) -> str:
+def as_json(client: MonitorClient, job: str) -> str:
     """The same facts as JSON: the job, its goodput, its incidents with their stacks."""
     path = path_of(job)
     facts = {"job": client.read(path), "goodput": client.read(f"{path}/goodput")}

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from rankwatch.cli.client import Client, add_flags, path_of, print_answer
+from rankwatch.cli.client import add_flags, print_answer
+from rankwatch.monitor_client import MonitorClient, path_of
 
 MOMENTS: Final = "unix seconds, ISO 8601 (UTC unless it says otherwise), HH:MM[:SS] (UTC), or -10m (s, m, h, d) ago"
 
@@ -26,11 +27,11 @@ def why(argv: Sequence[str]) -> int:
     """Say why the steps of a job take another time than before."""
     told = _parser(os.environ).parse_args(_joined(argv))
 
-    def ask(client: Client, job: str) -> str:
+    def ask(client: MonitorClient, job: str) -> str:
         question = "" if told.at is None else f"?at={told.at:.3f}"
         answer = client.read(f"{path_of(job)}/why{question}")
         if not isinstance(answer, dict) or "sentence" not in answer:
-            raise client.stranger()
+            raise client.not_a_monitor()
         return json.dumps(answer, indent=2) + "\n" if told.json else text(answer)
 
     return print_answer("rankwatch why", told, ask)

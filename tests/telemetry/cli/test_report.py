@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from rankwatch.cli import client as module
+from rankwatch import monitor_client
 from rankwatch.cli.report import report
 
 
@@ -100,7 +100,7 @@ def test_a_line_that_is_cut_in_the_middle(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    monkeypatch.setattr(monitor_client, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         assert report(["job", "--monitor", f"http://127.0.0.1:{mute.getsockname()[1]}"]) == 1
     assert "timed out" in said(capsys)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.cli.client import Client
 from rankwatch.cli.status import query, render
 from rankwatch.cli.status.command import status
 from rankwatch.cli.terminal import Terminal
+from rankwatch.monitor_client import MonitorClient
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
@@ -364,7 +364,7 @@ def test_a_job_that_another_monitor_watches_stands_in_the_table() -> None:
     row = {"id": "far", "name": "far", "state": "running", "reason": "", "world_size": 64, "ranks_reporting": None}
     row |= {"attempt": 1, "started_at": 40.0, "goodput": None, "monitor": "b"}
 
-    class Shared(Client):
+    class Shared(MonitorClient):
         def read(self, path: str) -> dict[str, object]:
             return {"jobs": [row, {**row, "id": "nobody-s", "monitor": None}]}
 

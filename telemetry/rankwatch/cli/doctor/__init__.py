@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from rankwatch.cli.client import DEFAULT_MONITOR, EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_flags, say
+from rankwatch.cli.client import EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_flags, say
 from rankwatch.cli.doctor import monitor_checks, node_checks, package_checks
 from rankwatch.cli.doctor.finding import Finding, Level, fault
 from rankwatch.cli.formatting import count
 from rankwatch.cli.terminal import Progress, Terminal, of
 from rankwatch.contract import env
+from rankwatch.monitor_client import DEFAULT_MONITOR
 
 STYLES: Final[Mapping[Level, str]] = {Level.OK: "good", Level.WARNING: "warning", Level.FAULT: "bad"}
 

@@ -18,11 +18,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import rankwatch
-from rankwatch.cli.client import Client, MonitorError, is_loopback
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import duration
 from rankwatch.contract import env, semconv
 from rankwatch.export.transport import OtlpClient, SendStatus
+from rankwatch.monitor_client import MonitorClient, MonitorError, is_loopback
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
@@ -61,7 +61,7 @@ class Answer:
 def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
     """Look at the monitor at ``url``; ``named``: somebody said that there is one."""
     try:
-        Client(url)
+        MonitorClient(url)
     except MonitorError as error:
         yield fault("monitor", str(error), f"set {env.MONITOR_URL}, or --monitor, to http://HOST:9560")
         return

@@ -15,10 +15,10 @@ from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # what urllib itself asks
 
-from rankwatch.cli.client import is_loopback
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import count, ranks, size
 from rankwatch.liveness.stack_dump import allow_tracing
+from rankwatch.monitor_client import is_loopback
 from rankwatch.recording import shared_slots
 from rankwatch.recording.shared_slots import Slots
 from rankwatch.settings import load

@@ -14,20 +14,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rankwatch.cli.client import (
-    EXIT_AWAY,
-    EXIT_TROUBLE,
-    EXIT_WRONG,
-    Client,
-    MonitorError,
-    add_monitor_flags,
-    complain,
-    print_found,
-)
+from rankwatch.cli.client import EXIT_TROUBLE, add_monitor_flags, complain, print_found
 from rankwatch.cli.formatting import duration
 from rankwatch.cli.screen import Screen
 from rankwatch.cli.status import query, render
 from rankwatch.cli.terminal import Terminal, is_terminal, of
+from rankwatch.monitor_client import EXIT_AWAY, EXIT_WRONG, MonitorClient, MonitorError
 
 COMMAND: Final = "rankwatch status"
 INTERVAL: Final = 1.0
@@ -52,7 +44,7 @@ def status(argv: Sequence[str]) -> int:
 def watch(told: argparse.Namespace) -> int:
     """Keep looking until somebody leaves; returns the exit code of the last look."""
     try:
-        client = Client(told.monitor, told.token, WATCH_TIMEOUT)
+        client = MonitorClient(told.monitor, told.token, WATCH_TIMEOUT)
         lines, code = _look(client, told.job, of(sys.stdout))
         away: float | None = None
         with contextlib.suppress(KeyboardInterrupt), Screen(sys.stdout, sys.stdin) as screen:
@@ -72,7 +64,7 @@ def watch(told: argparse.Namespace) -> int:
     return EXIT_AWAY if away is not None else code
 
 
-def _look(client: Client, job: str | None, terminal: Terminal) -> tuple[list[str], int]:
+def _look(client: MonitorClient, job: str | None, terminal: Terminal) -> tuple[list[str], int]:
     now = time.time()
     if job is None:
         jobs = query.fleet(client)
@@ -83,12 +75,12 @@ def _look(client: Client, job: str | None, terminal: Terminal) -> tuple[list[str
     return render.one(seen, terminal, now), EXIT_TROUBLE if trouble else 0
 
 
-def _text(client: Client, told: argparse.Namespace) -> tuple[str, int]:
+def _text(client: MonitorClient, told: argparse.Namespace) -> tuple[str, int]:
     lines, code = _look(client, told.job, of(sys.stdout))
     return "".join(f"{line}\n" for line in lines), code
 
 
-def _as_json(client: Client, job: str | None) -> tuple[str, int]:
+def _as_json(client: MonitorClient, job: str | None) -> tuple[str, int]:
     now = time.time()
     if job is None:
         jobs = [{**each, "in_trouble": query.in_trouble(each, now, alone=False)} for each in query.fleet(client)]

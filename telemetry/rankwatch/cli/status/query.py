@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rankwatch.cli.client import Client, path_of
+from rankwatch.monitor_client import MonitorClient, path_of
 
 OVER: Final = ("finished", "failed", "stopped")
 FRESH: Final = 3600.0
@@ -80,7 +80,7 @@ class Look:
         }
 
 
-def fleet(client: Client) -> list[dict[str, Any]]:
+def fleet(client: MonitorClient) -> list[dict[str, Any]]:
     """All jobs, the newest first; those that another monitor watches have ``monitor``, its name."""
 
     def complete(job: Json) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def fleet(client: Client) -> list[dict[str, Any]]:
     return _known(client, lambda: [complete(each) for each in client.listed("/jobs", "jobs")])
 
 
-def one(client: Client, job_id: str) -> Look:
+def one(client: MonitorClient, job_id: str) -> Look:
     """One job, closely."""
     path = path_of(job_id)
     job = client.read(path)
@@ -175,9 +175,9 @@ def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[Passed
     ]
 
 
-def _known(client: Client, read: Callable[[], T]) -> T:
+def _known(client: MonitorClient, read: Callable[[], T]) -> T:
     """What ``read`` makes of the answers, which must be those of a monitor."""
     try:
         return read()
     except (KeyError, TypeError, AttributeError):
-        raise client.stranger() from None
+        raise client.not_a_monitor() from None

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rankwatch import session, settings
-from rankwatch.cli.client import Client, MonitorError, path_of
 from rankwatch.contract.env import MONITOR_URL
+from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
 
 TIMEOUT: Final = 10.0
 """Seconds per request."""
@@ -24,7 +24,7 @@ class MonitoredJob:
         MonitorError: the request failed.
     """
 
-    def __init__(self, client: Client, path: str) -> None:
+    def __init__(self, client: MonitorClient, path: str) -> None:
         self._client, self._path = client, path
 
     def read(self, below: str) -> Any:
@@ -145,7 +145,7 @@ def _job(log: logging.Logger) -> MonitoredJob | None:
         )
         return None
     try:
-        return MonitoredJob(Client(loaded.monitor, loaded.token, TIMEOUT), path_of(loaded.job_id))
+        return MonitoredJob(MonitorClient(loaded.monitor, loaded.token, TIMEOUT), path_of(loaded.job_id))
     except MonitorError as error:
         log.warning("straggler reports are unavailable: %s", error)
         return None

@@ -1,0 +1,180 @@
+"""HTTP client of the monitor's API, for commands and for background threads of a rank. Standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from rankwatch.contract import env
+from rankwatch.contract.semconv import API_PREFIX
+
+DEFAULT_MONITOR: Final = "http://127.0.0.1:9560"
+TIMEOUT: Final = 15.0
+"""Seconds until a request times out, by default."""
+EXIT_AWAY: Final = 1
+"""Exit code of a command: the monitor is unreachable, or failed."""
+EXIT_WRONG: Final = 2
+"""Exit code of a command: its arguments are wrong, or the monitor rejects the request."""
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+class MonitorError(Exception):
+    """A request failed; the message has the reason and the remedy. ``code`` is the exit code of a command."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MonitorClient:
+    """Sends requests to one monitor.
+
+    Raises:
+        MonitorError: the address is invalid, or the monitor is unreachable or rejects the request.
+    """
+
+    def __init__(self, url: str, token: str | None = None, timeout: float | None = None) -> None:
+        if not _is_address(url):
+            raise MonitorError(f"--monitor must be an address such as {DEFAULT_MONITOR}, not {url!r}", EXIT_WRONG)
+        self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
+        # A proxy from the environment cannot reach this machine's loopback.
+        proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
+        self._opener = urllib.request.build_opener(proxies)
+
+    @property
+    def url(self) -> str:
+        """The monitor's address."""
+        return self._url
+
+    def newest_job(self) -> str:
+        """Return the id of the most recent job."""
+        jobs = self.listed("/jobs", "jobs")
+        if not jobs:
+            raise MonitorError(f"the monitor at {self._url} knows no job yet", EXIT_WRONG)
+        newest: str = jobs[0]["id"]
+        return newest
+
+    def listed(self, path: str, name: str) -> list[dict[str, Any]]:
+        """GET a path below the API's prefix; return the list ``name`` of objects with an id."""
+        found = self.read(path)
+        try:
+            return [{**each, "id": str(each["id"])} for each in found[name]]
+        except (KeyError, TypeError):
+            raise self.not_a_monitor() from None
+
+    def read(self, path: str) -> Any:
+        """GET a path below the API's prefix; return its JSON."""
+        body = self.get(path)
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise self.not_a_monitor() from None
+
+    def get(self, path: str) -> bytes:
+        """GET a path below the API's prefix; return the body."""
+        with self._open(path) as response:
+            body: bytes = response.read()
+        return body
+
+    def send(self, method: str, path: str, content: Mapping[str, Any]) -> Any:
+        """Send JSON with another method; return the JSON of the response."""
+        with self._open(path, method, json.dumps(content).encode()) as response:
+            body = response.read()
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise self.not_a_monitor() from None
+
+    def first_events(self, path: str, wanted: frozenset[str]) -> dict[str, Any]:
+        """Read a live stream up to the first event of each kind in ``wanted``; return these events by kind.
+
+        If the stream ends early, some are missing.
+        """
+        found: dict[str, Any] = {}
+        kind = ""
+        with self._open(path) as stream:
+            while wanted - found.keys() and (line := stream.readline()):
+                name, _, value = line.decode(errors="replace").strip().partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data" and kind in wanted:
+                    try:
+                        found.setdefault(kind, json.loads(value))
+                    except ValueError:
+                        raise self.not_a_monitor() from None
+        return found
+
+    @contextmanager
+    def _open(self, path: str, method: str = "GET", content: bytes | None = None) -> Iterator[Any]:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            request = urllib.request.Request(f"{self._url}{API_PREFIX}{path}", content, headers, method=method)
+            with self._opener.open(request, timeout=self._timeout or TIMEOUT) as response:
+                yield response
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._rejected(error.code, _detail(error), method) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", None) or error
+            raise MonitorError(
+                f"no monitor answers at {self._url} ({why}); give its address with --monitor or "
+                f"{env.MONITOR_URL}, the one that 'rankwatch run' printed when the job began",
+                EXIT_AWAY,
+            ) from None
+
+    def not_a_monitor(self) -> MonitorError:
+        """Return the error for a response that is not a monitor's."""
+        return MonitorError(f"what answers at {self._url} is no monitor of Rankwatch", EXIT_WRONG)
+
+    def _rejected(self, status: int, detail: str, method: str) -> MonitorError:
+        if status in (401, 403):
+            reason = detail or "the monitor wants another token"
+            may = "read" if method == "GET" else "control"
+            return MonitorError(
+                f"{reason}: give one that may {may} with --token or {env.TOKEN}",
+                EXIT_WRONG,
+            )
+        if status == 404 and not detail:
+            return self.not_a_monitor()
+        if status == 404:
+            return MonitorError(f"{detail.partition(';')[0]}; 'rankwatch status' lists those there are", EXIT_WRONG)
+        if status in (409, 422) and detail:
+            return MonitorError(detail, EXIT_WRONG)
+        return MonitorError(
+            f"the monitor at {self._url} answered {status}" + (f": {detail}" if detail else ""), EXIT_AWAY
+        )
+
+
+def path_of(job: str) -> str:
+    """Return the path of a job below the API's prefix."""
+    return f"/jobs/{quote(job, safe='')}"
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is a loopback address."""
+    return urlsplit(url).hostname in _LOOPBACK
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number
+        return False
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    """Return the detail of a problem document; empty if the response is not one."""
+    try:
+        return str(json.loads(error.read())["detail"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
