@@ -66,7 +66,7 @@ def test_job_without_a_step_is_not_said_to_make_progress(page: Page, monitor_url
     page.goto(monitor_url)
     expect(page.get_by_text("One job, no step completed yet")).to_be_visible()
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_role("heading", name=reason)).to_be_visible()
+    expect(page.get_by_role("paragraph").get_by_text(reason)).to_be_visible()
     expect(page.get_by_text("making progress")).to_have_count(0)
 
 
