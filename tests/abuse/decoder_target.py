@@ -123,7 +123,7 @@ def _sound(refused: Refusal | None, encoded: Format) -> None:
     if refused is not None:
         assert refused.reason in REASONS
         assert 400 <= refused.status < 500
-        encode(Status(code=3, message=refused.words), encoded)
+        encode(Status(code=3, message=refused.message), encoded)
 
 
 def feed(data: bytes) -> None:
