@@ -34,7 +34,7 @@ from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.simulator import scene, straggler_plan, straggler_scene
 from rankwatch_monitor.simulator.actors import Rank
-from rankwatch_monitor.simulator.outcome import Outcome, Performance
+from rankwatch_monitor.simulator.outcome import Outcome, Simulation
 from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
 from rankwatch_monitor.simulator.scene import START, Arrival
 
@@ -69,13 +69,13 @@ def healthy(world: int, days: float) -> Plan:
     )
 
 
-class Windows(straggler_scene.Scene):
+class Windows(straggler_scene.StragglerScene):
     """What the windows of the job tell, with the habits of :class:`Month` in them."""
 
-    def __init__(self, plan: Plan, slow: straggler_plan.Fault | None) -> None:
+    def __init__(self, plan: Plan, slow: straggler_plan.Slowdown | None) -> None:
         self._habits = plan
         super().__init__(
-            straggler_plan.Plan(
+            straggler_plan.StragglerPlan(
                 world=plan.world,
                 layout=straggler_plan.Layout(tensor=8) if plan.world >= 64 else straggler_plan.Layout(),
                 ranks_a_host=plan.world // plan.nodes,
@@ -116,7 +116,7 @@ class Windows(straggler_scene.Scene):
 class Month(scene.Scene):
     """The job's events, each report with the newest window of its rank."""
 
-    def __init__(self, plan: Plan, slow: straggler_plan.Fault | None = None) -> None:
+    def __init__(self, plan: Plan, slow: straggler_plan.Slowdown | None = None) -> None:
         self._told = Windows(plan, slow)
         self._windows = self._told.windows()
         self._closed: dict[int, list[RankReport]] = {}
@@ -202,7 +202,7 @@ class Judged:
     named: frozenset[int] = frozenset()
 
 
-def play(plan: Plan, slow: straggler_plan.Fault | None = None) -> Judged:
+def play(plan: Plan, slow: straggler_plan.Slowdown | None = None) -> Judged:
     """Play a month, or a part of one, through the core."""
     month, looks = Month(plan, slow), _looks(plan)
     memory: list[float] = []
@@ -218,7 +218,7 @@ def play(plan: Plan, slow: straggler_plan.Fault | None = None) -> Judged:
             due[0] = next(looks)
 
     used = time.process_time()
-    performance = Performance(month, on_event=look)
+    performance = Simulation(month, on_event=look)
     outcome = performance.run()
     told = performance.job.performance
     return Judged(
@@ -236,7 +236,7 @@ def play(plan: Plan, slow: straggler_plan.Fault | None = None) -> Judged:
 def sick(plan: Plan, rank: int, dose: float) -> Judged:
     """The same with a rank that is slow from some time on, and another that hangs once: both are to be found."""
     windows = int(plan.seconds / STEP / WINDOW)
-    slow = straggler_plan.Fault(straggler_plan.Slow.COMPUTE, dose, (rank,), since=windows // 4)
+    slow = straggler_plan.Slowdown(straggler_plan.Slow.COMPUTE, dose, (rank,), since=windows // 4)
     # In the first launch, before somebody relaunches it from outside.
     hang = Fault(FaultKind.HANG, (1,), step=min(windows * WINDOW, plan.relaunch_every) // 2)
     return play(replace(plan, faults=(hang,)), slow)

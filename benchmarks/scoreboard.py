@@ -36,10 +36,10 @@ from rankwatch_monitor.core.events import KernelStatistics
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler import detector
-from rankwatch_monitor.replay.window_player import UNWATCHED
-from rankwatch_monitor.simulator.straggler_outcome import Outcome, judged
-from rankwatch_monitor.simulator.straggler_plan import NOBODY, Fault, Layout, Plan, Slow, drawn
-from rankwatch_monitor.simulator.straggler_scene import START, Scene
+from rankwatch_monitor.replay.player import NO_HANG_DETECTION
+from rankwatch_monitor.simulator.straggler_outcome import StragglerOutcome, evaluate
+from rankwatch_monitor.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
+from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
 
 DOSES: Final = (0.05, 0.1, 0.2, 0.5)
 WITHIN: Final = 20
@@ -55,14 +55,14 @@ REFERENCES: Final = {
 }
 """What decides, and whether the script has sections."""
 
-Played = list[tuple[Plan, Outcome]]
+Played = list[tuple[StragglerPlan, StragglerOutcome]]
 
 
-def play(plans: Iterable[Plan], name: str) -> Played:
+def play(plans: Iterable[StragglerPlan], name: str) -> Played:
     """Judge plans by one of the references."""
     reference, sections = REFERENCES[name]
     policy = {"straggler_reference": str(reference)}
-    return [(plan, judged(replace(plan, sections=sections), policy)) for plan in plans]
+    return [(plan, evaluate(replace(plan, sections=sections), policy)) for plan in plans]
 
 
 def row(played: Played) -> dict[str, float]:
@@ -88,10 +88,10 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else float("nan")
 
 
-def p17(seeds: int) -> list[Plan]:
+def p17(seeds: int) -> list[StragglerPlan]:
     """A persistent straggler that costs 10 % of a step among 512 ranks with 2 % noise, of each kind with one rank."""
     kinds = (Slow.COMPUTE, Slow.HOST, Slow.INPUT, Slow.BACKWARD, Slow.HALF, Slow.MASKED)
-    return [drawn(kind, 0.1, 512, seed, noise=0.02) for kind in kinds for seed in range(seeds)]
+    return [random_plan(kind, 0.1, 512, seed, noise=0.02) for kind in kinds for seed in range(seeds)]
 
 
 def false_alarms(days: float) -> dict[str, dict[str, float]]:
@@ -99,8 +99,8 @@ def false_alarms(days: float) -> dict[str, dict[str, float]]:
     rows = {}
     for world, layout, share in ((8, Layout(), 0.7), (64, Layout(tensor=4, pipeline=4), 0.25), (512, Layout(8), 0.05)):
         windows = max(50, round(days * share * DAY / 10))
-        plan = Plan(world=world, layout=layout, step=1.25, window=8, windows=windows, seed=world)
-        outcome = judged(plan)
+        plan = StragglerPlan(world=world, layout=layout, step=1.25, window=8, windows=windows, seed=world)
+        outcome = evaluate(plan)
         simulated = windows * plan.interval / DAY
         rows[f"{world} ranks"] = {
             "days": simulated,
@@ -116,7 +116,7 @@ def p8(ranks: int = P8_RANKS, kernels: int = P8_KERNELS, windows: int = 7) -> di
 
     Of few different statistics; how long it takes does not depend on the numbers.
     """
-    plan = Plan(world=ranks, kernels=0, windows=windows, window=2)
+    plan = StragglerPlan(world=ranks, kernels=0, windows=windows, window=2)
     rng = np.random.default_rng(0)
     variants = [
         {
@@ -125,10 +125,10 @@ def p8(ranks: int = P8_RANKS, kernels: int = P8_KERNELS, windows: int = 7) -> di
         }
         for _ in range(64)
     ]
-    job = Job(plan.job_id, START, policy=Policy().changed(UNWATCHED))
+    job = Job(plan.job_id, START, policy=Policy().changed(NO_HANG_DETECTION))
     plain: list[float] = []
     scored: list[float] = []
-    for window, (at, reports) in enumerate(Scene(plan).windows()):
+    for window, (at, reports) in enumerate(StragglerScene(plan).windows()):
         with_kernels = window % 2 == 0
         for rank, report in enumerate(reports):
             told = variants[rank % len(variants)] if with_kernels else None
@@ -188,17 +188,21 @@ def _references(
 ) -> dict[str, dict[str, float]]:
     """All scenes by one reference: by kind, by dose, by size, of their silent twins, and all together."""
     plans = [
-        drawn(slow, dose, world, seed) for slow in Slow for dose in DOSES for world in worlds for seed in range(seeds)
+        random_plan(slow, dose, world, seed)
+        for slow in Slow
+        for dose in DOSES
+        for world in worlds
+        for seed in range(seeds)
     ]
     if large:
-        plans += [drawn(Slow.COMPUTE, 0.2, large, 0, windows=20)]
+        plans += [random_plan(Slow.COMPUTE, 0.2, large, 0, windows=20)]
     played = play(plans, reference)
     twins = play([replace(plan.healthy(), seed=plan.seed) for plan in plans[:: len(DOSES)]], reference)
     if reference == "robust":
         wrong += [_words(plan, o) for plan, o in played if not (o.verdict_right and o.node_or_job_right) or o.alarms]
         wrong += [_words(plan, o) for plan, o in twins if not o.verdict_right or o.alarms]
     table = {f"{slow}": row([each for each in played if _fault(each[0]).slow is slow]) for slow in Slow}
-    blamed = [each for each in played if _fault(each[0]).slow not in NOBODY]
+    blamed = [each for each in played if _fault(each[0]).slow not in NO_CULPRIT]
     table |= {f"somebody, {100 * d:.0f} %": row([e for e in blamed if _fault(e[0]).dose == d]) for d in DOSES}
     sizes = [*worlds, *([large] if large else [])]
     table |= {f"somebody, {world} ranks": row([e for e in blamed if e[0].world == world]) for world in sizes}
@@ -207,12 +211,12 @@ def _references(
     return table
 
 
-def _fault(plan: Plan) -> Fault:
+def _fault(plan: StragglerPlan) -> Slowdown:
     assert plan.fault is not None
     return plan.fault
 
 
-def _words(plan: Plan, outcome: Outcome) -> str:
+def _words(plan: StragglerPlan, outcome: StragglerOutcome) -> str:
     what = "healthy" if plan.fault is None else f"{plan.fault.slow} {plan.fault.dose:.0%}"
     layout = f"{plan.world} ranks, tp {plan.layout.tensor} pp {plan.layout.pipeline}, seed {plan.seed}"
     wrong = sorted(outcome.blamed - outcome.right)[:5]

@@ -25,9 +25,9 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler import detector
-from rankwatch_monitor.replay.window_player import UNWATCHED
-from rankwatch_monitor.simulator.straggler_plan import Plan
-from rankwatch_monitor.simulator.straggler_scene import START, Scene
+from rankwatch_monitor.replay.player import NO_HANG_DETECTION
+from rankwatch_monitor.simulator.straggler_plan import StragglerPlan
+from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
 
 SCRIPT = Path(__file__).with_name("reporting_ranks.py")
 KERNELS, SECTIONS = 100, 5
@@ -36,10 +36,10 @@ SECONDS = 300
 
 def ours(ranks: int, rounds: int) -> dict[str, float]:
     """Milliseconds of a report in the monitor, of the wall clock and of CPU time. Training waits for none of it."""
-    plan = Plan(world=ranks, kernels=KERNELS, kernel_every=1, windows=rounds + 3, window=8)
-    job = Job(plan.job_id, START, policy=Policy().changed(UNWATCHED))
+    plan = StragglerPlan(world=ranks, kernels=KERNELS, kernel_every=1, windows=rounds + 3, window=8)
+    job = Job(plan.job_id, START, policy=Policy().changed(NO_HANG_DETECTION))
     wall, cpu = [], []
-    for window, (at, reports) in enumerate(Scene(plan).windows()):
+    for window, (at, reports) in enumerate(StragglerScene(plan).windows()):
         used, began = time.process_time(), time.perf_counter()
         for report in reports:
             apply(job, report, at)

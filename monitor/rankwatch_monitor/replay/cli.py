@@ -1,7 +1,7 @@
-"""``rankwatch replay``: plays a recording, or a table of operations, and prints what was decided and when.
+"""``rankwatch replay``: plays a recording or an operation table, and prints what was decided and when.
 
-Of a recording that is all that the monitor decided, or would decide under another policy. A table of operations
-(``optable``) is judged for stragglers only.
+A recording shows everything the monitor decided, or would decide under another policy. An operation table is evaluated
+for stragglers only.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from rankwatch.contract.policy import Policy, parse_section_timeouts
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.replay.player import Replay
+from rankwatch_monitor.replay.player import NO_HANG_DETECTION, RecordingPlayer, play_windows
 from rankwatch_monitor.replay.recording import Entry, Recording, RecordingError
-from rankwatch_monitor.replay.summary import Overall, of_recording, overall, worst
+from rankwatch_monitor.replay.summary import Summary, of_recording, summarize, worst
 from rankwatch_monitor.replay.traces import windows as optable
 from rankwatch_monitor.replay.traces.read import TableError, is_table
-from rankwatch_monitor.replay.window_player import UNWATCHED, play
 
 
 @dataclass(slots=True)
-class Story:
-    """What was decided about one job, in the order of time."""
+class JobLog:
+    """What was decided about one job, in order of time."""
 
     job: Job
     incidents: dict[str, Incident] = field(default_factory=dict)
@@ -39,7 +38,7 @@ class Story:
     directives: list[tuple[float, Directive]] = field(default_factory=list)
 
     def take(self, now: float, effect: Effect) -> None:
-        """Note one effect."""
+        """Record one effect."""
         if isinstance(effect, Changed):
             self.incidents[effect.incident.id] = effect.incident
             if effect.said:
@@ -51,7 +50,7 @@ class Story:
             self.directives.append((now, effect.directive))
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; times are unix seconds."""
+        """As JSON; times are unix seconds."""
         return {
             "id": self.job.id,
             "name": self.job.name,
@@ -70,22 +69,22 @@ class Story:
 
 
 def latency(incident: Incident) -> float | None:
-    """Seconds from the beginning of the trouble to the incident."""
+    """Seconds from the start of the problem to the incident."""
     since = incident.timeline.since
     return None if since is None else max(0.0, incident.opened_at - since)
 
 
 def replay(argv: Sequence[str]) -> int:
-    """Play a recording of the monitor, or a table of operations: what was decided, or would be under another policy.
+    """Play a recording of the monitor, or an operation table: what was decided, or would be under another policy.
 
-    The exit code is 0, and 2 when the file cannot be read or the policy makes no sense.
+    The exit code is 0, and 2 when the file cannot be read or the policy is invalid.
     """
     asked = _parser().parse_args(argv)
     try:
         if is_table(Path(asked.file)):
             return _table(asked)
         if asked.time_unit is not None:
-            return fail("replay", "--time-unit is for tables of operations, and this is a recording: leave it out")
+            return fail("replay", "--time-unit is for operation tables, and this is a recording")
     except (TableError, ValueError) as error:
         return fail("replay", str(error))
     except OSError as error:
@@ -94,14 +93,14 @@ def replay(argv: Sequence[str]) -> int:
 
 
 def _recording(asked: argparse.Namespace) -> int:
-    stories: dict[str, Story] = {}
+    stories: dict[str, JobLog] = {}
 
-    def note(job: Job, now: float, effect: Effect) -> None:
-        stories.setdefault(job.id, Story(job)).take(now, effect)
+    def record(job: Job, now: float, effect: Effect) -> None:
+        stories.setdefault(job.id, JobLog(job)).take(now, effect)
 
     recording = Recording(asked.file)
     try:
-        played = Replay(note, policy=policy_changes(asked.policy), only=asked.job)
+        played = RecordingPlayer(record, policy=policy_changes(asked.policy), only=asked.job)
         played.play(_with_progress(recording))
     except (RecordingError, ValueError) as error:
         return fail("replay", str(error))
@@ -109,7 +108,7 @@ def _recording(asked: argparse.Namespace) -> int:
         return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
     if asked.job is not None and asked.job not in played.jobs:
         return fail("replay", f"{asked.file} holds no job {asked.job!r}")
-    told = [stories.get(name) or Story(play.job) for name, play in played.jobs.items()]
+    told = [stories.get(name) or JobLog(play.job) for name, play in played.jobs.items()]
     if asked.json:
         heard = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
         spanned = {"from": _number(played.first), "to": _number(played.last)}
@@ -125,15 +124,15 @@ def _recording(asked: argparse.Namespace) -> int:
 
 
 def _table(asked: argparse.Namespace) -> int:
-    """Judge a table of operations as one job, each of its steps as a window."""
+    """Evaluate an operation table as one job, each step as a window."""
     if asked.job is not None:
-        raise ValueError("--job picks a job of a recording; a table of operations holds one: leave it out")
+        raise ValueError("--job selects a job of a recording; an operation table has only one")
     changes = policy_changes(asked.policy)
     table = optable.read(asked.file, asked.time_unit)
-    job = Job(table.path.name, optable.START, policy=Policy().changed({**UNWATCHED, **changes}))
-    for _ in play(table.windows(), job):
+    job = Job(table.path.name, optable.START, policy=Policy().changed({**NO_HANG_DETECTION, **changes}))
+    for _ in play_windows(table.windows(), job):
         pass
-    judged = overall(job.performance)
+    judged = summarize(job.performance)
     held = {"operations": len(table), "ranks": len(table.ranks), "steps": len(table.steps)}
     if asked.json:
         story = {"id": job.id, "name": job.name, "world_size": job.world_size, **judged.to_json()}
@@ -146,8 +145,8 @@ def _table(asked: argparse.Namespace) -> int:
     return 0
 
 
-def verdict_lines(judged: Overall) -> list[str]:
-    """Whose doing it was that steps were slow, in a few lines, the dearest straggler first."""
+def verdict_lines(judged: Summary) -> list[str]:
+    """The verdict on slow steps in a few lines, the costliest straggler first."""
     if not judged.windows:
         return [f"  {judged.reason or 'no windows of steps: nothing is known of stragglers'}"]
     cost = f", {judged.cost_gpu_hours:.2f} GPU-hours lost to stragglers" if judged.cost_gpu_hours else ""
@@ -163,7 +162,7 @@ def verdict_lines(judged: Overall) -> list[str]:
 
 
 def _with_progress(recording: Recording) -> Iterator[Entry]:
-    """Its entries, and on a terminal how far it has been read."""
+    """Yield the entries, and show the progress on a terminal."""
     with Progress("replaying", recording.path.stat().st_size) as progress:
         for number, entry in enumerate(recording, 1):
             yield entry
@@ -174,37 +173,37 @@ def _with_progress(recording: Recording) -> Iterator[Entry]:
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="rankwatch replay",
-        description="Play a recording (rankwatch monitor --record FILE) or a table of operations (CSV or parquet) "
-        "through the monitor's core and print what is decided. Nothing is delivered to anybody.",
+        description="Play a recording (rankwatch monitor --record FILE) or an operation table (CSV or Parquet) "
+        "through the monitor's core and print what is decided. Nothing is delivered.",
     )
-    made.add_argument("file", metavar="FILE", help="a recording (.gz, .zst are unpacked), or .csv, .csv.gz, .parquet")
-    made.add_argument("--job", metavar="ID", help="of a recording: this job only")
+    made.add_argument("file", metavar="FILE", help="a recording (also .gz, .zst), or .csv, .csv.gz, .parquet")
+    made.add_argument("--job", metavar="ID", help="recording: this job only")
     made.add_argument(
         "--time-unit",
         choices=tuple(optable.UNITS),
-        help="of a table: the unit of start_ts and duration; left out, their magnitude tells",
+        help="table: the unit of start_ts and duration; default: derived from their magnitude",
     )
     add_common_options(made)
     return made
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """The options that ``replay`` and ``simulate`` share."""
+    """The common options of ``replay`` and ``simulate``."""
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--policy",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="judge with this setting of the policy (section_timeouts=step=10,checkpointing=600); may be repeated",
+        help="override a policy setting (section_timeouts=step=10,checkpointing=600); may be repeated",
     )
 
 
 def policy_changes(given: Sequence[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE`` as changes of a policy, and check them.
+    """Parse and validate ``NAME=VALUE`` policy overrides.
 
     Raises:
-        ValueError: one of them is no setting, or has a value that makes no sense.
+        ValueError: a name is not a setting, or its value is invalid.
     """
     changes: dict[str, Any] = {}
     for each in given:
@@ -232,13 +231,13 @@ def _value(text: str) -> Any:
 
 
 def fail(command: str, words: str) -> int:
-    """Say what is wrong, and return the exit code for it."""
+    """Print an error and return its exit code."""
     sys.stderr.write(f"rankwatch {command}: {words}\n")
     return 2
 
 
 def print_json(value: Any) -> None:
-    """Print something for programs."""
+    """Print a value as JSON."""
     json.dump(value, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
@@ -247,7 +246,7 @@ def _number(value: float) -> float | None:
     return None if value != value else value
 
 
-def _heading(recording: Recording, played: Replay) -> list[str]:
+def _heading(recording: Recording, played: RecordingPlayer) -> list[str]:
     if played.first != played.first:
         return [f"{recording.path}: nothing was recorded"]
     began = datetime.fromtimestamp(played.first, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -259,24 +258,24 @@ def _heading(recording: Recording, played: Replay) -> list[str]:
     return lines
 
 
-def _told(story: Story, first: float) -> list[str]:
+def _told(story: JobLog, first: float) -> list[str]:
     job = story.job
     lines = [f"job {job.id}: {job.world_size} ranks, attempt {job.attempt}"]
     happened = [(at, text) for at, text in story.said]
     happened += [(at, f"directive {d.id}: {d.kind} (not delivered)") for at, d in story.directives]
     lines += [f"  {at - first:10.1f} s  {text}" for at, text in sorted(happened, key=lambda each: each[0])]
-    lines += ["", *summary(list(story.incidents.values()), first)]
+    lines += ["", *incident_lines(list(story.incidents.values()), first)]
     judged = of_recording(job)
     return [*lines, *(["", *verdict_lines(judged)] if judged.windows or judged.reason else [])]
 
 
-def summary(incidents: Sequence[Incident], first: float) -> list[str]:
-    """One line an incident, with times since ``first``."""
+def incident_lines(incidents: Sequence[Incident], first: float) -> list[str]:
+    """One line for each incident, with times since ``first``."""
     if not incidents:
         return ["  no incident"]
     lines = [f"  {'opened':>10}  {'latency':>8}  {'kind':22}  {'culprits':24}  outcome"]
     for incident in incidents:
-        named = ", ".join(f"{c.rank} ({c.kind})" for c in incident.culprits[:3]) or "nobody"
+        named = ", ".join(f"{c.rank} ({c.kind})" for c in incident.culprits[:3]) or "none"
         named += f" and {len(incident.culprits) - 3} more" if len(incident.culprits) > 3 else ""
         took = latency(incident)
         lines.append(

@@ -1,7 +1,7 @@
-"""The core's events as JSON and back, by their own type hints: a field that is added to an event is recorded with it.
+"""Encodes and decodes the core's events as JSON by their type hints: new fields are recorded automatically.
 
-Fields that have their default are left out. Read back, a value of the wrong type is an error that names the field;
-unknown fields, which a newer version wrote, are left aside.
+Fields with their default value are omitted. When decoding, a value of the wrong type is an error that names the field;
+unknown fields, written by a newer version, are ignored.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import cache
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 Reader = Callable[[Any], Any]
-_NOTHING: Final = object()
+_REQUIRED: Final = object()
 
 
 def to_json(value: Any) -> Any:
-    """A value as JSON types: shapes become objects without the fields that have their default."""
+    """Encode a value: dataclasses and named tuples become objects without the fields that have their default."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
@@ -30,26 +30,26 @@ def to_json(value: Any) -> Any:
     return [to_json(each) for each in value]
 
 
-def read(shape: Any, value: Any) -> Any:
-    """The value of a type (a dataclass or a named tuple of types that JSON can hold) from decoded JSON.
+def read(kind: Any, value: Any) -> Any:
+    """Decode a dataclass or named tuple from parsed JSON.
 
     Raises:
-        ValueError: something has another type than it should, or is missing; the text says what.
+        ValueError: a field is missing or has the wrong type; the message names it.
     """
-    return _reader(shape)(value)
+    return _reader(kind)(value)
 
 
 @cache
-def _defaults(shape: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields of a shape, each with its default; a field without one has a value that equals no other."""
-    if not is_dataclass(shape):
-        known: Mapping[str, Any] = getattr(shape, "_field_defaults", {})
-        return tuple((name, known.get(name, _NOTHING)) for name in shape._fields)
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """The fields of a type with their defaults; :data:`_REQUIRED` for a field without one."""
+    if not is_dataclass(kind):
+        known: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
+        return tuple((name, known.get(name, _REQUIRED)) for name in kind._fields)
     return tuple(
-        (f.name, f.default_factory() if f.default_factory is not MISSING else _NOTHING)
+        (f.name, f.default_factory() if f.default_factory is not MISSING else _REQUIRED)
         if f.default is MISSING
         else (f.name, f.default)
-        for f in fields(shape)
+        for f in fields(kind)
     )
 
 
@@ -108,15 +108,15 @@ def _values(of_one: Reader) -> Reader:
     return values
 
 
-def _fields(shape: Any) -> Reader:
-    readers = {name: _reader(hint) for name, hint in get_type_hints(shape).items()}
-    needed = {name for name, default in _defaults(shape) if default is _NOTHING}
+def _fields(kind: Any) -> Reader:
+    readers = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+    needed = {name for name, default in _defaults(kind) if default is _REQUIRED}
 
     def build(value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"{value!r:.60} is no object")
         if missing := needed - value.keys():
-            raise ValueError(f"{shape.__name__} lacks {', '.join(sorted(missing))}")
+            raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
         found: dict[str, Any] = {}
         for name, each in value.items():
             if (reader := readers.get(name)) is not None:
@@ -124,6 +124,6 @@ def _fields(shape: Any) -> Reader:
                     found[name] = reader(each)
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from None
-        return shape(**found)
+        return kind(**found)
 
     return build

@@ -1,22 +1,22 @@
-"""Recorded or simulated events through the very same core as the monitor's, as fast as it goes.
+"""Plays recorded or simulated events through the monitor's core, faster than real time.
 
 How this works
 --------------
-A recorded event is applied at its recorded time, and the job is judged on a grid of ticks of 0.1 s, as the monitor's
-loop does it. Most ticks cannot change anything, so they are left out: a tick is made only
+A recorded event is applied at its recorded time, and the job is evaluated on a grid of 0.1 s ticks, like the monitor's
+loop does. Most ticks cannot change anything and are skipped (14 times faster for a healthy job). A tick is evaluated
 
-*  after an event that was judged at once, or a report in which something is older than the shortest limit of its kind,
-*  while something is wrong (a verdict that has not settled, an open incident),
-*  when a moment comes at which silence, or a rank that never started, would be a verdict,
-*  when learned limits are due to be handed down.
+*  after an event that the loop would evaluate at once, or a report in which an age exceeds the shortest limit on it,
+*  while something is wrong (an unconfirmed verdict, an open incident),
+*  when silence, or a rank that never started, would become a verdict,
+*  when observed limits are due to be pushed to the launchers.
 
-Nothing is delivered from here: whoever plays is told of every effect.
+Nothing is delivered: effects are returned, or passed to a callback.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -45,54 +45,63 @@ from rankwatch_monitor.service.scheduler import TICK
 from rankwatch_monitor.store import codec
 
 SPARSE_TICK: Final = 1.0
-"""Seconds between ticks while an incident is open in which no deadline is left to pass."""
+"""Seconds between ticks while an incident is open whose deadlines have all passed."""
 NEVER: Final = math.inf
 ROUNDING: Final = 1e-4
-"""Of a tick: unix seconds are exact to a quarter of a microsecond only."""
+"""Fraction of a tick: unix seconds in a double are exact to a quarter of a microsecond."""
+
+NO_HANG_DETECTION: Final[Mapping[str, Any]] = {
+    "initial_heartbeat_timeout": None,
+    "heartbeat_timeout": None,
+    "silence_timeout": None,
+    "first_time_timeout": None,
+    "learn_timeouts": False,
+}
+"""Policy for windows alone, which are not enough to detect hangs."""
 
 OnEffect = Callable[[Job, float, Effect], None]
 
 
-class Play:
-    """One job that is played through the core: events in at their times, effects out. Deterministic."""
+class JobPlayer:
+    """Plays one job through the core: events in at their times, effects out. Deterministic."""
 
     def __init__(
         self, job: Job, start: float, policy: Mapping[str, Any] | None = None, *, every_tick: bool = False
     ) -> None:
-        """Begin to play.
+        """Start.
 
         Args:
             job: as it was at ``start``.
             start: unix seconds; the grid of ticks begins here.
-            policy: settings that hold whatever the events say, as :meth:`Policy.changed` takes them.
-            every_tick: leave no tick out; the result is the same, only later.
+            policy: settings that override those of the events, as :meth:`Policy.changed` accepts them.
+            every_tick: skip no tick; slower, with the same result.
         """
         self.job = job
         self.refused = 0
-        """Events that the core would not take; the monitor answered them with an error."""
+        """Events that the core rejected; the monitor answered them with an error."""
         self._start = start
         self._overrides = dict(policy or {})
         self._every_tick = every_tick
         self._limits: Limits | None = None
         self._shortest = (NEVER, NEVER, NEVER, NEVER)
-        self._taught: tuple[Any, ...] | None = None
-        self._judged_at = start
-        self._judged_by = self._learned()
+        self._last_pushed: tuple[Any, ...] | None = None
+        self._evaluated_at = start
+        self._evaluated_with = self._durations_version()
         self.due: float = NEVER
-        """When the next tick that could matter is to be made."""
-        self._hold_policy()
-        self._plan(start)
+        """When the next tick that cannot be skipped is due (unix seconds)."""
+        self._override_policy()
+        self._schedule(start)
 
-    def take(self, event: JobEvent, now: float) -> list[Effect]:
-        """Apply an event, and judge the job at once if the loop would; ticks before ``now`` must have been made.
+    def apply(self, event: JobEvent, now: float) -> list[Effect]:
+        """Apply an event, and evaluate the job at once if the loop would; ticks due before ``now`` come first.
 
         Raises:
-            ValueError: the policy that was given cannot hold together with the one in force.
+            ValueError: the overriding settings conflict with the policy in force.
         """
         if isinstance(event, RankReport):
-            plain = self._is_calm(event)
+            calm = self._is_calm(event)
             apply(self.job, event, now)
-            if not plain or self._learned() != self._judged_by:
+            if not calm or self._durations_version() != self._evaluated_with:
                 self.due = min(self.due, self._tick_after(now))
             if event.window is not None and (at := detector.ready_at(self.job)) != NEVER:
                 self.due = min(self.due, max(self._tick_after(now), self._tick_near(at)))
@@ -103,76 +112,76 @@ class Play:
             self.refused += 1
             return []
         if isinstance(event, NodeRegistration | PolicyChanged):
-            self._hold_policy()
-        if isinstance(event, NodeObservation) and not event.ranks and self.due > now and self._at_peace():
-            return []  # a launcher's own beat
-        effects = self.judge(now)
+            self._override_policy()
+        if isinstance(event, NodeObservation) and not event.ranks and self.due > now and self._is_quiet():
+            return []  # a launcher's heartbeat
+        effects = self.evaluate(now)
         if isinstance(event, PolicyChanged):
-            effects.append(self._told(push(self.job, "the policy was changed", now)))
+            effects.append(self._pushed(push(self.job, "the policy was changed", now)))
         return effects
 
-    def judge(self, now: float) -> list[Effect]:
-        """Judge the job now; return what follows, new settings for the launchers included."""
+    def evaluate(self, now: float) -> list[Effect]:
+        """Evaluate the job now; returns the effects, including settings for the launchers."""
         effects = detector.score_now(self.job, advance(self.job, now))
-        self._judged_at, self._judged_by = now, self._learned()
-        effects += self._teach(now)
-        self._plan(now)
+        self._evaluated_at, self._evaluated_with = now, self._durations_version()
+        effects += self._push_settings(now)
+        self._schedule(now)
         return effects
 
-    def keep_time(self, ticked: float) -> None:
-        """Lay the grid of ticks through a moment at which the recorded monitor made one."""
+    def align_ticks(self, ticked: float) -> None:
+        """Align the grid with a recorded tick."""
         self._start = ticked
 
-    def _hold_policy(self) -> None:
+    def _override_policy(self) -> None:
         if self._overrides:
             self.job.policy = self.job.policy.changed(self._overrides)
 
-    def _teach(self, now: float) -> list[Effect]:
-        """What the loop does: hand down what was learned, when it matters and not too often."""
-        if not nodes.acting(self.job) or self._nothing_new():
+    def _push_settings(self, now: float) -> list[Effect]:
+        """Push observed limits when they changed enough, at the loop's intervals."""
+        if not nodes.acting(self.job) or self._is_pushed():
             return []
-        directive, told = push_if_changed(self.job, now), self.job.last_settings
-        if told is not None and now - told.at >= PUSH_INTERVAL and settings_of(self.job) == told.settings:
-            self._taught = self._now_taught()
-        return [] if directive is None else [self._told(directive)]
+        directive, last = push_if_changed(self.job, now), self.job.last_settings
+        if last is not None and now - last.at >= PUSH_INTERVAL and settings_of(self.job) == last.settings:
+            self._last_pushed = self._pushable()
+        return [] if directive is None else [self._pushed(directive)]
 
-    def _told(self, directive: Directive) -> Issue:
-        self._taught = self._now_taught()
+    def _pushed(self, directive: Directive) -> Issue:
+        self._last_pushed = self._pushable()
         return Issue(directive)
 
-    def _learned(self) -> tuple[int, bool]:
-        """Changes when anything was learned that limits, or what is kept of them, may depend on."""
+    def _durations_version(self) -> tuple[int, bool]:
+        """Changes with every observed duration on which limits may depend."""
         return self.job.durations.version, self.job.durations.resumed
 
-    def _nothing_new(self) -> bool:
-        """Whether the launchers know all that could be handed down. What was learned makes new limits, equal or not."""
-        taught = self._taught
-        return taught is not None and taught[0] is self.job.limits and taught[1:] == self._now_taught()[1:]
+    def _is_pushed(self) -> bool:
+        """Whether the launchers have the current settings. Every observed duration makes a new limits object."""
+        last = self._last_pushed
+        return last is not None and last[0] is self.job.limits and last[1:] == self._pushable()[1:]
 
-    def _now_taught(self) -> tuple[Any, ...]:
-        """What decides whether there is anything to hand down."""
+    def _pushable(self) -> tuple[Any, ...]:
+        """The state on which pushed settings depend."""
         job = self.job
         return job.limits, job.durations.resumed, job.performance.stride, job.performance.trace
 
-    def _at_peace(self) -> bool:
+    def _is_quiet(self) -> bool:
         job = self.job
         return job.open_incident is None and job.verdicts_since is None and not job.orders
 
-    # Which ticks matter -----------------------------------------------------------------------------------------------
+    # Which ticks cannot be skipped ------------------------------------------------------------------------------------
 
     def _tick_after(self, now: float) -> float:
         """The first tick of the grid that is not before ``now``."""
         return max(now, self._tick_near(now))
 
     def _tick_near(self, at: float) -> float:
-        """The first tick of the grid that may be at or past a deadline, by the grid's own arithmetic."""
+        """The first tick of the grid at or after a deadline, within the grid's rounding."""
         return self._start + math.ceil((at - self._start) / TICK - ROUNDING) * TICK
 
     def _next_tick(self, now: float) -> float:
         return self._start + (math.floor((now - self._start) / TICK + ROUNDING) + 1) * TICK
 
-    def _plan(self, now: float) -> None:
-        """Find the next tick that could matter when no event comes before it."""
+    def _schedule(self, now: float) -> None:
+        """Find the next tick that cannot be skipped when no event comes before it."""
         job, soon = self.job, self._next_tick(now)
         incident = job.open_incident
         if self._every_tick or job.orders or (job.verdicts_since is not None and incident is None):
@@ -183,21 +192,25 @@ class Play:
             quiet_from = incident.phase_since + max(*deadlines, REPEAT_AFTER, STEPLESS_AFTER) + 1.0
             self.due = soon if now < quiet_from else self._tick_after(now + SPARSE_TICK)
         else:
-            at = min(self._silence_at(now), self._teaching_at(), detector.ready_at(job))
+            at = min(self._silence_at(now), self._push_at(), detector.ready_at(job))
             self.due = NEVER if at == NEVER else max(soon, self._tick_near(at))
 
-    def _teaching_at(self) -> float:
-        """When limits may be handed down next; never while nothing new was learned."""
-        told = self.job.last_settings
-        if self._nothing_new() or not nodes.acting(self.job):
+    def _push_at(self) -> float:
+        """When settings may be pushed next; never while the launchers have the current ones."""
+        last = self.job.last_settings
+        if self._is_pushed() or not nodes.acting(self.job):
             return NEVER
-        if told is None:
-            return self._judged_at
-        first = told.at + PUSH_INTERVAL
-        return first if self._judged_at < first else max(told.at + PUSH_ALL_INTERVAL, self._judged_at + PUSH_INTERVAL)
+        if last is None:
+            return self._evaluated_at
+        first = last.at + PUSH_INTERVAL
+        return (
+            first
+            if self._evaluated_at < first
+            else max(last.at + PUSH_ALL_INTERVAL, self._evaluated_at + PUSH_INTERVAL)
+        )
 
     def _silence_at(self, now: float) -> float:
-        """The earliest moment at which a rank could be called silent, or one that never started."""
+        """The earliest time at which a rank may become silent, or be found never to have started."""
         job = self.job
         columns, limits = job.columns, job.limits
         if job.ended is not None or not job.policy.detection or not len(columns) or not columns.reported_R.any():
@@ -213,22 +226,22 @@ class Play:
         since_R = np.maximum(columns.last_heard_R, job.silence_baseline)[speaking_R]
         report_interval_R = np.nan_to_num(SILENT_INTERVALS * columns.report_interval_R[speaking_R])
         if now - float(since_R.max()) > max(limits.silence / 2, float(report_interval_R.max())) + TICK:
-            return found  # nobody speaks, so nobody is silent; who speaks again is judged then
+            return found  # no rank reports, so none is an outlier; the next report causes an evaluation
         return min(found, float(since_R.min()) + limits.silence)
 
     def _is_calm(self, report: RankReport) -> bool:
-        """Whether this report can change no verdict: nothing in it is as old as any limit for it, and it is no news."""
-        job, who = self.job, report.identity
-        if report.ended or not self._at_peace():
+        """Whether this report cannot change a verdict: no age exceeds its limit, and it is neither first nor last."""
+        job, identity = self.job, report.identity
+        if report.ended or not self._is_quiet():
             return False
-        if who.rank >= len(job.columns) or job.columns.instances[who.rank] != who.instance:
+        if identity.rank >= len(job.columns) or job.columns.instances[identity.rank] != identity.instance:
             return False
         if (limits := job.limits) is not self._limits:
             self._limits, self._shortest = limits, _shortest(limits)
         configured, other, beat, outside = self._shortest
         ages = report.open_sections
         if ages is None and report.iteration is None and not report.beats:
-            return False  # it shows nothing that it could be judged by but its first heartbeat
+            return False  # the first heartbeat is the only thing to evaluate
         if report.beats and (report.heartbeat_age is None or report.heartbeat_age > beat):
             return False
         if ages and configured != NEVER and max(ages.values()) > configured:
@@ -239,7 +252,7 @@ class Play:
 
 
 def _shortest(limits: Limits) -> tuple[float, float, float, float]:
-    """The shortest limits: on a section's age, on the time without progress, on a beat's age, outside all sections."""
+    """The shortest limits: section age, time without progress, heartbeat age, time outside all sections."""
     rank = limits.rank
     return (
         min(rank.sections.values(), default=NEVER),
@@ -249,8 +262,8 @@ def _shortest(limits: Limits) -> tuple[float, float, float, float]:
     )
 
 
-class Replay:
-    """All jobs of a recording, played. ``on_effect`` is called for everything that is decided."""
+class RecordingPlayer:
+    """Plays all jobs of a recording; ``on_effect`` receives every effect."""
 
     def __init__(
         self,
@@ -260,7 +273,7 @@ class Replay:
         only: str | None = None,
         every_tick: bool = False,
     ) -> None:
-        self.jobs: dict[str, Play] = {}
+        self.jobs: dict[str, JobPlayer] = {}
         self.events = self.lost = 0
         self.first = self.last = math.nan
         self._on_effect = on_effect
@@ -269,58 +282,68 @@ class Replay:
         self._every_tick = every_tick
 
     def play(self, entries: Iterable[Entry]) -> None:
-        """Play entries in their order, to the last one.
+        """Play all entries in order.
 
         Raises:
-            ValueError: one of them cannot be played.
+            ValueError: an entry cannot be played.
         """
         for entry in entries:
-            self._until(entry.at)
+            self._evaluate_until(entry.at)
             self.first = entry.at if math.isnan(self.first) else self.first
             self.last = entry.at
             self.lost += entry.lost
             if entry.job_id is None or self._only not in (None, entry.job_id):
                 continue
             if entry.began is not None:
-                self._begin(entry)
+                self._load(entry)
             elif entry.event is not None:
                 self.events += 1
                 if entry.ticked is not None and entry.job_id in self.jobs:
-                    self.jobs[entry.job_id].keep_time(entry.ticked)
-                self._take(entry.job_id, entry.event, entry.at)
+                    self.jobs[entry.job_id].align_ticks(entry.ticked)
+                self._apply(entry.job_id, entry.event, entry.at)
 
-    def _until(self, at: float) -> None:
-        """Make every tick that matters before a moment, of all jobs in the order of time."""
+    def _evaluate_until(self, at: float) -> None:
+        """Evaluate the due ticks of all jobs before a time, in order."""
         while True:
-            first = min(self.jobs.values(), key=_due, default=None)
+            first = min(self.jobs.values(), key=lambda player: player.due, default=None)
             if first is None or first.due >= at:
                 return
             now = first.due
-            self._deliver(first, now, first.judge(now))
+            self._deliver(first, now, first.evaluate(now))
 
-    def _begin(self, entry: Entry) -> None:
+    def _load(self, entry: Entry) -> None:
         assert entry.job_id is not None
         assert entry.began is not None
         try:
             known = self.jobs.get(entry.job_id)
             if known is not None and known.job.created_at == entry.began["created_at"]:
-                return  # told again
+                return  # recorded again
             job = codec.job_of(entry.began, entry.at)
             job.incidents = [codec.incident_of(row) for row in entry.open]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"job {entry.job_id} cannot be taken up: {error!r}") from None
-        self.jobs[entry.job_id] = Play(job, entry.at, self._policy, every_tick=self._every_tick)
+            raise ValueError(f"job {entry.job_id} cannot be loaded: {error!r}") from None
+        self.jobs[entry.job_id] = JobPlayer(job, entry.at, self._policy, every_tick=self._every_tick)
 
-    def _take(self, job_id: str, event: JobEvent, at: float) -> None:
-        play = self.jobs.get(job_id)
-        if play is None:
-            play = self.jobs[job_id] = Play(Job(job_id, at), at, self._policy, every_tick=self._every_tick)
-        self._deliver(play, at, play.take(event, at))
+    def _apply(self, job_id: str, event: JobEvent, at: float) -> None:
+        player = self.jobs.get(job_id)
+        if player is None:
+            player = self.jobs[job_id] = JobPlayer(Job(job_id, at), at, self._policy, every_tick=self._every_tick)
+        self._deliver(player, at, player.apply(event, at))
 
-    def _deliver(self, play: Play, now: float, effects: list[Effect]) -> None:
+    def _deliver(self, player: JobPlayer, now: float, effects: list[Effect]) -> None:
         for effect in effects:
-            self._on_effect(play.job, now, effect)
+            self._on_effect(player.job, now, effect)
 
 
-def _due(play: Play) -> float:
-    return play.due
+def play_windows(windows: Iterable[tuple[float, list[RankReport]]], job: Job) -> Iterator[float]:
+    """Play windows of steps, from a scene or a table; yields the time of each once the job was evaluated."""
+    for at, reports in windows:
+        if (due := detector.ready_at(job)) < at:
+            detector.score_now(job, advance(job, due))
+        for report in reports:
+            apply(job, report, at)
+        detector.score_now(job, advance(job, at))
+        yield at
+    if (due := detector.ready_at(job)) < float("inf"):
+        detector.score_now(job, advance(job, due))
+        yield due

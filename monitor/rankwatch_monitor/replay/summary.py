@@ -1,11 +1,11 @@
-"""One verdict over a whole recording or table: whose doing it was for most of the time, the end included. Pure.
+"""Summarises the verdicts over a whole recording or table into one. Pure.
 
-The core judges each window by the last few; what it says changes as stragglers come and go. Over the whole time
+The core evaluates each window by the last few, so its verdict changes as stragglers come and go. Over the whole time
 
-*  a straggler counts that was there for half of the judged windows, also when it ended; or is slow at the end, and has
-   been for a while (:data:`LATELY` of them, or :data:`LONG` windows). One such: ``worker``;
-*  else the verdict about the job as a whole that held for :data:`OFTEN` of the windows, the commonest;
-*  else it was healthy; a recorded job that never completed a step, nor worked in another way that shows: ``no_step``.
+*  the verdict is ``worker`` if a straggler was present for :data:`MOSTLY` of the windows, even if it ended, or is slow
+   at the end for a while (:data:`AT_END` of them, or :data:`AT_END_WINDOWS`);
+*  else the most frequent job-wide verdict if it held for :data:`OFTEN` of the windows;
+*  else ``healthy``; ``no_step`` for a recorded job that neither completed a step nor showed other work.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rankwatch_monitor.core.straggler.state import Performance
 from rankwatch_monitor.core.views.job_verdict import finding
 
 MOSTLY: Final = 0.5
-LATELY: Final = 0.25
-LONG: Final = 20
+AT_END: Final = 0.25
+AT_END_WINDOWS: Final = 20
 OFTEN: Final = 0.34
-JOB_S_DOING: Final = (
+JOB_WIDE: Final = (
     StragglerVerdict.STAGE,
     StragglerVerdict.WORKLOAD,
     StragglerVerdict.LINK,
@@ -39,28 +39,28 @@ WORST_FIRST: Final = (
     StragglerVerdict.WORKLOAD,
     StragglerVerdict.HEALTHY,
 )
-"""What a person should look at first."""
+"""By urgency for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overall:
-    """The verdict over the whole time."""
+class Summary:
+    """The verdict over the whole recording or table."""
 
     verdict: StragglerVerdict
     cause: Cause
     reason: str
     stragglers: tuple[Straggler, ...]
-    """Ranks that were slow by their own fault, the dearest first; of a rank that was so several times, the longest."""
+    """Ranks that were slow by themselves, costliest first; the longest straggler of each rank."""
     ranks: tuple[int, ...]
-    """Whom the verdict concerns; of a stage or a link nobody is to blame."""
+    """The ranks that the verdict concerns; those of a stage or link are not culprits."""
     share: float
-    """Part of a step that is lost."""
+    """Lost fraction of a step."""
     cost_gpu_hours: float
     windows: dict[str, int]
-    """Judged windows by verdict."""
+    """Evaluated windows by verdict."""
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """As JSON."""
         return {
             "verdict": str(self.verdict),
             "cause": str(self.cause),
@@ -87,13 +87,13 @@ class Overall:
         }
 
 
-def overall(performance: Performance) -> Overall:
-    """Whose doing it was over the whole time that a job was slower than it could be."""
+def summarize(performance: Performance) -> Summary:
+    """Summarise why a job was slower than possible."""
     verdicts = performance.verdicts
     judged = max(1, sum(verdicts.values()))
     finding = performance.finding
     stragglers = _lasting(performance.stragglers, judged, performance.interval)
-    common = max(JOB_S_DOING, key=lambda verdict: verdicts.get(verdict, 0))
+    common = max(JOB_WIDE, key=lambda verdict: verdicts.get(verdict, 0))
     cause, reason, share = Cause.UNEXPLAINED, "", 0.0
     ranks: tuple[int, ...] = ()
     if stragglers:
@@ -112,7 +112,7 @@ def overall(performance: Performance) -> Overall:
         if passing:
             said = ", ".join(f"{v} in {n}" for v, n in passing.items())
             reason = f"Nothing lasted: of {judged} windows the verdict was {said}."
-    return Overall(
+    return Summary(
         verdict=verdict,
         cause=cause,
         reason=reason,
@@ -124,24 +124,24 @@ def overall(performance: Performance) -> Overall:
     )
 
 
-def of_recording(job: Job) -> Overall:
-    """The same of a job that was played from a recording, of which more is known than its windows."""
-    whole = overall(job.performance)
+def of_recording(job: Job) -> Summary:
+    """The same for a job of a recording, which shows more than windows."""
+    whole = summarize(job.performance)
     if whole.verdict is not StragglerVerdict.HEALTHY or job.performance.verdicts:
         return whole
     found = finding(job, job.last_heard)
     return replace(whole, verdict=found.verdict, reason=found.reason)
 
 
-def worst(verdicts: Sequence[Overall]) -> Overall:
-    """The one that a person should look at first: by verdict, then by what it costs; of none, that of a healthy job."""
+def worst(verdicts: Sequence[Summary]) -> Summary:
+    """The most urgent summary: by verdict, then by cost; that of a healthy job when there is none."""
     if not verdicts:
-        return overall(Performance())
+        return summarize(Performance())
     return min(verdicts, key=lambda each: (WORST_FIRST.index(each.verdict), -each.cost_gpu_hours))
 
 
 def _lasting(stragglers: list[Straggler], judged: int, interval: float) -> tuple[Straggler, ...]:
-    """The stragglers that count over the whole time, one for each rank, the dearest first."""
+    """The stragglers that count over the whole time, one for each rank, costliest first."""
     windows: dict[int, float] = {}
     longest: dict[int, Straggler] = {}
     for each in stragglers:
@@ -152,7 +152,7 @@ def _lasting(stragglers: list[Straggler], judged: int, interval: float) -> tuple
     counted = [
         each
         for rank, each in longest.items()
-        if windows[rank] >= MOSTLY * judged or (each.open and windows[rank] >= min(LONG, LATELY * judged))
+        if windows[rank] >= MOSTLY * judged or (each.open and windows[rank] >= min(AT_END_WINDOWS, AT_END * judged))
     ]
     return tuple(sorted(counted, key=lambda each: -each.cost_gpu_hours))
 

@@ -20,7 +20,7 @@ from rankwatch.contract.messages import (
 )
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.simulator.plan import FaultKind
-from rankwatch_monitor.simulator.workload import TRAIN, Lesson, Still, Track
+from rankwatch_monitor.simulator.workload import TRAIN, JobProgress, LongestDuration, Position
 
 JOB_ID: Final = "scene"
 TELL_ALL_AGAIN: Final = 60.0
@@ -48,7 +48,7 @@ class Rank:
     identity: RankIdentity
     fate: FaultKind | None = None
     struck_at: float = 0.0
-    still: Still | None = None
+    still: Position | None = None
     """Where it stands, when it does not go on with the others."""
     cut: bool = False
     """Nothing that it says arrives."""
@@ -85,7 +85,7 @@ class Rank:
         """What /proc says of it."""
         return ProcessState.ALIVE if self.fate is None else _STATES.get(self.fate, ProcessState.ALIVE)
 
-    def report(self, track: Track, now: float, *, ended: bool = False) -> RankReport:
+    def report(self, track: JobProgress, now: float, *, ended: bool = False) -> RankReport:
         """What it says of itself in one export."""
         here = self.still or track.still()
         until = track.runs if self.runs_until < 0 else self.runs_until
@@ -102,7 +102,7 @@ class Rank:
             ended=ended,
         )
 
-    def _lessons(self, track: Track, now: float) -> list[Lesson]:
+    def _lessons(self, track: JobProgress, now: float) -> list[LongestDuration]:
         if self.still is not None:
             return []
         if now - self.told_all_at >= TELL_ALL_AGAIN:
@@ -112,7 +112,7 @@ class Rank:
         self.told_lessons = len(track.lessons)
         return new
 
-    def observation(self, track: Track, now: float) -> RankObservation:
+    def observation(self, track: JobProgress, now: float) -> RankObservation:
         """What its launcher reads of it from outside."""
         if self.fate is FaultKind.NEVER_STARTED:
             return RankObservation(self.number, self.identity.pid, ProcessState.ALIVE)
@@ -126,7 +126,7 @@ class Rank:
             **here.told(now),
         )
 
-    def needs_a_voice(self, track: Track, limits: RankLimits, now: float) -> bool:
+    def needs_a_voice(self, track: JobProgress, limits: RankLimits, now: float) -> bool:
         """Whether its launcher must speak for it."""
         if self.dead or self.fate is FaultKind.NEVER_STARTED:
             return False
@@ -135,7 +135,7 @@ class Rank:
         here = self.still or track.still()
         return bool(limits.passed(here.activity(now))[0])
 
-    def stack(self, track: Track) -> RankStack:
+    def stack(self, track: JobProgress) -> RankStack:
         """Its stack, as a capture finds it."""
         if self.fate is FaultKind.NEVER_STARTED:
             frames: tuple[Frame, ...] = (Frame("<module>", TRAIN, 3),)
@@ -171,13 +171,13 @@ class Node:
         """What it says of its processes."""
         return ProcessEvent(self.name, kind, attempt, **details)
 
-    def evidence(self, ranks: Iterable[Rank], track: Track, attempt: int, **details: Any) -> Evidence:
+    def evidence(self, ranks: Iterable[Rank], track: JobProgress, attempt: int, **details: Any) -> Evidence:
         """The stacks of its ranks."""
         stacks = tuple(rank.stack(track) for rank in ranks if rank.node == self.number and not rank.dead)
         return Evidence(self.name, attempt, details.pop("incident_id"), stacks, **details)
 
     def looks_at(
-        self, ranks: Iterable[Rank], track: Track, limits: RankLimits, attempt: int, now: float
+        self, ranks: Iterable[Rank], track: JobProgress, limits: RankLimits, attempt: int, now: float
     ) -> NodeObservation:
         """What it tells of those of its ranks that cannot speak, are past a limit, or were so when it last looked."""
         mine = [rank for rank in ranks if rank.node == self.number]
@@ -186,7 +186,7 @@ class Node:
         self.spoken_for = mute
         return self.tells_of([rank for rank in mine if rank.number in named], track, attempt, now)
 
-    def tells_of(self, ranks: Iterable[Rank], track: Track, attempt: int, now: float) -> NodeObservation:
+    def tells_of(self, ranks: Iterable[Rank], track: JobProgress, attempt: int, now: float) -> NodeObservation:
         """What it sees of some of its ranks."""
         seen = tuple(rank.observation(track, now) for rank in ranks if not rank.dead)
         return NodeObservation(self.name, attempt, seen)

@@ -1,4 +1,4 @@
-"""``rankwatch simulate``: plays a scene through the core and tells what the monitor would see and do, in words."""
+"""``rankwatch simulate``: plays a scene through the core and prints what the monitor would see and do."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.replay.cli import add_common_options, fail, policy_changes, print_json, summary
+from rankwatch_monitor.replay.cli import add_common_options, fail, incident_lines, policy_changes, print_json
 from rankwatch_monitor.replay.recording import Entry, Writer, beginning
-from rankwatch_monitor.simulator.outcome import Outcome, Performance
+from rankwatch_monitor.simulator.outcome import Outcome, Simulation
 from rankwatch_monitor.simulator.plan import Plan, parse_fault
 from rankwatch_monitor.simulator.scene import START, Scene
 
 
-class Teller:
-    """Tells what happens, each line with the seconds since the scene began."""
+class EventPrinter:
+    """Prints events and decisions, each line with the seconds since the start of the scene."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
         self._state = ""
 
     def news(self, at: float, words: str) -> None:
-        """Something happened to the job, which the monitor does not see."""
+        """Print an event in the job that the monitor cannot see."""
         self._line(at, "*", words)
 
     def event(self, at: float, job: Job) -> None:
-        """Something reached the monitor: tell the job's state when it is another one."""
+        """Print the job's state after an event when it has changed."""
         state, _ = job_view.job_state(job, at)
         if state != self._state:
             self._state = state
             self._line(at, " ", f"the job is {state}")
 
     def effect(self, at: float, effect: Effect) -> None:
-        """The core decided something."""
+        """Print a decision of the core."""
         if isinstance(effect, Changed | Slowed):
             if effect.said:
                 self._line(at, ">", effect.said)
@@ -52,7 +52,7 @@ class Teller:
         if directive.kind is DirectiveKind.SETTINGS:
             limits = directive.settings.get("limits", {}).get("learned", {})
             told = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in sorted(limits.items()))
-            self._line(at, ">", f"limits are handed down: {directive.reason}{f' ({told})' if told else ''}")
+            self._line(at, ">", f"limits are pushed: {directive.reason}{f' ({told})' if told else ''}")
         else:
             self._line(at, ">", f"directive {directive.id} to the launchers: {directive.kind}")
 
@@ -63,37 +63,39 @@ class Teller:
 def simulate(argv: Sequence[str]) -> int:
     """Rehearse faults, limits and policy without a cluster: what the monitor would see and do.
 
-    The exit code is 0, and 2 when the scene or the policy makes no sense.
+    The exit code is 0, and 2 when the scene or the policy is invalid.
     """
     asked = _parser().parse_args(argv)
-    teller = None if asked.json else Teller(lambda line: sys.stdout.write(line + "\n"))
+    printer = None if asked.json else EventPrinter(lambda line: sys.stdout.write(line + "\n"))
     try:
         plan = plan_of(asked)
-        scene = Scene(plan, on_news=teller.news if teller else None)
+        scene = Scene(plan, on_news=printer.news if printer else None)
         policy = policy_changes(asked.policy)
         with contextlib.ExitStack() as stack:
             recorded = _recorder(asked.record, stack) if asked.record else None
-            # Where lines are told, they are the progress.
+            # The printed lines show the progress themselves.
             progress = stack.enter_context(Progress("simulating", plan.seconds)) if asked.json else None
 
             def on_event(at: float, job: Job, event: JobEvent) -> None:
                 if recorded is not None:
                     recorded(at, job, event)
-                if teller is not None:
-                    teller.event(at, job)
+                if printer is not None:
+                    printer.event(at, job)
                 if progress is not None:
                     progress.at(at - START, f"{at - START:.0f} s of the scene")
 
-            performance = Performance(scene, policy, on_event=on_event, on_effect=teller.effect if teller else None)
-            outcome = performance.run()
+            simulation = Simulation(scene, policy, on_event=on_event, on_effect=printer.effect if printer else None)
+            outcome = simulation.run()
     except ValueError as error:
         return fail("simulate", str(error))
     except OSError as error:
         return fail("simulate", f"cannot write {asked.record}: {error.strerror or error}")
     if asked.json:
-        print_json({**outcome.to_json(), "incidents": [i.to_json() for i in performance.incidents.values()]})
+        print_json({**outcome.to_json(), "incidents": [i.to_json() for i in simulation.incidents.values()]})
     else:
-        sys.stdout.write("\n".join(["", *summary(list(performance.incidents.values()), START), *_verdict(outcome)]))
+        sys.stdout.write(
+            "\n".join(["", *incident_lines(list(simulation.incidents.values()), START), *_verdict(outcome)])
+        )
         sys.stdout.write("\n")
     return 0
 
@@ -102,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="rankwatch simulate",
         description="Play a simulated job through the monitor's core and print what it sees and does. Lines with * "
-        "are what happens to the job, lines with > what the monitor says and does.",
+        "are events in the job, lines with > are decisions of the monitor.",
     )
     for setting in fields(Plan):
         if setting.name == "faults":
@@ -129,10 +131,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def plan_of(asked: argparse.Namespace) -> Plan:
-    """The plan that the flags describe.
+    """The plan of the command line.
 
     Raises:
-        ValueError: it makes no sense.
+        ValueError: the plan is invalid.
     """
     values: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(Plan) if f.name != "faults"}
     plan = Plan(**values)
@@ -154,8 +156,8 @@ def _recorder(path: str, stack: contextlib.ExitStack) -> Callable[[float, Job, J
 
 
 def _verdict(outcome: Outcome) -> list[str]:
-    """What was right and wrong about it."""
-    counted = [_count(outcome.alarms, "alarm"), f"{_count(outcome.suspicions, 'suspicion')} that came to nothing"]
+    """Which detections were right and wrong."""
+    counted = [_count(outcome.alarms, "alarm"), f"{_count(outcome.suspicions, 'suspicion')} without consequence"]
     counted.append(_count(outcome.restarts, "restart"))
     lines = ["", f"{outcome.events} events in {outcome.seconds:.0f} s; {', '.join(counted)}"]
     for finding in outcome.findings:
@@ -163,7 +165,7 @@ def _verdict(outcome: Outcome) -> list[str]:
         if finding.latency is None:
             lines.append(f"{what}: NOT FOUND")
             continue
-        named = "the right ranks were named" if finding.right else f"NAMED WRONGLY: {finding.named or 'nobody'}"
+        named = "the right ranks were named" if finding.right else f"NAMED WRONGLY: {finding.named or 'none'}"
         lines.append(f"{what}: found after {finding.latency:.1f} s, {named}")
     lines += [f"FALSE ALARM: {reason}" for reason in outcome.false_alarms]
     return lines

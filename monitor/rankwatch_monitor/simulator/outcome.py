@@ -1,4 +1,4 @@
-"""A scene played through the core, and how well it was judged."""
+"""Plays a scene through the core and compares its verdicts with the expected ones."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from rankwatch_monitor.core.events import JobEvent
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.replay.player import Play
+from rankwatch_monitor.replay.player import JobPlayer
 from rankwatch_monitor.simulator.actors import JOB_ID
-from rankwatch_monitor.simulator.scene import START, Answer, Scene
+from rankwatch_monitor.simulator.scene import START, ExpectedVerdict, Scene
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault and what was found of it."""
+class FaultResult:
+    """One fault and its detection."""
 
     kind: str
     section: str
     at: float
     ranks: tuple[int, ...]
     incident: str | None = None
-    """The incident that it was found as; None: it was missed."""
+    """The incident that detected it; None: missed."""
     latency: float | None = None
     """Seconds from the fault to the incident."""
     decided: float | None = None
     """Seconds from the fault to the decision on what to do."""
     first_right: bool = False
-    """The first rank named is a culprit, or rightly nobody was."""
+    """The first named rank is a culprit, or rightly none was named."""
     right: bool = False
-    """Exactly the right ranks were named, and for the right cause."""
+    """Exactly the right ranks were named, with the right class."""
     named: tuple[int, ...] = ()
     classes: tuple[str, ...] = ()
     reason: str = ""
@@ -43,29 +43,29 @@ class Finding:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a scene was judged."""
+    """The verdicts of a scene compared with the expected ones."""
 
     seconds: float = 0.0
     events: int = 0
     judged: int = 0
-    """Times the core was asked to judge."""
+    """Evaluations of the job."""
     alarms: int = 0
-    """Incidents that were confirmed."""
+    """Confirmed incidents."""
     false_alarms: list[str] = field(default_factory=list)
-    """The sentences of alarms in which nothing was wrong."""
+    """The reasons of alarms without a fault."""
     suspicions: int = 0
-    """Incidents opened on a limit that nobody configured, which closed as the ranks went on by themselves."""
+    """Incidents on an observed limit that closed when the ranks continued by themselves."""
     restarts: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FaultResult] = field(default_factory=list)
     """One for each fault that does not end by itself."""
 
     @property
-    def missed(self) -> list[Finding]:
-        """Faults that were not found."""
+    def missed(self) -> list[FaultResult]:
+        """Faults that were not detected."""
         return [finding for finding in self.findings if finding.incident is None]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """As JSON."""
         return {
             "seconds": self.seconds,
             "events": self.events,
@@ -74,12 +74,12 @@ class Outcome:
             "false_alarms": self.false_alarms,
             "suspicions": self.suspicions,
             "restarts": self.restarts,
-            "faults": [{name: getattr(each, name) for name in Finding.__slots__} for each in self.findings],
+            "faults": [{name: getattr(each, name) for name in FaultResult.__slots__} for each in self.findings],
         }
 
 
-class Performance:
-    """A scene that is being played: events into the core, directives back to the launchers."""
+class Simulation:
+    """Connects a scene with the core: events into the core, directives back to the launchers."""
 
     def __init__(
         self,
@@ -90,49 +90,49 @@ class Performance:
         on_event: Callable[[float, Job, JobEvent], None] | None = None,
         on_effect: Callable[[float, Effect], None] | None = None,
     ) -> None:
-        """Make ready.
+        """Prepare.
 
         Args:
-            scene: what is played.
+            scene: the job.
             policy: settings that differ from the defaults.
-            every_tick: judge at every tick of the loop, also where nothing can come of it.
-            on_event: told of each event before it is applied.
-            on_effect: told of everything that is decided.
+            every_tick: evaluate at every tick of the loop, skipping none.
+            on_event: called with each event before it is applied.
+            on_effect: called with each effect.
         """
         self.scene = scene
         self.job = Job(JOB_ID, START)
         self.incidents: dict[str, Incident] = {}
         self.events = self.judged = 0
-        self._play = Play(self.job, START, policy, every_tick=every_tick)
+        self._player = JobPlayer(self.job, START, policy, every_tick=every_tick)
         self._on_event = on_event
         self._on_effect = on_effect
 
     def run(self) -> Outcome:
-        """Play it to its end."""
+        """Run to the end of the scene."""
         scene = self.scene
         last = START
         while (at := scene.next_at) < float("inf"):
-            self._judge_until(at)
+            self._evaluate_until(at)
             if scene.next_at < at:
-                continue  # a launcher that was told something now acts before
+                continue  # a launcher that received a directive now acts first
             last = at
             for now, event in scene.step():
                 self._take(now, event)
-        self._judge_until(last)
-        return judged(self, last)
+        self._evaluate_until(last)
+        return outcome_of(self, last)
 
-    def _judge_until(self, at: float) -> None:
-        play = self._play
-        while play.due < min(at, self.scene.next_at):
-            now = play.due
+    def _evaluate_until(self, at: float) -> None:
+        player = self._player
+        while player.due < min(at, self.scene.next_at):
+            now = player.due
             self.judged += 1
-            self._deliver(now, play.judge(now))
+            self._deliver(now, player.evaluate(now))
 
     def _take(self, now: float, event: JobEvent) -> None:
         self.events += 1
         if self._on_event is not None:
             self._on_event(now, self.job, event)
-        self._deliver(now, self._play.take(event, now))
+        self._deliver(now, self._player.apply(event, now))
         if isinstance(event, NodeRegistration):
             self.scene.hand_down(settings_of(self.job), now)
 
@@ -148,16 +148,16 @@ class Performance:
 
 
 def evaluate(scene: Scene, policy: Mapping[str, Any] | None = None, *, every_tick: bool = False) -> Outcome:
-    """Play a scene through the core and compare what was found with its answers."""
-    return Performance(scene, policy, every_tick=every_tick).run()
+    """Play a scene through the core and compare its verdicts with the expected ones."""
+    return Simulation(scene, policy, every_tick=every_tick).run()
 
 
-def judged(performance: Performance, last: float) -> Outcome:
-    """What came of a performance that ended at ``last``."""
-    outcome = Outcome(last - START, performance.events, performance.judged, restarts=performance.job.restarts)
-    incidents = [i for i in performance.incidents.values() if i.kind is not VerdictKind.ORDERED]
+def outcome_of(simulation: Simulation, last: float) -> Outcome:
+    """The outcome of a simulation that ended at ``last``."""
+    outcome = Outcome(last - START, simulation.events, simulation.judged, restarts=simulation.job.restarts)
+    incidents = [i for i in simulation.incidents.values() if i.kind is not VerdictKind.ORDERED]
     explained: set[str] = set()
-    for answer in performance.scene.answers:
+    for answer in simulation.scene.answers:
         ours = [i for i in incidents if _is_about(i, answer)]
         explained.update(i.id for i in ours)
         if not answer.passing:
@@ -171,18 +171,18 @@ def judged(performance: Performance, last: float) -> Outcome:
     return outcome
 
 
-def _is_about(incident: Incident, answer: Answer) -> bool:
+def _is_about(incident: Incident, answer: ExpectedVerdict) -> bool:
     closed = float("inf") if incident.closed_at is None else incident.closed_at
     return closed >= answer.at and incident.opened_at <= answer.until
 
 
-def _finding(answer: Answer, incident: Incident | None) -> Finding:
+def _finding(answer: ExpectedVerdict, incident: Incident | None) -> FaultResult:
     about = (str(answer.fault.kind), answer.fault.where, answer.at - START, answer.ranks)
     if incident is None:
-        return Finding(*about)
+        return FaultResult(*about)
     named = tuple(culprit.rank for culprit in incident.culprits)
     decided = incident.timeline.decided
-    return Finding(
+    return FaultResult(
         *about,
         incident=incident.id,
         latency=max(0.0, incident.opened_at - answer.at),

@@ -22,7 +22,7 @@ from rankwatch.contract.messages import Directive, DirectiveAck
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, RankIdentity
 from rankwatch_monitor.simulator.actors import JOB_ID, LATE_INTERVALS, LATE_SECONDS, Node, Rank
 from rankwatch_monitor.simulator.plan import ANSWERS, Fault, FaultKind, Plan
-from rankwatch_monitor.simulator.workload import Act, Track
+from rankwatch_monitor.simulator.workload import Activity, JobProgress
 
 START: Final = 1_800_000_000.0
 """Unix seconds at which every scene begins."""
@@ -41,7 +41,7 @@ NOTICED: Final = 0.1
 
 
 @dataclass(slots=True)
-class Answer:
+class ExpectedVerdict:
     """What is right about one fault. Times are unix seconds."""
 
     fault: Fault
@@ -84,8 +84,8 @@ class Scene:
         """The attempt is over, and the next one has not begun."""
         self._ranks: list[Rank] = []
         self._nodes: list[Node] = []
-        self._track = Track(plan, self._rng, 0, START)
-        self.answers: list[Answer] = []
+        self._track = JobProgress(plan, self._rng, 0, START)
+        self.answers: list[ExpectedVerdict] = []
         self._on_news = on_news
         self._pending = list(plan.faults)
         self._saved = 0
@@ -152,7 +152,7 @@ class Scene:
                 self._out.append((now, node.registration(self.attempt)))
             node.spoken_for.clear()
         self._ranks = [self._process(number, now) for number in range(plan.world)]
-        self._track = Track(plan, self._rng, self._saved, now + plan.boot)
+        self._track = JobProgress(plan, self._rng, self._saved, now + plan.boot)
         for fault in [f for f in self._pending if f.kind is FaultKind.NEVER_STARTED and f.attempt == self.attempt]:
             self._pending.remove(fault)
             self._strike(now, fault, self.attempt)
@@ -265,7 +265,7 @@ class Scene:
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
-    def _threaten(self, act: Act, now: float) -> None:
+    def _threaten(self, act: Activity, now: float) -> None:
         for fault in [f for f in self._pending if _strikes_in(f, act, self.attempt)]:
             self._pending.remove(fault)
             self._at(now + act.seconds * self._rng.uniform(0.1, 0.9), self._strike, fault, self.attempt)
@@ -279,7 +279,7 @@ class Scene:
         if not self.plan.launchers and named:
             classes |= {CulpritClass.BEHIND, CulpritClass.HOST_SILENT}  # nobody looks at the processes
         if fault.kind is not FaultKind.NETWORK or not self.plan.launchers:  # which speak for a rank that is cut off
-            self.answers.append(Answer(fault, now, named, classes))
+            self.answers.append(ExpectedVerdict(fault, now, named, classes))
         self._say(now, self._words(fault, struck))
         for rank in struck:
             if fault.kind is FaultKind.NETWORK:
@@ -337,13 +337,13 @@ class Scene:
 
     def _given_up(self, now: float, gone: list[int], attempt: int) -> None:
         """The launchers have heard nothing of some nodes for too long: they say so, and begin anew without them."""
-        teller = next((node for node in self._nodes if not node.gone), None)
-        if attempt != self.attempt or self._ending or self.over or teller is None:
+        printer = next((node for node in self._nodes if not node.gone), None)
+        if attempt != self.attempt or self._ending or self.over or printer is None:
             return
         reason = f"nothing was heard of its launcher for {self.plan.gives_up:g} s"
         for number in gone:
             lost = self._nodes[number].name
-            self._out.append((now, teller.event(ProcessEventKind.NODE_LOST, attempt, lost_node=lost, reason=reason)))
+            self._out.append((now, printer.event(ProcessEventKind.NODE_LOST, attempt, lost_node=lost, reason=reason)))
         self._at(now + 0.3, self._restart, attempt, f"{self._nodes[gone[0]].name} is lost")
 
     def _exited(self, now: float, rank: Rank, attempt: int) -> None:
@@ -487,7 +487,7 @@ class Scene:
         heapq.heappush(self._heap, (at, self._count, call, arguments))
 
 
-def _strikes_in(fault: Fault, act: Act, attempt: int) -> bool:
+def _strikes_in(fault: Fault, act: Activity, attempt: int) -> bool:
     return (
         fault.attempt == attempt
         and fault.where in act.path

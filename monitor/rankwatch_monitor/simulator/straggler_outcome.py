@@ -1,4 +1,4 @@
-"""Scenes of stragglers played through the core, and how well they were judged."""
+"""Plays straggler scenes through the core and compares the verdicts with the expected ones."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from typing import Any
 from rankwatch.contract.enums import StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.replay.summary import overall
-from rankwatch_monitor.replay.window_player import UNWATCHED, play
-from rankwatch_monitor.simulator.straggler_plan import Plan
-from rankwatch_monitor.simulator.straggler_scene import START, Scene
+from rankwatch_monitor.replay.player import NO_HANG_DETECTION, play_windows
+from rankwatch_monitor.replay.summary import summarize
+from rankwatch_monitor.simulator.straggler_plan import StragglerPlan
+from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one scene was judged."""
+class StragglerOutcome:
+    """The verdicts of one scene compared with the expected ones."""
 
     blamed: frozenset[int]
-    """Every rank that was ever called a straggler."""
+    """Every rank that was ever named a straggler."""
     right: frozenset[int]
     missed: frozenset[int]
     alarms: int
-    """Ranks that were called stragglers and are none, each time that it began."""
+    """False stragglers, counted each time one begins."""
     latencies: tuple[int, ...]
-    """Of each right rank the windows from the first slow one to when it was named, that one included."""
+    """Windows from the first slow one until each right rank was named, inclusive."""
     cause_right: bool | None
-    """Of all rightly named ranks, as of when they were slow last; None: there is none to be named, or nobody was."""
+    """Whether all rightly named ranks have the right cause, as of their last slow window; None: none was named."""
     verdict: StragglerVerdict
     """Over the whole scene."""
     verdict_right: bool
     node_or_job_right: bool
-    """Rightly somebody, or rightly nobody, was blamed."""
+    """Whether a rank was blamed exactly when one is at fault."""
     said: str
 
 
-def judged(plan: Plan, policy: Mapping[str, Any] | None = None) -> Outcome:
-    """Play a plan and compare what was said with its answer."""
+def evaluate(plan: StragglerPlan, policy: Mapping[str, Any] | None = None) -> StragglerOutcome:
+    """Play a plan and compare the verdicts with the expected ones."""
     answer, fault = plan.answer(), plan.fault
-    job = Job(plan.job_id, START, policy=Policy().changed({**UNWATCHED, **(policy or {})}))
+    job = Job(plan.job_id, START, policy=Policy().changed({**NO_HANG_DETECTION, **(policy or {})}))
     since = 0 if fault is None else fault.since
     named: dict[int, int] = {}
     alarms: set[str] = set()
     wrongly: set[int] = set()
     causes: dict[int, bool] = {}
-    for window, _ in enumerate(play(Scene(plan).windows(), job)):
+    for window, _ in enumerate(play_windows(StragglerScene(plan).windows(), job)):
         performance = job.performance
         for straggler in performance.stragglers:
             rank = straggler.rank
@@ -57,9 +57,9 @@ def judged(plan: Plan, policy: Mapping[str, Any] | None = None) -> Outcome:
                 named.setdefault(rank, window)
                 if straggler.open:
                     causes[rank] = straggler.cause == answer.cause
-    whole = overall(job.performance)
+    whole = summarize(job.performance)
     right = frozenset(named)
-    return Outcome(
+    return StragglerOutcome(
         blamed=right | wrongly,
         right=right,
         missed=answer.ranks - right,

@@ -49,7 +49,7 @@ class Slow(StrEnum):
     """One rank computes faster than all others."""
 
 
-NOBODY: Final = frozenset({Slow.LINK, Slow.STAGE, Slow.SEQUENCES, Slow.BLIP, Slow.CLOCKS, Slow.FAST})
+NO_CULPRIT: Final = frozenset({Slow.LINK, Slow.STAGE, Slow.SEQUENCES, Slow.BLIP, Slow.CLOCKS, Slow.FAST})
 """Nobody is to be blamed for these."""
 VERDICTS: Final = {
     Slow.LINK: StragglerVerdict.LINK,
@@ -82,7 +82,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Slowdown:
     """One thing that is slow, from a window on."""
 
     slow: Slow
@@ -97,7 +97,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StragglerPlan:
     """One job."""
 
     world: int = 8
@@ -130,7 +130,7 @@ class Plan:
     host: float = 0.08
     data: float = 0.02
     """Other parts of it; the rest is computation."""
-    fault: Fault | None = None
+    fault: Slowdown | None = None
     seed: int = 0
     job_id: str = "scene"
 
@@ -154,19 +154,19 @@ class Plan:
         """The host of each rank (R)."""
         return np.arange(self.world) // self.ranks_a_host
 
-    def healthy(self) -> Plan:
+    def healthy(self) -> StragglerPlan:
         """The silent twin."""
         return replace(self, fault=None)
 
-    def answer(self) -> Answer:
+    def answer(self) -> ExpectedFinding:
         """What is rightly said of it once it has been seen for long enough."""
         fault = self.fault
         if fault is None:
-            return Answer(StragglerVerdict.HEALTHY, frozenset(), None)
-        if fault.slow in NOBODY:
-            return Answer(VERDICTS[fault.slow], frozenset(), None, fault.dose <= MATTERS)
+            return ExpectedFinding(StragglerVerdict.HEALTHY, frozenset(), None)
+        if fault.slow in NO_CULPRIT:
+            return ExpectedFinding(VERDICTS[fault.slow], frozenset(), None, fault.dose <= MATTERS)
         ranks = frozenset(int(r) for r in self.struck().nonzero()[0])
-        return Answer(StragglerVerdict.WORKER, ranks, CAUSES.get(fault.slow, Cause.COMPUTE))
+        return ExpectedFinding(StragglerVerdict.WORKER, ranks, CAUSES.get(fault.slow, Cause.COMPUTE))
 
     def struck(self) -> Bools:
         """Which ranks the fault makes slow by themselves (R)."""
@@ -186,7 +186,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExpectedFinding:
     """What is rightly said of a plan."""
 
     verdict: StragglerVerdict
@@ -198,7 +198,7 @@ class Answer:
     """It is so little that it is as right to say nothing: no more than the slowdown that matters."""
 
 
-def drawn(slow: Slow | None, dose: float, world: int, seed: int, **habits: object) -> Plan:
+def random_plan(slow: Slow | None, dose: float, world: int, seed: int, **habits: object) -> StragglerPlan:
     """A random job of a size with one fault, drawn from a seed; ``None``: in good health."""
     rng = np.random.default_rng([seed, world, 0 if slow is None else 1 + list(Slow).index(slow)])
     layouts = [Layout(), Layout(tensor=2), Layout(expert=2)] if world < 64 else _large_layouts(world)
@@ -208,7 +208,7 @@ def drawn(slow: Slow | None, dose: float, world: int, seed: int, **habits: objec
     if slow is Slow.LINK and world // (layout.tensor * layout.pipeline) < 2:
         layout = Layout()
     step = float(rng.choice([0.3, 1.0, 2.5, 5.0]))
-    plan = Plan(
+    plan = StragglerPlan(
         world=world,
         layout=layout,
         ranks_a_host=2 if world < 64 else 8,
@@ -223,7 +223,7 @@ def drawn(slow: Slow | None, dose: float, world: int, seed: int, **habits: objec
         return plan
     since = int(rng.integers(6, 12)) if slow not in (Slow.STAGE, Slow.SEQUENCES) else 0
     until = since + 1 if slow is Slow.BLIP else None
-    return replace(plan, fault=Fault(slow, dose, (int(rng.integers(world)),), since, until))
+    return replace(plan, fault=Slowdown(slow, dose, (int(rng.integers(world)),), since, until))
 
 
 def _large_layouts(world: int) -> list[Layout]:

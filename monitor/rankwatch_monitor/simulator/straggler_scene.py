@@ -37,7 +37,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
-from rankwatch_monitor.simulator.straggler_plan import Fault, Plan, Slow
+from rankwatch_monitor.simulator.straggler_plan import Slow, Slowdown, StragglerPlan
 
 START: Final = 1_700_000_000.0
 """Unix seconds at which a scene begins."""
@@ -66,10 +66,10 @@ class Steps(NamedTuple):
     transfers_RS: dict[str, Floats]
 
 
-class Scene:
+class StragglerScene:
     """A plan that is played: :meth:`windows` gives the reports of all ranks, window by window. Deterministic."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StragglerPlan) -> None:
         self.plan = plan
         self._rng = np.random.default_rng([plan.seed, 20_251])
         self._struck_R = plan.struck()
@@ -124,7 +124,7 @@ class Scene:
         total = sum(present.values())
         return {kind: self.plan.communication * share / total for kind, share in present.items()}
 
-    def _active(self, window: int) -> Fault | None:
+    def _active(self, window: int) -> Slowdown | None:
         fault = self.plan.fault
         if fault is None or window < fault.since or (fault.until is not None and window >= fault.until):
             return None
@@ -152,7 +152,9 @@ class Scene:
             self._strike(fault, data_RS, host_RS, forward_RS, backward_RS)
         return self._synchronised(fault, data_RS, host_RS, forward_RS, backward_RS)
 
-    def _strike(self, fault: Fault, data_RS: Floats, host_RS: Floats, forward_RS: Floats, backward_RS: Floats) -> None:
+    def _strike(
+        self, fault: Slowdown, data_RS: Floats, host_RS: Floats, forward_RS: Floats, backward_RS: Floats
+    ) -> None:
         """Add what a fault costs to the own work of whom it concerns; arrays are changed in place."""
         extra = fault.dose * self.plan.step
         struck_R1 = self._struck_R[:, None]
@@ -182,7 +184,7 @@ class Scene:
             backward_RS += more_DS[self._data_R] * (1 - FORWARD)
 
     def _synchronised(
-        self, fault: Fault | None, data_RS: Floats, host_RS: Floats, forward_RS: Floats, backward_RS: Floats
+        self, fault: Slowdown | None, data_RS: Floats, host_RS: Floats, forward_RS: Floats, backward_RS: Floats
     ) -> Steps:
         """Who waits for whom."""
         transfers_RS = {kind: self._transfer(kind, fault, forward_RS.shape) for kind in self._shares}
@@ -207,7 +209,7 @@ class Scene:
                 done_RS = end_RS + transfers_RS[kind] * (1 - HIDDEN[kind])
         return Steps(data_RS, host_RS, forward_RS, backward_RS, waits_RS, transfers_RS)
 
-    def _transfer(self, kind: str, fault: Fault | None, shape: tuple[int, ...]) -> Floats:
+    def _transfer(self, kind: str, fault: Slowdown | None, shape: tuple[int, ...]) -> Floats:
         """Seconds of a group's transfers, the same for all members."""
         number_R = self._groups[kind]
         groups = int(number_R.max()) + 1

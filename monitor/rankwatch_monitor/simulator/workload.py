@@ -23,7 +23,7 @@ BATCHES: Final = 20
 """Of an evaluation."""
 
 
-class Act(NamedTuple):
+class Activity(NamedTuple):
     """One stretch of time. ``path``: the sections that are open, outermost first."""
 
     path: tuple[str, ...]
@@ -41,36 +41,36 @@ class Act(NamedTuple):
     """After it the job is restarted from outside."""
 
 
-def program(plan: Plan, rng: random.Random, first_step: int) -> Iterator[Act]:
+def activities(plan: Plan, rng: random.Random, first_step: int) -> Iterator[Activity]:
     """The acts of one attempt that begins at ``first_step``; it never ends by itself."""
-    yield Act((SETUP_SECTION,), plan.setup, first_step, collective=True)
+    yield Activity((SETUP_SECTION,), plan.setup, first_step, collective=True)
     step = first_step
     while True:
         seconds = plan.step * max(0.2, 1.0 + plan.noise * rng.gauss(0.0, 1.0))
         data = seconds * DATA_SHARE
         if plan.stall_every and rng.random() * plan.stall_every < 1.0:
             data += plan.stall * rng.uniform(0.2, 1.0)
-        yield Act((STEP_SECTION, DATA), data, step)
+        yield Activity((STEP_SECTION, DATA), data, step)
         compiling = plan.compilation if step == first_step else 0.0
-        yield Act((STEP_SECTION, FORWARD), compiling + seconds * FORWARD_SHARE, step)
+        yield Activity((STEP_SECTION, FORWARD), compiling + seconds * FORWARD_SHARE, step)
         rest = seconds * (1.0 - DATA_SHARE - FORWARD_SHARE - OUTSIDE_SHARE)
-        yield Act((STEP_SECTION, BACKWARD), rest, step, 2, collective=True, completes=True)
+        yield Activity((STEP_SECTION, BACKWARD), rest, step, 2, collective=True, completes=True)
         done = step + 1
         leaves = bool(plan.relaunch_every) and done % plan.relaunch_every == 0
         if plan.evaluate_every and done % plan.evaluate_every == 0:
             yield from _evaluation(plan, rng, step)
         if leaves or (plan.checkpoint_every and done % plan.checkpoint_every == 0):
             seconds = plan.checkpoint * rng.uniform(0.8, 1.2)
-            yield Act((CHECKPOINTING_SECTION,), seconds, step, saves=True)
-        yield Act((), plan.step * OUTSIDE_SHARE, step, 0, relaunches=leaves)
+            yield Activity((CHECKPOINTING_SECTION,), seconds, step, saves=True)
+        yield Activity((), plan.step * OUTSIDE_SHARE, step, 0, relaunches=leaves)
         step = done
 
 
-def _evaluation(plan: Plan, rng: random.Random, step: int) -> Iterator[Act]:
+def _evaluation(plan: Plan, rng: random.Random, step: int) -> Iterator[Activity]:
     each = plan.evaluation / BATCHES
     for _ in range(BATCHES):
-        yield Act((EVALUATION, EVALUATION_BATCH), each * rng.uniform(0.8, 1.2), step)
-    yield Act((EVALUATION,), 0.2, step, collective=True)
+        yield Activity((EVALUATION, EVALUATION_BATCH), each * rng.uniform(0.8, 1.2), step)
+    yield Activity((EVALUATION,), 0.2, step, collective=True)
 
 
 TRAIN = "/srv/training/train.py"
@@ -80,7 +80,7 @@ ENTERING = 2e-6
 """Seconds between entering a section and the one inside of it: which one is the innermost is told from their ages."""
 
 
-class Still(NamedTuple):
+class Position(NamedTuple):
     """Where a rank stands; times are unix seconds, None: not yet."""
 
     entered: tuple[tuple[str, float], ...]
@@ -132,7 +132,7 @@ class Still(NamedTuple):
         return (Frame("all_reduce", TORCH, 2800), *main) if waits else main
 
 
-class Lesson(NamedTuple):
+class LongestDuration(NamedTuple):
     """A section took longer than ever in this process; an empty name: the time outside all sections."""
 
     name: str
@@ -140,12 +140,12 @@ class Lesson(NamedTuple):
     first: bool
 
 
-class Track:
+class JobProgress:
     """The way of all ranks that go on, in lockstep: acts begin and end, sections are finished, steps completed."""
 
     def __init__(self, plan: Plan, rng: random.Random, first_step: int, now: float) -> None:
-        self._acts: Iterator[Act] = program(plan, rng, first_step)
-        self.act = Act((), 0.0, first_step, 0)
+        self._acts: Iterator[Activity] = activities(plan, rng, first_step)
+        self.act = Activity((), 0.0, first_step, 0)
         self.number = 0
         """Grows with each act."""
         self.ends_at = now
@@ -158,7 +158,7 @@ class Track:
         self.progress = self.beats = 0
         self.beat_at = now
         self._longest: dict[tuple[str, bool], float] = {}
-        self.lessons: list[Lesson] = []
+        self.lessons: list[LongestDuration] = []
         """What was learned, in its order; ranks keep how much of it they have told."""
         self._runs: list[tuple[str, float]] = []
         self._forgotten = 0
@@ -173,7 +173,7 @@ class Track:
         """When the outermost open section was entered, or the last one was left."""
         return self._entered[0][1] if self._entered else self.moved_at
 
-    def begin(self, now: float) -> Act:
+    def begin(self, now: float) -> Activity:
         """Begin the next act."""
         act = self.act = next(self._acts)
         self.number += 1
@@ -200,10 +200,10 @@ class Track:
             if self.first_iteration is None:
                 self.first_iteration, self.first_step_at = act.step, now
 
-    def still(self) -> Still:
+    def still(self) -> Position:
         """Where all of them stand now."""
         longest = self._longest
-        return Still(
+        return Position(
             tuple(self._entered),
             self.moved_at,
             self.iteration,
@@ -233,11 +233,11 @@ class Track:
             del self._runs[: before - self._forgotten]
             self._forgotten = before
 
-    def all_lessons(self) -> list[Lesson]:
+    def all_lessons(self) -> list[LongestDuration]:
         """The longest of everything so far."""
-        return [Lesson(name, seconds, first) for (name, first), seconds in self._longest.items()]
+        return [LongestDuration(name, seconds, first) for (name, first), seconds in self._longest.items()]
 
     def _learn(self, name: str, seconds: float, *, first: bool) -> None:
         if seconds > self._longest.get((name, first), 0.0):
             self._longest[name, first] = seconds
-            self.lessons.append(Lesson(name, seconds, first))
+            self.lessons.append(LongestDuration(name, seconds, first))

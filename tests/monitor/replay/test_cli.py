@@ -11,8 +11,8 @@ import pytest
 
 from rankwatch_monitor.replay.cli import policy_changes, replay
 from rankwatch_monitor.replay.recording import Entry, Recording, Writer
-from rankwatch_monitor.simulator.straggler_plan import Fault, Plan, Slow
-from rankwatch_monitor.simulator.straggler_scene import START, Scene
+from rankwatch_monitor.simulator.straggler_plan import Slow, Slowdown, StragglerPlan
+from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_process import Api, running_monitor
 from support.otlp import PROTOBUF, body, reports_of_all
@@ -159,10 +159,10 @@ def test_policies_are_read_as_what_they_are() -> None:
 # Stragglers -----------------------------------------------------------------------------------------------------------
 
 
-def recorded_scene(path: Path, plan: Plan) -> Path:
+def recorded_scene(path: Path, plan: StragglerPlan) -> Path:
     """A recording of what the ranks of a scene would have told a monitor."""
     writer = Writer(path, START)
-    for at, reports in Scene(plan).windows():
+    for at, reports in StragglerScene(plan).windows():
         for report in reports:
             writer.write(Entry(at, plan.job_id, report))
     writer.write(Entry(at + 5.0))  # the monitor was awake for longer
@@ -170,12 +170,12 @@ def recorded_scene(path: Path, plan: Plan) -> Path:
     return path
 
 
-def straggling(job_id: str, fault: Fault | None, *, windows: int = 12) -> Plan:
-    return Plan(world=8, ranks_a_host=2, windows=windows, fault=fault, job_id=job_id, seed=5)
+def straggling(job_id: str, fault: Slowdown | None, *, windows: int = 12) -> StragglerPlan:
+    return StragglerPlan(world=8, ranks_a_host=2, windows=windows, fault=fault, job_id=job_id, seed=5)
 
 
 def test_a_recording_tells_who_was_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = straggling("slow", Fault(Slow.HOST, 0.3, (3,), since=4))
+    plan = straggling("slow", Slowdown(Slow.HOST, 0.3, (3,), since=4))
     path = recorded_scene(tmp_path / "run.jsonl.gz", plan)
     told = replayed(path, capsys)
     assert told["verdict"] == "worker"
@@ -195,8 +195,8 @@ def test_a_recording_tells_who_was_slow(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_of_several_jobs_the_worst_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = Writer(tmp_path / "run.jsonl", START)
-    plans = (straggling("fine", None), straggling("slow", Fault(Slow.COMPUTE, 0.3, (6,))))
-    events = [(at, p.job_id, r) for p in plans for at, reports in Scene(p).windows() for r in reports]
+    plans = (straggling("fine", None), straggling("slow", Slowdown(Slow.COMPUTE, 0.3, (6,))))
+    events = [(at, p.job_id, r) for p in plans for at, reports in StragglerScene(p).windows() for r in reports]
     for at, job_id, report in sorted(events, key=lambda each: each[0]):
         writer.write(Entry(at, job_id, report))
     writer.close()
@@ -206,7 +206,7 @@ def test_of_several_jobs_the_worst_is_told_first(tmp_path: Path, capsys: pytest.
 
 
 def test_another_policy_judges_stragglers_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = recorded_scene(tmp_path / "run.jsonl", straggling("slow", Fault(Slow.HOST, 0.2, (3,))))
+    path = recorded_scene(tmp_path / "run.jsonl", straggling("slow", Slowdown(Slow.HOST, 0.2, (3,))))
     assert replayed(path, capsys)["verdict"] == "worker"
     assert replayed(path, capsys, "--policy", "straggler_slowdown=0.5")["verdict"] == "healthy"
     off = replayed(path, capsys, "--policy", "straggler_detection=false")
@@ -247,7 +247,7 @@ def test_a_table_is_judged_by_the_policy_that_is_given(tmp_path: Path, capsys: p
             "t.csv",
             "rank,step,optype,start_ts,duration\n0,0,a,0,1\n",
             ("--job", "j"),
-            "--job picks a job of a recording",
+            "--job selects a job",
         ),
         ("t.jsonl", '{"rankwatch": "recording", "version": 1}\n', ("--time-unit", "ms"), "--time-unit is for tables"),
     ],

@@ -10,9 +10,9 @@ from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.effects import Changed, Effect
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.replay.player import Play, Replay
+from rankwatch_monitor.replay.player import JobPlayer, RecordingPlayer
 from rankwatch_monitor.replay.recording import Entry, beginning
-from rankwatch_monitor.simulator.outcome import Performance
+from rankwatch_monitor.simulator.outcome import Simulation
 from rankwatch_monitor.simulator.plan import Fault, FaultKind, Plan
 from rankwatch_monitor.simulator.scene import Scene
 
@@ -40,7 +40,7 @@ def decided(name: str, *, every_tick: bool) -> tuple[list[tuple[float, str]], in
         told.append((round(at, 6), what))
 
     plan = Plan(**{"world": 4, "nodes": 2, "seconds": 240.0, "compilation": 5.0, **habits})
-    performance = Performance(Scene(plan), policy, every_tick=every_tick, on_effect=note)
+    performance = Simulation(Scene(plan), policy, every_tick=every_tick, on_effect=note)
     performance.run()
     return told, performance.judged
 
@@ -59,7 +59,7 @@ def report(rank: int, **told: Any) -> RankReport:
 
 def test_a_day_in_which_nothing_comes_costs_nothing() -> None:
     told: list[tuple[str, float]] = []
-    replay = Replay(lambda job, at, effect: told.append((job.id, at)))
+    replay = RecordingPlayer(lambda job, at, effect: told.append((job.id, at)))
     replay.play([Entry(100.0, "job", report(rank, iteration=3)) for rank in range(2)] + [Entry(90_000.0)])
     assert not told
     assert replay.jobs["job"].due > 90_000.0
@@ -67,7 +67,7 @@ def test_a_day_in_which_nothing_comes_costs_nothing() -> None:
 
 def test_silence_is_judged_at_its_time_although_nothing_comes() -> None:
     told: list[float] = []
-    replay = Replay(lambda job, at, effect: told.append(at))
+    replay = RecordingPlayer(lambda job, at, effect: told.append(at))
     entries = [Entry(100.0, "job", report(0, iteration=3))]
     entries += [Entry(100.0 + i, "job", report(1, iteration=3)) for i in range(100)]
     replay.play(entries)
@@ -80,7 +80,7 @@ def test_another_policy_shows_what_would_have_happened() -> None:
 
     def opened(**policy: Any) -> list[float]:
         found: list[float] = []
-        Replay(lambda job, at, effect: found.append(at), policy=policy).play(entries)
+        RecordingPlayer(lambda job, at, effect: found.append(at), policy=policy).play(entries)
         return found
 
     assert not opened()
@@ -90,22 +90,22 @@ def test_another_policy_shows_what_would_have_happened() -> None:
 
 def test_a_policy_given_to_the_replay_holds_against_what_was_recorded() -> None:
     job = Job("job", 100.0)
-    play = Play(job, 100.0, {"silence_timeout": 7.0})
-    play.take(NodeRegistration("n", "h", 1, 2, policy={"silence_timeout": 99.0, "max_restarts": 8}), 100.0)
+    player = JobPlayer(job, 100.0, {"silence_timeout": 7.0})
+    player.apply(NodeRegistration("n", "h", 1, 2, policy={"silence_timeout": 99.0, "max_restarts": 8}), 100.0)
     assert (job.policy.silence_timeout, job.policy.max_restarts) == (7.0, 8)
-    effects = play.take(PolicyChanged(job.policy.changed({"silence_timeout": 50.0, "max_restarts": 1})), 101.0)
+    effects = player.apply(PolicyChanged(job.policy.changed({"silence_timeout": 50.0, "max_restarts": 1})), 101.0)
     assert (job.policy.silence_timeout, job.policy.max_restarts) == (7.0, 1)
     assert len(effects) == 1, "the launchers are told"
 
 
 def test_what_the_core_refuses_is_counted() -> None:
-    play = Play(Job("job", 100.0), 100.0)
-    assert play.take(NodeRegistration("n", "h", 1, 2, policy={"nonsense": 1}), 100.0) == []
-    assert play.refused == 1
+    player = JobPlayer(Job("job", 100.0), 100.0)
+    assert player.apply(NodeRegistration("n", "h", 1, 2, policy={"nonsense": 1}), 100.0) == []
+    assert player.refused == 1
 
 
 def test_a_job_that_is_told_again_goes_on_and_a_new_one_begins_anew() -> None:
-    replay = Replay(lambda job, at, effect: None)
+    replay = RecordingPlayer(lambda job, at, effect: None)
     first = Job("job", 90.0)
     replay.play([beginning(first, 100.0), Entry(100.0, "job", report(0)), beginning(first, 101.0)])
     assert replay.jobs["job"].job.instrumented
@@ -114,5 +114,5 @@ def test_a_job_that_is_told_again_goes_on_and_a_new_one_begins_anew() -> None:
 
 
 def test_a_job_that_cannot_be_taken_up_is_an_error_with_its_name() -> None:
-    with pytest.raises(ValueError, match="job broken cannot be taken up"):
-        Replay(lambda job, at, effect: None).play([Entry(1.0, "broken", began={"id": "broken"})])
+    with pytest.raises(ValueError, match="job broken cannot be loaded"):
+        RecordingPlayer(lambda job, at, effect: None).play([Entry(1.0, "broken", began={"id": "broken"})])

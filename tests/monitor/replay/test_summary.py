@@ -8,7 +8,7 @@ from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.state import Performance
-from rankwatch_monitor.replay.summary import Overall, of_recording, overall, worst
+from rankwatch_monitor.replay.summary import Summary, of_recording, summarize, worst
 
 HEALTHY, WORKER, STAGE = StragglerVerdict.HEALTHY, StragglerVerdict.WORKER, StragglerVerdict.STAGE
 WORKLOAD = StragglerVerdict.WORKLOAD
@@ -30,13 +30,13 @@ def straggler(rank: int, since: float, seen: float, *, ended: bool = False, cost
     )
 
 
-def told(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: Finding | None = None) -> Overall:
+def told(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: Finding | None = None) -> Summary:
     """The verdict over windows of 10 s."""
     performance = Performance()
     performance.verdicts = windows
     performance.stragglers = list(stragglers)
     performance.finding = finding or Finding()
-    return overall(performance)
+    return summarize(performance)
 
 
 def test_nothing_judged_is_healthy() -> None:

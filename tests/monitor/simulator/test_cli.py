@@ -45,7 +45,7 @@ def test_a_healthy_job_says_that_nothing_is_wrong(capsys: pytest.CaptureFixture[
     assert simulate(SMALL) == 0
     said = capsys.readouterr().out
     assert "no incident" in said
-    assert "0 alarms, 0 suspicions that came to nothing, 0 restarts" in said
+    assert "0 alarms, 0 suspicions without consequence, 0 restarts" in said
 
 
 def test_programs_get_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,24 +9,26 @@ import pytest
 
 from rankwatch.contract.enums import Cause, Part, StragglerVerdict
 from rankwatch_monitor.core.events import RankReport
-from rankwatch_monitor.simulator.straggler_outcome import Outcome, judged
-from rankwatch_monitor.simulator.straggler_plan import NOBODY, Fault, Layout, Plan, Slow, drawn
-from rankwatch_monitor.simulator.straggler_scene import Scene
+from rankwatch_monitor.simulator.straggler_outcome import StragglerOutcome, evaluate
+from rankwatch_monitor.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
+from rankwatch_monitor.simulator.straggler_scene import StragglerScene
 
-QUIET = Plan(world=16, layout=Layout(tensor=2, pipeline=2), ranks_a_host=2, noise=0.0, unlike=0.0, tails=0.0, windows=3)
-
-
-def reports(plan: Plan) -> list[list[RankReport]]:
-    return [some for _, some in Scene(plan).windows()]
+QUIET = StragglerPlan(
+    world=16, layout=Layout(tensor=2, pipeline=2), ranks_a_host=2, noise=0.0, unlike=0.0, tails=0.0, windows=3
+)
 
 
-def part(plan: Plan, which: Part) -> dict[int, float]:
+def reports(plan: StragglerPlan) -> list[list[RankReport]]:
+    return [some for _, some in StragglerScene(plan).windows()]
+
+
+def part(plan: StragglerPlan, which: Part) -> dict[int, float]:
     """A part of the last profiled step, by rank."""
     return {r.identity.rank: r.window.parts[which] for r in reports(plan)[-1] if r.window is not None}
 
 
-def slowed(slow: Slow, dose: float = 0.3, **habits: object) -> Plan:
-    return replace(QUIET, fault=Fault(slow, dose, (5,)), **habits)  # type: ignore[arg-type]
+def slowed(slow: Slow, dose: float = 0.3, **habits: object) -> StragglerPlan:
+    return replace(QUIET, fault=Slowdown(slow, dose, (5,)), **habits)  # type: ignore[arg-type]
 
 
 # The model ------------------------------------------------------------------------------------------------------------
@@ -34,7 +36,7 @@ def slowed(slow: Slow, dose: float = 0.3, **habits: object) -> Plan:
 
 @pytest.mark.parametrize("slow", [None, *Slow])
 def test_all_ranks_steps_take_equally_long_and_parts_add_up(slow: Slow | None) -> None:
-    plan = replace(QUIET, noise=0.05, fault=None if slow is None else Fault(slow, 0.3, (5,)))
+    plan = replace(QUIET, noise=0.05, fault=None if slow is None else Slowdown(slow, 0.3, (5,)))
     for some in reports(plan):
         sums = [sum(r.window.parts.values()) for r in some if r.window is not None]
         assert len(sums) == plan.world
@@ -96,7 +98,7 @@ def test_a_slow_link_is_long_for_all_its_members_and_nobody_is_late() -> None:
 
 
 def test_it_is_the_same_each_time_and_another_with_another_seed() -> None:
-    plan = drawn(Slow.COMPUTE, 0.1, 8, seed=3, windows=3)
+    plan = random_plan(Slow.COMPUTE, 0.1, 8, seed=3, windows=3)
     assert reports(plan) == reports(plan)
     assert reports(plan) != reports(replace(plan, seed=4))
 
@@ -111,23 +113,23 @@ def test_ranks_are_numbered_as_megatron_numbers_them() -> None:
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="10 ranks cannot be laid out"):
-        Plan(world=10, layout=Layout(tensor=4))
+        StragglerPlan(world=10, layout=Layout(tensor=4))
     with pytest.raises(ValueError, match="several"):
-        Plan(fault=Fault(Slow.STAGE, 0.1))
+        StragglerPlan(fault=Slowdown(Slow.STAGE, 0.1))
 
 
 @pytest.mark.parametrize("slow", Slow)
 def test_the_answer_names_ranks_only_for_their_own_fault(slow: Slow) -> None:
     answer = slowed(slow).answer()
     whole_host = slow in (Slow.HOST_COMPUTE, Slow.NODE)
-    assert answer.ranks == frozenset(() if slow in NOBODY else (4, 5) if whole_host else (5,))
+    assert answer.ranks == frozenset(() if slow in NO_CULPRIT else (4, 5) if whole_host else (5,))
     assert slowed(slow).healthy().answer().verdict is StragglerVerdict.HEALTHY
 
 
 # How they are judged --------------------------------------------------------------------------------------------------
 
 
-def silent(outcome: Outcome) -> None:
+def silent(outcome: StragglerOutcome) -> None:
     """Nothing was raised."""
     assert (outcome.verdict, outcome.blamed, outcome.alarms) == (StragglerVerdict.HEALTHY, frozenset(), 0), outcome.said
 
@@ -135,18 +137,18 @@ def silent(outcome: Outcome) -> None:
 @pytest.mark.parametrize("world", [8, 64])
 @pytest.mark.parametrize("slow", Slow)
 def test_each_fault_is_judged_rightly_and_its_twin_is_silent(slow: Slow, world: int) -> None:
-    plan = drawn(slow, 0.2, world, seed=3)
-    answer, outcome = plan.answer(), judged(plan)
+    plan = random_plan(slow, 0.2, world, seed=3)
+    answer, outcome = plan.answer(), evaluate(plan)
     assert outcome.verdict is answer.verdict, outcome.said
     assert outcome.blamed == answer.ranks
     assert outcome.cause_right in (None, True)
     assert all(latency <= 20 for latency in outcome.latencies)
-    silent(judged(plan.healthy()))
+    silent(evaluate(plan.healthy()))
 
 
 def test_one_rank_at_nine_tenths_among_512_is_named_in_time() -> None:
     """P17 with one seed; ``benchmarks/scoreboard.py`` has them all."""
-    outcome = judged(drawn(Slow.COMPUTE, 0.1, 512, seed=2, noise=0.02, windows=34))
+    outcome = evaluate(random_plan(Slow.COMPUTE, 0.1, 512, seed=2, noise=0.02, windows=34))
     assert (len(outcome.right), outcome.alarms, outcome.cause_right) == (1, 0, True)
     assert max(outcome.latencies) <= 20
 

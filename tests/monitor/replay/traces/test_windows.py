@@ -12,12 +12,12 @@ from rankwatch.contract.enums import Cause, Part, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import RankReport, WindowReport
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.replay.summary import Overall, overall
+from rankwatch_monitor.replay.player import NO_HANG_DETECTION, play_windows
+from rankwatch_monitor.replay.summary import Summary, summarize
 from rankwatch_monitor.replay.traces import windows as optable
 from rankwatch_monitor.replay.traces.parts import Kind
 from rankwatch_monitor.replay.traces.read import TableError
 from rankwatch_monitor.replay.traces.windows import kind_of
-from rankwatch_monitor.replay.window_player import UNWATCHED, play
 from support.pipeline_trace import Slow, Trace, write
 
 HEAD = ("rank", "step", "optype", "start_ts", "duration")
@@ -39,12 +39,12 @@ def reports(table: optable.Table) -> list[RankReport]:
     return [report for _, some in table.windows() for report in some]
 
 
-def judged(tmp_path: Path, trace: Trace) -> Overall:
+def judged(tmp_path: Path, trace: Trace) -> Summary:
     table = optable.read(write(tmp_path / "t.csv", trace.rows()))
-    job = Job("t", optable.START, policy=Policy().changed(UNWATCHED))
-    for _ in play(table.windows(), job):
+    job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
+    for _ in play_windows(table.windows(), job):
         pass
-    return overall(job.performance)
+    return summarize(job.performance)
 
 
 # Windows --------------------------------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ def test_ranks_may_be_missing_from_steps(tmp_path: Path) -> None:
     rows = [row for row in Trace(steps=6).rows() if (row["step"], row["rank"]) not in {(2, 5), (3, 5), (4, 0)}]
     table = optable.read(write(tmp_path / "t.csv", rows))
     assert len(windows(table)) == 6 * 16 - 3
-    job = Job("t", optable.START, policy=Policy().changed(UNWATCHED))
-    times = list(play(table.windows(), job))
+    job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
+    times = list(play_windows(table.windows(), job))
     assert times == sorted(times)
-    assert overall(job.performance).verdict is StragglerVerdict.HEALTHY
+    assert summarize(job.performance).verdict is StragglerVerdict.HEALTHY
 
 
 # Units and names ------------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_columns_beyond_the_needed_ones_may_be_absent(tmp_path: Path) -> None:
     trace = Trace("worker", 0.3, stages=1, victim=(2, 0))
     rows = [{name: row[name] for name in HEAD} for row in trace.rows()]
     table = optable.read(write(tmp_path / "t.csv", rows))
-    job = Job("t", optable.START, policy=Policy().changed(UNWATCHED))
-    for _ in play(table.windows(), job):
+    job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
+    for _ in play_windows(table.windows(), job):
         pass
-    assert [s.rank for s in overall(job.performance).stragglers] == [2]
+    assert [s.rank for s in summarize(job.performance).stragglers] == [2]
