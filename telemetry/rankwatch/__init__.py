@@ -1,4 +1,4 @@
-"""Rankwatch on the rank: tell the monitor how far this rank is, at the cost of a few integer stores.
+"""Rankwatch on the rank: reports the progress of this rank to the monitor, at the cost of a few integer stores.
 
 Two lines make a training script visible::
 
@@ -20,9 +20,11 @@ from rankwatch.recording.sections import heartbeat, mark_complete, progress, sec
 from rankwatch.session import init, is_initialized, shutdown
 
 if TYPE_CHECKING:
+    from rankwatch.contract.enums import NoticeKind
     from rankwatch.recording.wrapping import Wrapped
 
 __all__ = [
+    "NoticeKind",
     "__version__",
     "change_policy",
     "exclude_node",
@@ -46,17 +48,21 @@ __version__: str
 
 def wrap(target: Any, name: str, section_name: str | None = None) -> Wrapped | None:
     """Open a section around each call of ``target.name``: see :func:`rankwatch.recording.wrapping.wrap`."""
-    from rankwatch.recording.wrapping import wrap as wrap_it  # imports inspect, which not every rank needs
+    from rankwatch.recording.wrapping import wrap as wrap_it  # imports inspect, which few ranks need
 
     return wrap_it(target, name, section_name)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("inprocess", "rerun"):  # so that `import rankwatch` is enough to use them; few ranks do
+    # On demand, because few ranks need them: importlib.metadata alone would cost every rank 15 ms at import.
+    if name in ("inprocess", "rerun"):
         from importlib import import_module
 
         return import_module(f"rankwatch.{name}")
-    # Looked up when asked for: importlib.metadata would cost every rank 15 ms at import.
+    if name == "NoticeKind":
+        from rankwatch.contract.enums import NoticeKind
+
+        return NoticeKind
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 

@@ -1,7 +1,7 @@
-"""What a rank says to its launcher: leave this node out, stop the job, judge it otherwise, know what happened here.
+"""Requests of a rank to its launcher: exclude this node, stop the job, change the policy, record a notice.
 
-Each is a file beside the rank's slots, put there in one piece, and then a word of the slots that counts them: no
-socket, nobody to wait for, and it is read also when the rank has died meanwhile.
+Each request is a file beside the rank's slots, written in one step, and counted by a word of the slots: no socket, no
+waiting, and the launcher reads it even if the rank has died meanwhile.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from rankwatch.contract.messages import RankRequest
 
 REASON_LENGTH: Final = 1000
-"""Characters of a reason that are kept: it is shown wherever the restart or the stop is."""
+"""Characters of a reason that are kept; it is shown with the restart or the stop."""
 UNREAD: Final = 64
-"""Requests that may wait for a launcher that does not read them; it looks several times a second."""
+"""Requests that may wait for the launcher, which reads them several times a second."""
 
 _log = logging.getLogger("rankwatch")
 
 
-class Mailbox:
-    """Where this rank leaves what it says; one for each session whose slots a launcher reads."""
+class RequestWriter:
+    """Writes the requests of one session whose slots a launcher reads."""
 
     def __init__(self, folder: Path, rank: int, local_rank: int, words: memoryview[int]) -> None:
         self.folder = folder
         self.rank = rank
         self._local_rank = local_rank
         self._words = words
-        # Reentrant, because a signal handler may ask for something too.
+        # Reentrant, because a signal handler may make a request too.
         self._lock = threading.RLock()
 
     def put(self, request: RankRequest) -> None:
-        """Leave a request.
+        """Write a request.
 
         Raises:
-            OSError: it cannot be written (the launcher, whose folder this is, may be gone), or nobody reads them.
+            OSError: it cannot be written, or the launcher does not read requests.
         """
         body = json.dumps(asdict(request))
         with self._lock:
@@ -57,110 +57,110 @@ class Mailbox:
             self._words[REQUESTS] = number
 
     def set_expendable(self, *, expendable: bool) -> None:
-        """Say whether the other ranks would go on without this process."""
+        """Mark whether the other ranks would continue without this process."""
         self._words[EXPENDABLE] = int(expendable)
 
     def _file(self, number: int) -> Path:
         return self.folder / env.request_file(self._local_rank, number)
 
 
-_mailbox: Mailbox | None = None
+_writer: RequestWriter | None = None
 _warned = False
 
 
-def attach(mailbox: Mailbox | None) -> None:
-    """Leave requests in ``mailbox`` from now on, or nowhere if None. For the session only."""
-    global _mailbox
-    _mailbox = mailbox
+def attach(writer: RequestWriter | None) -> None:
+    """Write requests with ``writer`` from now on; None: ignore them. For the session only."""
+    global _writer
+    _writer = writer
 
 
-def heard() -> bool:
-    """Whether a launcher hears what this rank says, and so can agree with others on when to stop."""
-    return _mailbox is not None
+def connected() -> bool:
+    """Whether a launcher reads this rank's requests, and so can agree with others on when to stop."""
+    return _writer is not None
 
 
 def exclude_node(reason: str) -> bool:
-    """Ask for a restart without this rank's node: its device, memory or network cannot be trusted any more.
+    """Request a restart without this rank's node, because its device, memory or network cannot be trusted.
 
-    Returns at once, and whether a launcher will hear it; the rank is ended by the restart. ``reason`` is shown with it.
-    Call it in the rank itself: a data loader's worker cannot ask.
+    Returns at once, with whether a launcher will act on it; the restart ends the rank. ``reason`` is shown with it.
+    Call it in the rank itself, not in a data loader's worker.
     """
-    return _say("exclude_node", reason)
+    return _request("exclude_node", reason)
 
 
 def stop_job(reason: str) -> bool:
-    """Ask to stop the whole job: it is not restarted. Ranks that ask ``should_stop()`` save before they end.
+    """Request a stop of the whole job without a restart. Ranks that call ``should_stop()`` save before they end.
 
-    Returns at once, and whether a launcher will hear it; go on training until ``should_stop()`` says so.
+    Returns at once, with whether a launcher will act on it; continue training until ``should_stop()`` is true.
     """
-    return _say("stop_job", reason)
+    return _request("stop_job", reason)
 
 
 def change_policy(changes: Mapping[str, Any]) -> bool:
-    """Ask that the job be judged by these settings of the policy, for example ``{"on_straggler": "save_and_stop"}``.
+    """Request a change of the job's policy, for example ``{"on_straggler": "save_and_stop"}``.
 
-    Returns at once, and whether a launcher will hear it. Names and values are those of ``rankwatch policy``; a mistake
-    is said in the log. Every rank may ask for the same. What a person changes later stays.
+    Returns at once, with whether a launcher will act on it. Names and values are those of ``rankwatch policy``; invalid
+    ones are logged. All ranks may request the same. Later changes by other means take precedence.
     """
     from rankwatch.contract.policy import Policy
 
     try:
         Policy().changed(changes)
-    except Exception as error:  # noqa: BLE001 - the boundary to training code, which may hand in what it likes
+    except Exception as error:  # noqa: BLE001 - boundary to training code, which may pass any value
         _log.warning("change_policy(): %s; nothing is changed", error)
         return False
-    return _say("change_policy", "", policy=dict(changes))
+    return _request("change_policy", "", policy=dict(changes))
 
 
 def tell(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:
-    """Tell the monitor what this rank has found or done: it becomes an incident with this sentence as its reason.
+    """Record a notice, for example that a result was rejected: it becomes an incident with ``reason``.
 
-    Returns at once, and whether a launcher will hear it, also when this process ends right after. If it ends badly,
-    the sentence is the reason of its exit. ``seconds`` says how long it took, where that means something.
+    Returns at once, with whether a launcher will act on it, even if this process ends right after. If it fails,
+    ``reason`` is the reason of its exit. ``seconds`` is how long the noticed event took, where that is known.
     """
-    return _say("tell", reason, notice=str(kind), seconds=seconds)
+    return _request("tell", reason, notice=str(kind), seconds=seconds)
 
 
 def set_expendable(*, expendable: bool) -> None:
-    """Say whether the other ranks would go on without this process: then its launcher lets them, should it end."""
-    if (mailbox := _mailbox) is not None:
-        mailbox.set_expendable(expendable=expendable)
+    """Mark whether the other ranks would continue without this process; if so, its exit restarts nothing."""
+    if (writer := _writer) is not None:
+        writer.set_expendable(expendable=expendable)
 
 
 def learned_timeouts() -> LearnedTimeouts | None:
-    """The limits that the monitor has learned for the whole job so far; None: none, or no launcher to tell of them.
+    """The limits that the monitor has learned for the job so far; None: none yet, or there is no launcher.
 
     Reads one small local file.
     """
-    mailbox = _mailbox
-    if mailbox is None:
+    writer = _writer
+    if writer is None:
         return None
     from rankwatch.contract import ft_state
 
     try:
-        return ft_state.read(json.loads((mailbox.folder / env.LEARNED_FILE).read_text())) or None
+        return ft_state.read(json.loads((writer.folder / env.LEARNED_FILE).read_text())) or None
     except (OSError, ValueError):
         return None
 
 
-def _say(action: str, reason: str, **content: Any) -> bool:
+def _request(action: str, reason: str, **content: Any) -> bool:
     global _warned
-    mailbox = _mailbox
-    if mailbox is None:
+    writer = _writer
+    if writer is None:
         if not _warned:
             _warned = True
             _log.warning(
-                "nobody hears %s(): rankwatch.init() has not been called in this process, or no launcher of Rankwatch"
-                " runs it; start the job with `rankwatch run` to have it acted on",
+                "no launcher is connected; %s() is ignored: call rankwatch.init() in this process first, and start the"
+                " job with `rankwatch run`",
                 action,
             )
         return False
-    from rankwatch.contract.messages import RankRequest  # its many shapes would cost every rank 4 ms at import
+    from rankwatch.contract.messages import RankRequest  # its dataclasses would cost every rank 4 ms at import
 
     try:
-        words = str(reason)[:REASON_LENGTH] or "no reason was given"
-        mailbox.put(RankRequest(action, words, mailbox.rank, **content))
-    except Exception as error:  # noqa: BLE001 - the boundary to training code, which may hand in what it likes
-        _log.warning("the launcher cannot hear %s(): %s", action, error)
+        text = str(reason)[:REASON_LENGTH] or "no reason given"
+        writer.put(RankRequest(action, text, writer.rank, **content))
+    except Exception as error:  # noqa: BLE001 - boundary to training code, which may pass any value
+        _log.warning("%s() could not be passed to the launcher: %s", action, error)
         return False
     return True

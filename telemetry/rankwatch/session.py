@@ -1,15 +1,15 @@
-"""The life of the rank side: init, shutdown, exit and fork.
+"""The session of a rank: init, shutdown, exit and fork.
 
 How this works
 --------------
 =============  ==================================================================================================
-init()         claims the slots, attaches the hot path to them, starts the pulse and the exporter's thread; takes the
-               stop signal, where one is set
+init()         claims the slots, attaches the hot path to them, starts the liveness and exporter threads; installs the
+               handler of the stop signal, where one is set
 init() again   does nothing, until shutdown()
 shutdown()     detaches the hot path, sends a last report for at most two seconds; also at the interpreter's exit
-fork           parent: waits until the exporter's thread imports nothing more, for a child that imports the same module
-               would wait for ever, and ends a sampled step; child: silent until it calls init() itself, without the
-               handler
+fork           parent: waits until the exporter thread has finished importing, since a child that imports the same
+               module would wait for ever, and ends a sampled step; child: records nothing until it calls init()
+               itself, and has no signal handler
 =============  ==================================================================================================
 """
 
@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from rankwatch import launcher_requests, settings
 from rankwatch.contract import env
 from rankwatch.contract.intervals import burst_spread
-from rankwatch.export.exporter import Exporter, Reports
+from rankwatch.export.exporter import Exporter, Pipeline
 from rankwatch.liveness import stack_dump
 from rankwatch.liveness.thread import LivenessThread
 from rankwatch.liveness.torch_control_plane import ControlPlane, socket_file
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rankwatch.profiling.profiler import Profiling
 
 LAST_REPORT: Final = 2.0
-"""Seconds that shutdown() gives the last report."""
+"""Seconds that shutdown() waits for the last report."""
 IMPORT_WAIT: Final = 30.0
 """Seconds that forks wait at most, all together, until the exporter's thread has imported OpenTelemetry; this takes
 less than one, and many on a shared file system that a thousand ranks read at once."""
@@ -66,11 +66,11 @@ def init(
     span_stride: int | None = None,
     attributes: Mapping[str, str | int | float | bool] | None = None,
 ) -> None:
-    """Begin to record and export this rank's progress. Call it once, early; a second call does nothing.
+    """Start recording and exporting this rank's progress. Call it once, early; a second call does nothing.
 
-    Everything may be left to the environment, which the launcher fills; an argument goes before it. ``export_interval``
-    is in seconds; ``attributes`` are further resource attributes, ``dl.tensor_parallel.rank`` for example. Returns
-    within milliseconds and never raises: what is wrong is said once through the logger ``rankwatch``.
+    Everything may be left to the environment, which the launcher sets; an argument takes precedence.
+    ``export_interval`` is in seconds; ``attributes`` are further resource attributes, ``dl.tensor_parallel.rank`` for
+    example. Returns within milliseconds and never raises: problems are logged once by the logger ``rankwatch``.
     """
     overrides = {
         "monitor": monitor,
@@ -95,8 +95,8 @@ def init(
             if not loaded.disabled:
                 _session = _Session(loaded, dict(attributes or {}))
                 _hook()
-        except Exception:  # noqa: BLE001 - the boundary to training code, which must run with or without us
-            _log.warning("rankwatch could not start; this rank trains unwatched", exc_info=True)
+        except Exception:  # noqa: BLE001 - boundary to training code, which runs with or without Rankwatch
+            _log.warning("rankwatch could not start; this rank trains without monitoring", exc_info=True)
 
 
 def is_initialized() -> bool:
@@ -104,10 +104,10 @@ def is_initialized() -> bool:
     return _session is not None
 
 
-def told() -> Settings | None:
-    """What this session was told, by arguments and by the environment; None: there is no session."""
+def active_settings() -> Settings | None:
+    """The settings of the running session, from arguments and environment; None: there is no session."""
     session = _session
-    return session.told if session is not None else None
+    return session.settings if session is not None else None
 
 
 def shutdown() -> None:
@@ -121,10 +121,10 @@ def shutdown() -> None:
 
 class _Session:
     def __init__(self, loaded: Settings, attributes: dict[str, str | int | float | bool]) -> None:
-        self.told = loaded
+        self.settings = loaded
         self._slots, shared = _claim_slots(loaded)
         self.recorder = Recorder(self._slots)
-        self._stacks = _offer_stacks(loaded) if shared else None
+        self._stacks = _enable_stack_dump(loaded) if shared else None
         self._control_plane: ControlPlane | None = None
         if shared:
             stack_dump.allow_tracing()
@@ -133,37 +133,37 @@ class _Session:
                 self._control_plane = ControlPlane(path, self.recorder.drop)
         self.exporter: Exporter | None = None
         self.profiling: Profiling | None = None
-        self._handed: Mapping[str, Any] = {}
+        self._pushed: Mapping[str, Any] = {}
         if any(loaded.endpoints) and not loaded.otel_disabled:
 
-            def make() -> Reports:
+            def make() -> Pipeline:
                 from rankwatch.export.pipeline import ExportPipeline
                 from rankwatch.export.resource import attributes as identity
                 from rankwatch.profiling.profiler import Profiling
 
                 self.profiling = Profiling(self.recorder, loaded)
-                self.profiling.configure(self._handed)
+                self.profiling.configure(self._pushed)
                 return ExportPipeline(loaded, identity(loaded, attributes), self.recorder, self.profiling)
 
             spread = burst_spread(loaded.world_size)
             self.exporter = Exporter(make, self.recorder, loaded.export_interval, spread)
-            # Kineto of some builds writes two lines at each profiled step, unless this is set before the first. Here
-            # and not where Kineto is started: another thread may read the environment while one of ours changes it.
+            # Some builds of Kineto log two lines at each profiled step unless this is set before the first one. Set
+            # here, because changing the environment later races with other threads that read it.
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         else:
-            _log.info("neither %s nor an OTLP endpoint is set: nothing is exported", env.MONITOR_URL)
-        self._pulse = LivenessThread(
+            _log.info("neither %s nor an OTLP endpoint is set; nothing is exported", env.MONITOR_URL)
+        self._liveness = LivenessThread(
             self.recorder,
-            on_news=self.exporter.wake if self.exporter else _nothing,
+            wake_exporter=self.exporter.wake if self.exporter else _nothing,
             on_settings=self._configure,
         )
         sections.attach(self.recorder)
         if shared and loaded.slots_dir:
             folder = Path(loaded.slots_dir)
             launcher_requests.attach(
-                launcher_requests.Mailbox(folder, loaded.rank, loaded.local_rank, self._slots.words)
+                launcher_requests.RequestWriter(folder, loaded.rank, loaded.local_rank, self._slots.words)
             )
-        self._pulse.start()
+        self._liveness.start()
         if self._control_plane is not None:
             self._control_plane.start()
         if self.exporter is not None:
@@ -174,24 +174,24 @@ class _Session:
 
             faults.arm(loaded, self.recorder)
 
-    def _configure(self, handed: Mapping[str, Any]) -> None:
-        self._handed = handed  # before the next look: whoever makes the profiling takes it from here
+    def _configure(self, pushed: Mapping[str, Any]) -> None:
+        self._pushed = pushed  # stored first: make() on the exporter thread reads it when profiling is created later
         if self.exporter is not None:
-            self.exporter.configure(handed)
+            self.exporter.configure(pushed)
         if self.profiling is not None:
-            self.profiling.configure(handed)
+            self.profiling.configure(pushed)
 
     def close(self) -> None:
         sections.attach(None)
         launcher_requests.attach(None)
         if self.stop_signal is not None:
             self.stop_signal.release()
-        self._pulse.stop()
+        self._liveness.stop()
         if self._control_plane is not None:
             self._control_plane.stop()
         if self.profiling is not None:
             self.profiling.stop()
-        self.recorder.words[PHASE] = PHASE_SHUT_DOWN  # the last report says so too
+        self.recorder.words[PHASE] = PHASE_SHUT_DOWN  # before the last report, which contains it
         if self.exporter is not None:
             self.exporter.stop(LAST_REPORT)
         self.recorder.disconnect()
@@ -202,7 +202,7 @@ def _nothing(*_: object) -> None:
 
 
 def _claim_slots(loaded: Settings) -> tuple[Slots, bool]:
-    """The slots to record into, and whether they are the file that this node's launcher reads."""
+    """Return the slots to record into, and whether they are the file that this node's launcher reads."""
     slots, shared = Slots.private(), False
     if loaded.slots_dir:
         path = Path(loaded.slots_dir) / env.slots_file(loaded.local_rank)
@@ -211,14 +211,14 @@ def _claim_slots(loaded: Settings) -> tuple[Slots, bool]:
             shared = True
         except (OSError, ValueError) as error:
             _log.warning("the launcher cannot see this rank: %s: %s", path, error)
-    slots.forget()
+    slots.reset()
     slots.claim(rank=loaded.rank, local_rank=loaded.local_rank, world_size=loaded.world_size, attempt=loaded.attempt)
     return slots, shared
 
 
 def _open_or_create(path: Path) -> Slots:
-    """Map the file. One that is there is not made anew: the launcher may have handed settings down in it already, and
-    truncating it would kill whoever still has it mapped.
+    """Map the file. An existing one is not recreated: the launcher may have written settings into it already, and
+    truncating it would kill processes that still have it mapped.
 
     Raises:
         ValueError: another living process records into it.
@@ -245,7 +245,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _offer_stacks(loaded: Settings) -> IO[bytes] | None:
+def _enable_stack_dump(loaded: Settings) -> IO[bytes] | None:
     if loaded.stack_signal is None or not loaded.slots_dir:
         return None
     path = Path(loaded.slots_dir) / env.stack_file(loaded.local_rank)
@@ -260,7 +260,7 @@ def _take_stop_signal(loaded: Settings, slots: Slots, shared: bool) -> StopSigna
     if loaded.stop_signal is None:
         return None
     if not shared:
-        _log.info("no launcher reads this rank: signal %d keeps its meaning", loaded.stop_signal)
+        _log.info("no launcher reads this rank's slots; signal %d is left as it is", loaded.stop_signal)
         return None
     from rankwatch.liveness import stop_signal as preemption
 
@@ -268,7 +268,7 @@ def _take_stop_signal(loaded: Settings, slots: Slots, shared: bool) -> StopSigna
 
 
 def _hook() -> None:
-    """Register for exit and fork, once in a process's life: neither registration can be taken back."""
+    """Register for exit and fork, once per process: neither registration can be undone."""
     global _hooked
     if not _hooked:
         _hooked = True

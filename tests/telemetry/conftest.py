@@ -30,7 +30,7 @@ def nothing_left() -> Iterator[None]:
     rankwatch.shutdown()
     sections.attach(None)
     for thread in threading.enumerate():
-        if thread.name in ("rankwatch-pulse", "rankwatch-exporter"):
+        if thread.name in ("rankwatch-liveness", "rankwatch-exporter"):
             thread.join(10)
             assert not thread.is_alive(), thread
 

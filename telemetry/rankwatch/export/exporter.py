@@ -1,4 +1,7 @@
-"""The exporter's thread: reports at each interval, and at once when woken. It imports OpenTelemetry, this does not."""
+"""The exporter thread: reports at each interval, and at once when woken.
+
+This module does not import OpenTelemetry; the thread does, when it builds the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,28 @@ DROP_EXPORT_ERROR: Final = "export_error"
 SHORTEST_INTERVAL: Final = 0.05
 LATE_INTERVALS: Final = 2
 LATE_SECONDS: Final = 1.0
-"""A report is late so many intervals and seconds after the one before it; the launcher then speaks for this rank."""
+"""A report is late so many intervals and seconds after the previous one; the launcher then reports for this rank."""
 JITTER: Final = 0.1
-"""Each wait differs by up to this part of the interval: ranks that start together must not report together for ever."""
+"""Fraction of the interval by which waits vary, so that ranks that start together do not always report together."""
 
 _log = logging.getLogger("rankwatch")
 
 
-class Reports(Protocol):
-    """What the thread drives: :class:`rankwatch.export.pipeline.Export`."""
+class Pipeline(Protocol):
+    """What the thread drives: :class:`rankwatch.export.pipeline.ExportPipeline`."""
 
     def report(self) -> bool:
-        """Take a report and send it; say whether it was delivered."""
+        """Make a report and send it; return whether it was delivered."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
 class Exporter:
-    """The thread. ``make`` builds what it drives; it runs on the thread, since it imports OpenTelemetry."""
+    """Runs the pipeline. ``make`` builds it on the thread, since that imports OpenTelemetry."""
 
-    def __init__(self, make: Callable[[], Reports], recorder: Recorder, interval: float, spread: float = 0.0) -> None:
-        """Prepare; news is told within ``spread`` seconds, since many ranks may have the same."""
+    def __init__(self, make: Callable[[], Pipeline], recorder: Recorder, interval: float, spread: float = 0.0) -> None:
+        """Woken ranks report within ``spread`` seconds, since many may be woken at the same time."""
         self._make = make
         self._recorder = recorder
         self._interval, self._spread = interval, spread
@@ -50,15 +53,15 @@ class Exporter:
         self._thread = threading.Thread(target=self._run, name="rankwatch-exporter", daemon=True)
 
     def start(self) -> None:
-        """Begin to report, the first time at once."""
+        """Start the thread; the first report is made at once."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There is news: report within the spread, not at the next interval."""
+        """Report within the spread instead of at the next interval."""
         self._wake.set()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Take the interval from settings that the launcher handed down: ``export_interval``, in seconds."""
+        """Apply settings pushed by the launcher: ``export_interval``, in seconds."""
         if "export_interval" in settings:
             try:
                 self._interval = max(SHORTEST_INTERVAL, timeout("export_interval", settings["export_interval"]))
@@ -67,13 +70,13 @@ class Exporter:
             self._wake.set()
 
     def stop(self, wait: float) -> None:
-        """Report once more, then end. Returns after at most ``wait`` seconds, whether or not the receiver answered."""
+        """Send a last report and end. Returns after at most ``wait`` seconds, whether or not the receiver responds."""
         self._stopping = True
         self._wake.set()
         self._thread.join(wait)
 
     def settle(self, wait: float) -> None:
-        """Wait until the thread imports nothing any more: a child forked meanwhile would inherit locked modules.
+        """Wait until the thread has finished importing: a child forked meanwhile would inherit locked modules.
 
         All forks together wait ``wait`` seconds at most: where a driver hangs in the thread, only the first is delayed.
         """
@@ -85,8 +88,8 @@ class Exporter:
 
     def _run(self) -> None:
         try:
-            reports = self._make()
-        except Exception as error:  # noqa: BLE001 - the thread's boundary; training goes on unwatched
+            pipeline = self._make()
+        except Exception as error:  # noqa: BLE001 - thread boundary; training continues without telemetry
             _log.warning("telemetry cannot be exported: %s: %s", type(error).__name__, error)
             self._recorder.drop(DROP_EXPORT_ERROR)
             return
@@ -98,13 +101,13 @@ class Exporter:
             self._await(due)
             stopping = self._stopping
             due = time.monotonic() + self._interval * random.uniform(1 - JITTER, 1 + JITTER)
-            self._guarded(lambda: self._report(reports))
+            self._guarded(lambda: self._report(pipeline))
             if stopping:
-                self._guarded(reports.close)
+                self._guarded(pipeline.close)
                 return
 
     def _await(self, due: float) -> None:
-        """Wait until a report is due, or until there was news and it is this rank's turn to tell it."""
+        """Wait until a report is due, or until the thread is woken and its part of the spread has passed."""
         woken = False
         while not self._stopping and (left := due - time.monotonic()) > 0:
             if self._wake.wait(left) and not woken:
@@ -112,15 +115,15 @@ class Exporter:
             self._wake.clear()
         self._wake.clear()
 
-    def _report(self, reports: Reports) -> None:
-        if reports.report():
+    def _report(self, pipeline: Pipeline) -> None:
+        if pipeline.report():
             late = time.monotonic() + LATE_INTERVALS * self._interval + LATE_SECONDS
             self._recorder.words[REPORT_DUE] = int(late * 1e9)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception:  # noqa: BLE001 - the thread's boundary: the next report may succeed
+        except Exception:  # noqa: BLE001 - thread boundary: the next report may succeed
             if not self._recorder.dropped.get(DROP_EXPORT_ERROR):
-                _log.warning("a report could not be made; further ones are only counted", exc_info=True)
+                _log.warning("a report failed; further failures are only counted", exc_info=True)
             self._recorder.drop(DROP_EXPORT_ERROR)

@@ -148,7 +148,7 @@ class Slots:
         finally:
             os.close(fd)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Rank: clear what a former owner of these slots wrote. What the launcher handed down stays."""
         words = self.words
         for i in (*range(STOP_STEP), *range(OPEN, OPEN + 2 * OPEN_COUNT)):

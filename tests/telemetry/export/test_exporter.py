@@ -69,7 +69,7 @@ def test_a_failing_report_is_told_once_counted_and_the_next_one_made(
     reports.failing = False
     exporter.stop(10)
     assert recorder.dropped[DROP_EXPORT_ERROR] >= 2
-    assert caplog.text.count("a report could not be made") == 1
+    assert caplog.text.count("a report failed") == 1
 
 
 def test_what_cannot_be_built_is_told_and_ends_the_thread(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,7 +127,7 @@ def test_without_a_launcher_that_reads_it_the_signal_keeps_its_meaning(
     monkeypatch.delenv(env.SLOTS_DIR)
     rankwatch.init()
     assert signal.getsignal(USR2) is signal.SIG_DFL
-    assert f"signal {int(USR2)} keeps its meaning" in caplog.text
+    assert f"signal {int(USR2)} is left as it is" in caplog.text
 
 
 def test_a_signal_that_nobody_can_handle_is_told(

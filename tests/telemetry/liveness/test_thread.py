@@ -26,17 +26,17 @@ def age_of(recorder: Recorder, section: str) -> float:
     return seen.open_sections[section]
 
 
-def test_a_limit_passed_is_told_once_and_again_after_it_was_kept(recorder: Recorder) -> None:
+def test_an_exceeded_limit_wakes_the_exporter_once_and_again_after_it_was_met(recorder: Recorder) -> None:
     calls: list[int] = []
-    pulse = LivenessThread(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
+    thread = LivenessThread(recorder, wake_exporter=lambda: calls.append(1), on_settings=lambda _: None)
     recorder.slots.write_settings(RankLimits({"save": 0.001}).to_settings())
 
     def overrun() -> None:
         with rankwatch.section("save"):
             wait_until(lambda: age_of(recorder, "save") > 0.001)
-            assert pulse.beat() <= INTERVAL
-            pulse.beat()
-        pulse.beat()
+            assert thread.tick() <= INTERVAL
+            thread.tick()
+        thread.tick()
 
     overrun()
     assert calls == [1]
@@ -44,64 +44,64 @@ def test_a_limit_passed_is_told_once_and_again_after_it_was_kept(recorder: Recor
     assert calls == [1, 1]
 
 
-def test_the_next_beat_comes_when_the_next_limit_does(recorder: Recorder) -> None:
-    pulse = LivenessThread(recorder, on_news=lambda: None, on_settings=lambda _: None)
-    assert pulse.beat() == INTERVAL
+def test_the_next_tick_is_due_at_the_next_limit(recorder: Recorder) -> None:
+    thread = LivenessThread(recorder, wake_exporter=lambda: None, on_settings=lambda _: None)
+    assert thread.tick() == INTERVAL
     recorder.slots.write_settings(RankLimits({"save": 0.1}).to_settings())
     with rankwatch.section("save"):
-        assert pulse.beat() < 0.11
+        assert thread.tick() < 0.11
 
 
-def test_a_learned_limit_is_about_how_long_nothing_moved(recorder: Recorder) -> None:
+def test_a_learned_limit_measures_the_time_without_progress(recorder: Recorder) -> None:
     calls: list[int] = []
-    pulse = LivenessThread(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
+    thread = LivenessThread(recorder, wake_exporter=lambda: calls.append(1), on_settings=lambda _: None)
     recorder.slots.write_settings(RankLimits(learned={"load": 0.05}, first_time=3600).to_settings())
     with rankwatch.section("load"):  # for the first time: the learned limit does not count yet
         wait_until(lambda: age_of(recorder, "load") > 0.1)
-        assert pulse.beat() == INTERVAL
+        assert thread.tick() == INTERVAL
     assert calls == []
     with rankwatch.section("load"):
         wait_until(lambda: age_of(recorder, "load") > 0.1)
         rankwatch.progress()
-        assert pulse.beat() < 0.06, "it moved: the limit is ahead again"
+        assert thread.tick() < 0.06, "it moved: the limit is ahead again"
         assert calls == []
         wait_until(lambda: age_of(recorder, "load") > 0.25)
-        pulse.beat()
+        thread.tick()
         assert calls == [1]
 
 
-def test_the_first_step_of_a_process_is_told_at_once(recorder: Recorder) -> None:
+def test_the_first_step_of_a_process_wakes_the_exporter(recorder: Recorder) -> None:
     calls: list[int] = []
-    pulse = LivenessThread(recorder, on_news=lambda: calls.append(1), on_settings=lambda _: None)
-    pulse.beat()
+    thread = LivenessThread(recorder, wake_exporter=lambda: calls.append(1), on_settings=lambda _: None)
+    thread.tick()
     for _ in range(2):
         with rankwatch.step():
             pass
-        pulse.beat()
+        thread.tick()
     assert calls == [1]
 
 
-def test_settings_are_handed_on_once(recorder: Recorder) -> None:
+def test_settings_are_passed_on_once(recorder: Recorder) -> None:
     handed: list[object] = []
-    pulse = LivenessThread(recorder, on_news=lambda: None, on_settings=handed.append)
+    thread = LivenessThread(recorder, wake_exporter=lambda: None, on_settings=handed.append)
     recorder.slots.write_settings({"export_interval": 5})
-    pulse.beat()
-    pulse.beat()
+    thread.tick()
+    thread.tick()
     recorder.slots.write_settings({"export_interval": 6})
-    pulse.beat()
+    thread.tick()
     assert handed == [{"export_interval": 5}, {"export_interval": 6}]
 
 
 def test_the_thread_beats_and_survives_garbage(recorder: Recorder) -> None:
     recorder.slots.write_settings({"x": 1})
     recorder.slots._view[recorder.slots.words.nbytes + 64 * 64] = 0xFF  # no JSON any more
-    pulse = LivenessThread(recorder, on_news=lambda: None, on_settings=lambda _: None)
+    thread = LivenessThread(recorder, wake_exporter=lambda: None, on_settings=lambda _: None)
     recorder.words[LIVENESS_TICK] = 0
-    pulse.start()
+    thread.start()
     try:
         wait_until(lambda: recorder.words[LIVENESS_TICK] and recorder.dropped.get("pulse_error"))
     finally:
-        pulse.stop()
+        thread.stop()
 
 
 def test_a_passed_limit_is_reported_at_once_not_at_the_next_interval(receiver: Receiver, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_what_happens_after_the_look_at_the_clock_has_no_age(recorder: Recorder)
 def test_slots_taken_over_know_nothing_of_their_former_owner(recorder: Recorder) -> None:
     with rankwatch.step():
         rankwatch.progress()
-        recorder.slots.forget()
+        recorder.slots.reset()
         recorder.slots.claim(rank=0, local_rank=0, world_size=1, attempt=2)
         found = reading(recorder)
     assert (found.quiet, found.open_sections, found.first_time) == (None, {}, frozenset())

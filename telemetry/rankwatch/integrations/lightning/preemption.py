@@ -101,7 +101,7 @@ class PreemptionCallback(MonitoredCallback):
             self._log.warning("fit() does not run in the main thread: signal %d cannot be caught", self.sig)
         else:
             self._handler = _SignalHandler(self.sig)
-        launched = launcher_requests.heard()
+        launched = launcher_requests.connected()
         store = None if launched or trainer.world_size == 1 else store_of_ranks()
         self._agreement = None if store is None else StoreAgreement(store, self._runs, self._log)
         self._alone = not launched and self._agreement is None

@@ -135,7 +135,7 @@ class ScoreReader:
 
 def _job(log: logging.Logger) -> MonitoredJob | None:
     """Return the job to poll; None, with a warning, without a monitor, or silently if Rankwatch is disabled."""
-    loaded = session.told() or settings.load()[0]
+    loaded = session.active_settings() or settings.load()[0]
     if loaded.disabled:
         return None
     if loaded.monitor is None or loaded.job_id is None:
