@@ -155,8 +155,8 @@ class Ranks:
     def _judge(self) -> None:
         for effect in detector.score_now(self.job, advance(self.job, self.now)):
             self.effects.append(effect)
-            if isinstance(effect, Slowed) and effect.said:
-                self.said.append(effect.said)
+            if isinstance(effect, Slowed) and effect.message:
+                self.said.append(effect.message)
 
     def identity(self, rank: int) -> RankIdentity:
         return RankIdentity(

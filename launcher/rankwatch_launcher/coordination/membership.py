@@ -26,12 +26,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from rankwatch.contract.intervals import agreed_stop_step
 from rankwatch_launcher.coordination.decisions import Reached
-
-STOP_MARGIN_SECONDS: Final = 3.0
-"""An agreed stop step lies this far ahead of the furthest rank: every slot holds it before any rank gets there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +262,7 @@ class Roll:
             return None
         passed = [m.answer[2] for m in members if m and m.answer and m.answer[2] is not None]
         pace = max(m.pace for m in members if m is not None)
-        # The furthest may have completed one more step since it said so. Of an unknown pace, one more again.
-        margin = math.ceil(pace * STOP_MARGIN_SECONDS) if pace > 0 else 1
-        return max([furthest, *passed]) + margin + 1
+        return agreed_stop_step(max([furthest, *passed]), pace)
 
     def refused(self, roster: Roster, number: int) -> bool:
         """Whether a launcher has found that a proposed stop step comes too late."""

@@ -35,9 +35,10 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.core.hang import node_loss
 from rankwatch_monitor.core.hang.messages import signal_number
-from rankwatch_monitor.core.incident import notices, stop_request
-from rankwatch_monitor.core.incident.incident import Phase, find_incident
-from rankwatch_monitor.core.job import Ending, Job, Node
+from rankwatch_monitor.core.incident import notices
+from rankwatch_monitor.core.incident.incident import find_incident
+from rankwatch_monitor.core.incident.state_machine import DirectiveRefused, EvidenceReceived, transition
+from rankwatch_monitor.core.job import Ending, Job, Node, StopRequest
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE
 
 STALE_OBSERVATION: Final = 2.0
@@ -229,7 +230,9 @@ def _process_event(job: Job, event: ProcessEvent, now: float) -> None:
         case ProcessEventKind.NOTICE:
             notices.receive(job, event, at)
         case ProcessEventKind.STOPPING:
-            stop_request.receive(job, event, at)
+            # Every launcher of the job reports it; the first report counts.
+            if job.stopping is None and event.attempt >= job.attempt and job.ended is None:
+                job.stopping = StopRequest(at, event.reason.rstrip(". ") or "without a reason")
         case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
             if node is not None:
                 node.ended = event
@@ -305,8 +308,7 @@ def _acknowledged(job: Job, event: Acknowledged, now: float) -> None:
         return
     if event.ack.state not in (AckState.REFUSED, AckState.FAILED):
         return
-    incident.outcome = event.ack.detail or incident.outcome
-    incident.refusals = tuple({*incident.refusals, event.ack.node})
+    transition(incident, DirectiveRefused(event.ack.node, event.ack.detail), now)
     if event.ack.state == AckState.REFUSED and event.ack.max_iteration is not None:
         job.refused_step = max(job.refused_step or 0, event.ack.max_iteration)
 
@@ -315,11 +317,5 @@ def _evidence(job: Job, evidence: Evidence, now: float) -> None:
     if (node := job.nodes.get(evidence.node)) is not None:
         node.seen = now
     incident = find_incident(job.incidents, evidence)
-    if incident is None:
-        return
-    for stack in evidence.stacks:
-        incident.stacks.add(stack)
-    if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
-        # Of a crash: the launcher took them by itself, before it ended the ranks. Ages are rounded on their way.
-        incident.timeline.captured = max(now - evidence.age, incident.timeline.decided or 0.0)
-    incident.heard_nodes.add(evidence.node)
+    if incident is not None:
+        transition(incident, EvidenceReceived(evidence.node, tuple(evidence.stacks), now - evidence.age), now)

@@ -1,4 +1,4 @@
-"""What leaves the core: the loop delivers it."""
+"""Effects: what leaves the core, for the service to deliver."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from rankwatch_monitor.core.straggler.scores import KernelScoreRequest
 
 
 class Issue(NamedTuple):
-    """Hand this directive to the launchers, once it is stored."""
+    """Send this directive to the launchers, once it is stored."""
 
     directive: Directive
 
 
 class Changed(NamedTuple):
-    """An incident was opened, moved along or closed: store it and show it."""
+    """An incident was opened, changed or closed: store and publish it."""
 
     incident: Incident
-    said: str
-    """One sentence for the log; empty when nothing new is to be said."""
+    message: str
+    """One sentence for the log; empty: nothing to log."""
 
 
 class Slowed(NamedTuple):
-    """A straggler was found, acted on, or is as fast as its peers again: store it and show it."""
+    """A straggler was found, acted on, or is as fast as its peers again: store and publish it."""
 
     straggler: Straggler | None
     """None: it is about the job as a whole."""
-    said: str
-    """One sentence for the log; empty when nothing new is to be said."""
+    message: str
+    """One sentence for the log; empty: nothing to log."""
 
 
 Effect = Issue | Changed | Slowed | KernelScoreRequest

@@ -7,7 +7,8 @@ stored is older and comes before it. Time between the two is accounted for as wh
 from __future__ import annotations
 
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.incident.incident import Incident, Phase
+from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.incident.state_machine import Closed, transition
 from rankwatch_monitor.core.job import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
 
 
@@ -26,8 +27,9 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
     now_said, at_first = job.policy.to_json(), usual.to_json()
     job.policy = past.policy.changed({name: value for name, value in now_said.items() if value != at_first[name]})
     for incident in closed:
-        incident.phase, incident.closed_at = Phase.CLOSED, began
-        incident.outcome = incident.outcome or "the monitor was started anew, without its database"
+        transition(
+            incident, Closed(began, incident.outcome or "the monitor was started anew, without its database"), began
+        )
     job.incidents = [*past.incidents, *job.incidents][-KEPT_INCIDENTS:]
     job.directives = [*past.directives, *job.directives][-KEPT_DIRECTIVES:]
     job.last_incident += past.last_incident

@@ -41,11 +41,11 @@ class JobLog:
         """Record one effect."""
         if isinstance(effect, Changed):
             self.incidents[effect.incident.id] = effect.incident
-            if effect.said:
-                self.said.append((now, effect.said))
+            if effect.message:
+                self.said.append((now, effect.message))
         elif isinstance(effect, Slowed):
-            if effect.said:
-                self.said.append((now, effect.said))
+            if effect.message:
+                self.said.append((now, effect.message))
         elif isinstance(effect, Issue):
             self.directives.append((now, effect.directive))
 

@@ -27,8 +27,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, PolicyChanged, RankReport
 from rankwatch_monitor.core.hang.limits import Limits
-from rankwatch_monitor.core.incident.lifecycle import advance
-from rankwatch_monitor.core.incident.phases import REPEAT_AFTER, STEPLESS_AFTER
+from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER, STEPLESS_AFTER, advance
 from rankwatch_monitor.core.incident.settings_push import (
     PUSH_ALL_INTERVAL,
     PUSH_INTERVAL,

@@ -397,14 +397,14 @@ class Monitor:
             case Issue(directive=directive):
                 log.info("job %s: directive %d, %s: %s", job.id, directive.id, directive.kind, directive.reason)
                 self._save_then_publish(job, directive)
-            case Changed(incident=incident, said=said):
-                if said:
-                    log.warning("job %s: %s", job.id, said)
+            case Changed(incident=incident, message=message):
+                if message:
+                    log.warning("job %s: %s", job.id, message)
                 self.persistence.save_incident(incident)
-            case Slowed(said=said):
+            case Slowed(message=message):
                 self.persistence.straggler_changed(job)
-                if said:
-                    log.warning("job %s: %s", job.id, said)
+                if message:
+                    log.warning("job %s: %s", job.id, message)
             case KernelScoreRequest():
                 self._score_kernels(job, effect)
 

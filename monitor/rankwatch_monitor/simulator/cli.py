@@ -43,8 +43,8 @@ class EventPrinter:
     def effect(self, at: float, effect: Effect) -> None:
         """Print a decision of the core."""
         if isinstance(effect, Changed | Slowed):
-            if effect.said:
-                self._line(at, ">", effect.said)
+            if effect.message:
+                self._line(at, ">", effect.message)
             return
         if not isinstance(effect, Issue):
             return

@@ -160,7 +160,7 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
     for name in ("affected", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
-    body["heard_nodes"] = set(body.get("heard_nodes", ()))
+    body["heard_nodes"] = frozenset(body.get("heard_nodes", ()))
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
     return Incident(**body)

@@ -98,3 +98,22 @@ def omits_redundant_reports(launchers: int) -> bool:
     each rank has come when stacks are taken (one launcher says so for all).
     """
     return launchers > FEW_LAUNCHERS
+
+
+# Stopping -------------------------------------------------------------------------------------------------------------
+
+STOP_MARGIN_SECONDS: Final = 3.0
+"""An agreed stop step lies this far ahead of the furthest rank, so that every slot holds it before any rank arrives."""
+STOP_MARGIN_STEPS: Final = 1
+"""Steps on top: the furthest rank may have completed one more since it reported."""
+
+
+def agreed_stop_step(furthest: int, steps_per_second: float) -> int:
+    """The step after which all ranks can stop together.
+
+    Args:
+        furthest: the last step that any rank has completed; -1: none.
+        steps_per_second: pace of the job; 0: unknown, for which one more step is added.
+    """
+    ahead = math.ceil(steps_per_second * STOP_MARGIN_SECONDS) if steps_per_second > 0 else 1
+    return furthest + ahead + STOP_MARGIN_STEPS

@@ -36,7 +36,7 @@ def decided(name: str, *, every_tick: bool) -> tuple[list[tuple[float, str]], in
     told: list[tuple[float, str]] = []
 
     def note(at: float, effect: Effect) -> None:
-        what = effect.said if isinstance(effect, Changed) else f"{effect.directive.id} {effect.directive.kind}"
+        what = effect.message if isinstance(effect, Changed) else f"{effect.directive.id} {effect.directive.kind}"
         told.append((round(at, 6), what))
 
     plan = Plan(**{"world": 4, "nodes": 2, "seconds": 240.0, "compilation": 5.0, **habits})

@@ -18,7 +18,7 @@ so the loss is to blame. Not when the node has shown a sign of life after the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,20 @@ from rankwatch.contract.enums import CulpritClass, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.hang.verdict import Culprit, Verdict
-from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job, Node, NodeLoss
 
 ON_ITS_WAY: Final = 0.25
 """Seconds a message may take: so long after what followed from its end may the last word of a lost node come."""
-UNSAID: Final = "its launcher no longer answers the others"
+UNSTATED: Final = "its launcher no longer answers the others"
+
+
+class LostNode(NamedTuple):
+    """A lost node as the cause of an incident."""
+
+    host: str
+    ranks: tuple[int, ...]
+    since: float
+    reason: str
 
 
 def declare(job: Job, event: ProcessEvent, at: float) -> None:
@@ -48,22 +56,22 @@ def declare(job: Job, event: ProcessEvent, at: float) -> None:
         words += [float(columns.last_heard_R[r]) for r in node.ranks if r < len(columns)]
     since = float(min(np.nanmax(words), at))
     said = event.reason.rstrip(". ")
-    reason = said.partition(" is lost: ")[2] or said or UNSAID  # the launchers' own sentence names the node, too
+    reason = said.partition(" is lost: ")[2] or said or UNSTATED  # the launchers' own sentence names the node, too
     node.lost = NodeLoss(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
 
 
-def found(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
+def merge(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
     """The verdicts on a job's ranks, with those on lost nodes in place of what each of their ranks did by itself."""
     lost: dict[int, Verdict] = {}
     for name, node in job.nodes.items():
         if node.lost is not None:
-            lost.update(_told(job, name, node, verdicts, now))
+            lost.update(_declared(job, name, node, verdicts, now))
     lost.update(_silent_together(job, verdicts, now))
     others = [v for v in verdicts if v.rank not in lost]
     return sorted([*others, *lost.values()], key=lambda v: v.rank) if lost else verdicts
 
 
-def words(job: Job, name: str) -> str:
+def sentence(job: Job, name: str) -> str:
     """``node host-1 is lost with ranks 2, 3: nothing was heard of its launcher for 20 s``."""
     lost = job.nodes[name].lost
     assert lost is not None
@@ -71,42 +79,21 @@ def words(job: Job, name: str) -> str:
     return f"node {nodes.title(job, name)} is lost{ranks}: {lost.reason}"
 
 
-def renamed(job: Job, incident: Incident) -> bool:
-    """Whether an incident of an attempt before this one was the loss of a node: it is then called that.
-
-    The launchers may have begun anew before they knew why the ranks had crashed.
-    """
-    causes = {
-        name: node
+def causes(job: Job, attempt: int, culprits: Sequence[Culprit], began: float) -> list[LostNode]:
+    """Node losses of an earlier attempt that explain trouble there which ``began`` then and was blamed on others."""
+    return [
+        LostNode(node.registration.host, node.lost.ranks, node.lost.since, sentence(job, name))
         for name, node in job.nodes.items()
-        if node.lost is not None and node.lost.attempt == incident.attempt and _explains(node.lost, incident)
-    }
-    ranks = {rank for node in causes.values() if node.lost for rank in node.lost.ranks}
-    if not ranks or ranks <= {culprit.rank for culprit in incident.culprits}:
-        return False
-    said = "; ".join(words(job, name) for name in causes)
-    incident.kind, incident.section, incident.limit, incident.elapsed = VerdictKind.NODE_LOST, None, None, None
-    incident.culprits = tuple(
-        Culprit(rank, node.registration.host, CulpritClass.HOST_SILENT, words(job, name))
-        for name, node in causes.items()
-        if node.lost is not None
-        for rank in node.lost.ranks
-    )
-    incident.affected = tuple(sorted({*incident.affected, *ranks}))
-    followed = f"{incident.reason[:1].lower()}{incident.reason[1:]}"
-    incident.reason = f"{said[:1].upper()}{said[1:]}; after that, {followed}"
-    begun = min(node.lost.since for node in causes.values() if node.lost)
-    incident.timeline.since = min(begun, incident.timeline.since or begun)
-    return True
+        if node.lost is not None and node.lost.attempt == attempt and _explains(node.lost, culprits, began)
+    ]
 
 
-def _explains(lost: NodeLoss, incident: Incident) -> bool:
-    crashed_first = any(c.rank in lost.ranks and c.kind is CulpritClass.DEAD for c in incident.culprits)
-    since = incident.opened_at if incident.timeline.since is None else incident.timeline.since
-    return not crashed_first and lost.since <= since + ON_ITS_WAY
+def _explains(lost: NodeLoss, culprits: Sequence[Culprit], began: float) -> bool:
+    crashed_first = any(c.rank in lost.ranks and c.kind is CulpritClass.DEAD for c in culprits)
+    return not crashed_first and lost.since <= began + ON_ITS_WAY
 
 
-def _told(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:
+def _declared(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:
     lost = node.lost
     assert lost is not None
     if lost.attempt != job.attempt:
@@ -114,7 +101,7 @@ def _told(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now: flo
     exits = {v.rank: v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED}
     # Whoever told of an exit was there to tell it.
     first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
-    said = words(job, name) if first else ""
+    said = sentence(job, name) if first else ""
     ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.shut_down_R[r] and r not in exits]
     elapsed = max(0.0, now - lost.since)
     return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, node_loss=said) for r in ranks}

@@ -1,5 +1,6 @@
 """Incidents: from the first verdict through capture and restart to recovery.
 
-In: verdicts, process events, evidence, a person's orders, ``now``. Out: effects (directives, capture orders, records).
-Open :mod:`~rankwatch_monitor.core.incident.lifecycle` first; ``incident`` holds the record and the table of phases.
+In: verdicts, process events, evidence, a person's orders, ``now``. Out: effects (directives, changed incidents).
+Open :mod:`~rankwatch_monitor.core.incident.lifecycle` first, which decides; :mod:`.state_machine` holds the table of
+phases and is the only writer of the record in :mod:`.incident`.
 """

@@ -1,14 +1,12 @@
-"""Which nodes a restart leaves out: those that a person names, or those of the ranks that are to blame.
+"""Which nodes a restart excludes: those that a person names, or those of the culprits.
 
-How this works
---------------
-A person may leave out what he likes, as long as a node remains. A policy may be wrong, so it excludes only
+A person may exclude any node as long as one remains. A policy may be wrong, so it excludes nodes only
 
-*  when somebody is to blame, by name, and a launcher of ours runs that rank,
+*  if there are culprits and a launcher of Rankwatch runs them,
 *  at most :data:`SHARE` of the job's nodes within an hour, and at least one,
-*  while there is another node to go on with.
+*  while another node remains.
 
-Else the ranks are restarted where they are, and the incident says why.
+Otherwise the ranks are restarted where they are, and ``action_reason`` states why.
 """
 
 from __future__ import annotations
@@ -16,18 +14,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from rankwatch.contract.enums import Action, NodeRole
+from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
 
 SHARE: Final = 0.05
-"""Part of a job's nodes that a policy may exclude within :data:`WINDOW`; always at least one node."""
+"""Part of a job's nodes that the policy may exclude within :data:`WINDOW`; always at least one node."""
 WINDOW: Final = 3600.0
 
 
 def chosen(job: Job, ranks: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
-    """The launchers that a person's order means: those of these ranks, and those of these names or hosts.
+    """The launchers that an order of a person excludes: those of these ranks, and those of these names or hosts.
 
     Raises:
         ValueError: none is named, one is not there, or none would remain; the text says which and what to do.
@@ -54,17 +53,8 @@ def chosen(job: Job, ranks: Sequence[int], names: Sequence[str]) -> tuple[str, .
     return unique
 
 
-def settle(job: Job, incident: Incident, now: float) -> None:
-    """Decide at ``now`` which nodes the restart of an incident leaves out, as the policy wishes; say why if none."""
-    names, why = _by_policy(job, incident, now)
-    incident.exclude = names
-    if not names:
-        incident.action = Action.RESTART
-    incident.action_reason += f"; {why}"
-
-
-def words(job: Job, names: Sequence[str]) -> str:
-    """What becomes of the places of excluded nodes."""
+def consequences(job: Job, names: Sequence[str]) -> str:
+    """What happens to the ranks of excluded nodes, for ``action_reason``."""
     one = len(names) == 1
     said = f"{'node' if one else 'nodes'} {nodes.titles(job, names)} {'is' if one else 'are'} excluded"
     spares = [name for name in nodes.of_role(job, NodeRole.SPARE) if name not in names][: len(names)]
@@ -98,9 +88,10 @@ def _remain(job: Job, names: Collection[str]) -> bool:
     return bool(there - set(names))
 
 
-def _by_policy(job: Job, incident: Incident, now: float) -> tuple[tuple[str, ...], str]:
+def by_policy(job: Job, incident: Incident, culprits: Sequence[Culprit], now: float) -> tuple[tuple[str, ...], str]:
+    """The launchers that the policy's restart excludes at ``now``, and why these or none."""
     acting = nodes.acting(job)
-    blamed = {culprit.rank for culprit in incident.culprits}
+    blamed = {culprit.rank for culprit in culprits}
     names = tuple(name for name, node in acting.items() if node.ranks & blamed)
     if not blamed:
         return (), "nobody is to blame by name, so no node is excluded"
@@ -114,7 +105,7 @@ def _by_policy(job: Job, incident: Incident, now: float) -> tuple[tuple[str, ...
         before = f", and {used} {'was' if used == 1 else 'were'} excluded in the last hour" if used else ""
         asked = "this would be one more" if used and len(names) == 1 else f"this would be {len(names)} nodes"
         return (), f"no node is excluded: the cap is {cap} an hour{before}; {asked}"
-    return names, words(job, names)
+    return names, consequences(job, names)
 
 
 def _lately(incident: Incident, now: float) -> bool:

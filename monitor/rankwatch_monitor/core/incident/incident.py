@@ -1,19 +1,4 @@
-"""An incident: what was found, who was blamed, what was done and when. Plain data; ``decide`` moves it along.
-
-Phases
-------
-============  =======================================================  ==============================================
-phase         left when                                                for
-============  =======================================================  ==============================================
-detected      the ranks go on by themselves → closed                   ``log``; ``capture`` once taken; what was refused
-capturing     all launchers sent stacks, or the deadline passed        every action but ``log``
-confirming    the window passed without progress → capturing again;    a limit that nobody configured was passed
-              the ranks go on by themselves → closed
-acting        the launchers begin a new attempt, or the job ends       restarts, ``save_and_stop``, ``stop``
-recovering    a rank of the new attempt completes a step → closed      restarts
-closed        -
-============  =======================================================  ==============================================
-"""
+"""The record of an incident. Read by everybody, written by :mod:`.state_machine` alone, so it is frozen."""
 
 from __future__ import annotations
 
@@ -28,11 +13,11 @@ from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
 
 RESTARTS: Final = (Action.RESTART, Action.RESTART_EXCLUDING_NODE)
-"""Actions that start the ranks anew."""
+"""Actions that restart the ranks."""
 
 
 class Phase(StrEnum):
-    """How far an incident has got."""
+    """Phase of an incident; the transitions are in :mod:`.state_machine`."""
 
     DETECTED = "detected"
     CAPTURING = "capturing"
@@ -42,12 +27,12 @@ class Phase(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Timeline:
-    """Unix seconds of each transition: when it happened rather than when it was noticed; None: not yet, or never."""
+    """Unix seconds of each transition: when it happened, not when it was noticed; None: not yet, or never."""
 
     since: float | None = None
-    """When the trouble began: the section was entered, the last beat was given, the process ended."""
+    """When the trouble began: the section was entered, the last heartbeat sent, the process ended."""
     detected: float | None = None
     decided: float | None = None
     captured: float | None = None
@@ -55,9 +40,9 @@ class Timeline:
     first_step: float | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Incident:
-    """One thing that went wrong, or that a person ordered, from its beginning to its end."""
+    """One fault, or one order of a person, from detection to recovery. Field names are those of the stored JSON."""
 
     id: str
     job_id: str
@@ -79,34 +64,34 @@ class Incident:
     timeline: Timeline = field(default_factory=Timeline)
     steps_lost: int | None = None
     launch: int = 0
-    """Of the job, in which it was opened."""
+    """Launch of the job in which it was opened."""
     furthest_iteration: int | None = None
-    """The last step any rank had completed when it was opened."""
+    """The last step that any rank completed in its attempt."""
     confirmed: bool = True
-    """False while it is only suspected: a limit that nobody configured was passed, and the ranks may still go on."""
+    """False while suspected: a limit that is not configured was passed, and the ranks may still make progress."""
     stop_step: int | None = None
     directive: int = 0
-    """The newest directive issued for it."""
+    """Number of its newest directive; 0: none, the launchers act by themselves."""
     ordered: bool = False
-    """A person ordered its action: it is carried out also when the ranks go on by themselves."""
+    """A person ordered its action, which is carried out even if the ranks make progress again."""
     exclude: tuple[str, ...] = ()
-    """Launchers that its restart leaves out."""
+    """Launchers that its restart excludes."""
     excluded_anew: bool = False
-    """The ranks were started anew, with those nodes, before the order was carried out; it was then given again."""
+    """The ranks were restarted with the excluded nodes before the order was carried out; the order was repeated."""
     refusals: tuple[str, ...] = ()
     """Launchers that could not carry out its newest directive."""
-    heard_nodes: set[str] = field(default_factory=set)
+    heard_nodes: frozenset[str] = frozenset()
     """Launchers whose stacks have arrived."""
     stacks: Stacks = field(default_factory=Stacks)
 
     @property
     def elective(self) -> bool:
-        """Nothing had stopped: a person wanted something done, a rank is slow, or it tells something of itself."""
+        """Nothing had stopped: a person ordered an action, a rank is slow, or a rank reported something."""
         return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER) or self.self_reported
 
     @property
     def self_reported(self) -> bool:
-        """A rank told of it: there is nothing to do."""
+        """A rank reported it and handles it by itself: no action is taken."""
         return self.kind in (VerdictKind.WRONG_RESULT, VerdictKind.RESTARTED_IN_PROCESS)
 
     @property
@@ -120,7 +105,7 @@ class Incident:
         return self.phase is not Phase.CLOSED
 
     def to_json(self) -> dict[str, Any]:
-        """The incident as the API shows it, without its stacks."""
+        """The incident as the API returns it, without its stacks."""
         return {
             "id": self.id,
             "job_id": self.job_id,
@@ -148,7 +133,7 @@ class Incident:
 
 
 class Notice(NamedTuple):
-    """What one rank has told; ``at`` is unix seconds."""
+    """What one rank reported of itself; ``at`` is unix seconds."""
 
     kind: VerdictKind
     rank: int
@@ -157,7 +142,7 @@ class Notice(NamedTuple):
     seconds: float
     at: float
     attempt: int
-    """In which it was told, which may be over by the time it is put down."""
+    """In which it was reported; it may be over by the time the notice is recorded."""
 
 
 def find_incident(incidents: Sequence[Incident], evidence: Evidence) -> Incident | None:

@@ -1,61 +1,77 @@
-"""What is done about a job: verdicts, policy and budgets in; effects out.
+"""Decides what is done about a job: verdicts, policy, budgets and orders in; effects out.
 
 :func:`advance` is called after every event that could matter and at every tick. It opens at most one incident, takes
-orders, and has ``phases`` move the open incident along as far as it can go at ``now``. Nothing here waits: a deadline
-is a comparison.
+orders and notices, and moves the open incident along as far as it can go at ``now``. Nothing waits: a deadline is a
+comparison. What happened to an incident is passed to :func:`.state_machine.transition` as an event.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
-from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
-from rankwatch.contract.intervals import burst_spread
+from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
+from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
-from rankwatch_monitor.core.hang import node_loss
+from rankwatch_monitor.core.hang import messages, node_loss
+from rankwatch_monitor.core.hang.blame import blame
+from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
-from rankwatch_monitor.core.hang.verdict import Culprit, Verdict
-from rankwatch_monitor.core.incident import exclusion, notices, phases, settings_push, stop_request
+from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
+from rankwatch_monitor.core.incident import exclusion, notices, settings_push
+from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase, Timeline
+from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
 from rankwatch_monitor.core.liveness import live_ranks
+from rankwatch_monitor.core.ranks import Ints
 from rankwatch_monitor.core.straggler import actions, detector
 
-SETTLE = 0.2
-"""Seconds to hear of the other ranks before an incident is opened, and in large jobs the time over which they spread
-their news. Each rank speaks when it passes its own limit, so after this the progress of all of them is known as it is,
-not as it was an export interval ago."""
-TOGETHER = (VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN)
+SETTLE: Final = 0.2
+"""Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top.
+Each rank reports when it passes its own limit, so after this the progress of all of them is current."""
+TOGETHER: Final = (VerdictKind.HEARTBEAT_OVERRUN, VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN)
+"""Verdicts that ranks which wait for each other reach within moments of each other."""
+REPEAT_AFTER: Final = 60.0
+"""Seconds without an answer after which a directive is issued again; one that was obeyed is ``superseded``."""
+STEPLESS_AFTER: Final = 60.0
+"""Seconds in a new attempt after which live ranks are taken to count no steps, if none ever has."""
+UNINSTRUMENTED_AFTER: Final = 10.0
+"""The same for a job without instrumented ranks."""
+STOPS: Final = (Action.SAVE_AND_STOP, Action.STOP)
+UNDECIDED: Final = (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING)
+"""Phases in which no action has been taken yet."""
+STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end them after their own deadline"
 
 
 def advance(job: Job, now: float) -> list[Effect]:
-    """Judge a job at ``now`` and return what follows."""
+    """Evaluate a job at ``now`` and return what follows."""
     effects: list[Effect] = detector.judge(job, now)
     verdicts = verdicts_of(job, now)
     incident = job.open_incident
-    if incident is not None and _over(job, incident, verdicts, now):
-        phases.close(incident, now, incident.outcome, effects)
+    if incident is not None and _notice_is_over(job, incident, verdicts, now):
+        _send(job, incident, machine.Closed(now, incident.outcome), now, effects)
         incident = None
     if incident is None and _settled(job, verdicts, now):
         incident = _open(job, verdicts, now, effects)
     if incident is None and not verdicts:
-        incident = _slow(job, now, effects)
-    if stop_request.wanted(job, incident):
-        incident = incident or _new_incident(job, VerdictKind.ORDERED, None, now)
-        stop_request.note(job, incident, now, effects)
+        incident = _open_straggler(job, now, effects)
+    if _stop_requested(job, incident):
+        incident = _take_stop_request(job, incident, now, effects)
     if job.orders:
-        incident = _ordered(job, incident, now, effects)
+        incident = _take_order(job, incident, now, effects)
     if job.notices and (incident is None or not incident.open or incident.self_reported):
-        _told(job, now, effects)
+        _take_notices(job, now, effects)
     if incident is None or incident.self_reported:
         return effects
     if verdicts:
         _reconsider(job, incident, verdicts, now, effects)
-    _lost_meanwhile(job, incident, verdicts, now, effects)
-    phases.move(job, incident, verdicts, now, effects)
+    _recognise_node_loss(job, incident, verdicts, now, effects)
+    _move(job, incident, verdicts, now, effects)
     return effects
 
 
@@ -63,207 +79,11 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    return node_loss.found(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_baseline), now)
-
-
-def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
-    """Whether it is time to speak: ranks that wait for each other pass their limits within moments of each other."""
-    if not verdicts:
-        job.verdicts_since = None
-        return False
-    if job.verdicts_since is None:
-        job.verdicts_since = now
-    if any(v.kind not in TOGETHER for v in verdicts) or now - job.verdicts_since >= SETTLE + burst_spread(
-        job.world_size
-    ):
-        return True
-    columns = job.columns
-    live = int(np.sum(live_ranks(columns)))
-    return len({v.rank for v in verdicts}) >= live
-
-
-def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
-    incident = _new_incident(job, verdicts[0].kind, None, now)
-    incident.confirmed = any(v.source.acts_at_once for v in verdicts)
-    phases.name(job, incident, verdicts, now)
-    if _crashed(verdicts):
-        _leave_to_launchers(incident, verdicts)
-    else:
-        incident.action, incident.action_reason = allowed_action(job, job.policy.on_hang)
-        if not incident.confirmed:
-            incident.timeline.decided = None
-            incident.action_reason += f", once {job.policy.confirmation_window:g} s have shown no progress"
-        if incident.action is not Action.LOG:
-            phases.capture(job, incident, effects)
-    effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
-    return incident
-
-
-def _over(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
-    """Whether what ranks have told has been heard from all of them, or makes way for something else."""
-    if not incident.self_reported:
-        return False
-    other = bool(verdicts or job.orders) or job.ended is not None or stop_request.wanted(job, None)
-    return other or now - incident.opened_at >= notices.SETTLE
-
-
-def _told(job: Job, now: float, effects: list[Effect]) -> None:
-    """Put down what ranks tell of themselves."""
-    while job.notices:
-        notice = job.notices.popleft()
-        incident = notices.known(job, notice)
-        if incident is None:
-            if job.open_incident is not None:
-                job.notices.appendleft(notice)
-                return
-            incident = _new_incident(job, notice.kind, None, now)
-            notices.begin(incident, notice)
-            effects.append(Changed(incident, incident.reason))
-        elif incident.open and notice.rank not in incident.affected:
-            incident.affected = tuple(sorted((*incident.affected, notice.rank)))
-            effects.append(Changed(incident, ""))
-
-
-def _slow(job: Job, now: float, effects: list[Effect]) -> Incident | None:
-    """Open an incident about stragglers that the policy acts on."""
-    due = actions.due(job, allowed_action(job, job.policy.on_straggler), effects)
-    if due is None:
-        return None
-    first = due.stragglers[0]
-    incident = _new_incident(job, VerdictKind.STRAGGLER, min(s.since for s in due.stragglers), now)
-    incident.reason, incident.action, incident.action_reason = first.reason, due.action, due.why
-    incident.culprits = tuple(Culprit(s.rank, s.host, CulpritClass.STRAGGLER, s.reason) for s in due.stragglers)
-    incident.affected = tuple(sorted(s.rank for s in due.stragglers))
-    phases.capture(job, incident, effects)
-    if due.action is Action.CAPTURE:
-        job.performance.request_trace(first.rank, incident.id)
-        effects.append(Issue(settings_push.push(job, f"a trace of rank {first.rank} is wanted", now)))
-    effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."))
-    return incident
-
-
-def _crashed(verdicts: Sequence[Verdict]) -> bool:
-    return any(v.left_to_launchers for v in verdicts)
-
-
-def _leave_to_launchers(incident: Incident, verdicts: Sequence[Verdict]) -> None:
-    incident.action, incident.phase, incident.directive = Action.RESTART, Phase.ACTING, 0
-    what = "start the ranks anew without a lost node" if any(v.node_loss for v in verdicts) else "restart crashed ranks"
-    incident.action_reason = f"launchers {what} at once and by themselves, within their budget"
-
-
-def _lost_meanwhile(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
-) -> None:
-    """What was taken for a crash or a hang was the loss of a node, as the launchers have told since: call it so."""
-    if not incident.open or incident.kind is VerdictKind.ORDERED:
-        return
-    if incident.attempt != job.attempt:
-        if incident.attempt < job.attempt and node_loss.renamed(job, incident):
-            effects.append(Changed(incident, incident.reason))
-        return
-    if {v.rank for v in verdicts if v.node_loss} <= {c.rank for c in incident.culprits}:
-        return
-    incident.reason = ""  # it is said anew
-    phases.name(job, incident, verdicts, now)
-    if incident.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING) and not incident.ordered:
-        incident.confirmed, incident.phase_since = True, now
-        incident.timeline.decided = incident.timeline.decided or now
-        _leave_to_launchers(incident, verdicts)
-    effects.append(Changed(incident, incident.reason))
-
-
-def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    """Act on an incident that was only recorded, once acting is possible: a launcher came, observe-only was left.
-
-    A suspicion is held to what the policy says now: a person may change it while there is still time.
-    """
-    recorded = incident.phase is Phase.DETECTED and incident.action is Action.LOG and not incident.refusals
-    suspected = incident.phase is Phase.CONFIRMING
-    if incident.attempt != job.attempt or not (recorded or suspected):
-        return
-    if suspected and _crashed(verdicts):
-        incident.phase_since = now
-        _leave_to_launchers(incident, verdicts)
-        phases.confirm(job, incident, verdicts, now, effects)
-        return
-    action, why = allowed_action(job, job.policy.on_hang)
-    if action is incident.action:
-        return
-    incident.action, incident.action_reason, incident.phase_since = action, why, now
-    incident.timeline.decided = now if incident.confirmed else None
-    if action is Action.LOG:
-        incident.phase = Phase.DETECTED
-    elif recorded:
-        phases.capture(job, incident, effects)
-    effects.append(Changed(incident, f"{incident.reason} Action: {_words(action)}; {why}."))
-
-
-def _ordered(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident:
-    order = job.orders.popleft()
-    job.orders.clear()
-    because = f"a person ordered {_words(order.action)}"
-    if order.nodes:
-        because = f"a person ordered a restart without {nodes.titles(job, order.nodes)}"
-    because += f": {order.reason.rstrip('. ')}" if order.reason.strip() else ""
-    if incident is None:
-        incident = _new_incident(job, VerdictKind.ORDERED, now, now)
-        incident.reason = f"{because[:1].upper()}{because[1:]}."
-    if job.ended is not None:
-        return incident
-    if not nodes.acting(job):
-        outcome = "there is no launcher of Rankwatch to carry it out"
-        if incident.kind is VerdictKind.ORDERED:
-            phases.close(incident, now, outcome, effects)
-        else:
-            effects.append(Changed(incident, f"{because[:1].upper()}{because[1:]}, but {outcome}."))
-        return incident
-    under_way = incident.phase is Phase.CAPTURING and incident.action is not Action.LOG
-    if order.action is Action.CAPTURE and under_way:
-        return incident  # stacks are being taken already, for something that goes further
-    waits_for_proof = not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CONFIRMING)
-    only_looks = order.action is Action.CAPTURE and waits_for_proof
-    incident.confirmed = not only_looks
-    if not only_looks or incident.phase is Phase.DETECTED:  # else what is to follow stays
-        incident.action, incident.action_reason, incident.ordered = order.action, because, True
-        incident.exclude, incident.excluded_anew = order.nodes, False
-        if order.nodes:
-            incident.action_reason += f"; {exclusion.words(job, order.nodes)}"
-    # It is about the attempt that runs now, whichever one the incident began in.
-    incident.attempt, incident.phase_since = job.attempt, now
-    incident.timeline.decided, incident.timeline.captured = None if only_looks else now, None
-    incident.heard_nodes = set()
-    phases.capture(job, incident, effects)
-    effects.append(Changed(incident, f"{incident.reason} Action: {_words(incident.action)}."))
-    return incident
-
-
-def _new_incident(job: Job, kind: VerdictKind, since: float | None, now: float) -> Incident:
-    job.last_incident += 1
-    job.incident_counts[kind] = job.incident_counts.get(kind, 0) + 1
-    incident = Incident(
-        id=f"{job.id}-{job.created_at:.0f}-{job.last_incident}",
-        job_id=job.id,
-        kind=kind,
-        attempt=job.attempt,
-        launch=job.launches,
-        opened_at=now,
-        reason="",
-        phase_since=now,
-        furthest_iteration=job.furthest_iteration,
-        timeline=Timeline(since=since, detected=now, decided=now),
-    )
-    job.incidents.append(incident)
-    del job.incidents[:-KEPT_INCIDENTS]
-    return incident
-
-
-def _words(action: Action) -> str:
-    return action.replace("_", " ")
+    return node_loss.merge(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_baseline), now)
 
 
 def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
-    """What may really be done when ``wanted`` is wished for, and why in words."""
+    """The action that may be taken when ``wanted`` is the policy's, and why."""
     if wanted is Action.LOG:
         return Action.LOG, "the policy only records"
     if not nodes.acting(job):
@@ -273,3 +93,519 @@ def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
     if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
         return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
     return wanted, f"the policy says {_words(wanted)}"
+
+
+def _send(job: Job, incident: Incident, event: machine.Event, now: float, effects: list[Effect]) -> None:
+    """Pass an event to the state machine; make directives of its commands."""
+    for effect in machine.transition(incident, event, now):
+        if isinstance(effect, Command):
+            effects.append(_directive(job, incident, effect, now))
+        else:
+            effects.append(effect)
+
+
+def _directive(job: Job, incident: Incident, command: Command, now: float) -> Issue:
+    kind, deadline, stop_step = DirectiveKind.CAPTURE, job.policy.capture_deadline, None
+    if command is Command.ACT:
+        restarts = incident.action in RESTARTS
+        kind = DirectiveKind.RESTART if restarts else DirectiveKind(incident.action)
+        if incident.action is Action.SAVE_AND_STOP:
+            deadline = job.policy.stop_deadline
+            furthest = -1 if job.furthest_iteration is None else job.furthest_iteration
+            stop_step = agreed_stop_step(max(furthest, job.refused_step or -1), job.steps_per_second or 0.0)
+            job.refused_step = None
+    exclude = incident.exclude if kind is DirectiveKind.RESTART else ()
+    directive = job.new_directive(
+        kind, incident.reason, incident_id=incident.id, deadline=deadline, stop_step=stop_step, exclude=exclude
+    )
+    machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step), now)
+    return Issue(directive)
+
+
+# Opening --------------------------------------------------------------------------------------------------------------
+
+
+def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether to open an incident now: the other ranks had time to report, or there is nothing to wait for."""
+    if not verdicts:
+        job.verdicts_since = None
+        return False
+    if job.verdicts_since is None:
+        job.verdicts_since = now
+    if any(v.kind not in TOGETHER for v in verdicts) or now - job.verdicts_since >= SETTLE + burst_spread(
+        job.world_size
+    ):
+        return True
+    return len({v.rank for v in verdicts}) >= int(np.sum(live_ranks(job.columns)))
+
+
+def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
+    confirmed = any(v.source.acts_at_once for v in verdicts)
+    incident = _new_incident(job, verdicts[0].kind, now, confirmed=confirmed)
+    diagnosis = _diagnose(job, incident, verdicts, now)
+    if any(v.left_to_launchers for v in verdicts):
+        _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
+    else:
+        _send(job, incident, _decision(job, incident, diagnosis), now, effects)
+    return incident
+
+
+def _new_incident(
+    job: Job,
+    kind: VerdictKind,
+    now: float,
+    *,
+    since: float | None = None,
+    reason: str = "",
+    confirmed: bool = True,
+) -> Incident:
+    job.last_incident += 1
+    job.incident_counts[kind] = job.incident_counts.get(kind, 0) + 1
+    incident = Incident(
+        id=f"{job.id}-{job.created_at:.0f}-{job.last_incident}",
+        job_id=job.id,
+        kind=kind,
+        attempt=job.attempt,
+        launch=job.launches,
+        opened_at=now,
+        reason=reason,
+        confirmed=confirmed,
+        phase_since=now,
+        furthest_iteration=job.furthest_iteration,
+        timeline=Timeline(since=since, detected=now, decided=now),
+    )
+    job.incidents.append(incident)
+    del job.incidents[:-KEPT_INCIDENTS]
+    return incident
+
+
+def _decision(job: Job, incident: Incident, diagnosis: Diagnosis | None) -> machine.Recorded | machine.Decided:
+    """What the policy says about a hang now."""
+    action, why = allowed_action(job, job.policy.on_hang)
+    if not incident.confirmed:
+        why += f", once {job.policy.confirmation_window:g} s have shown no progress"
+    return machine.Recorded(why, diagnosis) if action is Action.LOG else machine.Decided(action, why, diagnosis)
+
+
+def _left_to_launchers(
+    incident: Incident, verdicts: Sequence[Verdict], diagnosis: Diagnosis | None, now: float
+) -> machine.LeftToLaunchers:
+    what = "restart the ranks without a lost node" if any(v.node_loss for v in verdicts) else "restart crashed ranks"
+    why = f"launchers {what} at once and by themselves, within their budget"
+    return machine.LeftToLaunchers(Action.RESTART, why, incident.timeline.decided or now, diagnosis)
+
+
+def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | None:
+    """Open an incident about stragglers that the policy acts on."""
+    due = actions.due(job, allowed_action(job, job.policy.on_straggler), effects)
+    if due is None:
+        return None
+    first = due.stragglers[0]
+    incident = _new_incident(job, VerdictKind.STRAGGLER, now)
+    diagnosis = Diagnosis(
+        VerdictKind.STRAGGLER,
+        first.reason,
+        since=min(s.since for s in due.stragglers),
+        culprits=tuple(Culprit(s.rank, s.host, CulpritClass.STRAGGLER, s.reason) for s in due.stragglers),
+        affected=tuple(sorted(s.rank for s in due.stragglers)),
+    )
+    _send(job, incident, machine.Decided(due.action, due.why, diagnosis), now, effects)
+    if due.action is Action.CAPTURE:
+        job.performance.request_trace(first.rank, incident.id)
+        effects.append(Issue(settings_push.push(job, f"a trace of rank {first.rank} is wanted", now)))
+    return incident
+
+
+# Diagnosis ------------------------------------------------------------------------------------------------------------
+
+
+def _diagnose(
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, *, anew: bool = False
+) -> Diagnosis | None:
+    """Who is over a limit, who is to blame and why, as known now; None: the incident's sentence stands.
+
+    ``anew``: make the sentence anew although it has the same cause, with the present durations.
+    """
+    if not verdicts:
+        return None
+    stacks = incident.stacks
+    blamed = blame(job.columns, verdicts, stacks.groups(), fronts=stacks.fronts(), unasked=_unasked(job, incident))
+    same = [c[:3] for c in blamed.culprits] == [c[:3] for c in incident.culprits]
+    if not anew and incident.reason and same and _already_stated(incident, blamed):
+        return None
+    first = _foremost(job, verdicts, blamed, now)
+    affected = tuple(sorted({v.rank for v in verdicts} | {first.rank}))
+    return Diagnosis(
+        first.kind,
+        messages.sentence(first, len(affected) - 1, blamed, job.columns),
+        since=first.since,
+        section=first.section,
+        limit=first.limit or None,
+        elapsed=first.elapsed or None,
+        culprits=blamed.culprits,
+        affected=affected,
+    )
+
+
+def _already_stated(incident: Incident, blamed: Blame) -> bool:
+    """Whether the incident's sentence states this cause; stacks and collectives may add to what progress showed."""
+    if blamed.culprits and blamed.culprits[0].kind is not CulpritClass.BEHIND:
+        return True  # its text holds a duration, which changes all the time
+    return (blamed.culprits[0].reason if blamed.culprits else blamed.explanation) in incident.reason
+
+
+def _unasked(job: Job, incident: Incident) -> list[str]:
+    """Hosts whose launchers were asked for stacks and sent none before the deadline."""
+    if not incident.heard_nodes:
+        return []
+    acting = nodes.acting(job).items()
+    return sorted({node.registration.host for name, node in acting if name not in incident.heard_nodes})
+
+
+def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) -> Verdict:
+    """The verdict that the sentence states: a culprit's own, if there is one.
+
+    Ranks pass a limit within milliseconds of each other and report it in any order; a culprit that entered the same
+    section long enough ago has passed it too, even if its report has not arrived.
+    """
+    if not blamed.culprits:
+        return verdicts[0]
+    rank = blamed.culprits[0].rank
+    own = next((v for v in verdicts if v.rank == rank), None)
+    if own is not None:
+        return own
+    seen = verdicts[0]
+    if seen.section is None:
+        return seen
+    columns = job.columns
+    elapsed = columns.open_sections(rank, now).get(seen.section, 0.0)
+    if not seen.source.acts_at_once:
+        elapsed = float(np.nan_to_num(now - columns.last_progress_R[rank]))
+    return seen._replace(rank=rank, elapsed=elapsed, since=now - elapsed) if elapsed > seen.limit else seen
+
+
+def _recognise_node_loss(
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
+) -> None:
+    """Rename a crash or hang that was the loss of a node, as the launchers have reported since."""
+    if not incident.open or incident.kind is VerdictKind.ORDERED:
+        return
+    if incident.attempt != job.attempt:
+        cause = _node_loss_behind(job, incident) if incident.attempt < job.attempt else None
+        if cause is not None:
+            _send(job, incident, machine.Rediagnosed(cause), now, effects)
+        return
+    if {v.rank for v in verdicts if v.node_loss} <= {c.rank for c in incident.culprits}:
+        return
+    diagnosis = _diagnose(job, incident, verdicts, now, anew=True)
+    assert diagnosis is not None, "there are verdicts"
+    if incident.phase in UNDECIDED and not incident.ordered:
+        _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
+    else:
+        _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
+
+
+def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
+    """The loss of nodes that caused an incident of an earlier attempt; None: none did, or it is known.
+
+    The launchers may have begun anew before they knew why the ranks had crashed.
+    """
+    began = incident.opened_at if incident.timeline.since is None else incident.timeline.since
+    losses = node_loss.causes(job, incident.attempt, incident.culprits, began)
+    ranks = {rank for loss in losses for rank in loss.ranks}
+    if not ranks or ranks <= {culprit.rank for culprit in incident.culprits}:
+        return None
+    stated = "; ".join(loss.reason for loss in losses)
+    followed = f"{incident.reason[:1].lower()}{incident.reason[1:]}"
+    return Diagnosis(
+        VerdictKind.NODE_LOST,
+        f"{capital(stated)}; after that, {followed}",
+        since=min(loss.since for loss in losses),
+        culprits=tuple(
+            Culprit(rank, loss.host, CulpritClass.HOST_SILENT, loss.reason) for loss in losses for rank in loss.ranks
+        ),
+        affected=tuple(sorted({*incident.affected, *ranks})),
+    )
+
+
+def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    """Decide again on an incident that was only recorded or is suspected: a launcher came, the policy was changed."""
+    recorded = incident.phase is Phase.DETECTED and incident.action is Action.LOG and not incident.refusals
+    suspected = incident.phase is Phase.CONFIRMING
+    if incident.attempt != job.attempt or not (recorded or suspected):
+        return
+    if suspected and any(v.left_to_launchers for v in verdicts):
+        diagnosis = _diagnose(job, incident, verdicts, now, anew=True)
+        _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
+    elif allowed_action(job, job.policy.on_hang)[0] is not incident.action:
+        _send(job, incident, _decision(job, incident, None), now, effects)
+
+
+# Requests of launchers, persons and ranks -----------------------------------------------------------------------------
+
+
+def _stop_requested(job: Job, incident: Incident | None) -> bool:
+    """Whether the launchers asked the ranks to stop, and no incident records it yet."""
+    return job.stopping is not None and not job.stopping.noted and (incident is None or incident.open)
+
+
+def _take_stop_request(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident:
+    """Record the launchers' stop request in the open incident or in one of its own.
+
+    The monitor sends no directive: the launchers have a deadline of their own. What the ranks do meanwhile (a long
+    checkpoint, a process that ends badly while it is stopped) joins the incident.
+    """
+    stop = job.stopping
+    assert stop is not None
+    stop.noted = True
+    request = f"the ranks were asked to save and stop: {stop.reason}"
+    if incident is None:
+        incident = _new_incident(job, VerdictKind.ORDERED, now)
+        diagnosis = Diagnosis(VerdictKind.ORDERED, f"{capital(request)}.", since=stop.at)
+        event = machine.LeftToLaunchers(Action.SAVE_AND_STOP, STOP_REQUESTED, stop.at, diagnosis)
+        _send(job, incident, event, now, effects)
+    elif incident.phase in UNDECIDED:
+        why = f"{incident.action_reason}; {request}"
+        _send(job, incident, machine.LeftToLaunchers(Action.SAVE_AND_STOP, why, stop.at), now, effects)
+    elif incident.phase is not Phase.ACTING or incident.action not in STOPS:
+        _send(job, incident, machine.StopNoted(request), now, effects)
+    return incident
+
+
+def _take_order(job: Job, incident: Incident | None, now: float, effects: list[Effect]) -> Incident:
+    """Take the oldest order of a person; the others in the queue repeat it."""
+    order = job.orders.popleft()
+    job.orders.clear()
+    why = f"a person ordered {_words(order.action)}"
+    if order.nodes:
+        why = f"a person ordered a restart without {nodes.titles(job, order.nodes)}"
+    why += f": {order.reason.rstrip('. ')}" if order.reason.strip() else ""
+    if incident is None:
+        incident = _new_incident(job, VerdictKind.ORDERED, now, since=now, reason=f"{capital(why)}.")
+    if job.ended is not None:
+        return incident
+    if not nodes.acting(job):
+        outcome = "there is no launcher of Rankwatch to carry it out"
+        if incident.kind is VerdictKind.ORDERED:
+            _send(job, incident, machine.Closed(now, outcome), now, effects)
+        else:
+            effects.append(Changed(incident, f"{capital(why)}, but {outcome}."))
+        return incident
+    captures = order.action is Action.CAPTURE
+    if captures and incident.phase is Phase.CAPTURING and incident.action is not Action.LOG:
+        return incident  # stacks are being captured already, for an action that goes further
+    only_looks = captures and not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CONFIRMING)
+    if order.nodes:
+        why += f"; {exclusion.consequences(job, order.nodes)}"
+    event = machine.Ordered(order.action, why, job.attempt, order.nodes, only_looks)
+    _send(job, incident, event, now, effects)
+    return incident
+
+
+def _notice_is_over(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether all ranks had time to report the same notice, or something else needs the incident's place."""
+    if not incident.self_reported:
+        return False
+    other = bool(verdicts or job.orders) or job.ended is not None or _stop_requested(job, None)
+    return other or now - incident.opened_at >= notices.SETTLE
+
+
+def _take_notices(job: Job, now: float, effects: list[Effect]) -> None:
+    """Record what ranks reported of themselves."""
+    while job.notices:
+        notice = job.notices[0]
+        incident = notices.known(job, notice)
+        if incident is None:
+            if job.open_incident is not None:
+                return
+            incident = _new_incident(job, notice.kind, now)
+        job.notices.popleft()
+        if incident.open and notice.rank not in incident.affected:
+            _send(job, incident, machine.NoticeReceived(notice), now, effects)
+
+
+# Moving ---------------------------------------------------------------------------------------------------------------
+
+
+def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    """Move an incident along as far as it can go at ``now``."""
+    if not incident.open:
+        return
+    if job.ended is not None and not _stepped(job, incident):
+        _send(job, incident, machine.Closed(job.ended.at, _ending(job, incident)), now, effects)
+        return
+    if job.attempt < incident.attempt or job.launches != incident.launch:
+        _send(job, incident, machine.Closed(now, "the job was launched anew"), now, effects)
+        return
+    if _order_missed(job, incident):
+        _send(job, incident, machine.OrderRepeated(job.attempt), now, effects)
+        return
+    if job.attempt > incident.attempt and incident.phase is not Phase.RECOVERING:
+        _send(job, incident, machine.AttemptBegan(job.attempt, job.attempt_since), now, effects)
+    elif job.attempt == incident.attempt:
+        _observe(job, incident, verdicts, now)
+    match incident.phase:
+        case Phase.DETECTED if not verdicts:
+            _close_if_recovered(job, incident, now, effects)
+        case Phase.DETECTED if not incident.confirmed and proven(job, incident.opened_at, verdicts, now):
+            _confirm(job, incident, verdicts, now, effects)
+        case Phase.CAPTURING:
+            _capturing(job, incident, verdicts, now, effects)
+        case Phase.CONFIRMING if not verdicts:
+            _close_if_recovered(job, incident, now, effects)
+        case Phase.CONFIRMING if proven(job, incident.opened_at, verdicts, now):
+            _confirm(job, incident, verdicts, now, effects)
+        case Phase.ACTING:
+            _acting(job, incident, verdicts, now, effects)
+        case Phase.RECOVERING:
+            _recovering(job, incident, verdicts, now, effects)
+
+
+def _order_missed(job: Job, incident: Incident) -> bool:
+    """Whether the ranks were restarted before a person's order was carried out.
+
+    That is: an order to stop, or one to restart without nodes that run ranks again; the latter is repeated once.
+    """
+    if job.attempt <= incident.attempt or not incident.ordered:
+        return False
+    if incident.action in STOPS:
+        return True
+    excluded = (job.nodes[name] for name in incident.exclude if name in job.nodes)
+    return not incident.excluded_anew and any(node.ranks for node in excluded)
+
+
+def _observe(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> None:
+    affected = tuple(sorted({*incident.affected, *(v.rank for v in verdicts)}))
+    furthest = incident.furthest_iteration
+    if job.furthest_iteration is not None:  # a rank's last report may arrive after the verdict on it
+        furthest = max(furthest or 0, job.furthest_iteration)
+    if (affected, furthest) != (incident.affected, incident.furthest_iteration):
+        machine.transition(incident, machine.Observed(affected, furthest), now)
+
+
+def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    diagnosis = _diagnose(job, incident, verdicts, now, anew=True)
+    _send(job, incident, machine.Confirmed(diagnosis), now, effects)
+
+
+def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
+    """Close an incident without verdicts, if its ranks are known to be well."""
+    if not job.policy.detection:
+        _send(job, incident, machine.Closed(now, "detection was switched off"), now, effects)
+    elif _reported_since(job, incident, now):
+        outcome = "the ranks went on by themselves"
+        if incident.kind is VerdictKind.SECTION_OVERRUN and _stand_still(job, incident):
+            outcome = "its limit was changed; the ranks have not moved"
+        _send(job, incident, machine.Closed(now, outcome), now, effects)
+
+
+def _capturing(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    lost = {v.rank for v in verdicts if v.kind is VerdictKind.NODE_LOST}
+    asked = {name for name, node in nodes.acting(job).items() if not node.ranks or not node.ranks <= lost}
+    complete = asked <= incident.heard_nodes
+    if not complete and now - incident.phase_since < job.policy.capture_deadline + evidence_spread(len(asked)):
+        return
+    if not verdicts and not incident.decided:
+        _close_if_recovered(job, incident, now, effects)
+        silence = job.policy.silence_timeout
+        watched = now - max(job.silence_baseline, incident.phase_since)
+        if not incident.open or silence is None or watched < silence:
+            return  # a monitor that has just started: the ranks may have made progress and not reported it yet
+    diagnosis = None if incident.elective else _diagnose(job, incident, verdicts, now)
+    excluded = None
+    by_policy = incident.action is Action.RESTART_EXCLUDING_NODE and not incident.ordered
+    if by_policy and incident.confirmed:
+        culprits = incident.culprits if diagnosis is None else diagnosis.culprits
+        excluded = exclusion.by_policy(job, incident, culprits, now)
+    _send(job, incident, machine.StacksTaken(diagnosis, excluded), now, effects)
+
+
+def _acting(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    by_launchers = incident.action is Action.SAVE_AND_STOP or any(v.left_to_launchers for v in verdicts)
+    if by_launchers and not incident.directive:
+        return
+    waited, acting = now - incident.phase_since, set(nodes.acting(job))
+    if incident.action is Action.SAVE_AND_STOP:
+        if job.refused_step is not None:
+            _send(job, incident, machine.StopStepRefused(), now, effects)
+        elif waited > job.policy.stop_deadline:
+            _send(job, incident, machine.StopTimedOut(job.policy.stop_deadline), now, effects)
+    elif acting and acting <= set(incident.refusals):
+        _send(job, incident, machine.RefusedByAll(), now, effects)
+    elif waited > REPEAT_AFTER and now - job.last_heard < REPEAT_AFTER:
+        _send(job, incident, machine.Unanswered(), now, effects)
+
+
+def _recovering(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    columns = job.columns
+    stepped_R = np.flatnonzero(columns.first_iteration_R >= 0)
+    if len(stepped_R):
+        resumed = int(columns.first_iteration_R[stepped_R].min())
+        outcome, steps_lost = f"attempt {job.attempt} goes on at step {resumed}", None
+        if incident.furthest_iteration is not None:
+            steps_lost = max(0, incident.furthest_iteration + 1 - resumed)
+            outcome += f"; {_count(steps_lost, 'step')} {'was' if steps_lost == 1 else 'were'} lost"
+        first_step = float(columns.first_step_R[stepped_R].min())
+        _send(job, incident, machine.Closed(now, outcome, first_step, steps_lost), now, effects)
+    elif verdicts:
+        outcome = f"attempt {job.attempt} ran into trouble before its first step"
+        _send(job, incident, machine.Closed(now, outcome), now, effects)
+    elif not job.counts_steps and now - incident.phase_since > _stepless_after(job) and len(columns) and _all_up(job):
+        # Ranks that count steps may load and compile for many minutes before their first.
+        outcome = f"attempt {job.attempt} runs; this job counts no steps"
+        _send(job, incident, machine.Closed(now, outcome), now, effects)
+
+
+# Facts ----------------------------------------------------------------------------------------------------------------
+
+
+def _affected(job: Job, incident: Incident) -> Ints:
+    return np.array([rank for rank in incident.affected if rank < len(job.columns)], dtype=np.int64)
+
+
+def _reported_since(job: Job, incident: Incident, now: float) -> bool:
+    """Whether every affected rank reported since the incident was opened, and recently: it is known to be well."""
+    columns, ranks = job.columns, _affected(job, incident)
+    silence = math.inf if job.policy.silence_timeout is None else job.policy.silence_timeout
+    since = max(incident.opened_at, job.silence_baseline, now - silence)
+    return bool(np.all((columns.last_update_R[ranks] >= since) | columns.shut_down_R[ranks]))
+
+
+def _stand_still(job: Job, incident: Incident) -> bool:
+    """Whether no affected rank has made progress since before it passed the limit."""
+    columns, ranks = job.columns, _affected(job, incident)
+    signs_R = np.fmax(columns.last_progress_R[ranks], columns.last_heartbeat_R[ranks])
+    return bool(np.all(signs_R < incident.opened_at - (incident.limit or 0.0)))
+
+
+def _stepped(job: Job, incident: Incident) -> bool:
+    """Whether a new attempt has completed a step since the incident."""
+    return job.attempt > incident.attempt and bool(np.any(job.columns.first_iteration_R >= 0))
+
+
+def _stepless_after(job: Job) -> float:
+    return STEPLESS_AFTER if job.ever_instrumented else UNINSTRUMENTED_AFTER
+
+
+def _all_up(job: Job) -> bool:
+    """Whether every rank of the attempt works: it sent heartbeats or sections; uninstrumented: it was started."""
+    columns = job.columns
+    if not columns.reported_R.any():
+        return bool(np.all(columns.pid_R >= 0))
+    return bool(np.all(columns.reported_R & ((columns.heartbeats_R > 0) | columns.uses_sections_R)))
+
+
+def _ending(job: Job, incident: Incident) -> str:
+    assert job.ended is not None
+    words = {JobState.FINISHED: "the job finished", JobState.FAILED: "the job failed"}.get(
+        job.ended.state, f"the job was {job.ended.state}"
+    )
+    return f"{words}: {job.ended.reason}" if job.ended.reason else incident.outcome or words
+
+
+def _words(action: Action) -> str:
+    return action.replace("_", " ")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

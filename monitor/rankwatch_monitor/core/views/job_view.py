@@ -18,8 +18,7 @@ from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.verdict import Verdict
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase
-from rankwatch_monitor.core.incident.lifecycle import verdicts_of
-from rankwatch_monitor.core.incident.phases import UNINSTRUMENTED_AFTER
+from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, STOPPED
 from rankwatch_monitor.core.views import rankings
@@ -46,7 +45,9 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
         restarting = incident.phase in (Phase.ACTING, Phase.RECOVERING) and incident.action in RESTARTS
         waits = restarting and incident.exclude and incident.phase is Phase.ACTING
         reason = (
-            f"{incident.reason} {_capitalized(exclusion.words(job, incident.exclude))}" if waits else incident.reason
+            f"{incident.reason} {_capitalized(exclusion.consequences(job, incident.exclude))}"
+            if waits
+            else incident.reason
         )
         return JobState.RECOVERING if restarting else JobState.HUNG, reason
     columns = job.columns

@@ -7,7 +7,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState, VerdictKind
 from rankwatch.contract.messages import NodeRegistration
-from rankwatch_monitor.core.hang.node_loss import UNSAID
+from rankwatch_monitor.core.hang.node_loss import UNSTATED
 
 WHY = "nothing was heard of its launcher for 15 s"
 
@@ -40,7 +40,7 @@ def test_a_lost_node_is_named_at_once_with_its_ranks() -> None:
             "node node-1 on host-1 is lost: its launcher has given no sign for 15.0 s",
             "its launcher has given no sign for 15.0 s",
         ),
-        ("", UNSAID),
+        ("", UNSTATED),
     ],
 )
 def test_the_node_is_named_once_in_a_sentence(said: str, kept: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, VerdictKind
-from rankwatch_monitor.core.incident.phases import STOP_MARGIN_STEPS
+from rankwatch.contract.intervals import STOP_MARGIN_STEPS
 
 CAPTURE, RESTART, STOP, SAVE_AND_STOP = (
     DirectiveKind.CAPTURE,

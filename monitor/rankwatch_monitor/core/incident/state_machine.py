@@ -1,0 +1,501 @@
+"""The state machine of an incident: :func:`transition` is the only writer of the record.
+
+How this works
+--------------
+:mod:`.lifecycle` looks at the job and decides which event happened to the open incident. :func:`transition` looks at
+the incident and the event alone: it finds the row of :data:`TABLE` for the phase and the event, writes the incident and
+returns effects. An event without a row for the phase is a bug of the caller. *capture* and *act* are commands: the
+caller makes the directive, since numbers and deadlines belong to the job.
+
+====================  ===================================  ================  ============  =========
+event                 in phase                             if                next phase    command
+====================  ===================================  ================  ============  =========
+Recorded              detected confirming                                    detected
+Decided               detected                                               capturing     capture
+Decided               confirming                                             confirming
+LeftToLaunchers       detected capturing confirming                          acting
+Ordered               any open                                               capturing     capture
+StacksTaken           capturing                            elective capture  closed
+StacksTaken           capturing                            only captures     detected
+StacksTaken           capturing                            confirmed         acting        act
+StacksTaken           capturing                            suspected         confirming
+Confirmed             detected                                               (same)
+Confirmed             confirming                                             capturing     capture
+StopStepRefused       acting                                                 (same)        act
+StopTimedOut          acting                                                 acting        act
+Unanswered            acting                                                 acting        act
+RefusedByAll          acting                                                 detected
+OrderRepeated         any open                                               acting        act
+AttemptBegan          detected capturing confirming acting                   recovering
+Closed                any open                                               closed
+Rediagnosed           any open                                               (same)
+StopNoted             any open                                               (same)
+NoticeReceived        detected                                               (same)
+Observed              any open                                               (same)
+DirectiveIssued       any open                                               (same)
+DirectiveRefused      any open                                               (same)
+EvidenceReceived      any                                                    (same)
+====================  ===================================  ================  ============  =========
+
+*(same)* keeps the phase and the time since when the incident is in it; a phase that is named counts its time anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, assert_never
+
+from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
+from rankwatch.contract.messages import RankStack
+from rankwatch_monitor.core.effects import Changed
+from rankwatch_monitor.core.hang.verdict import Culprit
+from rankwatch_monitor.core.incident.incident import Incident, Notice, Phase
+
+# Events ---------------------------------------------------------------------------------------------------------------
+
+
+class Diagnosis(NamedTuple):
+    """What is wrong, and who is to blame, as known when an event happens."""
+
+    kind: VerdictKind
+    reason: str
+    """One sentence; log, API, page and directive show it."""
+    since: float | None = None
+    section: str | None = None
+    limit: float | None = None
+    elapsed: float | None = None
+    culprits: tuple[Culprit, ...] = ()
+    affected: tuple[int, ...] = ()
+
+
+class Recorded(NamedTuple):
+    """Nothing may be done about it, or the policy only records."""
+
+    why: str
+    diagnosis: Diagnosis | None = None
+
+
+class Decided(NamedTuple):
+    """The policy decided on an action."""
+
+    action: Action
+    why: str
+    diagnosis: Diagnosis | None = None
+
+
+class LeftToLaunchers(NamedTuple):
+    """The launchers act by themselves: on a crash, a lost node, a request to stop. No directive is sent."""
+
+    action: Action
+    why: str
+    decided_at: float
+    diagnosis: Diagnosis | None = None
+
+
+class Ordered(NamedTuple):
+    """A person ordered an action, for the attempt that runs now."""
+
+    action: Action
+    why: str
+    attempt: int
+    exclude: tuple[str, ...] = ()
+    only_looks: bool = False
+    """The order is to capture stacks and the incident is suspected: it must be confirmed all the same."""
+
+
+class StacksTaken(NamedTuple):
+    """All launchers sent stacks, or the deadline passed."""
+
+    diagnosis: Diagnosis | None = None
+    excluded: tuple[tuple[str, ...], str] | None = None
+    """Launchers that the policy's restart excludes, and why these or none; None: it excludes no node."""
+
+
+class Confirmed(NamedTuple):
+    """A suspicion held for the confirmation window."""
+
+    diagnosis: Diagnosis | None = None
+
+
+class StopStepRefused(NamedTuple):
+    """The ranks were already past the agreed stop step."""
+
+
+class StopTimedOut(NamedTuple):
+    """The ranks did not stop by themselves within ``deadline`` seconds."""
+
+    deadline: float
+
+
+class Unanswered(NamedTuple):
+    """No launcher answered the directive for too long."""
+
+
+class RefusedByAll(NamedTuple):
+    """Every launcher refused the directive."""
+
+
+class OrderRepeated(NamedTuple):
+    """The ranks were restarted before a person's order was carried out: it holds for the new attempt."""
+
+    attempt: int
+
+
+class AttemptBegan(NamedTuple):
+    """A new attempt began at ``at``, whoever began it."""
+
+    attempt: int
+    at: float
+
+
+class Closed(NamedTuple):
+    """The incident is over."""
+
+    at: float
+    outcome: str
+    first_step: float | None = None
+    steps_lost: int | None = None
+
+
+class Rediagnosed(NamedTuple):
+    """The cause turned out to be another one while an action is under way."""
+
+    diagnosis: Diagnosis
+
+
+class StopNoted(NamedTuple):
+    """The ranks were asked to save and stop while an action is under way."""
+
+    request: str
+
+
+class NoticeReceived(NamedTuple):
+    """A rank reported something it handles by itself; the first notice fills the incident, others join it."""
+
+    notice: Notice
+
+
+class Observed(NamedTuple):
+    """Affected ranks and progress of the incident's attempt, as known now."""
+
+    affected: tuple[int, ...]
+    furthest_iteration: int | None
+
+
+class DirectiveIssued(NamedTuple):
+    """A command became a directive."""
+
+    number: int
+    stop_step: int | None
+
+
+class DirectiveRefused(NamedTuple):
+    """A launcher could not carry out the directive."""
+
+    node: str
+    detail: str
+
+
+class EvidenceReceived(NamedTuple):
+    """A launcher sent stacks; ``at`` is when they were taken."""
+
+    node: str
+    stacks: tuple[RankStack, ...]
+    at: float
+
+
+Event = (
+    Recorded
+    | Decided
+    | LeftToLaunchers
+    | Ordered
+    | StacksTaken
+    | Confirmed
+    | StopStepRefused
+    | StopTimedOut
+    | Unanswered
+    | RefusedByAll
+    | OrderRepeated
+    | AttemptBegan
+    | Closed
+    | Rediagnosed
+    | StopNoted
+    | NoticeReceived
+    | Observed
+    | DirectiveIssued
+    | DirectiveRefused
+    | EvidenceReceived
+)
+
+# Table ----------------------------------------------------------------------------------------------------------------
+
+
+class Command(StrEnum):
+    """A directive that the caller is to make."""
+
+    CAPTURE = "capture"
+    ACT = "act"
+
+
+ANY: Final = tuple(Phase)
+OPEN: Final = tuple(phase for phase in Phase if phase is not Phase.CLOSED)
+_CAPTURING, _ACTING = (Phase.CAPTURING,), (Phase.ACTING,)
+
+GUARDS: Final[dict[str, Callable[[Incident], bool]]] = {
+    "": lambda _: True,
+    "elective capture": lambda incident: incident.action is Action.CAPTURE and incident.elective,
+    "only captures": lambda incident: incident.action is Action.CAPTURE,
+    "confirmed": lambda incident: incident.confirmed,
+    "suspected": lambda incident: not incident.confirmed,
+}
+
+
+class Row(NamedTuple):
+    """One row of the table; ``next_phase`` None: the phase stays."""
+
+    event: type
+    phases: tuple[Phase, ...]
+    guard: str
+    next_phase: Phase | None
+    command: Command | None = None
+
+
+TABLE: Final = (
+    Row(Recorded, (Phase.DETECTED, Phase.CONFIRMING), "", Phase.DETECTED),
+    Row(Decided, (Phase.DETECTED,), "", Phase.CAPTURING, Command.CAPTURE),
+    Row(Decided, (Phase.CONFIRMING,), "", Phase.CONFIRMING),
+    Row(LeftToLaunchers, (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING), "", Phase.ACTING),
+    Row(Ordered, OPEN, "", Phase.CAPTURING, Command.CAPTURE),
+    Row(StacksTaken, _CAPTURING, "elective capture", Phase.CLOSED),
+    Row(StacksTaken, _CAPTURING, "only captures", Phase.DETECTED),
+    Row(StacksTaken, _CAPTURING, "confirmed", Phase.ACTING, Command.ACT),
+    Row(StacksTaken, _CAPTURING, "suspected", Phase.CONFIRMING),
+    Row(Confirmed, (Phase.DETECTED,), "", None),
+    Row(Confirmed, (Phase.CONFIRMING,), "", Phase.CAPTURING, Command.CAPTURE),
+    Row(StopStepRefused, _ACTING, "", None, Command.ACT),
+    Row(StopTimedOut, _ACTING, "", Phase.ACTING, Command.ACT),
+    Row(Unanswered, _ACTING, "", Phase.ACTING, Command.ACT),
+    Row(RefusedByAll, _ACTING, "", Phase.DETECTED),
+    Row(OrderRepeated, OPEN, "", Phase.ACTING, Command.ACT),
+    Row(
+        AttemptBegan,
+        (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING, Phase.ACTING),
+        "",
+        Phase.RECOVERING,
+    ),
+    Row(Closed, OPEN, "", Phase.CLOSED),
+    Row(Rediagnosed, OPEN, "", None),
+    Row(StopNoted, OPEN, "", None),
+    Row(NoticeReceived, (Phase.DETECTED,), "", None),
+    Row(Observed, OPEN, "", None),
+    Row(DirectiveIssued, OPEN, "", None),
+    Row(DirectiveRefused, OPEN, "", None),
+    Row(EvidenceReceived, ANY, "", None),
+)
+
+
+def transition(incident: Incident, event: Event, now: float) -> list[Changed | Command]:
+    """Write what an event changes of an incident; return commands, then the message of the change if there is one."""
+    row = _row(incident, event)
+    message = _write(incident, event, now)
+    if row.next_phase is not None:
+        _set(incident, phase=row.next_phase, phase_since=now)
+    effects: list[Changed | Command] = [] if row.command is None else [row.command]
+    if message is not None:
+        effects.append(Changed(incident, message))
+    return effects
+
+
+def _row(incident: Incident, event: Event) -> Row:
+    for row in TABLE:
+        if isinstance(event, row.event) and incident.phase in row.phases and GUARDS[row.guard](incident):
+            return row
+    raise AssertionError(f"{type(event).__name__} of an incident that is {incident.phase}")
+
+
+# What each event writes -----------------------------------------------------------------------------------------------
+
+
+def _write(incident: Incident, event: Event, now: float) -> str | None:
+    """Write the fields; return the message for the log, empty when there is nothing to log, None when unchanged."""
+    match event:
+        case Recorded(why, diagnosis):
+            return _decide(incident, Action.LOG, why, diagnosis, now)
+        case Decided(action, why, diagnosis):
+            return _decide(incident, action, why, diagnosis, now)
+        case LeftToLaunchers(action, why, decided_at, diagnosis):
+            _diagnose(incident, diagnosis)
+            _set(incident, action=action, action_reason=why, confirmed=True, ordered=False, directive=0)
+            _stamp(incident, decided=decided_at)
+            return _announcement(incident)
+        case Ordered():
+            return _order(incident, event, now)
+        case StacksTaken(diagnosis, excluded):
+            before = incident.reason
+            _diagnose(incident, diagnosis)
+            _stamp(incident, captured=now if incident.stacks else None)  # of two captures the later one counts
+            if GUARDS["elective capture"](incident):
+                taken = len(incident.stacks)
+                return _close(incident, now, f"stacks of {taken} {'rank was' if taken == 1 else 'ranks were'} taken")
+            if excluded is not None:
+                names, why = excluded
+                action = incident.action if names else Action.RESTART
+                _set(incident, exclude=names, action=action, action_reason=f"{incident.action_reason}; {why}")
+            return incident.reason if incident.reason != before else ""
+        case Confirmed(diagnosis):
+            _diagnose(incident, diagnosis)
+            if incident.phase is Phase.CONFIRMING:
+                _set(incident, heard_nodes=frozenset())  # they are captured again
+            _set(incident, confirmed=True)
+            _stamp(incident, decided=now)
+            return f"{incident.reason} Action: {_words(incident.action)}."
+        case StopTimedOut(deadline):
+            return _replan(incident, Action.STOP, f"the ranks did not stop by themselves within {deadline:g} s")
+        case RefusedByAll():
+            return _replan(incident, Action.LOG, f"every launcher refused: {incident.outcome or 'without a reason'}")
+        case StopStepRefused() | Unanswered():
+            return None
+        case OrderRepeated(attempt):
+            _set(incident, attempt=attempt, excluded_anew=bool(incident.exclude))
+            _stamp(incident, restarted=None)
+            return ""
+        case AttemptBegan(attempt, at):
+            _stamp(incident, restarted=at)
+            return f"Attempt {attempt} has begun."
+        case Closed(at, outcome, first_step, steps_lost):
+            _set(incident, steps_lost=steps_lost)
+            if first_step is not None:
+                _stamp(incident, first_step=first_step)
+            return _close(incident, at, outcome)
+        case Rediagnosed(diagnosis):
+            _diagnose(incident, diagnosis)
+            return incident.reason
+        case StopNoted(request):
+            _set(incident, action_reason=f"{incident.action_reason}; {request}")
+            return f"{capital(request)}."
+        case NoticeReceived(notice):
+            return _take_notice(incident, notice)
+        case Observed(affected, furthest):
+            _set(incident, affected=affected, furthest_iteration=furthest)
+            return None
+        case DirectiveIssued(number, stop_step):
+            _set(incident, directive=number, refusals=())
+            if stop_step is not None:
+                _set(incident, stop_step=stop_step)
+            return None
+        case DirectiveRefused(node, detail):
+            refusals = tuple(dict.fromkeys((*incident.refusals, node)))
+            _set(incident, outcome=detail or incident.outcome, refusals=refusals)
+            return None
+        case EvidenceReceived():
+            _take_evidence(incident, event)
+            return None
+        case _:
+            assert_never(event)
+
+
+def _decide(incident: Incident, action: Action, why: str, diagnosis: Diagnosis | None, now: float) -> str:
+    _diagnose(incident, diagnosis)
+    _set(incident, action=action, action_reason=why)
+    _stamp(incident, decided=now if incident.confirmed else None)
+    return _announcement(incident)
+
+
+def _order(incident: Incident, order: Ordered, now: float) -> str:
+    if not order.only_looks or incident.phase is Phase.DETECTED:  # else the action under way stays
+        _set(
+            incident,
+            action=order.action,
+            action_reason=order.why,
+            ordered=True,
+            exclude=order.exclude,
+            excluded_anew=False,
+        )
+    _set(incident, attempt=order.attempt, confirmed=not order.only_looks, heard_nodes=frozenset())
+    _stamp(incident, decided=None if order.only_looks else now, captured=None)
+    return f"{incident.reason} Action: {_words(incident.action)}."
+
+
+def _close(incident: Incident, at: float, outcome: str) -> str:
+    _set(incident, closed_at=at, outcome=outcome.rstrip(". "))
+    return f"Incident {incident.id} is over: {incident.outcome}."
+
+
+def _replan(incident: Incident, action: Action, why: str) -> str:
+    _set(incident, action=action, action_reason=f"{incident.action_reason}; {why}")
+    return f"{capital(incident.action_reason)}."
+
+
+def _take_notice(incident: Incident, notice: Notice) -> str:
+    if incident.reason:
+        _set(incident, affected=tuple(sorted({*incident.affected, notice.rank})))
+        return ""
+    outcome = "the rank continued or ended, as its notice says"
+    if notice.kind is VerdictKind.WRONG_RESULT:
+        culprit = Culprit(notice.rank, notice.host, CulpritClass.WRONG_RESULT, notice.reason)
+        _set(incident, culprits=(culprit,))
+    else:
+        outcome = f"the training function was restarted in the same process after {notice.seconds:.1f} s"
+        _stamp(incident, restarted=notice.at)
+    _set(
+        incident,
+        reason=notice.reason,
+        affected=(notice.rank,),
+        attempt=notice.attempt,
+        action_reason="the rank handles it by itself",
+        outcome=outcome,
+    )
+    _stamp(incident, since=notice.at - notice.seconds)
+    return incident.reason
+
+
+def _take_evidence(incident: Incident, evidence: EvidenceReceived) -> None:
+    for stack in evidence.stacks:
+        incident.stacks.add(stack)
+    if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
+        # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.
+        _stamp(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
+    _set(incident, heard_nodes=incident.heard_nodes | {evidence.node})
+
+
+def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:
+    if diagnosis is None:
+        return
+    _set(
+        incident,
+        kind=diagnosis.kind,
+        reason=diagnosis.reason,
+        section=diagnosis.section,
+        limit=diagnosis.limit,
+        elapsed=diagnosis.elapsed,
+        culprits=diagnosis.culprits,
+        affected=diagnosis.affected,
+    )
+    if diagnosis.since is not None:
+        # Two reports of one beginning differ by their time on the way.
+        before = incident.timeline.since
+        _stamp(incident, since=diagnosis.since if before is None else min(before, diagnosis.since))
+
+
+def _set(incident: Incident, **changes: Any) -> None:
+    for name, value in changes.items():
+        object.__setattr__(incident, name, value)
+
+
+def _stamp(incident: Incident, **times: float | None) -> None:
+    _set(incident, timeline=replace(incident.timeline, **times))
+
+
+def _announcement(incident: Incident) -> str:
+    return f"{incident.reason} Action: {_words(incident.action)}; {incident.action_reason}."
+
+
+def _words(action: Action) -> str:
+    return action.replace("_", " ")
+
+
+def capital(text: str) -> str:
+    """A sentence's first letter in upper case."""
+    return text[:1].upper() + text[1:]
