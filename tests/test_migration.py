@@ -30,7 +30,7 @@ import pytest
 
 from rankwatch import inprocess
 from rankwatch.faults import spec
-from rankwatch.inprocess.options import Options
+from rankwatch.inprocess.options import WrapperOptions
 from rankwatch.integrations.nvrx import stand_in
 from rankwatch_launcher.cli import ft_file, main
 from rankwatch_launcher.cli import nvrx as ft_flags
@@ -130,7 +130,7 @@ def found(path: str) -> Any:
 def signature(of: Any) -> dict[str, str]:
     """Parameters with their defaults as Python writes them."""
     if of is inprocess.Wrapper:  # it takes keywords, and refuses unknown ones
-        of = Options
+        of = WrapperOptions
     if isinstance(of, property) or not callable(of):
         return {}
     fields = {f.name: f for f in dataclasses.fields(of)} if inspect.isclass(of) and dataclasses.is_dataclass(of) else {}

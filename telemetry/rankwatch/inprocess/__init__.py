@@ -8,8 +8,9 @@
         ...
 
 After an exception, a hang or the loss of a rank this costs a new process group and a checkpoint load, but no new
-interpreter, imports or CUDA context. Enters: a function and :class:`rankwatch.inprocess.options.Options`; leaves: its
-result, restart notices to the monitor, or ``InProcessError``, which ends the process. Start with ``call.py``.
+interpreter, imports or CUDA context. Enters: a function and :class:`rankwatch.inprocess.options.WrapperOptions`;
+leaves: its result, restart notices to the monitor, or ``InProcessError``, which ends the process. Start with
+``call.py``.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn, cast
 
-from rankwatch.inprocess import abort, members, store
+from rankwatch.inprocess import abort, rank_process, store
 from rankwatch.inprocess.assignment import KeepWorldSize, initial_places
 from rankwatch.inprocess.coordination import DONE, INTERRUPTED, Coordination
-from rankwatch.inprocess.decision import FaultKind, FaultRecord, IterationPlan, RestartRules, decide, is_expendable
+from rankwatch.inprocess.decision import FailureKind, FailureRecord, IterationPlan, RestartRules, decide, is_expendable
 from rankwatch.inprocess.interruption import Interruption
 from rankwatch.inprocess.monitor_thread import MonitorThread, at_step
-from rankwatch.inprocess.options import Callback, Options
+from rankwatch.inprocess.options import Callback, WrapperOptions
 from rankwatch.inprocess.state import (
     FaultCounterExceededError,
     FunctionResult,
@@ -69,7 +69,7 @@ def current() -> Call | None:
 class Call:
     """See the header. Used once."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: WrapperOptions) -> None:
         self.options = options
         self.state: State | None = None
         self.monitor_thread: MonitorThread | None = None
@@ -126,7 +126,7 @@ class Call:
             world=world, rank=self._rank, call=_calls, port=self.options.store_port, timeout=timeout
         )
         self._coordination = Coordination(host, port, prefix, world, timeout)
-        own = members.own(self._rank, host, port)
+        own = rank_process.own(self._rank, host, port)
         self._coordination.register(own)
         self._members = self._coordination.members(world, timeout)
         self._nodes = [member.node for member in self._members]
@@ -201,19 +201,19 @@ class Call:
             self.interruption.disarm()
         if result.exit is not None:
             raise result.exit
-        self._record_fault(plan, result)
+        self._record_failure(plan, result)
         return result
 
-    def _record_fault(self, plan: IterationPlan, result: FunctionResult) -> None:
+    def _record_failure(self, plan: IterationPlan, result: FunctionResult) -> None:
         """Record what the function has raised, unless it is a consequence of the abort."""
         peers, error = self._peers, cast("BaseException | None", result.error)
         status = peers.end_status(plan.iteration)
         if error is None and not status and result.interruption is not None and self._rank not in peers.lost():
             error = result.interruption  # raised by the function itself
         if error is not None and not (status and self._thread.aborting):
-            kind = FaultKind.COLLECTIVE if is_collective_error(error) else FaultKind.RAISED
+            kind = FailureKind.COLLECTIVE if is_collective_error(error) else FailureKind.RAISED
             what = describe(error) + at_step()
-            peers.interrupt(plan.iteration, FaultRecord(self._rank, kind, what, self._thread.progress.steps))
+            peers.interrupt(plan.iteration, FailureRecord(self._rank, kind, what, self._thread.progress.steps))
         result.interruption = None
 
     def _run_interruptible(
@@ -235,7 +235,7 @@ class Call:
             if not self._peers.wait_for_end(plan.iteration, timeout):
                 late = next((r for r in plan.places if r not in self._peers.completed(plan.iteration)), self._rank)
                 what = f"did not finish within {timeout:g} s after rank {self._rank}"
-                self._peers.interrupt(plan.iteration, FaultRecord(late, FaultKind.NO_PROGRESS, what))
+                self._peers.interrupt(plan.iteration, FailureRecord(late, FailureKind.NO_PROGRESS, what))
         except Exception as error:  # noqa: BLE001 - restarts exist for whatever the function raises
             result.error = error
 
@@ -338,7 +338,7 @@ class Call:
         what = f"left with {describe(error).removeprefix('raised ')}"
         with contextlib.suppress(RuntimeError):  # the store has ended already
             self._peers.mark_lost(self._rank, what)
-            self._peers.interrupt(self.state.iteration, FaultRecord(self._rank, FaultKind.GONE, what))
+            self._peers.interrupt(self.state.iteration, FailureRecord(self._rank, FailureKind.GONE, what))
         self._terminate()
 
     def _terminate(self) -> None:

@@ -30,8 +30,8 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from rankwatch.inprocess import store_server
-from rankwatch.inprocess.decision import FaultKind, FaultRecord, IterationPlan
-from rankwatch.inprocess.members import Member
+from rankwatch.inprocess.decision import FailureKind, FailureRecord, IterationPlan
+from rankwatch.inprocess.rank_process import RankProcess
 from rankwatch.inprocess.state import InProcessError
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Coordination:
 
     # Membership -------------------------------------------------------------------------------------------------------
 
-    def register(self, member: Member) -> None:
+    def register(self, member: RankProcess) -> None:
         """Publish this process."""
         self._store.set(f"member/{member.rank}", member.to_json())
 
@@ -74,7 +74,7 @@ class Coordination:
         self._append(store_server.FINISHED, {"rank": rank})
         self._store.set(store_server.WORLD_SIZE, str(world))
 
-    def members(self, world: int, timeout: float) -> list[Member]:
+    def members(self, world: int, timeout: float) -> list[RankProcess]:
         """Return all processes, once they have registered.
 
         Raises:
@@ -84,7 +84,7 @@ class Coordination:
         if not self._until(lambda: self._store.check(keys), timeout):
             missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
             raise InProcessError(f"{len(missing)} of {world} ranks did not start within {timeout:g} s: {missing[:8]}")
-        return [Member(**json.loads(self._store.get(key))) for key in keys]
+        return [RankProcess(**json.loads(self._store.get(key))) for key in keys]
 
     def send_heartbeat(self, rank: int) -> None:
         """Count one heartbeat of a rank."""
@@ -108,7 +108,7 @@ class Coordination:
 
     # One iteration ----------------------------------------------------------------------------------------------------
 
-    def interrupt(self, iteration: int, record: FaultRecord) -> None:
+    def interrupt(self, iteration: int, record: FailureRecord) -> None:
         """Record a fault, and end the iteration unless it has ended already."""
         self._append(f"{iteration}/records", asdict(record))
         self._end(iteration, INTERRUPTED)
@@ -132,10 +132,10 @@ class Coordination:
         """Wait for the end of an iteration and return its status; empty after the timeout."""
         return self._until(lambda: self.end_status(iteration), timeout) or b""
 
-    def records(self, iteration: int) -> list[FaultRecord]:
+    def records(self, iteration: int) -> list[FailureRecord]:
         """Return the faults of an iteration, the earliest first."""
         lines = self._lines(f"{iteration}/records")
-        return [FaultRecord(**{**line, "kind": FaultKind(line["kind"])}) for line in lines]
+        return [FailureRecord(**{**line, "kind": FailureKind(line["kind"])}) for line in lines]
 
     # Between two iterations -------------------------------------------------------------------------------------------
 

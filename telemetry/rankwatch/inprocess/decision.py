@@ -21,7 +21,7 @@ from enum import StrEnum
 from rankwatch.inprocess.assignment import Assign, Situation, with_node_mates
 
 
-class FaultKind(StrEnum):
+class FailureKind(StrEnum):
     """What went wrong on a rank, causes before their consequences."""
 
     GONE = "gone"
@@ -31,14 +31,14 @@ class FaultKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FaultRecord:
+class FailureRecord:
     """One fault of one rank, by its initial rank. ``what`` follows "rank N" in a sentence."""
 
     rank: int
-    kind: FaultKind
+    kind: FailureKind
     what: str
     progress: int = 0
-    """Progress that the rank had made in this iteration."""
+    """Progress of the rank in this iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class RestartRules:
     max_restarts: int | None = None
 
 
-def root_cause(records: Sequence[FaultRecord]) -> FaultRecord | None:
+def root_cause(records: Sequence[FailureRecord]) -> FailureRecord | None:
     """Return the record that explains the others; None without records."""
-    for kind in FaultKind:
+    for kind in FailureKind:
         found = [record for record in records if record.kind is kind]
-        if kind is FaultKind.NO_PROGRESS and found:
+        if kind is FailureKind.NO_PROGRESS and found:
             return min(found, key=lambda record: (record.progress, record.rank))
         if found:
             return found[0]
@@ -96,7 +96,7 @@ def root_cause(records: Sequence[FaultRecord]) -> FaultRecord | None:
 
 def decide(
     plan: IterationPlan,
-    records: Sequence[FaultRecord],
+    records: Sequence[FailureRecord],
     lost: Mapping[int, str],
     unfit: Mapping[int, str],
     nodes: Sequence[str],
@@ -113,7 +113,7 @@ def decide(
         rules: the wrapper's options.
     """
     # A death may be noticed only after its victims have recorded that their collective failed.
-    gone = [FaultRecord(rank, FaultKind.GONE, f"is lost: {lost[rank]}") for rank in plan.places if rank in lost]
+    gone = [FailureRecord(rank, FailureKind.GONE, f"is lost: {lost[rank]}") for rank in plan.places if rank in lost]
     fault = root_cause([*records, *gone])
     counts = dict(plan.fault_counts)
     excluded = {**plan.excluded, **unfit, **lost}

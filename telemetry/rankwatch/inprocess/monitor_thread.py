@@ -29,11 +29,11 @@ from typing import Final
 
 from rankwatch.inprocess import abort, connections
 from rankwatch.inprocess.coordination import INTERRUPTED, Coordination
-from rankwatch.inprocess.decision import FaultKind, FaultRecord, IterationPlan
+from rankwatch.inprocess.decision import FailureKind, FailureRecord, IterationPlan
 from rankwatch.inprocess.interruption import Interruption
-from rankwatch.inprocess.members import Member, is_dead
-from rankwatch.inprocess.options import Options
-from rankwatch.inprocess.progress import Progress, current_step
+from rankwatch.inprocess.options import WrapperOptions
+from rankwatch.inprocess.progress import FunctionProgress, current_step
+from rankwatch.inprocess.rank_process import RankProcess, is_dead
 from rankwatch.inprocess.watchdog import Watchdog
 
 _log = logging.getLogger("rankwatch")
@@ -42,7 +42,7 @@ STOP_TIMEOUT: Final = 5.0
 """Seconds to wait for the thread to end."""
 
 
-class Phase(Enum):
+class FunctionPhase(Enum):
     """What the function's thread is doing; see the table above."""
 
     RUNNING = auto()
@@ -56,15 +56,15 @@ class MonitorThread(threading.Thread):
 
     def __init__(
         self,
-        own: Member,
-        members: Sequence[Member],
-        options: Options,
+        own: RankProcess,
+        members: Sequence[RankProcess],
+        options: WrapperOptions,
         coordination: Coordination,
         watchdog: Watchdog,
         interruption: Interruption,
     ) -> None:
         super().__init__(name="rankwatch-inprocess", daemon=True)
-        self.progress = Progress()
+        self.progress = FunctionProgress()
         self.aborting = False
         """Whether an error that the function raises may be a consequence of the abort."""
         self.interrupted_at = 0.0
@@ -75,7 +75,7 @@ class MonitorThread(threading.Thread):
         self._own, self._members, self._options = own, members, options
         self._coordination, self._watchdog, self._interruption = coordination, watchdog, interruption
         self._neighbours = [m for m in members if m.host == own.host and m.rank != own.rank]
-        self._phase, self._plan, self._sockets_before = Phase.BETWEEN, IterationPlan(-1, ()), frozenset[str]()
+        self._phase, self._plan, self._sockets_before = FunctionPhase.BETWEEN, IterationPlan(-1, ()), frozenset[str]()
         self._lost: dict[int, str] = {}
         self._last_heartbeat: tuple[int, int, float] = (-1, -1, 0.0)
         """Of the next rank in the ring: its rank, its heartbeat count, and when that count was first seen."""
@@ -92,24 +92,24 @@ class MonitorThread(threading.Thread):
             self._plan, self._sockets_before = plan, connections.open_sockets()
             self._hang_recorded = self._interrupted = self.aborting = False
             self.progress.begin()
-            self._phase = Phase.RUNNING if self._own.rank in plan.places else Phase.WAITING
+            self._phase = FunctionPhase.RUNNING if self._own.rank in plan.places else FunctionPhase.WAITING
             self._watchdog.set_timeout(self._options.hard_timeout)
 
     def finish(self) -> None:
         """The function has returned: the soft timeout no longer applies."""
         with self._lock:
-            self._phase = Phase.WAITING
+            self._phase = FunctionPhase.WAITING
 
     def begin_cleanup(self) -> None:
         """The function was left: its communication must be freed before the barrier times out."""
         with self._lock:
-            self._phase = Phase.CLEANUP
+            self._phase = FunctionPhase.CLEANUP
             self._watchdog.set_timeout(self._options.barrier_timeout)
 
     def end_cleanup(self) -> None:
         """The communication of the function is freed."""
         with self._lock:
-            self._phase = Phase.BETWEEN
+            self._phase = FunctionPhase.BETWEEN
             self._watchdog.set_timeout(self._options.hard_timeout)
 
     def interrupt_now(self) -> None:
@@ -148,14 +148,14 @@ class MonitorThread(threading.Thread):
     def _check(self, now: float) -> None:
         self._check_other_ranks(now)
         with self._lock:
-            if self._phase is Phase.RUNNING and not self._interrupted:
+            if self._phase is FunctionPhase.RUNNING and not self._interrupted:
                 idle = self.progress.idle_seconds()
                 self._watchdog.set_deadline(self.progress.since_ns + int(self._options.hard_timeout * 1e9))
                 if idle > self._options.soft_timeout and not self._hang_recorded:
                     self._hang_recorded = True
                     what = f"made no progress for {self._options.soft_timeout:g} s{at_step()}"
-                    self._end(FaultRecord(self._own.rank, FaultKind.NO_PROGRESS, what, self.progress.steps))
-            elif not self._interrupted or self._phase is Phase.BETWEEN:
+                    self._end(FailureRecord(self._own.rank, FailureKind.NO_PROGRESS, what, self.progress.steps))
+            elif not self._interrupted or self._phase is FunctionPhase.BETWEEN:
                 self._watchdog.set_timeout(self._options.hard_timeout)
 
     def _check_other_ranks(self, now: float) -> None:
@@ -177,7 +177,7 @@ class MonitorThread(threading.Thread):
 
     def _act(self, now: float) -> None:
         """Interrupt the function if the iteration has ended, or end the iteration if an active rank is lost."""
-        if self._phase in (Phase.CLEANUP, Phase.BETWEEN):
+        if self._phase in (FunctionPhase.CLEANUP, FunctionPhase.BETWEEN):
             return
         if self._interrupted:
             # The function may have swallowed it, in a bare ``except`` for example; repeat after leaving it time to
@@ -188,18 +188,18 @@ class MonitorThread(threading.Thread):
             return
         for rank in self._plan.places:
             if rank in self._lost:
-                self._end(FaultRecord(rank, FaultKind.GONE, f"is lost: {self._lost[rank]}"))
+                self._end(FailureRecord(rank, FailureKind.GONE, f"is lost: {self._lost[rank]}"))
                 break
         if self._own.rank in self._lost or self._coordination.end_status(self._plan.iteration) == INTERRUPTED:
             self._interrupt()
 
-    def _end(self, record: FaultRecord) -> None:
+    def _end(self, record: FailureRecord) -> None:
         self._coordination.interrupt(self._plan.iteration, record)
 
     def _interrupt(self) -> None:
         """Unwind the function, and unblock its waits for other ranks."""
         self._interrupted, self.interrupted_at = True, time.monotonic()
-        if self._phase is not Phase.RUNNING:  # a running function keeps the deadline of its last progress
+        if self._phase is not FunctionPhase.RUNNING:  # a running function keeps the deadline of its last progress
             self._watchdog.set_timeout(self._options.hard_timeout)
         self._stopped.wait(self._options.last_call_wait)
         with self._interruption.atomic:

@@ -1,4 +1,4 @@
-"""Options of in-process restarts: name, default, unit and meaning of each."""
+"""WrapperOptions of in-process restarts: name, default, unit and meaning of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _about(unit: str, meaning: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class WrapperOptions:
     """The settings of one :class:`rankwatch.inprocess.Wrapper`; durations in seconds."""
 
     soft_timeout: float = field(
@@ -96,26 +96,26 @@ class Options:
             raise ValueError(problem)
 
 
-def make(given: Mapping[str, Any]) -> Options:
+def make(given: Mapping[str, Any]) -> WrapperOptions:
     """Return the options; durations may be seconds or ``timedelta``.
 
     Raises:
         TypeError: an option is unknown or has the wrong type.
         ValueError: options contradict each other; the message names them.
     """
-    known = {option.name: option for option in fields(Options)}
+    known = {option.name: option for option in fields(WrapperOptions)}
     made = {}
     for name, value in given.items():
         if name not in known:
             raise TypeError(f"Wrapper() knows no option {name!r}; it knows: {', '.join(known)}")
         made[name] = _value(name, value, str(known[name].metadata["unit"]))
-    return Options(**made)
+    return WrapperOptions(**made)
 
 
 def signature() -> Signature:
     """Return the signature of the wrapper's constructor for ``help()`` and editors, ``self`` included."""
     own = [Parameter("self", Parameter.POSITIONAL_ONLY)]
-    for option in fields(Options):
+    for option in fields(WrapperOptions):
         kind = "float | timedelta" if option.metadata["unit"] == "s" else option.type
         own.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=kind))
     return Signature(own)
@@ -123,7 +123,7 @@ def signature() -> Signature:
 
 def meanings() -> str:
     """Return the options and their meanings, one per line."""
-    return "\n".join(f"    {option.name}: {option.metadata['meaning']}" for option in fields(Options))
+    return "\n".join(f"    {option.name}: {option.metadata['meaning']}" for option in fields(WrapperOptions))
 
 
 def _value(name: str, value: Any, unit: str) -> Any:
@@ -151,7 +151,7 @@ _ORDER = (
 """Pairs of which the first must be smaller."""
 
 
-def _problem(options: Options) -> str | None:
+def _problem(options: WrapperOptions) -> str | None:
     for option in fields(options):
         value = getattr(options, option.name)
         if option.metadata["unit"] == "s" and not math.isfinite(value):

@@ -49,7 +49,7 @@ class _MainThreadProbe:
 _probe = _MainThreadProbe()
 
 
-class Progress:
+class FunctionProgress:
     """Progress within one iteration, as the monitor thread observes it."""
 
     def __init__(self) -> None:

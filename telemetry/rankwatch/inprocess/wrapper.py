@@ -37,8 +37,8 @@ class CallWrapper:
 class Wrapper:
     """Restarts a training function within its processes: after an exception on any rank, a hang, or the loss of a rank.
 
-    Parameters: :class:`rankwatch.inprocess.options.Options`. The wrapped function returns the function's result on
-    active ranks and None on reserves.
+    Parameters: :class:`rankwatch.inprocess.options.WrapperOptions`. The wrapped function returns the function's result
+    on active ranks and None on reserves.
 
     Raises:
         TypeError: a parameter is unknown or has the wrong type.

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rankwatch.rerun import collectives
 from rankwatch.rerun.device import Device
-from rankwatch.rerun.validation import Rejection
+from rankwatch.rerun.validation import RejectedResult
 from rankwatch.rerun.verdicts import PENDING, RerunState
 
 VERSION: Final = 1
@@ -34,7 +34,7 @@ class SavedRankState:
     mode: str
     pending: bool = False
     """Whether the step is to be re-run."""
-    rejection: Rejection | None = None
+    rejection: RejectedResult | None = None
     injector: dict[str, Any] = field(default_factory=dict)
     beginning: dict[str, Any] = field(default_factory=dict)
     """Random numbers and further state at the beginning of the step."""
@@ -111,15 +111,15 @@ def from_state_dict(state: dict[str, Any], rank: int) -> SavedRankState:
     return saved
 
 
-def _plain(rejection: Rejection) -> dict[str, Any]:
+def _plain(rejection: RejectedResult) -> dict[str, Any]:
     names = ("message", "number", "step", "value", "fatal", "rank")
     plain = {name: getattr(rejection, name) for name in names}
     return {**plain, "host": rejection.device.host, "device": rejection.device.name}
 
 
-def _rejection(plain: dict[str, Any]) -> Rejection:
+def _rejection(plain: dict[str, Any]) -> RejectedResult:
     names = ("message", "number", "step", "value", "fatal", "rank")
-    return Rejection(**{name: plain[name] for name in names}, device=Device(plain["host"], plain["device"]))
+    return RejectedResult(**{name: plain[name] for name in names}, device=Device(plain["host"], plain["device"]))
 
 
 def _sharded(mine: Any) -> Any:

@@ -9,20 +9,20 @@ from rankwatch.rerun.device import Device
 from rankwatch.rerun.verdicts import (
     EXIT_CODE_FAILED_ON_RESULT_VALIDATION,
     EXIT_CODE_RESUME_TO_DISAMBIGUATE,
-    VerdictKind,
+    RerunFinding,
     Vote,
 )
 
 # The verdict comes first: exit reasons are truncated.
 VERDICTS: Final = {
-    VerdictKind.TRANSIENT_ERROR: "transient error: {what}, but run again at once on the same device it was {now}",
-    VerdictKind.NOT_REACHED: "no verdict: {what}, but the re-run of the step did not reach this check",
-    VerdictKind.REPRODUCIBLE: "reproducible: {what}, and run again at once on the same device it was the same ({now}); "
-    "only another device can tell a persistent error from a correct result",
-    VerdictKind.SAME_DEVICE: "still no verdict: {what}, and the step was resumed on the same device, which cannot tell "
-    "a persistent error from a correct result",
-    VerdictKind.PERSISTENT_ERROR: "persistent error: {what}, but on another device ({here}) it was {now}",
-    VerdictKind.CORRECT_RESULT: "correct result: {what}, and on another device ({here}) it was the same ({now}), so "
+    RerunFinding.TRANSIENT_ERROR: "transient error: {what}, but run again at once on the same device it was {now}",
+    RerunFinding.NOT_REACHED: "no verdict: {what}, but the re-run of the step did not reach this check",
+    RerunFinding.REPRODUCIBLE: "reproducible: {what}, and run again at once on the same device it was the same "
+    "({now}); only another device can tell a persistent error from a correct result",
+    RerunFinding.SAME_DEVICE: "still no verdict: {what}, and the step was resumed on the same device, which cannot "
+    "tell a persistent error from a correct result",
+    RerunFinding.PERSISTENT_ERROR: "persistent error: {what}, but on another device ({here}) it was {now}",
+    RerunFinding.CORRECT_RESULT: "correct result: {what}, and on another device ({here}) it was the same ({now}), so "
     "data or code make it what it is",
 }
 CONSEQUENCES: Final = {
@@ -55,9 +55,9 @@ def rejected(context: RejectionContext) -> str:
     return f"{_where(context)}: rejected: {_what(context)}; all ranks run the step again with the same inputs"
 
 
-def verdict(context: RejectionContext, kind: VerdictKind, vote: Vote, now: str) -> str:
+def verdict(context: RejectionContext, finding: RerunFinding, vote: Vote, now: str) -> str:
     """Return the message for a verdict; ``now`` is the result of the re-run."""
-    text = VERDICTS[kind].format(what=_what(context), now=now, here=context.here)
+    text = VERDICTS[finding].format(what=_what(context), now=now, here=context.here)
     return f"{_where(context)}: {text}; {CONSEQUENCES[vote]}"
 
 

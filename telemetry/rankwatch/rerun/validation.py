@@ -13,7 +13,15 @@ from rankwatch.rerun import collectives, comparison, device, messages
 from rankwatch.rerun.device import Device
 from rankwatch.rerun.injection import RerunErrorInjector
 from rankwatch.rerun.tracker import RejectionTracker
-from rankwatch.rerun.verdicts import RerunState, RerunValidationStatus, Verdict, VerdictKind, Vote, judge, not_reached
+from rankwatch.rerun.verdicts import (
+    RankVerdict,
+    RerunFinding,
+    RerunState,
+    RerunValidationStatus,
+    Vote,
+    judge,
+    not_reached,
+)
 
 _log = logging.getLogger("rankwatch")
 
@@ -23,7 +31,7 @@ class ResultRejectedError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class RejectedResult:
     """A result that a rank rejected."""
 
     message: str
@@ -47,16 +55,16 @@ class ResultValidator:
 
     def __init__(self, injector: RerunErrorInjector, tracker: RejectionTracker | None, device_name: str | None) -> None:
         self.injector = injector
-        self.rejection: Rejection | None = None
-        self.verdict: Verdict | None = None
+        self.rejection: RejectedResult | None = None
+        self.verdict: RankVerdict | None = None
         self._tracker, self._device_name = tracker, device_name
 
     @property
-    def open_rejection(self) -> Rejection | None:
+    def open_rejection(self) -> RejectedResult | None:
         """The rejection, unless it has a final verdict; only then another device has to decide."""
-        final = self.verdict is not None and self.verdict.kind not in (
-            VerdictKind.REPRODUCIBLE,
-            VerdictKind.SAME_DEVICE,
+        final = self.verdict is not None and self.verdict.finding not in (
+            RerunFinding.REPRODUCIBLE,
+            RerunFinding.SAME_DEVICE,
         )
         return None if final else self.rejection
 
@@ -79,7 +87,7 @@ class ResultValidator:
         elif not (self.injector.maybe_inject(rank, step) or wrong):
             return
         value = comparison.snapshot(result)
-        self.rejection = Rejection(message, number, step, value, fatal, rank, device.here(self._device_name))
+        self.rejection = RejectedResult(message, number, step, value, fatal, rank, device.here(self._device_name))
         self._append_to_tracker(RerunValidationStatus.INITIAL_RUN, step, result, message)
         _log.error("%s", messages.rejected(self._context(self.rejection)))
 
@@ -137,15 +145,15 @@ class ResultValidator:
             raise ResultRejectedError(text)
         _log.warning("%s", text)
 
-    def _report(self, rejection: Rejection, verdict: Verdict, now: str) -> None:
+    def _report(self, rejection: RejectedResult, verdict: RankVerdict, now: str) -> None:
         self.verdict = verdict
         if verdict.vote is not Vote.RESUME_ELSEWHERE:
             self.injector.clear()
-        text = messages.verdict(self._context(rejection), verdict.kind, verdict.vote, now)
+        text = messages.verdict(self._context(rejection), verdict.finding, verdict.vote, now)
         _log.log(logging.WARNING if verdict.vote is Vote.CONTINUE else logging.ERROR, "%s", text)
         _notify(text)
 
-    def _context(self, rejection: Rejection) -> messages.RejectionContext:
+    def _context(self, rejection: RejectedResult) -> messages.RejectionContext:
         here, value = device.here(self._device_name), comparison.format_result(rejection.value)
         return messages.RejectionContext(
             rejection.rank, rejection.step, rejection.message, value, rejection.device, here

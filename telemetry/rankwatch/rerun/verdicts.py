@@ -90,7 +90,7 @@ class RerunValidationStatus(StrEnum):
     SECOND_RERUN_REPRODUCIBLE = "second_rerun_reproducible"
 
 
-class VerdictKind(Enum):
+class RerunFinding(Enum):
     """The verdicts of a rank."""
 
     TRANSIENT_ERROR = RerunDiagnostic.TRANSIENT_ERROR.value
@@ -105,10 +105,10 @@ class VerdictKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RankVerdict:
     """A rank's verdict and its vote."""
 
-    kind: VerdictKind
+    finding: RerunFinding
     vote: Vote
     status: RerunValidationStatus | None = None
     """Status in the file of rejected results; None: no line is written."""
@@ -173,7 +173,7 @@ def step_end(state: RerunState) -> StepEnd:
     return STEP_ENDS.get(state, StepEnd())
 
 
-def judge(state: RerunState, *, differs: bool, same_device: bool, fatal: bool) -> Verdict:
+def judge(state: RerunState, *, differs: bool, same_device: bool, fatal: bool) -> RankVerdict:
     """Return the verdict of a rank whose re-run reached the rejected call.
 
     Args:
@@ -186,19 +186,19 @@ def judge(state: RerunState, *, differs: bool, same_device: bool, fatal: bool) -
     if state is _S.RERUNNING_IN_PLACE:
         if differs:
             vote = Vote.FAIL if fatal else Vote.CONTINUE
-            return Verdict(VerdictKind.TRANSIENT_ERROR, vote, status.FIRST_RERUN_NOT_REPRODUCIBLE)
+            return RankVerdict(RerunFinding.TRANSIENT_ERROR, vote, status.FIRST_RERUN_NOT_REPRODUCIBLE)
         vote = Vote.RESUME_ELSEWHERE if fatal else Vote.CONTINUE
-        return Verdict(VerdictKind.REPRODUCIBLE, vote, status.FIRST_RERUN_REPRODUCIBLE)
+        return RankVerdict(RerunFinding.REPRODUCIBLE, vote, status.FIRST_RERUN_REPRODUCIBLE)
     assert state is _S.RERUNNING_FROM_CHECKPOINT, state
     if same_device:
-        return Verdict(VerdictKind.SAME_DEVICE, Vote.RESUME_ELSEWHERE)
+        return RankVerdict(RerunFinding.SAME_DEVICE, Vote.RESUME_ELSEWHERE)
     if differs:
         vote = Vote.FAULT_FOUND if fatal else Vote.CONTINUE
-        return Verdict(VerdictKind.PERSISTENT_ERROR, vote, status.SECOND_RERUN_NOT_REPRODUCIBLE)
+        return RankVerdict(RerunFinding.PERSISTENT_ERROR, vote, status.SECOND_RERUN_NOT_REPRODUCIBLE)
     vote = Vote.FAIL if fatal else Vote.CONTINUE
-    return Verdict(VerdictKind.CORRECT_RESULT, vote, status.SECOND_RERUN_REPRODUCIBLE)
+    return RankVerdict(RerunFinding.CORRECT_RESULT, vote, status.SECOND_RERUN_REPRODUCIBLE)
 
 
-def not_reached(*, fatal: bool) -> Verdict:
+def not_reached(*, fatal: bool) -> RankVerdict:
     """Return the verdict of a rank whose re-run did not reach the rejected call."""
-    return Verdict(VerdictKind.NOT_REACHED, Vote.FAIL if fatal else Vote.CONTINUE)
+    return RankVerdict(RerunFinding.NOT_REACHED, Vote.FAIL if fatal else Vote.CONTINUE)

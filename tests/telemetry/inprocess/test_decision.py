@@ -4,8 +4,8 @@ import pytest
 
 from rankwatch.inprocess.assignment import FillGaps, KeepWorldSize
 from rankwatch.inprocess.decision import (
-    FaultKind,
-    FaultRecord,
+    FailureKind,
+    FailureRecord,
     IterationPlan,
     RestartRules,
     decide,
@@ -13,8 +13,8 @@ from rankwatch.inprocess.decision import (
     root_cause,
 )
 
-RAISED = FaultRecord(1, FaultKind.RAISED, "raised ValueError")
-CUT = FaultRecord(0, FaultKind.COLLECTIVE, "raised RuntimeError")
+RAISED = FailureRecord(1, FailureKind.RAISED, "raised ValueError")
+CUT = FailureRecord(0, FailureKind.COLLECTIVE, "raised RuntimeError")
 NODES = ["a", "a", "b", "b"]
 PLAN = IterationPlan(0, (0, 1), (2, 3))
 
@@ -23,14 +23,14 @@ PLAN = IterationPlan(0, (0, 1), (2, 3))
     ("records", "rank"),
     [
         ([CUT, RAISED], 1),
-        ([CUT, RAISED, FaultRecord(0, FaultKind.GONE, "is lost")], 0),
-        ([FaultRecord(0, FaultKind.NO_PROGRESS, "", 7), FaultRecord(1, FaultKind.NO_PROGRESS, "", 6)], 1),
-        ([FaultRecord(0, FaultKind.NO_PROGRESS, "", 7), CUT], 0),
-        ([RAISED, FaultRecord(0, FaultKind.RAISED, "")], 1),
+        ([CUT, RAISED, FailureRecord(0, FailureKind.GONE, "is lost")], 0),
+        ([FailureRecord(0, FailureKind.NO_PROGRESS, "", 7), FailureRecord(1, FailureKind.NO_PROGRESS, "", 6)], 1),
+        ([FailureRecord(0, FailureKind.NO_PROGRESS, "", 7), CUT], 0),
+        ([RAISED, FailureRecord(0, FailureKind.RAISED, "")], 1),
         ([CUT], 0),
     ],
 )
-def test_what_explains_the_others_is_the_cause(records: list[FaultRecord], rank: int) -> None:
+def test_what_explains_the_others_is_the_cause(records: list[FailureRecord], rank: int) -> None:
     found = root_cause(records)
     assert found is not None
     assert found.rank == rank

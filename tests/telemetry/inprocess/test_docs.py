@@ -10,7 +10,7 @@ from typing import Any
 
 import rankwatch
 from rankwatch import inprocess
-from rankwatch.inprocess.options import Options
+from rankwatch.inprocess.options import WrapperOptions
 
 PAGE = (Path(__file__).parents[3] / "docs" / "in-process.md").read_text()
 
@@ -19,7 +19,7 @@ def test_every_parameter_is_documented_with_its_default() -> None:
     section = PAGE.split("## Parameters")[1].split("##")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
     shown = {"rank": '`"rank"`'}
-    defaults = {f.name: shown.get(str(f.default), str(f.default).removesuffix(".0")) for f in fields(Options)}
+    defaults = {f.name: shown.get(str(f.default), str(f.default).removesuffix(".0")) for f in fields(WrapperOptions)}
     assert rows == defaults
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import rankwatch.inprocess
 from rankwatch.inprocess import Wrapper
-from rankwatch.inprocess.options import Options
+from rankwatch.inprocess.options import WrapperOptions
 
 
 def test_durations_are_seconds_or_timedelta() -> None:
@@ -91,6 +91,6 @@ def test_what_runs_after_its_call_is_refused(function: Callable[..., Any]) -> No
 
 def test_the_constructor_shows_its_parameters() -> None:
     shown = inspect.signature(Wrapper).parameters
-    assert {name: p.default for name, p in shown.items()} == {f.name: f.default for f in fields(Options)}
+    assert {name: p.default for name, p in shown.items()} == {f.name: f.default for f in fields(WrapperOptions)}
     assert shown["soft_timeout"].annotation == "float | timedelta"
     assert "soft_timeout: time without progress" in (Wrapper.__init__.__doc__ or "")

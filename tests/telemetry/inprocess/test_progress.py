@@ -6,13 +6,13 @@ import threading
 import time
 
 from rankwatch.inprocess.interruption import Interruption
-from rankwatch.inprocess.progress import Progress
+from rankwatch.inprocess.progress import FunctionProgress
 from rankwatch.inprocess.state import RankShouldRestart
 from support.waiting import wait_for
 
 
 def test_an_interruption_that_meets_a_question_in_the_main_thread_is_raised_all_the_same() -> None:
-    interruption, progress, raised = Interruption(), Progress(), 0
+    interruption, progress, raised = Interruption(), FunctionProgress(), 0
     for _ in range(20):
         begun = threading.Event()
 

@@ -9,9 +9,9 @@ from rankwatch.rerun.verdicts import (
     RERUNS,
     STEP_ENDS,
     TRANSITIONS,
+    RerunFinding,
     RerunState,
     StepEnd,
-    VerdictKind,
     Vote,
     judge,
     not_reached,
@@ -77,23 +77,23 @@ def test_the_worst_vote_of_all_ranks_is_the_largest() -> None:
 @pytest.mark.parametrize(
     ("state", "differs", "same_device", "fatal", "kind", "vote"),
     [
-        (S.RERUNNING_IN_PLACE, True, True, True, VerdictKind.TRANSIENT_ERROR, Vote.FAIL),
-        (S.RERUNNING_IN_PLACE, True, True, False, VerdictKind.TRANSIENT_ERROR, Vote.CONTINUE),
-        (S.RERUNNING_IN_PLACE, False, True, True, VerdictKind.REPRODUCIBLE, Vote.RESUME_ELSEWHERE),
-        (S.RERUNNING_IN_PLACE, False, True, False, VerdictKind.REPRODUCIBLE, Vote.CONTINUE),
-        (S.RERUNNING_FROM_CHECKPOINT, True, False, True, VerdictKind.PERSISTENT_ERROR, Vote.FAULT_FOUND),
-        (S.RERUNNING_FROM_CHECKPOINT, True, False, False, VerdictKind.PERSISTENT_ERROR, Vote.CONTINUE),
-        (S.RERUNNING_FROM_CHECKPOINT, False, False, True, VerdictKind.CORRECT_RESULT, Vote.FAIL),
-        (S.RERUNNING_FROM_CHECKPOINT, False, False, False, VerdictKind.CORRECT_RESULT, Vote.CONTINUE),
-        (S.RERUNNING_FROM_CHECKPOINT, True, True, True, VerdictKind.SAME_DEVICE, Vote.RESUME_ELSEWHERE),
-        (S.RERUNNING_FROM_CHECKPOINT, False, True, True, VerdictKind.SAME_DEVICE, Vote.RESUME_ELSEWHERE),
+        (S.RERUNNING_IN_PLACE, True, True, True, RerunFinding.TRANSIENT_ERROR, Vote.FAIL),
+        (S.RERUNNING_IN_PLACE, True, True, False, RerunFinding.TRANSIENT_ERROR, Vote.CONTINUE),
+        (S.RERUNNING_IN_PLACE, False, True, True, RerunFinding.REPRODUCIBLE, Vote.RESUME_ELSEWHERE),
+        (S.RERUNNING_IN_PLACE, False, True, False, RerunFinding.REPRODUCIBLE, Vote.CONTINUE),
+        (S.RERUNNING_FROM_CHECKPOINT, True, False, True, RerunFinding.PERSISTENT_ERROR, Vote.FAULT_FOUND),
+        (S.RERUNNING_FROM_CHECKPOINT, True, False, False, RerunFinding.PERSISTENT_ERROR, Vote.CONTINUE),
+        (S.RERUNNING_FROM_CHECKPOINT, False, False, True, RerunFinding.CORRECT_RESULT, Vote.FAIL),
+        (S.RERUNNING_FROM_CHECKPOINT, False, False, False, RerunFinding.CORRECT_RESULT, Vote.CONTINUE),
+        (S.RERUNNING_FROM_CHECKPOINT, True, True, True, RerunFinding.SAME_DEVICE, Vote.RESUME_ELSEWHERE),
+        (S.RERUNNING_FROM_CHECKPOINT, False, True, True, RerunFinding.SAME_DEVICE, Vote.RESUME_ELSEWHERE),
     ],
 )
 def test_verdicts(
-    state: RerunState, differs: bool, same_device: bool, fatal: bool, kind: VerdictKind, vote: Vote
+    state: RerunState, differs: bool, same_device: bool, fatal: bool, kind: RerunFinding, vote: Vote
 ) -> None:
     verdict = judge(state, differs=differs, same_device=same_device, fatal=fatal)
-    assert (verdict.kind, verdict.vote) == (kind, vote)
+    assert (verdict.finding, verdict.vote) == (kind, vote)
     assert (state, verdict.vote) in TRANSITIONS
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RankProcess:
     """One process, by its initial rank."""
 
     rank: int
@@ -29,17 +29,17 @@ class Member:
         return json.dumps(asdict(self))
 
 
-def own(rank: int, store_host: str, store_port: int) -> Member:
+def own(rank: int, store_host: str, store_port: int) -> RankProcess:
     """Describe this process."""
     name = socket.gethostname()
     namespace = _read(lambda: os.readlink("/proc/self/ns/pid"))
     boot = _read(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     node = f"{name}/{group}" if (group := os.environ.get("GROUP_RANK")) else name
     address = _address_towards(store_host, store_port)
-    return Member(rank, node, f"{name}/{boot}/{namespace}", os.getpid(), _started(os.getpid()) or "", address)
+    return RankProcess(rank, node, f"{name}/{boot}/{namespace}", os.getpid(), _started(os.getpid()) or "", address)
 
 
-def is_dead(member: Member) -> bool:
+def is_dead(member: RankProcess) -> bool:
     """Whether a process of this host has ended; a zombie has."""
     return _started(member.pid) != member.started
 
