@@ -1,4 +1,4 @@
-"""Windows of a synchronous job: own work a rank, and the waiting that follows from it. For tests of the core."""
+"""Windows of a synchronous job, for tests of the core: own work of each rank, and the waiting that follows from it."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Ranks:
     per_host: int = 8
     policy: Mapping[str, Any] = field(default_factory=dict)
     parts: bool = True
-    """Whether ranks tell what their step went into."""
-    told_by: set[int] | None = None
-    """Which ranks do so; None: all."""
+    """Whether ranks profile their steps."""
+    profiled_by: set[int] | None = None
+    """Ranks that do so; None: all."""
     sections: bool = True
     """Whether ranks use sections."""
     launchers: bool = False
@@ -58,7 +58,7 @@ class Ranks:
     work: Sequence[float] = (0.02, 0.08, 0.9)
     """Seconds of data, host and computation."""
     silent: set[int] = field(default_factory=set)
-    """Ranks that tell no windows."""
+    """Ranks that report no windows."""
     attempt: int = 1
     moved: dict[int, str] = field(default_factory=dict)
     """Hosts of ranks that run elsewhere than their number says."""
@@ -68,7 +68,7 @@ class Ranks:
         self.random = np.random.default_rng(self.seed)
         self.window = 0
         self.now = START
-        self.said: list[str] = []
+        self.log: list[str] = []
         self.effects: list[Effect] = []
         for first in range(0, self.ranks if self.launchers else 0, self.per_host):
             host = f"host-{first // self.per_host}"
@@ -93,7 +93,7 @@ class Ranks:
         return self
 
     @property
-    def told(self) -> Any:
+    def performance(self) -> Any:
         return self.job.performance
 
     def run(self, windows: int, fault: Fault | None = None, transfer: float = TRANSFER) -> Ranks:
@@ -115,13 +115,13 @@ class Ranks:
             data, host, compute = (float(each) for each in work_RP[rank])
             waits = float(step - own_R[rank])
             sections = {"data": data, "forward": compute / 3, "backward": compute * 2 / 3 + waits + host, "step": step}
-            told = self.parts and (self.told_by is None or rank in self.told_by)
+            profiled = self.parts and (self.profiled_by is None or rank in self.profiled_by)
             window = WindowReport(
                 iteration=64 * (self.window + 1),
                 steps=64,
                 sections={n: SectionWindow(64, s, s, s, s) for n, s in sections.items() if self.sections},
-                parts={"data": data, "host": host, "compute": compute, "communication": waits} if told else {},
-                collectives={"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)} if told else {},
+                parts={"data": data, "host": host, "compute": compute, "communication": waits} if profiled else {},
+                collectives={"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)} if profiled else {},
             )
             apply(self.job, RankReport(self.identity(rank), iteration=64 * (self.window + 1), window=window), self.now)
 
@@ -129,19 +129,19 @@ class Ranks:
         """A report of kernels of every rank: ``speed`` of each that is not 1, the slower half of the calls apart."""
         for rank in range(self.ranks):
             usual = {"gemm": 2e-3, "softmax": 5e-4, "ncclDevKernel_AllReduce": 1e-2 * (1 + rank)}
-            told = {}
+            reports = {}
             for name, seconds in usual.items():
                 median = seconds / speed.get(rank, 1.0) * (1 + self.noise / 4 * float(self.random.standard_normal()))
                 tail = median * (slow_half or {}).get(rank, 1.02)
-                told[name] = KernelStatistics(100, median, tail, (median + tail) / 2, median, tail, 0.0)
-            apply(self.job, RankReport(self.identity(rank), kernels=told), self.now)
+                reports[name] = KernelStatistics(100, median, tail, (median + tail) / 2, median, tail, 0.0)
+            apply(self.job, RankReport(self.identity(rank), kernels=reports), self.now)
 
     def report(self, rank: int) -> RankReport:
-        """What a rank says between two windows."""
+        """The report of a rank between two windows."""
         return RankReport(self.identity(rank), iteration=64 * self.window)
 
     def wait(self, seconds: float) -> Ranks:
-        """Let time pass in which the ranks say nothing new; launchers do not answer."""
+        """Let time pass without reports of ranks or launchers."""
         self.now += seconds
         self._judge()
         return self
@@ -156,7 +156,7 @@ class Ranks:
         for effect in detector.score_now(self.job, advance(self.job, self.now)):
             self.effects.append(effect)
             if isinstance(effect, Slowed) and effect.message:
-                self.said.append(effect.message)
+                self.log.append(effect.message)
 
     def identity(self, rank: int) -> RankIdentity:
         return RankIdentity(

@@ -34,7 +34,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     body = performance_codec.snapshot(job.job.performance)
     job.run(8)
     assert body()["stragglers"][0]["ended"] is None
-    assert job.told.stragglers[0].ended is not None
+    assert job.performance.stragglers[0].ended is not None
 
 
 def test_a_job_of_which_nothing_is_known() -> None:

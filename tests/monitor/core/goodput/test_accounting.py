@@ -21,7 +21,7 @@ def test_a_healthy_run() -> None:
     assert accounting.ratio(scene.job) == pytest.approx(0.985)
 
 
-def test_nothing_is_said_of_a_job_before_its_first_step() -> None:
+def test_a_job_has_no_ratio_before_its_first_step() -> None:
     scene = Accounted()
     scene.launch(startup=1000)
     scene.run(300)
@@ -42,7 +42,7 @@ def test_slow_steps_are_productive_also_while_one_is_under_way() -> None:
     assert scene.spent == about(startup=STARTUP, productive=scene.lived - STARTUP)
 
 
-def test_ranks_that_report_seldom_make_no_difference() -> None:
+def test_rare_reports_make_no_difference() -> None:
     often, seldom = Accounted(reports_durations=True).run(100), Accounted(reports_durations=True, interval=5).run(100)
     assert seldom.spent == about(**often.spent)
 
@@ -79,7 +79,7 @@ def test_a_run_that_fails_before_its_first_step_was_starting() -> None:
 def test_a_hang_counts_from_where_it_began_not_from_where_it_was_found() -> None:
     scene = Accounted().run(60).hang(2)
     scene.run(5)
-    assert scene.spent == about(startup=STARTUP, productive=63.5), "nobody knows yet"
+    assert scene.spent == about(startup=STARTUP, productive=63.5), "not detected yet"
     scene.until(lambda: scene.closings).run(30)
     timeline = scene.incident.timeline
     assert None not in (timeline.since, timeline.detected, timeline.restarted, timeline.first_step)
@@ -89,7 +89,7 @@ def test_a_hang_counts_from_where_it_began_not_from_where_it_was_found() -> None
     assert scene.spent["hang"] == pytest.approx(11.0)
 
 
-def test_its_silent_twin_has_none_of_these() -> None:
+def test_the_silent_twin_of_a_hang_has_no_lost_time() -> None:
     assert set(Accounted().run(134).spent) == {"startup", "productive"}
 
 
@@ -172,7 +172,7 @@ def test_a_chained_run_goes_on_with_the_same_ledger() -> None:
     assert scene.lived == pytest.approx(620.0)
 
 
-def test_processes_that_are_replaced_by_hand_without_a_word() -> None:
+def test_processes_that_are_replaced_by_hand() -> None:
     scene = Accounted(launchers=False).run(60)
     scene.busy = True
     scene.run(5)
@@ -184,7 +184,7 @@ def test_processes_that_are_replaced_by_hand_without_a_word() -> None:
     assert scene.job.ledger.first_attempt is False
 
 
-def test_a_watched_job_that_said_goodbye_has_ended_and_may_come_back() -> None:
+def test_a_watched_job_that_shut_down_has_ended_and_may_come_back() -> None:
     scene = Accounted(launchers=False).run(60)
     for rank in scene.ranks:
         report = scene.report(rank)
@@ -274,7 +274,7 @@ def test_the_monitor_was_away_and_the_job_stood_still_for_a_part_of_it() -> None
     assert scene.spent["productive"] == pytest.approx(138.5, abs=2.0)
 
 
-def test_until_the_first_step_after_it_nobody_knows_what_was() -> None:
+def test_time_away_is_unseen_until_the_next_step() -> None:
     scene = Accounted().run(60)
     scene.busy = True
     scene.reload(300).run(2)
@@ -306,7 +306,7 @@ def test_the_monitor_dies_in_the_middle_of_a_hang() -> None:
     assert scene.spent["productive"] == pytest.approx(58.5 + 30.0, abs=5.0)
 
 
-def test_a_job_that_is_lost_from_sight_lived_until_it_was_last_heard() -> None:
+def test_a_lost_job_ends_at_its_last_message() -> None:
     scene = Accounted(launchers=False, silence_timeout=30.0).run(60)
     scene.cut(0, 1, 2, 3).run(500)
     assert scene.state == "lost"

@@ -19,7 +19,7 @@ CHANGED = START + BEFORE * PERIOD
 
 
 def judged(change: Callable[[Steps], None], steps: Steps | None = None, at: float | None = None) -> Explanation:
-    """What is said after ``change`` came to a job that ran steadily."""
+    """The explanation after ``change`` was made to a job that ran steadily."""
     history, steps = History(), steps or Steps()
     steps.go(history, BEFORE)
     change(steps)
@@ -28,36 +28,36 @@ def judged(change: Callable[[Steps], None], steps: Steps | None = None, at: floa
 
 
 def silent(change: Callable[[Steps], None], steps: Steps | None = None) -> None:
-    """The twin: what was changed changes nothing in the steps, and nothing is said of it."""
-    told = judged(change, steps)
-    assert (told.kind, told.parts, told.contributors, told.circumstances) == ("steady", (), (), ())
-    assert told.sentence.startswith("Nothing changed in the last hour: steps have taken 0.")
-    assert told.since == pytest.approx(START, abs=1)
-    assert told.factor == 1.0
+    """The silent twin: a change without effect on the steps gives no explanation."""
+    found = judged(change, steps)
+    assert (found.kind, found.parts, found.contributors, found.circumstances) == ("steady", (), (), ())
+    assert found.sentence.startswith("Nothing changed in the last hour: steps have taken 0.")
+    assert found.since == pytest.approx(START, abs=1)
+    assert found.factor == 1.0
 
 
-def shares(told: Explanation) -> dict[str, float]:
-    assert sum(part.share for part in told.parts) == pytest.approx(1.0)
-    return {part.part: part.share for part in told.parts}
+def shares(found: Explanation) -> dict[str, float]:
+    assert sum(part.share for part in found.parts) == pytest.approx(1.0)
+    return {part.part: part.share for part in found.parts}
 
 
-def kinds(told: Explanation) -> set[str]:
-    return {each.kind for each in told.circumstances}
+def kinds(found: Explanation) -> set[str]:
+    return {each.kind for each in found.circumstances}
 
 
 def test_data_slows_on_all_ranks() -> None:
     def slow(steps: Steps) -> None:
         steps.data = 0.45
 
-    told = judged(slow)
-    assert (told.kind, told.cause) == ("change", "data")
-    assert told.since == pytest.approx(CHANGED, abs=PERIOD)
-    assert told.factor == pytest.approx(2.0, rel=0.1)
-    assert shares(told)["data"] > 0.9
-    assert told.contributors[0].name == "load_batch"
-    assert "times as long since 09:08:20 (0.4" in told.sentence
-    assert "is data (40 ms -> 0.45 s), most of all section 'load_batch' (40 ms -> 0.45 s)" in told.sentence
-    assert told.circumstances == ()
+    found = judged(slow)
+    assert (found.kind, found.cause) == ("change", "data")
+    assert found.since == pytest.approx(CHANGED, abs=PERIOD)
+    assert found.factor == pytest.approx(2.0, rel=0.1)
+    assert shares(found)["data"] > 0.9
+    assert found.contributors[0].name == "load_batch"
+    assert "times as long since 09:08:20 (0.4" in found.sentence
+    assert "is data (40 ms -> 0.45 s), most of all section 'load_batch' (40 ms -> 0.45 s)" in found.sentence
+    assert found.circumstances == ()
 
 
 def test_its_twin_data_slows_by_a_hundredth_of_a_step() -> None:
@@ -65,11 +65,11 @@ def test_its_twin_data_slows_by_a_hundredth_of_a_step() -> None:
 
 
 def test_data_is_quick_again() -> None:
-    told = judged(lambda steps: setattr(steps, "data", 0.04), Steps(data=0.45))
-    assert (told.kind, told.cause) == ("change", "data")
-    assert told.factor == pytest.approx(0.5, rel=0.1)
-    assert "less time since" in told.sentence
-    assert shares(told)["data"] > 0.9
+    found = judged(lambda steps: setattr(steps, "data", 0.04), Steps(data=0.45))
+    assert (found.kind, found.cause) == ("change", "data")
+    assert found.factor == pytest.approx(0.5, rel=0.1)
+    assert "less time since" in found.sentence
+    assert shares(found)["data"] > 0.9
 
 
 def test_one_rank_throttles_and_all_others_wait_for_it() -> None:
@@ -78,14 +78,14 @@ def test_one_rank_throttles_and_all_others_wait_for_it() -> None:
         steps.clocks[5] = 990e6
         steps.throttled = {"hw_thermal_slowdown": 1}
 
-    told = judged(throttle)
-    assert told.cause == "communication"
-    assert shares(told)["communication"] > 0.9
-    assert "waiting for rank 5 on node-b" in told.sentence
-    assert "whose compute takes 0.3 s longer than the others'" in told.sentence
-    assert "at the same time devices throttled for hw_thermal_slowdown: 0 -> 1 of 8 ranks" in told.sentence
-    assert kinds(told) == {"throttling", "clock", "slowest"}
-    assert not any(each.kind == "kernel" for each in told.contributors)
+    found = judged(throttle)
+    assert found.cause == "communication"
+    assert shares(found)["communication"] > 0.9
+    assert "waiting for rank 5 on node-b" in found.sentence
+    assert "whose compute takes 0.3 s longer than the others'" in found.sentence
+    assert "at the same time devices throttled for hw_thermal_slowdown: 0 -> 1 of 8 ranks" in found.sentence
+    assert kinds(found) == {"throttling", "clock", "slowest"}
+    assert not any(each.kind == "kernel" for each in found.contributors)
 
 
 def test_its_twin_one_rank_throttles_where_it_costs_nothing() -> None:
@@ -102,19 +102,19 @@ def test_ranks_that_take_turns_are_not_named() -> None:
     for window in range(AFTER):
         steps.slower = {(window % steps.world, "compute"): 0.3}
         steps.go(history, 1)
-    told = explain(history)
-    assert "waiting for ranks that take turns in being the slowest" in told.sentence
-    assert "slowest" not in kinds(told)
+    found = explain(history)
+    assert "waiting for ranks that take turns in being the slowest" in found.sentence
+    assert "slowest" not in kinds(found)
 
 
 def test_clocks_drop_on_all_ranks() -> None:
     def drop(steps: Steps) -> None:
         steps.compute, steps.clock, steps.throttled = 0.45, 1320e6, {"sw_power_cap": 8}
 
-    told = judged(drop)
-    assert told.cause == "compute"
-    assert "the median clock of the devices fell from 1980 to 1320 MHz" in {c.sentence for c in told.circumstances}
-    kernels = {each.name: each.share for each in told.contributors if each.kind == "kernel"}
+    found = judged(drop)
+    assert found.cause == "compute"
+    assert "the median clock of the devices fell from 1980 to 1320 MHz" in {c.sentence for c in found.circumstances}
+    kernels = {each.name: each.share for each in found.contributors if each.kind == "kernel"}
     assert kernels["gemm"] == pytest.approx(0.75, abs=0.1)
     assert kernels["attention"] == pytest.approx(0.25, abs=0.1)
 
@@ -124,10 +124,10 @@ def test_its_twin_clocks_drop_while_the_job_waits_for_its_input_anyhow() -> None
 
 
 def test_one_kernel_became_slow() -> None:
-    told = judged(lambda steps: (setattr(steps, "compute", 0.6), setattr(steps, "attention", 0.625))[0])
-    assert told.cause == "compute"
-    assert "most of all kernel attention (75 ms -> 0.3" in told.sentence
-    assert [each.name for each in told.contributors if each.kind == "kernel"] == ["attention"]
+    found = judged(lambda steps: (setattr(steps, "compute", 0.6), setattr(steps, "attention", 0.625))[0])
+    assert found.cause == "compute"
+    assert "most of all kernel attention (75 ms -> 0.3" in found.sentence
+    assert [each.name for each in found.contributors if each.kind == "kernel"] == ["attention"]
 
 
 def test_a_node_was_replaced_by_a_slower_one() -> None:
@@ -136,11 +136,11 @@ def test_a_node_was_replaced_by_a_slower_one() -> None:
         for rank in range(4, 8):
             steps.slower[rank, "host"] = 0.2
 
-    told = judged(replace)
-    hosts = next(each for each in told.circumstances if each.kind == "hosts")
+    found = judged(replace)
+    hosts = next(each for each in found.circumstances if each.kind == "hosts")
     assert (hosts.before, hosts.after) == (["node-b"], ["node-c"])
-    assert "other hosts: node-b left and node-c joined" in told.sentence
-    assert "attempt" in kinds(told)
+    assert "other hosts: node-b left and node-c joined" in found.sentence
+    assert "attempt" in kinds(found)
 
 
 def test_its_twin_a_node_was_replaced_by_one_like_it() -> None:
@@ -156,9 +156,9 @@ def test_profiling_was_switched_on() -> None:
     steps.host = 0.15
     history.add(steps.sample(policy_changes(Policy(), Policy().changed({"profiling_interval": 1}))))
     steps.go(history, AFTER)
-    told = explain(history)
-    assert told.cause == "host"
-    assert "the policy's profiling_interval was changed from 0 to 1" in told.sentence
+    found = explain(history)
+    assert found.cause == "host"
+    assert "the policy's profiling_interval was changed from 0 to 1" in found.sentence
 
 
 def test_its_twin_the_policy_was_changed_long_before() -> None:
@@ -178,52 +178,52 @@ def test_the_world_was_halved(compute: float) -> None:
     if compute == 0.3:  # the twin: as much work for each rank as before
         silent(halve)
         return
-    told = judged(halve)
-    assert told.cause == "compute"
-    assert told.circumstances[0].sentence == "the world shrank from 8 to 4 ranks"
-    assert {"world_size", "hosts", "attempt"} <= kinds(told)
+    found = judged(halve)
+    assert found.cause == "compute"
+    assert found.circumstances[0].sentence == "the world shrank from 8 to 4 ranks"
+    assert {"world_size", "hosts", "attempt"} <= kinds(found)
 
 
 def test_the_network_became_slow() -> None:
-    told = judged(lambda steps: setattr(steps, "transfer", 0.4))
-    assert told.cause == "communication"
-    collective = next(each for each in told.contributors if each.kind == "collective")
+    found = judged(lambda steps: setattr(steps, "transfer", 0.4))
+    assert found.cause == "communication"
+    collective = next(each for each in found.contributors if each.kind == "collective")
     assert "which points to the network rather than to a late rank" in collective.sentence
-    assert not any(each.kind == "rank" for each in told.contributors)
+    assert not any(each.kind == "rank" for each in found.contributors)
 
 
-def test_the_cpu_is_shared_with_somebody_else() -> None:
+def test_a_cpu_shared_with_another_process() -> None:
     def crowd(steps: Steps) -> None:
         steps.host, steps.waited = 0.2, 0.16
 
-    told = judged(crowd)
-    assert told.cause == "host"
-    assert told.contributors[0].kind == "cpu"
-    assert "training threads wait longer for a CPU: 1 ms -> 0.16 s a step" in told.sentence
+    found = judged(crowd)
+    assert found.cause == "host"
+    assert found.contributors[0].kind == "cpu"
+    assert "training threads wait longer for a CPU: 1 ms -> 0.16 s a step" in found.sentence
 
 
 def test_when_only_sections_are_known_the_shares_are_theirs() -> None:
-    told = judged(lambda steps: setattr(steps, "data", 0.45), Steps(profiled=False))
-    assert told.parts == ()
-    assert told.cause == "data"
-    assert "is section 'load_batch' (40 ms -> 0.45 s)" in told.sentence
+    found = judged(lambda steps: setattr(steps, "data", 0.45), Steps(profiled=False))
+    assert found.parts == ()
+    assert found.cause == "data"
+    assert "is section 'load_batch' (40 ms -> 0.45 s)" in found.sentence
 
 
 def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -> None:
-    told = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}), Steps(profiled=False))
-    assert told.contributors[0].name == "load_batch on rank 3"
-    assert "section 'load_batch' on rank 3" in told.sentence
-    assert {each.name for each in told.contributors} == {"load_batch on rank 3", "backward"}
+    found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}), Steps(profiled=False))
+    assert found.contributors[0].name == "load_batch on rank 3"
+    assert "section 'load_batch' on rank 3" in found.sentence
+    assert {each.name for each in found.contributors} == {"load_batch on rank 3", "backward"}
 
 
 def test_nothing_is_claimed_that_explains_less_than_half() -> None:
     def slow(steps: Steps) -> None:
         steps.data, steps.host, steps.compute = 0.14, 0.13, 0.41
 
-    told = judged(slow)
-    assert told.cause == "unexplained"
-    assert "unexplained, as no part makes up more than half of it" in told.sentence
-    assert "data 3" in told.sentence
+    found = judged(slow)
+    assert found.cause == "unexplained"
+    assert "unexplained, as no part makes up more than half of it" in found.sentence
+    assert "data 3" in found.sentence
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -248,11 +248,11 @@ def test_a_slow_drift_has_no_moment() -> None:
     for _ in range(300):
         steps.data += 0.001
         steps.go(history, 1)
-    told = explain(history)
-    assert (told.kind, told.cause) == ("drift", "data")
-    assert "gradually since" in told.sentence
-    assert told.factor == pytest.approx(1.6, abs=0.1)
-    assert shares(told)["data"] > 0.9
+    found = explain(history)
+    assert (found.kind, found.cause) == ("drift", "data")
+    assert "gradually since" in found.sentence
+    assert found.factor == pytest.approx(1.6, abs=0.1)
+    assert shares(found)["data"] > 0.9
 
 
 def test_a_change_that_lasts_goes_before_a_short_episode() -> None:
@@ -270,25 +270,25 @@ def test_a_change_that_lasts_goes_before_a_short_episode() -> None:
 
 @pytest.mark.parametrize("off", [-110.0, 0.0, 110.0])
 def test_a_moment_about_which_it_changed(off: float) -> None:
-    told = judged(lambda steps: setattr(steps, "data", 0.45), at=CHANGED + off)
-    assert told.since == pytest.approx(CHANGED, abs=PERIOD)
-    assert told.cause == "data"
+    found = judged(lambda steps: setattr(steps, "data", 0.45), at=CHANGED + off)
+    assert found.since == pytest.approx(CHANGED, abs=PERIOD)
+    assert found.cause == "data"
 
 
 def test_a_moment_at_which_nothing_changed() -> None:
-    told = judged(lambda steps: setattr(steps, "data", 0.45), at=CHANGED - 400)
-    assert told.kind == "steady"
-    assert told.sentence.startswith("Nothing changed at 09:01:40: steps took 0.4")
+    found = judged(lambda steps: setattr(steps, "data", 0.45), at=CHANGED - 400)
+    assert found.kind == "steady"
+    assert found.sentence.startswith("Nothing changed at 09:01:40: steps took 0.4")
 
 
-def test_a_moment_of_yesterday_is_told_with_its_date() -> None:
+def test_a_moment_of_yesterday_is_given_with_its_date() -> None:
     history, steps = History(), Steps()
     steps.go(history, BEFORE)
     steps.data = 0.45
     steps.go(history, 7000)
-    told = explain(history, CHANGED)
-    assert told.cause == "data"
-    assert "since 2025-10-09 09:0" in told.sentence
+    found = explain(history, CHANGED)
+    assert found.cause == "data"
+    assert "since 2025-10-09 09:0" in found.sentence
     assert explain(history).kind == "steady"
     assert explain(history).since == pytest.approx(CHANGED, abs=60)
 
@@ -329,16 +329,16 @@ def test_shares_of_the_parts_add_up_to_the_whole_change(
     if rank is not None:
         steps.slower[rank, "compute"] = 0.5
     steps.go(history, 12)
-    told = explain(history)
-    if told.kind == "change":
-        shared = shares(told)
-        if told.cause != "unexplained":
-            assert shared[told.cause] > 0.5
+    found = explain(history)
+    if found.kind == "change":
+        shared = shares(found)
+        if found.cause != "unexplained":
+            assert shared[found.cause] > 0.5
         else:
             assert max(share for part, share in shared.items() if part != "unexplained") <= 0.5
     else:
         # A step that took a few per cent more or less from one moment on may pass for one that did so gradually.
         few = abs(sum((data, host, compute, transfer)) / USUAL_STEP - 1.0) < 0.1
-        assert told.kind == "steady" or (told.kind == "drift" and few)
-    assert told.sentence.endswith(".")
-    assert told.to_json()["factor"] == told.factor
+        assert found.kind == "steady" or (found.kind == "drift" and few)
+    assert found.sentence.endswith(".")
+    assert found.to_json()["factor"] == found.factor

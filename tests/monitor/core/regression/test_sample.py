@@ -34,7 +34,7 @@ def made(**more: Any) -> Sample:
     return sample
 
 
-def test_what_is_not_told_is_left_out() -> None:
+def test_missing_reports_are_left_out() -> None:
     sample = made()
     assert sample[:8] == (1_760_000_000.0, 10.0, 2, 64, 4, ("a", "b"), 0.5, 0.6)
     assert (sample.parts, sample.sections, sample.kernels, sample.collectives, sample.slowest) == ({}, {}, {}, {}, ())

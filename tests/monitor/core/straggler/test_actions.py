@@ -1,4 +1,4 @@
-"""What is done about stragglers: once each, within caps, and nothing when many are slow at once."""
+"""Actions on stragglers: once each, within caps, and none when many ranks are slow at once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def kinds(job: Ranks) -> list[DirectiveKind]:
     return [directive.kind for directive in job.directives]
 
 
-def test_by_default_it_is_said_and_nothing_is_done() -> None:
+def test_by_default_a_straggler_is_only_logged() -> None:
     job = slow(acting("log"), 8)
-    assert len(job.told.open_stragglers) == 1
+    assert len(job.performance.open_stragglers) == 1
     assert job.job.incidents == []
     assert job.directives == []
 
@@ -40,10 +40,10 @@ def test_by_default_it_is_said_and_nothing_is_done() -> None:
         ("stop", DirectiveKind.STOP),
     ],
 )
-def test_stacks_are_taken_first_and_the_reason_travels_along(action: str, kind: DirectiveKind) -> None:
+def test_stacks_are_captured_first_and_the_directive_has_the_reason(action: str, kind: DirectiveKind) -> None:
     job = slow(acting(action))
     (incident,) = job.job.incidents
-    (straggler,) = job.told.open_stragglers
+    (straggler,) = job.performance.open_stragglers
     assert (incident.kind, incident.reason) == (VerdictKind.STRAGGLER, straggler.reason)
     assert [(c.rank, c.kind) for c in incident.culprits] == [(9, CulpritClass.STRAGGLER)]
     assert job_view.job_state(job.job, job.now)[0] is JobState.RUNNING  # nothing stands still
@@ -55,7 +55,7 @@ def test_stacks_are_taken_first_and_the_reason_travels_along(action: str, kind: 
     assert straggler.action is Action(action)
 
 
-def test_a_capture_asks_for_stacks_and_a_trace_and_leaves_the_job_alone() -> None:
+def test_a_capture_requests_stacks_and_a_trace_only() -> None:
     job = slow(acting("capture"))
     assert job.job.performance.trace == {"rank": 9, "id": job.job.incidents[0].id}
     job.wait(6.0)
@@ -70,17 +70,17 @@ def test_a_straggler_is_acted_on_once() -> None:
     assert len(job.job.incidents) == 1
 
 
-def test_when_many_are_slow_at_once_nothing_is_done_and_it_says_why() -> None:
+def test_many_slow_ranks_at_once_are_not_acted_on() -> None:
     def third(_: int, work_RP: Work) -> None:
         work_RP[::3, COMPUTE] += 0.4
 
     job = acting("restart").run(6, third)
-    assert len(job.told.open_stragglers) == 11
+    assert len(job.performance.open_stragglers) == 11
     assert job.directives == []
-    assert any("11 of 32 ranks on 4 hosts are slow at once, so no single one is the cause" in said for said in job.said)
+    assert any("11 of 32 ranks on 4 hosts are slow at once, so no single one is the cause" in line for line in job.log)
 
 
-def test_the_ranks_of_one_host_are_one_cause() -> None:
+def test_slow_ranks_of_one_host_count_as_one_cause() -> None:
     def host(_: int, work_RP: Work) -> None:
         work_RP[8:16, COMPUTE] += 0.4
 
@@ -89,20 +89,19 @@ def test_the_ranks_of_one_host_are_one_cause() -> None:
     assert "7 more ranks of this host are slow too" in job.job.incidents[0].reason
 
 
-def test_a_used_up_restart_budget_ends_no_job_for_being_slow() -> None:
+def test_an_exhausted_restart_budget_does_not_end_a_slow_job() -> None:
     job = slow(acting("restart", max_restarts=0), 8)
     assert job.directives == []
-    assert "a slow rank is no reason to end a job" in job.told.open_stragglers[0].action_reason
+    assert "a slow rank is no reason to end a job" in job.performance.open_stragglers[0].action_reason
 
 
-def test_observe_only_acts_on_nothing() -> None:
+def test_observe_only_takes_no_action() -> None:
     job = slow(acting("restart", observe_only=True), 8)
     assert job.directives == []
-    assert job.told.open_stragglers[0].action_reason == "observe-only is on"
+    assert job.performance.open_stragglers[0].action_reason == "observe-only is on"
 
 
-def test_a_hang_comes_first() -> None:
-    """A straggler that was acted on does not keep a hang from being found."""
+def test_a_straggler_does_not_hide_a_hang() -> None:
     job = slow(acting("log", silence_timeout=20.0), 8)
     for _ in range(6):  # all but one go on to speak
         for rank in set(range(32)) - {9}:
@@ -111,18 +110,18 @@ def test_a_hang_comes_first() -> None:
     assert job.job.incidents[-1].kind is VerdictKind.SILENT
 
 
-def test_switched_off_nothing_is_judged_and_switched_on_again_it_is() -> None:
+def test_detection_can_be_switched_off_and_on() -> None:
     job = Ranks(8, policy={"straggler_detection": False}).run(4)
     job.run(8, slower(3, COMPUTE, 0.4))
-    assert job.told.scores is None
-    assert job.told.stragglers == []
+    assert job.performance.scores is None
+    assert job.performance.stragglers == []
     job.job.policy = job.job.policy.changed({"straggler_detection": True})
     job.run(8, slower(3, COMPUTE, 0.4))
-    assert [s.rank for s in job.told.open_stragglers] == [3]
+    assert [s.rank for s in job.performance.open_stragglers] == [3]
     job.job.policy = job.job.policy.changed({"straggler_detection": False})
     job.run(1, slower(3, COMPUTE, 0.4))
-    assert job.told.open_stragglers == []
-    assert job.said[-1].startswith("Rank 3 is no straggler any more: straggler_detection was switched off")
+    assert job.performance.open_stragglers == []
+    assert job.log[-1].startswith("Rank 3 is no straggler any more: straggler_detection was switched off")
 
 
 # Restarts that do not help --------------------------------------------------------------------------------------------
@@ -132,22 +131,22 @@ def test_a_restart_that_did_not_help_is_not_repeated() -> None:
     job = slow(acting("restart")).wait(6.0)
     assert kinds(job) == [CAPTURE, RESTART]
     slow(job.restart(), 30)
-    (again,) = job.told.open_stragglers
+    (again,) = job.performance.open_stragglers
     assert kinds(job) == [CAPTURE, RESTART]
     assert again.action is Action.LOG
     assert "it was slow before the restart of attempt 1 too" in again.action_reason
-    assert any("Nothing is done about rank 9: it was slow before the restart" in said for said in job.said)
+    assert any("Nothing is done about rank 9: it was slow before the restart" in line for line in job.log)
 
 
-def test_nor_is_one_node_after_the_other_excluded_for_the_work_of_a_rank() -> None:
+def test_nodes_are_not_excluded_one_after_the_other_for_the_work_of_a_rank() -> None:
     job = slow(acting("restart_excluding_node")).wait(6.0)
     job.moved = {9: "host-3"}
     slow(job.restart(), 30)
     assert kinds(job) == [CAPTURE, RESTART]
-    assert "rank 9 was slow on host-1 too" in job.told.open_stragglers[0].action_reason
+    assert "rank 9 was slow on host-1 too" in job.performance.open_stragglers[0].action_reason
 
 
-def test_another_rank_and_the_same_one_after_a_day_are_acted_on() -> None:
+def test_another_rank_or_the_same_one_after_a_day_is_acted_on() -> None:
     job = slow(acting("restart")).wait(6.0)
     job.restart().run(4).run(3, slower(20, COMPUTE, 0.4)).wait(6.0)
     assert kinds(job) == [CAPTURE, RESTART] * 2
@@ -157,7 +156,7 @@ def test_another_rank_and_the_same_one_after_a_day_are_acted_on() -> None:
 
 
 def test_a_straggler_of_the_attempt_before_is_not_acted_on() -> None:
-    """It was found while a hang was open, whose restart has begun a new attempt: nobody is known to be slow in it."""
+    """Its attempt was ended by the restart of a hang; in the new one no rank is known to be slow."""
     job = acting("log")
     slow(job)
     job.job.policy = job.job.policy.changed({"on_straggler": "restart"})
@@ -167,7 +166,7 @@ def test_a_straggler_of_the_attempt_before_is_not_acted_on() -> None:
     assert job.job.incidents == []
 
 
-def test_when_a_ban_is_lifted_it_is_decided_on_anew() -> None:
+def test_a_recorded_straggler_is_reconsidered_when_the_policy_changes() -> None:
     job = slow(acting("restart", observe_only=True), 8)
     assert kinds(job) == []
     job.job.policy = job.job.policy.changed({"observe_only": False})
@@ -175,27 +174,27 @@ def test_when_a_ban_is_lifted_it_is_decided_on_anew() -> None:
     assert kinds(job) == [CAPTURE, RESTART]
 
 
-def test_on_the_only_host_many_slow_ranks_are_no_single_cause() -> None:
+def test_many_slow_ranks_on_the_only_host_are_no_single_cause() -> None:
     def some(_: int, work_RP: Work) -> None:
         work_RP[:3, COMPUTE] += 0.4
 
     job = acting("restart", 8).run(6, some)
-    assert len(job.told.open_stragglers) == 3
+    assert len(job.performance.open_stragglers) == 3
     assert kinds(job) == []
-    assert any("3 of 8 ranks are slow at once, so no single one is the cause" in said for said in job.said)
+    assert any("3 of 8 ranks are slow at once, so no single one is the cause" in line for line in job.log)
 
 
 # The fastest reference ------------------------------------------------------------------------------------------------
 
 
-def test_thresholds_of_the_fastest_reference_are_strict_and_change_while_the_job_runs() -> None:
+def test_thresholds_of_the_fastest_reference_are_strict_and_may_change() -> None:
     job = Ranks(8, noise=0.0, policy={"straggler_reference": "fastest", "relative_threshold": 0.5}).run(2)
     job.kernels({3: 0.5})
     job.run(1).run(1)
-    assert job.told.open_stragglers == []  # 0.5 is not below 0.5
+    assert job.performance.open_stragglers == []  # 0.5 is not below 0.5
     job.job.policy = job.job.policy.changed({"relative_threshold": 0.6})
     job.run(1)
-    (straggler,) = job.told.open_stragglers
+    (straggler,) = job.performance.open_stragglers
     assert straggler.rank == 3
     assert straggler.score == pytest.approx(0.5)
     assert "its relative GPU score 0.50 is below 0.6" in straggler.reason

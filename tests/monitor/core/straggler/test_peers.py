@@ -19,37 +19,37 @@ def layout(ranks: int, *, tensor: int = 1, stages: int = 1) -> Layout:
     )
 
 
-def everybody(ranks: int) -> np.ndarray:
+def all_ranks(ranks: int) -> np.ndarray:
     return np.ones(ranks, dtype=np.bool_)
 
 
 def test_without_coordinates_all_are_peers() -> None:
-    assert set(peers.groups(Layout.unknown(5), everybody(5))) == {0}
+    assert set(peers.groups(Layout.unknown(5), all_ranks(5))) == {0}
 
 
 def test_peers_have_the_same_stage_and_tensor_coordinate() -> None:
-    group_R = peers.groups(layout(32, tensor=2, stages=2), everybody(32))
+    group_R = peers.groups(layout(32, tensor=2, stages=2), all_ranks(32))
     assert len(set(group_R)) == 4
     assert len({group_R[rank] for rank in range(0, 32, 4)}) == 1
 
 
 def test_too_few_peers_widen_the_group_but_never_over_stages() -> None:
-    group_R = peers.groups(layout(8, tensor=2, stages=2), everybody(8))  # two ranks of each kind
+    group_R = peers.groups(layout(8, tensor=2, stages=2), all_ranks(8))  # two ranks of each kind
     assert len(set(group_R)) == 2
     assert list(group_R) == [0, 0, 1, 1, 0, 0, 1, 1]
 
 
 def test_a_stage_of_one_rank_has_no_peers() -> None:
-    assert list(peers.groups(layout(4, stages=4), everybody(4))) == [NO_PEERS] * 4
+    assert list(peers.groups(layout(4, stages=4), all_ranks(4))) == [NO_PEERS] * 4
 
 
-def test_who_is_absent_is_in_no_group() -> None:
-    present_R = everybody(6)
+def test_an_absent_rank_is_in_no_group() -> None:
+    present_R = all_ranks(6)
     present_R[2] = False
     assert list(peers.groups(Layout.unknown(6), present_R)) == [0, 0, NO_PEERS, 0, 0, 0]
 
 
-def test_nobody_is_there() -> None:
+def test_without_present_ranks_there_are_no_groups() -> None:
     assert list(peers.groups(Layout.unknown(2), np.zeros(2, dtype=np.bool_))) == [NO_PEERS, NO_PEERS]
     assert len(peers.groups(Layout.unknown(0), np.zeros(0, dtype=np.bool_))) == 0
 
@@ -58,13 +58,13 @@ values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), min_si
 
 
 @given(values, st.data())
-def test_the_median_of_the_others_is_that(told: list[float], data: st.DataObject) -> None:
-    group = data.draw(st.lists(st.integers(-1, 2), min_size=len(told), max_size=len(told)))
-    value_R, group_R = np.array(told), np.array(group)
+def test_the_median_of_others_leaves_the_rank_itself_out(drawn: list[float], data: st.DataObject) -> None:
+    group = data.draw(st.lists(st.integers(-1, 2), min_size=len(drawn), max_size=len(drawn)))
+    value_R, group_R = np.array(drawn), np.array(group)
     found_R = peers.median_of_others(value_R, group_R)
     for rank, found in enumerate(found_R):
-        others = [v for r, v in enumerate(told) if r != rank and group[r] == group[rank] and v == v]
-        if group[rank] == NO_PEERS or not others or told[rank] != told[rank]:
+        others = [v for r, v in enumerate(drawn) if r != rank and group[r] == group[rank] and v == v]
+        if group[rank] == NO_PEERS or not others or drawn[rank] != drawn[rank]:
             assert np.isnan(found)
         else:
             assert found == pytest.approx(np.median(others))

@@ -20,8 +20,8 @@ def kernels(**medians: float) -> dict[str, KernelStatistics]:
 
 
 def window(steps: int = 64, **sections: float) -> WindowReport:
-    told = {name: SectionWindow(steps, each, each, each, each) for name, each in sections.items()}
-    return WindowReport(64, steps, told)
+    rows = {name: SectionWindow(steps, each, each, each, each) for name, each in sections.items()}
+    return WindowReport(64, steps, rows)
 
 
 def keep_best_kernels(known: Performance) -> None:
