@@ -249,7 +249,12 @@ def test_a_table_is_judged_by_the_policy_that_is_given(tmp_path: Path, capsys: p
             ("--job", "j"),
             "--job selects a job",
         ),
-        ("t.jsonl", '{"rankwatch": "recording", "version": 1}\n', ("--time-unit", "ms"), "--time-unit is for operation tables"),
+        (
+            "t.jsonl",
+            '{"rankwatch": "recording", "version": 1}\n',
+            ("--time-unit", "ms"),
+            "--time-unit is for operation",
+        ),
     ],
 )
 def test_what_cannot_be_judged_is_said(
