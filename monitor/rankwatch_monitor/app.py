@@ -22,7 +22,7 @@ from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
 from rankwatch_monitor.http.grid import grid_routes
 from rankwatch_monitor.http.jobs import job_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
-from rankwatch_monitor.http.ownership import elsewhere, held
+from rankwatch_monitor.http.ownership import acquired, elsewhere
 from rankwatch_monitor.http.policy import control_routes, policy_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
@@ -64,7 +64,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     )
 
     def behind(scope: Scope, *, contact: bool = False) -> list[DependsOn]:
-        return [Depends(require(tokens, scope, monitor.counters)), Depends(held(monitor, contact=contact))]
+        return [Depends(require(tokens, scope, monitor.counters)), Depends(acquired(monitor, contact=contact))]
 
     api = semconv.API_PREFIX
     otlp = OtlpEndpoints(

@@ -110,7 +110,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         _complain(str(error))
         listener.close()
         return 2
-    log.info("there is room for %d connections", deadlines.make_room())
+    log.info("at most %d connections", deadlines.raise_descriptor_limit())
     server = _Server(config, monitor)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
@@ -173,18 +173,18 @@ def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishin
 
 
 def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
-    shelf = Outbox(monitor.repository) if monitor.repository is not None else None
+    outbox = Outbox(monitor.repository) if monitor.repository is not None else None
     made = webhook.Webhooks(
         webhook.receivers(settings.webhook, settings.webhook_format),
         monitor.jobs,
         monitor.clock.now,
-        shelf=shelf,
+        outbox=outbox,
         events=webhook.events(settings.webhook_events),
         secret=None if settings.webhook_secret is None else secret_key(settings.webhook_secret),
         external_url=settings.external_url,
     )
-    if shelf is not None:
-        shelf.attach(made.rows_about)
+    if outbox is not None:
+        outbox.attach(made.rows_about)
     log.info("webhooks go to %s", ", ".join(delivery.name for delivery in made.deliveries.values()))
     return made
 

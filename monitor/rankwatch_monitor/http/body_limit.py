@@ -1,4 +1,4 @@
-"""A bound on every request body: what is larger is refused while it comes in, never kept."""
+"""Limits the size of every request body, before the application reads it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rankwatch_monitor.ingest.limits import Counters
 
 
 class BodyLimit:
-    """ASGI middleware that refuses bodies above ``limit`` bytes with 413. Paths under ``exempt`` bound their own."""
+    """ASGI middleware that refuses bodies above ``limit`` bytes with 413, except under ``exempt`` paths."""
 
     def __init__(self, app: ASGIApp, *, limit: int, counters: Counters, exempt: tuple[str, ...]) -> None:
         self.app, self.limit, self.counters, self.exempt = app, limit, counters, exempt
@@ -24,7 +24,7 @@ class BodyLimit:
             return
         received = 0
         body: list[Message] = []
-        # Control-plane bodies are small: read here as a whole, an excess is known before anything acts.
+        # Bodies are small here. Buffering them shows an excess before the application has any effect.
         while True:
             message = await receive()
             body.append(message)

@@ -1,18 +1,19 @@
-"""Connections with an end: what a client may take its time for, and how many there may be.
+"""Deadlines and a limit on connections.
 
-How this works: uvicorn closes a connection that is idle after an answer, and nothing else; a client that never sends
-its request, sends one byte a second, or never reads its answer would hold a file descriptor for good. This protocol
-adds a deadline to each of these states, and makes room for a newcomer when there are as many connections as descriptors
-allow: the ones that have waited longest without a request go. Long polls and live streams are requests under way; they
-stay.
+How this works
+--------------
+Uvicorn closes connections that are idle after a response, and nothing else: a client that never sends its request, or
+one byte a second, or never reads its response would hold a file descriptor forever. This protocol adds a deadline to
+each of these states. When there are as many connections as file descriptors allow, those that have been idle longest
+are closed in favour of new ones. Long polls and live streams are requests in progress and are not closed.
 
-=================  ==============================================  =============
-state              ends with                                       after
-=================  ==============================================  =============
-no request yet     a whole head                                    ``HEAD`` s
-head came          the whole body                                  ``BODY`` s
-answer under way   the client reads (what is unread is 64 KiB)     ``UNREAD`` s
-=================  ==============================================  =============
+======================  ==========================================  =============
+state                   ends with                                   deadline
+======================  ==========================================  =============
+no request yet          a complete head                             ``HEAD`` s
+head received           the complete body                           ``BODY`` s
+response being written  the client reads (64 KiB are buffered)      ``UNREAD`` s
+======================  ==========================================  =============
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 log = logging.getLogger("rankwatch")
 
 HEAD: Final = 10.0
-"""Seconds for a whole request head, from the connection's or the head's first byte; a head is one packet."""
+"""Seconds for a complete request head, from the start of the connection or of the head; a head is one packet."""
 BODY: Final = 60.0
-"""Seconds for a whole body: 4 MiB at 70 kB/s."""
+"""Seconds for a complete body: 4 MiB at 70 kB/s."""
 UNREAD: Final = 30.0
-"""Seconds in which a client may read nothing of an answer that waits for it."""
+"""Seconds in which a client may read nothing of a buffered response."""
 KEEP_ALIVE: Final = 30
-"""Seconds between two requests of a connection; senders come every 1 to 15 s and should find theirs still open."""
+"""Idle seconds between two requests of a connection; senders report every 1 to 15 s."""
 RESERVED: Final = 256
-"""File descriptors for everything else: database, log, what is forwarded, files of the page."""
+"""File descriptors for everything else: database, log, forwarding, files of the page."""
 QUIET: Final = 60.0
-"""Seconds between two equal warnings about what strangers send or run us out of."""
+"""Seconds between two equal warnings about causes that any client can trigger."""
 
 _LATE: Final = (
-    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: 41\r\n\r\n"
-    b"the request did not come whole in time.\r\n"
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: 47\r\n\r\n"
+    b"the request was not received completely in time"
 )
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with deadlines and a bound on connections."""
+    """Uvicorn's HTTP/1.1 protocol with deadlines and a limit on connections."""
 
     most: int = 1024 - RESERVED
-    """Connections at the same time; see :func:`make_room`."""
+    """Simultaneous connections; see :func:`raise_descriptor_limit`."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -72,17 +73,17 @@ class BoundedProtocol(H11Protocol):
         if self._awaited is None and self.conn.their_state is h11.IDLE:
             self._await(h11.IDLE, HEAD)
         super().data_received(data)
-        self._look()
+        self._update_deadline()
 
     def on_response_complete(self) -> None:  # noqa: D102
         super().on_response_complete()
         self.waiting_since = time.monotonic()
-        self._look()
+        self._update_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
         self._cancel()
         self.resume_writing()
-        # uvicorn leaves this timer running after a connection that broke; it would hold all of it for as long.
+        # uvicorn leaves this timer running after a broken connection, and the protocol in memory until then.
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -97,10 +98,10 @@ class BoundedProtocol(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:  # noqa: D102
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self._answering:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self._responding:
             super().send_400_response(msg)
         else:
-            # An answer has begun: nothing that could still be said would be understood.
+            # A response has begun, so an error response would be read as part of it.
             self.transport.abort()
         if self.cycle is not None:
             self.cycle.disconnected = True
@@ -108,15 +109,15 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is under way."""
+        """Whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
-    def _answering(self) -> bool:
+    def _responding(self) -> bool:
         return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
 
-    def _look(self) -> None:
-        """Set the deadline of the state that the connection is in; one that goes on keeps its own."""
+    def _update_deadline(self) -> None:
+        """Set the deadline of the connection's state; an unchanged state keeps its deadline."""
         state = self.conn.their_state
         if state is self._awaited:
             return
@@ -139,12 +140,12 @@ class BoundedProtocol(H11Protocol):
     def _late(self) -> None:
         state, self._awaited = self._awaited, None
         if state is h11.SEND_BODY and self.flow.read_paused:
-            self._await(state, BODY)  # it is us who do not read
+            self._await(state, BODY)  # the monitor itself paused reading
             return
         if state is h11.IDLE and not self.conn.trailing_data[0]:
             self.transport.abort()
             return
-        if not self._answering:
+        if not self._responding:
             self.transport.write(_LATE)
         self.transport.close()
         if self.cycle is not None:
@@ -152,19 +153,19 @@ class BoundedProtocol(H11Protocol):
             self.cycle.message_event.set()
 
     def _make_room(self) -> None:
-        """Let those go that have waited longest without a request, one in a hundred; this one, if all are at work."""
+        """Close the longest idle connections, one in a hundred; this one if none is idle."""
         idle = [
             each for each in self.connections if isinstance(each, BoundedProtocol) and each.idle and each is not self
         ]
-        # Many at once, since looking for them among 20,000 takes as long as answering a request.
-        for gone in heapq.nsmallest(1 + self.most // 100, idle, key=lambda each: each.waiting_since) or [self]:
-            self.connections.discard(gone)
-            gone.transport.abort()
-        _warn(_CROWDED, self.most)
+        # Many at once, since finding them among 20,000 takes as long as a request.
+        for oldest in heapq.nsmallest(1 + self.most // 100, idle, key=lambda each: each.waiting_since) or [self]:
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+        _warn(_LIMIT_REACHED, self.most)
 
 
-def make_room(reserved: int = RESERVED) -> int:
-    """Raise this process's limit of file descriptors as far as it goes; return how many connections that allows."""
+def raise_descriptor_limit(reserved: int = RESERVED) -> int:
+    """Raise the limit of file descriptors to its maximum; return the number of connections that allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         try:
@@ -176,45 +177,45 @@ def make_room(reserved: int = RESERVED) -> int:
     return BoundedProtocol.most
 
 
-class Seldom(logging.Filter):
-    """Lets a warning through once in a while: what any stranger can cause must not fill a disk. Errors always pass."""
+class WarningThrottle(logging.Filter):
+    """Passes equal warnings once per interval, since clients can cause any number of them. Errors always pass."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: D102
         if record.levelno != logging.WARNING:
             return True
         now = time.monotonic()
-        if now - self._said.get(record.msg, -QUIET) < QUIET:
+        if now - self._logged_at.get(record.msg, -QUIET) < QUIET:
             return False
-        if len(self._said) > 1_000:
-            self._said.clear()
-        self._said[record.msg] = now
+        if len(self._logged_at) > 1_000:
+            self._logged_at.clear()
+        self._logged_at[record.msg] = now
         return True
 
 
-_seldom: Final = Seldom()
-logging.getLogger("uvicorn.error").addFilter(_seldom)
+_throttle: Final = WarningThrottle()
+logging.getLogger("uvicorn.error").addFilter(_throttle)
 
 
 def out_of_descriptors(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
     """An event loop's exception handler that says in words, and seldom, that nothing more can be accepted."""
     if "out of system resource" in str(context.get("message")):
-        _warn(_NO_MORE, context.get("exception"))
+        _warn(_EXHAUSTED, context.get("exception"))
         return
     loop.default_exception_handler(dict(context))
 
 
-def _warn(words: str, about: object) -> None:
-    record = log.makeRecord(log.name, logging.WARNING, __file__, 0, words, (about,), None)
-    if _seldom.filter(record):
+def _warn(message: str, argument: object) -> None:
+    record = log.makeRecord(log.name, logging.WARNING, __file__, 0, message, (argument,), None)
+    if _throttle.filter(record):
         log.handle(record)
 
 
-_CROWDED: Final = "as many connections as there may be (%d): the longest idle ones are closed; raise ulimit -n"
-_NO_MORE: Final = (
-    "no new connection can be accepted (%s): the system has no file descriptors or memory left; raise the limit of "
-    "open files (ulimit -n, LimitNOFILE=) or find out who holds so many"
+_LIMIT_REACHED: Final = "the limit of %d connections is reached, so the longest idle ones are closed; raise ulimit -n"
+_EXHAUSTED: Final = (
+    "no new connection can be accepted (%s): no file descriptors or memory left; raise the limit of open files "
+    "(ulimit -n, LimitNOFILE=) or find out which clients hold so many"
 )

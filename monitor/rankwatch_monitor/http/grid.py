@@ -1,6 +1,6 @@
-"""Reading: what the page's grid is coloured and grouped by beyond states and scores, a few bytes for each rank.
+"""What the page colours and groups its grid of ranks by, beyond states and scores: a few bytes per rank.
 
-These are read only while somebody has chosen them; the live stream carries none of it.
+These are fetched only while selected on the page; the live stream does not carry them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rankwatch_monitor.service.monitor import Monitor
 
 UNKNOWN: Final = 255
 OCTAVE: Final = 16
-"""Steps of a byte for which an age doubles: 254 stands for 17 hours and more."""
+"""Steps of a byte per doubling of an age; 254 means 17 hours or more."""
 NO_COORDINATE: Final = 0xFFFF
 
 
-class Look(StrEnum):
+class Coloring(StrEnum):
     """What the grid can be coloured by."""
 
     HEARTBEAT_AGE = "heartbeat_age"
@@ -35,36 +35,36 @@ def grid_routes(monitor: Monitor) -> APIRouter:
     """``GET /jobs/{id}/grid/{look}`` and ``GET /jobs/{id}/layout``."""
     routes = APIRouter(tags=["jobs"])
 
-    @routes.get("/jobs/{job_id}/grid/{look}", summary="One byte for each rank, for colouring a grid")
-    async def grid(job_id: str, look: Look) -> dict[str, Any]:
+    @routes.get("/jobs/{job_id}/grid/{look}", summary="One byte per rank to colour the grid by")
+    async def grid(job_id: str, look: Coloring) -> dict[str, Any]:
         job = monitor.job(job_id)
-        bytes_R = _LOOKS[look](job, monitor.clock.now())
+        bytes_R = _COLORINGS[look](job, monitor.clock.now())
         return {"look": str(look), "unknown": UNKNOWN, "bytes": base64.b64encode(bytes_R.tobytes()).decode()}
 
-    @routes.get("/jobs/{job_id}/layout", summary="Parallel coordinates of each rank, and which looks are known")
+    @routes.get("/jobs/{job_id}/layout", summary="Parallel coordinates of each rank, and the available colourings")
     async def layout(job_id: str) -> dict[str, Any]:
         job, now = monitor.job(job_id), monitor.clock.now()
-        known = [str(look) for look, bytes_of in _LOOKS.items() if np.any(bytes_of(job, now) != UNKNOWN)]
+        known = [str(look) for look, bytes_of in _COLORINGS.items() if np.any(bytes_of(job, now) != UNKNOWN)]
         return {"unknown": NO_COORDINATE, "coordinates": coordinates(job), "looks": known}
 
     return routes
 
 
 def coordinates(job: Job) -> dict[str, str]:
-    """Little-endian 16-bit words as base64 by the name of the dimension; only dimensions that ranks tell of."""
+    """Little-endian 16-bit words as base64, by dimension; only dimensions that ranks have reported."""
     ranks = len(job.columns)
     shown = {}
     for name, column_R in zip(("data", "tensor", "pipeline", "expert"), job.performance.layout, strict=True):
-        told_R = np.full(ranks, -1, dtype=np.int64)
-        told_R[: len(column_R)] = column_R[:ranks]
-        if np.any(told_R >= 0):
-            words_R = np.where(told_R < 0, NO_COORDINATE, np.minimum(told_R, NO_COORDINATE - 1)).astype("<u2")
+        reported_R = np.full(ranks, -1, dtype=np.int64)
+        reported_R[: len(column_R)] = column_R[:ranks]
+        if np.any(reported_R >= 0):
+            words_R = np.where(reported_R < 0, NO_COORDINATE, np.minimum(reported_R, NO_COORDINATE - 1)).astype("<u2")
             shown[name] = base64.b64encode(words_R.tobytes()).decode()
     return shown
 
 
 def _heartbeat_ages(job: Job, now: float) -> npt.NDArray[np.uint8]:
-    """``16 log2(1 + age in seconds)``: fine where ages are short, and long ones still fit."""
+    """``16 log2(1 + age in seconds)``: fine resolution for short ages, and long ones still fit."""
     return _bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, now - job.columns.last_heartbeat_R)))
 
 
@@ -84,7 +84,7 @@ def _bytes(value_R: Floats) -> npt.NDArray[np.uint8]:
     return np.where(known_R, whole_R, UNKNOWN).astype(np.uint8)
 
 
-_LOOKS: Final[Mapping[Look, Callable[[Job, float], npt.NDArray[np.uint8]]]] = {
-    Look.HEARTBEAT_AGE: _heartbeat_ages,
-    Look.TEMPERATURE: _temperatures,
+_COLORINGS: Final[Mapping[Coloring, Callable[[Job, float], npt.NDArray[np.uint8]]]] = {
+    Coloring.HEARTBEAT_AGE: _heartbeat_ages,
+    Coloring.TEMPERATURE: _temperatures,
 }

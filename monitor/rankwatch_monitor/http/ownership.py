@@ -1,4 +1,4 @@
-"""Where several monitors share a database: have the job of a request here before the request is answered."""
+"""Where several monitors share a database: acquires the job of a request before the request is handled."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.service.monitor import Monitor
 
 
-def held(monitor: Monitor, *, contact: bool) -> Callable[[Request], Awaitable[None]]:
-    """A dependency of routes with a ``job_id`` in their path.
+def acquired(monitor: Monitor, *, contact: bool) -> Callable[[Request], Awaitable[None]]:
+    """A FastAPI dependency of routes with a ``job_id`` in their path.
 
     Args:
-        monitor: that answers.
-        contact: launchers call these routes: where they do, the job is best watched.
+        monitor: that handles the request.
+        contact: whether launchers use the routes; the monitor that they reach should own the job.
     """
 
-    async def have(request: Request) -> None:
+    async def acquire(request: Request) -> None:
         job_id = request.path_params.get("job_id")
         if job_id is None or monitor.ownership is None:
             return
         if not await monitor.ownership.acquire(job_id, contact=contact):
             raise UnknownJobError(job_id)
 
-    return have
+    return acquire
 
 
 def elsewhere(monitor: Monitor) -> Callable[[str], str | None]:
-    """What says, for the id of a job of which a rank speaks, why that is not taken in here; None when it is."""
+    """A function that takes a job id and returns why its reports belong to another monitor; None if they do not."""
 
     def why(job_id: str) -> str | None:
         if monitor.ownership is None:

@@ -1,4 +1,4 @@
-"""The live stream for the page: server-sent events, at most two pictures a second, and only what changed."""
+"""The live stream of the page: server-sent events, at most two snapshots a second, and only what changed."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rankwatch_monitor.http.jobs import listed
 from rankwatch_monitor.service.monitor import Monitor
 
 INTERVAL: Final = 0.5
-"""Seconds between two looks."""
-QUIET: Final = 15.0
-"""Seconds without a change after which a comment is sent: proxies close what is silent for longer."""
+"""Seconds between two snapshots of a job."""
+KEEPALIVE: Final = 15.0
+"""Seconds without a change after which a comment is sent, since proxies close silent connections."""
 LEGEND: Final = [str(state) for state in job_view.RANK_STATES]
 
 HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-"""No proxy is to keep the stream, or to gather it."""
+"""Proxies must neither cache nor buffer the stream."""
 
-Picture = tuple[str, str, dict[str, Any]]
-"""Key of the thing that is shown, kind of event, data."""
+Event = tuple[str, str, dict[str, Any]]
+"""Key (an event is sent when the data of its key changed), event type, data."""
 
 
 class EventStream(StreamingResponse):
     """Server-sent events.
 
-    FastAPI's own response for them logs a traceback when a reader goes away while something is on its way to it.
+    FastAPI's own response class logs a traceback when the client disconnects while an event is being sent.
     """
 
     media_type = "text/event-stream"
@@ -45,55 +45,55 @@ def stream_routes(monitor: Monitor) -> APIRouter:
     """``GET /events`` for all jobs and ``GET /jobs/{id}/events`` for one."""
     routes = APIRouter(tags=["stream"])
 
-    @routes.get("/events", response_class=EventStream, summary="All jobs, as they change")
+    @routes.get("/events", response_class=EventStream, summary="All jobs: an event stream with an event per change")
     async def fleet() -> EventStream:
-        def look() -> list[Picture]:
+        def snapshot() -> list[Event]:
             return [("jobs", "jobs", {"jobs": listed(monitor, monitor.clock.now())})]
 
-        return EventStream(_changes(monitor, look, 2 * INTERVAL), headers=HEADERS)
+        return EventStream(_changes(monitor, snapshot, 2 * INTERVAL), headers=HEADERS)
 
     def known(job_id: str) -> None:
-        # Before the stream begins: once its status is sent, there is no 404 any more.
+        # A dependency, since after the stream has begun there can be no 404.
         monitor.job(job_id)
 
     @routes.get(
         "/jobs/{job_id}/events",
         response_class=EventStream,
-        summary="One job, as it changes",
+        summary="One job: an event stream with an event per change",
         dependencies=[Depends(known)],
     )
     async def one(job_id: str) -> EventStream:
-        def look() -> list[Picture]:
-            return _pictures(monitor.job(job_id), monitor.clock.now())
+        def snapshot() -> list[Event]:
+            return _events(monitor.job(job_id), monitor.clock.now())
 
-        return EventStream(_changes(monitor, look, INTERVAL), headers=HEADERS)
+        return EventStream(_changes(monitor, snapshot, INTERVAL), headers=HEADERS)
 
     return routes
 
 
-async def _changes(monitor: Monitor, look: Callable[[], list[Picture]], interval: float) -> AsyncIterator[bytes]:
-    """The first picture, then what changes in it; ends with the monitor, and when the job is watched here no more."""
+async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interval: float) -> AsyncIterator[bytes]:
+    """The first snapshot, then changes; ends with the monitor, or when the job is not owned by it any more."""
     last: dict[str, str] = {}
-    quiet = 0.0
+    unchanged = 0.0
     while not monitor.ending:
         try:
-            pictures = look()
+            events = snapshot()
         except (UnknownJobError, HeldElsewhereError):
             return
-        for key, event, data in pictures:
+        for key, event, data in events:
             text = json.dumps(data)
             if last.get(key) != text:
-                last[key], quiet = text, 0.0
+                last[key], unchanged = text, 0.0
                 yield format_sse_event(event=event, data_str=text)
-        if quiet >= QUIET:
-            quiet = 0.0
+        if unchanged >= KEEPALIVE:
+            unchanged = 0.0
             yield KEEPALIVE_COMMENT
         await asyncio.sleep(interval)
-        quiet += interval
+        unchanged += interval
 
 
-def _pictures(job: Job, now: float) -> list[Picture]:
-    """What the page shows of a job."""
+def _events(job: Job, now: float) -> list[Event]:
+    """What the page shows of a job, as events."""
     codes_R = job_view.rank_states(job, verdicts_of(job, now))
     iterations = job.columns.iteration_R[job.columns.iteration_R >= 0]
     grid = {
@@ -106,9 +106,9 @@ def _pictures(job: Job, now: float) -> list[Picture]:
             "max": int(iterations.max()) if len(iterations) else None,
         },
     }
-    pictures = [("job", "job", job_view.summary(job, now)), ("grid", "grid", grid)]
-    pictures += [(incident.id, "incident", incident.to_json()) for incident in job.incidents[-20:]]
+    events = [("job", "job", job_view.summary(job, now)), ("grid", "grid", grid)]
+    events += [(incident.id, "incident", incident.to_json()) for incident in job.incidents[-20:]]
     if (performance := rankings.live_view(job, now)) is not None:
         bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.grid_bytes(job).items()}
-        pictures.append(("performance", "performance", {**performance, "grid": bytes_by_name}))
-    return pictures
+        events.append(("performance", "performance", {**performance, "grid": bytes_by_name}))
+    return events

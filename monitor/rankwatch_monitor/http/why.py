@@ -1,4 +1,4 @@
-"""Reading: why steps take another time than before, and the history that tells it."""
+"""Why step times changed, and the history that shows it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rankwatch_monitor.core.regression.sample import Sample, merged
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN = 1500
-"""Samples in one answer; when there are more, as many neighbours as needed are merged into one."""
+"""Samples in one response; neighbouring samples are merged where there are more."""
 HOUR = 3600.0
 LATEST = 253_402_300_799.0
-"""The end of the year 9999: no calendar goes further."""
+"""The end of the year 9999, the last that datetime supports."""
 
 Moment = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False, description="unix seconds")]
 
@@ -25,17 +25,17 @@ def why_routes(monitor: Monitor) -> APIRouter:
     """``GET /jobs/{id}/why`` and ``GET /jobs/{id}/history``."""
     routes = APIRouter(tags=["performance"])
 
-    @routes.get("/jobs/{job_id}/why", summary="Why steps take another time than before")
+    @routes.get("/jobs/{job_id}/why", summary="Why the step time changed")
     async def why(job_id: str, at: Moment = None) -> dict[str, Any]:
         history = monitor.job(job_id).performance.history.copy()
         try:
-            # Unpacking and comparing takes tens of milliseconds, in which ranks would wait for an answer.
+            # Takes tens of milliseconds, during which ranks would wait for their response.
             explanation = await run_in_threadpool(explain, history, at)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         return explanation.to_json()
 
-    @routes.get("/jobs/{job_id}/history", summary="What a job's steps were like over time; the last hour by default")
+    @routes.get("/jobs/{job_id}/history", summary="The history of a job's steps; the last hour by default")
     async def history(job_id: str, since: Moment = None, until: Moment = None) -> dict[str, Any]:
         kept = monitor.job(job_id).performance.history.copy()
         if since is not None and until is not None and since > until:

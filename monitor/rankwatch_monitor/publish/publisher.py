@@ -1,8 +1,8 @@
-"""When publishers hear of a job: soon after something changed, else once a report interval.
+"""Decides when a job is published: soon after a change, else once per report interval.
 
-The loop asks after every judgement, and all but one of its questions in a second cost one comparison. A publisher is
-told on the loop's thread, so it must return at once and do its work on a thread of its own. One that fails is counted,
-warned of once, and harms neither the judgement nor the other publishers.
+:meth:`Publishing.look` is called after every evaluation of a job; nearly all calls cost one comparison. Publishers are
+called on the event loop, so they must return at once and work on a thread of their own. The failure of a publisher is
+counted, logged once, and affects neither the evaluation nor other publishers.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from rankwatch_monitor.publish.snapshot import Snapshot, snapshot
 log = logging.getLogger("rankwatch")
 
 SOONEST: Final = 10.0
-"""Seconds between two snapshots of one job, however much happens."""
+"""Minimum seconds between two snapshots of one job."""
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks at what may have changed."""
+"""Minimum seconds between two checks for changes."""
 CLOSING: Final = 10.0
-"""Seconds that all publishers together may take to finish when the monitor ends."""
+"""Seconds that all publishers together get to finish when the monitor ends."""
 
 
 class Publisher(Protocol):
-    """Something outside that wants to know how jobs fare."""
+    """Takes snapshots of jobs."""
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Take a snapshot; returns at once. A later one of the same job says all that an earlier one said."""
+        """Take a snapshot; returns at once. A later one of the same job replaces an earlier one."""
 
     def close(self, timeout: float) -> None:
-        """Deliver what was taken, and end within ``timeout`` seconds."""
+        """Deliver what was taken; ends within ``timeout`` seconds."""
 
 
 class Watcher(Protocol):
-    """Something that looks at jobs itself, since no change may escape it and no snapshot is soon enough."""
+    """Looks at jobs itself, since it must not miss any change and snapshots come too late."""
 
     def look(self, job: Job, now: float) -> None:
-        """Look at a job at ``now`` (unix seconds), after each judgement; returns at once and never raises."""
+        """Look at a job at ``now`` (unix seconds), after each evaluation; returns at once and never raises."""
 
     def adopt(self, job: Job, now: float) -> None:
-        """Take a job that was loaded at ``now`` (unix seconds): all that is so by then was told by another monitor."""
+        """Take over a job loaded at ``now`` (unix seconds): another monitor has reported its state so far."""
 
     def close(self, timeout: float) -> None:
-        """Deliver what was seen, and end within ``timeout`` seconds."""
+        """Deliver what was seen; ends within ``timeout`` seconds."""
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A publisher or watcher that has figures of its own on ``/metrics``."""
+    """A publisher or watcher with metrics of its own on ``/metrics``."""
 
     def samples(self) -> list[Sample]:
-        """Its figures now; returns at once."""
+        """Its current values; returns at once."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class _Last:
 
 
 class Publishing:
-    """All publishers of a monitor, and when each job was last told to them."""
+    """All publishers of a monitor, and when each job was last published."""
 
     def __init__(self, publishers: Sequence[Publisher], watchers: Sequence[Watcher] = ()) -> None:
         self.publishers, self.watchers = tuple(publishers), tuple(watchers)
@@ -78,18 +78,18 @@ class Publishing:
         self._last: WeakKeyDictionary[Job, _Last] = WeakKeyDictionary()
 
     def failures(self) -> dict[str, int]:
-        """What could not be published so far, by publisher; ``handover`` is what they did not even take."""
+        """Failures by publisher; ``handover`` counts snapshots that raised before a publisher took them."""
         all_of_them = (*self.publishers, *self.watchers)
         named = {type(p).__name__.removesuffix("Publisher").lower(): int(getattr(p, "errors", 0)) for p in all_of_them}
         return named | {"handover": self.errors}
 
     def samples(self) -> list[Sample]:
-        """What ``/metrics`` says of those that count more than their failures."""
+        """Values for ``/metrics`` of publishers with metrics of their own."""
         all_of_them = (*self.publishers, *self.watchers)
         return [sample for each in all_of_them if isinstance(each, Counting) for sample in each.samples()]
 
     def look(self, job: Job, now: float) -> None:
-        """Tell the publishers of this job if that is due at ``now`` (unix seconds)."""
+        """Publish a job if that is due at ``now`` (unix seconds)."""
         for watcher in self.watchers:
             watcher.look(job, now)
         if not self.publishers:
@@ -101,54 +101,54 @@ class Publishing:
             last.looked_at = now
         key = _key(job, now)
         if last is None and key[0] in TERMINAL_STATES:
-            self._last[job] = _Last(key, now, now)  # it was over before this monitor began
+            self._last[job] = _Last(key, now, now)  # it had ended before this monitor started
         elif (
             last is None
             or key != last.key
             or (now - last.at >= job.policy.report_interval and key[0] not in TERMINAL_STATES)
         ):
-            self._tell(job, now, key)
+            self._publish(job, now, key)
 
     def adopt(self, job: Job, now: float) -> None:
-        """Say that a job was loaded from the store at ``now`` (unix seconds): what happened to it before is no news."""
+        """Take over a job that was loaded from the store at ``now`` (unix seconds)."""
         for watcher in self.watchers:
             watcher.adopt(job, now)
 
     def close(self, jobs: Iterable[Job], now: float) -> None:
-        """Tell the last of every job that was published, and end all publishers."""
+        """Publish the last state of every published job, and close all publishers."""
         for job in jobs:
             for watcher in self.watchers:
                 watcher.look(job, now)
             if (last := self._last.get(job)) is not None and (
                 (key := _key(job, now)) != last.key or key[0] not in TERMINAL_STATES
             ):
-                self._tell(job, now, key)
+                self._publish(job, now, key)
         deadline = time.monotonic() + CLOSING
         closing: list[Publisher | Watcher] = [*self.watchers, *self.publishers]
         for each in closing:
             each.close(max(0.0, deadline - time.monotonic()))
 
-    def _tell(self, job: Job, now: float, key: Hashable) -> None:
+    def _publish(self, job: Job, now: float, key: Hashable) -> None:
         self._last[job] = _Last(key, now, now)
         try:
-            made = snapshot(job, now)
-        except Exception:  # noqa: BLE001 - the publishers' boundary; _failed() says it
+            taken = snapshot(job, now)
+        except Exception:  # noqa: BLE001 - the boundary to publishers; logged by _failed
             self._failed(f"job {job.id} cannot be published")
             return
         for publisher in self.publishers:
             try:
-                publisher.publish(made)
-            except Exception:  # noqa: BLE001 - the same
-                self._failed(f"{type(publisher).__name__} refuses job {job.id}")
+                publisher.publish(taken)
+            except Exception:  # noqa: BLE001 - likewise
+                self._failed(f"{type(publisher).__name__} failed for job {job.id}")
 
     def _failed(self, what: str) -> None:
         self.errors += 1
         if self.errors == 1:
-            log.exception("%s; its judgement goes on", what)
+            log.exception("%s; its evaluation continues", what)
 
 
 def _key(job: Job, now: float) -> tuple[Hashable, ...]:
-    """What makes a job worth telling of anew when it changes."""
+    """A job is published again when this changes."""
     performance = job.performance
     incident = job.incidents[-1] if job.incidents else None
     return (

@@ -1,7 +1,7 @@
-"""What a publisher is given: one job at one moment, as plain data that another thread may keep.
+"""The input of publishers: one job at one moment, as plain data that another thread may keep.
 
-:func:`snapshot` reads a job on the loop's thread and copies what it shows, so a publisher never touches a living job.
-It is bounded: of ranks only the worst, of incidents and stragglers only the newest.
+:func:`snapshot` copies from a job on the event loop, so publishers never touch a live job. It is bounded: it
+holds the worst ranks, and the newest incidents and stragglers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.job_verdict import finding
 
-"""States in which nothing more is to be expected, unless the job is launched again."""
 KEPT: Final = 50
-"""Incidents, and stragglers, that a snapshot holds: the newest."""
+"""Incidents, and stragglers, in a snapshot: the newest."""
 SECTIONS: Final = 8
-"""Sections whose scores a snapshot holds; each makes nine numbers."""
+"""Sections with scores in a snapshot; each has nine numbers."""
 
 
 class Spread(NamedTuple):
@@ -38,7 +37,7 @@ class Spread(NamedTuple):
 
 
 class WorstRank(NamedTuple):
-    """One row of the table of the worst ranks. Scores are None where there is nothing to compare."""
+    """One row of the table of the worst ranks. A score is None if there is nothing to compare with."""
 
     rank: int
     host: str
@@ -46,7 +45,7 @@ class WorstRank(NamedTuple):
     gpu_individual: float | None
     gpu_robust: float | None
     lateness: float | None
-    """Seconds of each step for which the others wait for it."""
+    """Seconds per step for which the others wait for it."""
     cause: str
     reason: str
 
@@ -71,9 +70,9 @@ class Snapshot:
     verdict: str
     verdict_reason: str
     spreads: Mapping[str, Spread]
-    """By name of the score: ``gpu_relative``, ``section/step/robust``; those that no rank has are left out."""
+    """By name of the score: ``gpu_relative``, ``section/step/robust``; scores that no rank has are omitted."""
     lateness: float | None
-    """Of the latest rank, seconds of each step."""
+    """Of the latest rank, seconds per step."""
     step_seconds: float | None
     """Median over ranks."""
     cost_gpu_hours: float
@@ -81,16 +80,16 @@ class Snapshot:
     stragglers: tuple[Mapping[str, Any], ...]
     """As the API shows them, the oldest first."""
     incidents: tuple[Mapping[str, Any], ...]
-    """As the API shows them, with what each phase took, the oldest first."""
+    """As the API shows them, with the duration of each phase, the oldest first."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be expected of the job."""
+        """Whether the job has ended, as far as is known."""
         return self.state in TERMINAL_STATES
 
     @property
     def open_stragglers(self) -> int:
-        """How many ranks are slow now."""
+        """Number of ranks that are slow now."""
         return sum(s["ended"] is None for s in self.stragglers)
 
 
@@ -149,12 +148,12 @@ def _reduced(reduce: Any, values_R: Floats) -> float | None:
 
 
 def _worst(job: Job, scores: Scores, stragglers: list[Straggler]) -> tuple[WorstRank, ...]:
-    """The stragglers, the dearest first, and then the ranks with the lowest scores, as many as the report prints."""
+    """The stragglers, the costliest first, then the ranks with the lowest scores, as many as the report prints."""
     slow = {straggler.rank: straggler for straggler in reversed(stragglers)}
     robust_R, relative_R = scores.gpu_robust_R, scores.gpu_relative_R
     score_R = np.where(np.isnan(robust_R), relative_R, robust_R)
     known_R = np.flatnonzero(~np.isnan(score_R) | ~np.isnan(scores.lateness_R))
-    # NaN sorts last; among equals, or where there are no kernel timings, the latest rank comes first.
+    # NaN sorts last. Among equal scores, or without kernel timings, the latest rank comes first.
     order = known_R[np.lexsort((-np.nan_to_num(scores.lateness_R[known_R]), score_R[known_R]))]
     named = [s.rank for s in stragglers if s.rank < len(score_R)][:KEPT]
     others = [int(rank) for rank in order[: job.policy.num_gpu_perf_scores_to_print + len(named)] if rank not in slow]

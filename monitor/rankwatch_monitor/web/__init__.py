@@ -1,4 +1,4 @@
-"""The live page: static files built from ``source`` into ``static``, and the routes that serve them."""
+"""The page: static files built from ``source`` into ``static``, and the routes that serve them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NOT_BUILT: Final = (
     "then reload.</p></html>"
 )
 
-# The page may carry a token in its address for a moment: no referrer. All it needs comes from this server: no other
-# origin. A build has new names in assets/ when their content changes, so those may be kept for ever, the page may not.
+# No referrer, since the URL may hold a token for a moment. No other origin, since everything comes from this server.
+# Names in assets/ change with their content, so those are immutable, while the page must be revalidated.
 _PAGE_HEADERS: Final = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
@@ -33,12 +33,12 @@ _MEDIA_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "im
 
 
 def static_folder() -> Path:
-    """Return the folder of the built page; it does not exist before the first build."""
+    """The folder of the built page; it does not exist before the first build."""
     return Path(__file__).parent / "static"
 
 
 def mount(app: FastAPI, folder: Path | None = None) -> None:
-    """Serve the page at ``/`` and its files under ``/assets``. Looks at each request, so a build needs no restart."""
+    """Serve the page at ``/`` and its files under ``/assets``, read per request, so that a build needs no restart."""
     static = folder or static_folder()
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -50,7 +50,7 @@ def mount(app: FastAPI, folder: Path | None = None) -> None:
 
     @app.api_route("/assets/{name}", methods=["GET", "HEAD"], include_in_schema=False)
     def asset(name: str, request: Request) -> Response:
-        # Compared with a listing, so that no name can lead out of the folder.
+        # Looked up in a listing, so that no name can lead out of the folder.
         found = next((file for file in (static / "assets").glob("*") if file.name == name), None)
         if found is None:
             return Response(status_code=404)
@@ -64,5 +64,5 @@ def mount(app: FastAPI, folder: Path | None = None) -> None:
 
 @lru_cache(maxsize=16)
 def _zipped(file: Path, _changed_ns: int) -> bytes:
-    """Compress once for each version of a file: the page is often read through a slow tunnel."""
+    """Compress once per version of a file; the page is often loaded through a slow tunnel."""
     return gzip.compress(file.read_bytes(), mtime=0)

@@ -14,7 +14,7 @@ import pytest
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.http.stream import _pictures
+from rankwatch_monitor.http.stream import _events
 from rankwatch_monitor.service.monitor import Monitor
 
 
@@ -143,7 +143,7 @@ def test_an_unknown_job_is_a_404_with_words(path: str) -> None:
 
 
 def pictures(job: Job) -> dict[str, Any]:
-    return {event: json.loads(json.dumps(data)) for _, event, data in _pictures(job, NOW)}
+    return {event: json.loads(json.dumps(data)) for _, event, data in _events(job, NOW)}
 
 
 def test_the_stream_tells_of_performance_with_one_byte_a_rank() -> None:

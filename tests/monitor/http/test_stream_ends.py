@@ -109,7 +109,7 @@ def test_the_end_of_the_monitor_ends_it(monitor: Monitor) -> None:
 
 def test_nothing_new_is_said_too_so_that_no_proxy_closes_it(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
-        monkeypatch.setattr(stream, "QUIET", 0.0)
+        monkeypatch.setattr(stream, "KEEPALIVE", 0.0)
         reader = Reader(monitor, "/jobs/job/events")
         reader.reads.set()
         staying = asyncio.create_task(reader.stay())

@@ -95,9 +95,9 @@ def test_a_new_attempt_begins_anew_and_late_spans_of_the_old_one_are_let_go(api:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("ranks=nobody", "ranks are written like 0,8-15; not 'nobody'"),
-        ("ranks=7", "the job has no such ranks: they are numbered from 0 to 3"),
-        ("steps=1-", "steps are written like 0,8-15; not '1-'"),
+        ("ranks=nobody", "ranks must be written like 0,8-15, not 'nobody'"),
+        ("ranks=7", "the job has no such ranks: its ranks are 0 to 3"),
+        ("steps=1-", "steps must be written like 0,8-15, not '1-'"),
         ("last=0", "greater than or equal to 1"),
     ],
 )
@@ -110,7 +110,7 @@ def test_what_cannot_be_answered_is_told_in_words(api: Api, running: str, query:
 def test_more_ranks_than_an_answer_holds_are_refused(api: Api, job: str) -> None:
     assert api.post("/v1/metrics", content=body(rank_report(job, 0, 100)), headers=PROTOBUF).status_code == 200
     answer = api.get(f"/api/v1/jobs/{job}/timeline?ranks=all")
-    assert (answer.status_code, "more than 64 ranks" in answer.json()["detail"]) == (422, True)
+    assert (answer.status_code, "at most 64 ranks" in answer.json()["detail"]) == (422, True)
 
 
 def test_spans_of_an_unknown_job_make_no_job(api: Api, job: str) -> None:

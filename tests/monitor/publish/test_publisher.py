@@ -117,6 +117,6 @@ def test_one_that_fails_is_counted_warned_of_once_and_harms_nobody(caplog: pytes
     watch(publishing, job, 1000)
     assert publishing.errors == len(kept.taken) == 4
     assert [record.getMessage() for record in caplog.records] == [
-        "Failing refuses job job; its judgement goes on",
+        "Failing failed for job job; its evaluation continues",
     ]
     assert "no way" in caplog.text

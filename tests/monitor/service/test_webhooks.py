@@ -87,7 +87,7 @@ def test_messages_survive_a_kill_of_the_monitor_and_arrive_once_in_order(
     receiver.answers = Answers(first=[503, 500, 429], headers={"Retry-After": "0"})
     receiver.back()
     with run(tmp_path / "2", receiver, database=database) as monitor, Api(monitor.url) as api:
-        assert "3 messages to webhooks had waited in the database" in said(monitor)
+        assert "3 undelivered webhook messages were loaded from the database" in said(monitor)
         wait_for(lambda: len(receiver.taken) == 3, "all are delivered")
         wait_for(lambda: rows(database) == 0, "nothing waits any more")
         monitor.kill()

@@ -1,7 +1,4 @@
-"""``/metrics``: a snapshot of the jobs, made into families, encoded by prometheus_client.
-
-Nothing is kept between scrapes.
-"""
+"""Encodes all jobs as ``/metrics``. Nothing is kept between scrapes."""
 
 from __future__ import annotations
 
@@ -34,13 +31,13 @@ __all__ = ["CONTENT_TYPE", "exposition"]
 WORST: Final = 5
 """Ranks published by name for each score."""
 NAMED: Final = 100
-"""Culprits, and open stragglers (the dearest first), that are published by name."""
+"""Culprits, and open stragglers (the costliest first), published by name."""
 
-_Made = CounterMetricFamily | GaugeMetricFamily
+_Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Own(NamedTuple):
-    """What the monitor says of itself."""
+    """Metrics of the monitor itself."""
 
     reports: int
     rejected: Mapping[str, int]
@@ -50,7 +47,7 @@ class Own(NamedTuple):
     tick_age: float = 0.0
     """Seconds since the last tick."""
     not_judged: int = 0
-    """Jobs whose last judgement failed."""
+    """Jobs whose last evaluation failed."""
     store_waiting: int = 0
     store_lost: int = 0
     store_fenced: int = 0
@@ -58,26 +55,26 @@ class Own(NamedTuple):
     publish_errors: Mapping[str, int] = {}
     """By publisher."""
     published: Sequence[Sample] = ()
-    """What publishers have counted (:meth:`Publishing.samples`)."""
+    """Metrics of publishers (:meth:`Publishing.samples`)."""
 
 
 def exposition(jobs: Iterable[Job], own: Own, now: float) -> bytes:
-    """The text that Prometheus scrapes, at ``now`` (unix seconds)."""
+    """The response to a scrape at ``now`` (unix seconds)."""
     return generate_latest(_Snapshot(jobs, own, now))
 
 
 class _Snapshot(Collector):
     def __init__(self, jobs: Iterable[Job], own: Own, now: float) -> None:
         self._jobs, self._own, self._now = jobs, own, now
-        self._families: dict[str, _Made] = {}
+        self._families: dict[str, _Family] = {}
 
-    def collect(self) -> Iterator[_Made]:
+    def collect(self) -> Iterator[_Family]:
         for family in names.FAMILIES:
             kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
             self._families[family.name] = kind(family.name, family.meaning, labels=family.labels)
         for job in self._jobs:
             self._job(job, self._now)
-        self._itself()
+        self._monitor()
         yield from self._families.values()
 
     def _add(self, family: names.Family, value: float, *labels: str) -> None:
@@ -87,7 +84,7 @@ class _Snapshot(Collector):
         state, reason = job_view.job_state(job, now)
         for each in JobState:
             self._add(names.JOB_STATE, float(each is state), job.id, each)
-        if reason and state is not JobState.LOST:  # that one tells its age: a new series at every scrape
+        if reason and state is not JobState.LOST:  # its reason holds an age, which would create a new series per scrape
             self._add(names.JOB_REASON, 1.0, job.id, state, reason)
         self._add(names.JOB_LAST_HEARD, job.last_heard, job.id)
         self._add(names.JOB_INSTRUMENTED, float(job.instrumented), job.id)
@@ -114,7 +111,7 @@ class _Snapshot(Collector):
             self._add(names.TELEMETRY_DROPPED, lost, job.id, reason)
 
     def _incidents(self, job: Job) -> None:
-        for kind in VerdictKind:  # from 0 on: increase() does not see a counter that begins at 1
+        for kind in VerdictKind:  # also zeros: increase() does not see a counter that begins at 1
             self._add(names.INCIDENTS, job.incident_counts.get(kind, 0), job.id, kind)
         incident = job.open_incident
         if incident is not None:
@@ -126,7 +123,7 @@ class _Snapshot(Collector):
             self._add(names.ACTION_WITHHELD, 1.0, job.id, wanted, reason)
 
     def _performance(self, job: Job, now: float) -> None:
-        """Scores and stragglers; the number of series does not grow with the ranks."""
+        """Scores and stragglers; the number of series does not depend on the number of ranks."""
         performance = job.performance
         found = finding(job, now).verdict
         for verdict in StragglerVerdict:
@@ -161,7 +158,7 @@ class _Snapshot(Collector):
             self._add(names.STEP_SECONDS, step["median"], job.id)
         self._add(names.SCORING_SECONDS, scores.seconds, job.id)
 
-    def _itself(self) -> None:
+    def _monitor(self) -> None:
         own = self._own
         self._add(names.INGEST_REPORTS, own.reports)
         for reason, items in own.rejected.items():
@@ -182,9 +179,9 @@ class _Snapshot(Collector):
 
 
 def _withheld(job: Job) -> Iterator[tuple[Action, str]]:
-    """What the policy wants done and is not, and why in the monitor's words."""
+    """Actions that the policy asks for and that are not taken, with the reason."""
     wanted, incident = job.policy.on_hang, job.open_incident
-    # A job that is ended instead of started anew has used its budget up. What only waits for proof is not withheld.
+    # STOP instead of a restart: the restart budget is used up. What only waits for confirmation is not withheld.
     less = {Action.LOG, Action.STOP} if wanted in RESTARTS else {Action.LOG}
     if incident is not None and not incident.decided and incident.action in less - {wanted}:
         yield wanted, incident.action_reason

@@ -1,4 +1,4 @@
-"""The names under which the monitor publishes to Prometheus. Dashboards and alerts are checked against this table."""
+"""All metric families of ``/metrics``. Dashboards and alerts are checked against this table."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ STRAGGLER: Final = Family(
     "rankwatch_straggler",
     "gauge",
     ("job", "rank", "host", "cause", "reason"),
-    "1 for each rank that is slow by its own fault, of the 100 dearest",
+    "1 for each rank that is slow by its own fault, of the 100 costliest",
 )
 STRAGGLERS: Final = Family("rankwatch_stragglers_total", "counter", ("job", "cause"), "stragglers found, by cause")
 STRAGGLER_COST: Final = Family(
@@ -145,7 +145,7 @@ FROM_WINDOWS: Final = (
     STEP_PART_SECONDS,
     KERNEL_SOURCE_RANKS,
 )
-"""Families that are empty until the ranks have told of windows of steps."""
+"""Families that are empty until ranks have reported windows of steps."""
 
 TELEMETRY_DROPPED: Final = Family(
     "rankwatch_telemetry_dropped_total", "counter", ("job", "reason"), "what the ranks' telemetry lost"
@@ -207,7 +207,7 @@ FROM_PUBLISHERS: Final = (
     FORWARD_REQUESTS,
     FORWARD_WAITING,
 )
-"""Families that are empty unless the monitor publishes elsewhere."""
+"""Families that are empty unless a publisher is configured."""
 BUILD_INFO: Final = Family("rankwatch_build_info", "gauge", ("version", "python"), "1 for the version that runs")
 
 FAMILIES: Final = (

@@ -1,4 +1,4 @@
-"""Words of the text reports: those of :mod:`rankwatch.cli.formatting`, and lines that fit a terminal of 100 columns."""
+"""Formatting of text reports: that of :mod:`rankwatch.cli.formatting`, and lines wrapped to 100 columns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["WIDTH", "count", "duration", "pace", "percent", "printable", "ranks"
 WIDTH: Final = 100
 
 
-def wrapped(words: str, indent: str) -> list[str]:
-    """A sentence as lines; those after the first stand two columns further in."""
+def wrapped(sentence: str, indent: str) -> list[str]:
+    """A sentence as lines; continuation lines are indented by two more columns."""
     return textwrap.wrap(
-        words,
+        sentence,
         WIDTH,
         initial_indent=indent,
         subsequent_indent=indent + "  ",

@@ -1,6 +1,6 @@
-"""The text report of a job: what a person wants to know at three in the morning, in a terminal of 100 columns.
+"""The text report of a job for a terminal of 100 columns.
 
-A list of parts, each a function from the job to its lines; a part without lines is left out.
+A list of parts, each a function from the job to its lines; empty parts are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rankwatch_monitor.publish.text.formatting import count, duration, pace, per
 SHOWN_INCIDENTS: Final = 20
 SHOWN_GROUPS: Final = 8
 SHOWN_FRAMES: Final = 6
-"""Innermost frames of a group of stacks; the outer ones are the same in every rank of a script."""
+"""Innermost frames per group of stacks; the outer ones are the same on all ranks."""
 SHOWN_CULPRITS: Final = 8
 SHOWN_NODES: Final = 12
 
@@ -35,7 +35,7 @@ _PHASES: Final = (
 
 
 def text(job: Job, now: float) -> str:
-    """The report at ``now`` (unix seconds), ending in a line feed. Nothing in it can steer a terminal."""
+    """The report at ``now`` (unix seconds), ending in a line feed, without control characters from outside."""
     parts = (
         _headline(job, now),
         _launchers(job),
@@ -69,20 +69,20 @@ def _headline(job: Job, now: float) -> list[str]:
 
 
 def _launchers(job: Job) -> list[str]:
-    """Who does not run ranks, and why; nothing of a job all of whose launchers do."""
+    """Launchers that run no ranks, and why; empty if all do."""
     waits = {role: nodes.of_role(job, role) for role in NodeRole if role is not NodeRole.ACTIVE}
     lost = {name: node for name, node in job.nodes.items() if node.lost is not None}
     if job.ended is not None or not (lost or any(waits.values())):
         return []
     figures = [f"{number} {role}" for role, number in nodes.counts(job).items() if number]
     lines = [f"NODES {', '.join(figures + ([f'{len(lost)} lost'] if lost else []))}"]
-    told: list[tuple[str, str, str]] = [
+    idle: list[tuple[str, str, str]] = [
         (role, name, node.role_reason) for role, of_role in waits.items() for name, node in of_role.items()
     ]
-    told += [("lost", name, node.lost.reason) for name, node in lost.items() if node.lost]
-    for what, name, reason in told[:SHOWN_NODES]:
+    idle += [("lost", name, node.lost.reason) for name, node in lost.items() if node.lost]
+    for what, name, reason in idle[:SHOWN_NODES]:
         lines += wrapped(f"{what} {nodes.title(job, name)}" + (f": {reason}" if reason else ""), "  ")
-    more = len(told) - SHOWN_NODES
+    more = len(idle) - SHOWN_NODES
     return lines + ([f"  and {count(more, 'more node')}"] if more > 0 else [])
 
 
@@ -93,7 +93,7 @@ def _goodput(job: Job) -> list[str]:
         return []
     ratio, (window, lately) = accounting.ratio(job), accounting.last_hour(job)
     if ratio is None:
-        lines = [f"GOODPUT is not known yet: no rank has told of a step in {duration(lived)}"]
+        lines = [f"GOODPUT is not known yet: no rank has reported a step in {duration(lived)}"]
     else:
         last = f"; {percent(lately)} of the last {duration(window)}" if lately is not None and window < lived else ""
         lines = [f"GOODPUT {percent(ratio)} of {duration(lived)} went into new steps{last}"]

@@ -1,10 +1,10 @@
-"""The text report of a job's performance, beginning with the lines that users of nvidia-resiliency-ext know.
+"""The text report of a job's performance, beginning with the lines of nvidia-resiliency-ext.
 
 How this works
 --------------
-First the GPU scores in exactly that form, down to ``Straggler report processing time``, so that scripts which read it
-go on working; then the same for each section; then what there was no word for: the robust scores, who is waited for,
-the stragglers with their sentences, whose doing it is, and what it has cost.
+First the GPU scores in exactly nvidia-resiliency-ext's format, including ``Straggler report processing time``, so that
+scripts which parse it keep working; then the same for each section; then what that format lacks: robust scores, the
+latest ranks, stragglers with their reasons, the diagnosis, and the cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.text.formatting import count, duration, percent, printable, ranks, when, wrapped
 
 USUAL: Final = 5
-"""Ranks shown when the policy says 0, which means: only when there is a reason."""
+"""Ranks shown when the policy says 0, which means: only if there are stragglers."""
 SHOWN_SECTIONS: Final = 8
 SHOWN_STRAGGLERS: Final = 20
 
@@ -41,7 +41,7 @@ _FINDING: Final = {
 
 
 def scores_text(job: Job, now: float, shown: int | None = None, *, each_section: bool = True) -> str:
-    """The report on demand, ending in a line feed; ``shown`` worst and best ranks, else as many as the policy says.
+    """The report on request, ending in a line feed, with ``shown`` worst and best ranks (default: as the policy says).
 
     ``each_section``: with the worst and best ranks of each section; their worst ones are named in any case.
     """
@@ -58,21 +58,21 @@ def scores_text(job: Job, now: float, shown: int | None = None, *, each_section:
 
 
 def scores_log(job: Job, now: float) -> str:
-    """What the log gets once a report interval: the same, in short; nothing when there is no reason to say anything."""
+    """The short report for the log, once per report interval; empty if there is nothing to report."""
     performance = job.performance
     wanted = job.policy.num_gpu_perf_scores_to_print > 0 or bool(performance.open_stragglers)
     return scores_text(job, now, each_section=False) if wanted and performance.scores is not None else ""
 
 
 def stragglers(job: Job, now: float) -> list[str]:
-    """The part about stragglers, as the whole report has it; no lines while nothing is known at all."""
+    """The lines about stragglers; none while nothing is known."""
     performance = job.performance
     if performance.scores is None and not performance.stragglers:
         return [] if job.policy.straggler_detection else ["STRAGGLERS are not looked for: straggler_detection is off"]
     every = rankings.stragglers(job)
     still = [s for s in every if s.open]
     ended = every[len(still) :]
-    lines = [f"STRAGGLERS {len(still) or 'none'}" + (" now, the dearest first" if still else " now")]
+    lines = [f"STRAGGLERS {len(still) or 'none'}" + (" now, the costliest first" if still else " now")]
     lines[0] += f"; {len(ended)} earlier" if ended else ""
     if not job.policy.straggler_detection:
         lines.append("  straggler_detection is off: these are the last that were known")

@@ -1,14 +1,13 @@
-"""Weights & Biases: one run for each job, with scores, the worst ranks, incidents and goodput.
+"""Publishes to Weights & Biases: one run per job, with scores, the worst ranks, incidents and goodput.
 
 How this works
 --------------
-:class:`WandbPublisher` keeps the newest snapshot of each job and hands them, on a thread of its own, to W&B's library,
-which starts a process of its own (``wandb-core``) to write and upload. The loop never waits for either. ``wandb`` is
-imported on that thread, and only when somebody asked for it.
+:class:`WandbPublisher` keeps the newest snapshot of each job and hands it, on a thread of its own, to W&B's library,
+which starts a process (``wandb-core``) to write and upload. The event loop never waits for either. ``wandb`` is
+imported on that thread, and only if it is configured.
 
-Trouble with W&B is one warning and a count; the job's run is begun anew after a while. A run ends with its job, and is
-resumed when the job is launched again. Which process of W&B's is left is looked up in ``/proc``, and only when it does
-not end by itself.
+An error of W&B is logged once and counted, and the job's run is opened again after a while. A run ends with its job,
+and is resumed when the job is launched again. If ``wandb-core`` does not end by itself, it is found in ``/proc``.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ log = logging.getLogger("rankwatch")
 MODES: Final = ("online", "offline", "disabled")
 HOW_TO_GET_IT: Final = (
     "nothing can be published to Weights & Biases: wandb is not installed. Get it with "
-    "`pip install 'rankwatch[wandb]'`, or leave --wandb-project away"
+    "`pip install 'rankwatch[wandb]'`, or omit --wandb-project"
 )
 WAITING_JOBS: Final = 1000
-"""Jobs whose newest snapshot may wait for the thread."""
+"""Jobs with a snapshot waiting for the thread."""
 OPEN_RUNS: Final = 100
-"""Runs open at a time; each costs wandb-core some memory and a connection."""
+"""Simultaneously open runs; each costs wandb-core some memory and a connection."""
 RETRY: Final = 60.0
-"""Seconds after trouble until W&B is tried again."""
+"""Seconds until the next try after an error."""
 _OF_ANOTHER_RUN: Final = (
     *("WANDB_SERVICE", "WANDB_RUN_ID", "WANDB_NAME", "WANDB_NOTES", "WANDB_TAGS", "WANDB_RESUME"),
     *("WANDB_RUN_GROUP", "WANDB_JOB_TYPE", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH"),
 )
-"""Variables that a training script may have: they are about its run, not about the monitor's."""
+"""Variables that a training script may have set for its own run."""
 
 
 def installed() -> bool:
@@ -56,19 +55,19 @@ def installed() -> bool:
 
 
 def prepare(environment: MutableMapping[str, str], where: Where) -> None:
-    """Make the environment of this process fit for W&B: nothing of the training's run, no questions at a terminal."""
+    """Prepare this process's environment for W&B: without settings of the training's run, and non-interactive."""
     for name in _OF_ANOTHER_RUN:
         environment.pop(name, None)
     environment["WANDB_SILENT"] = "true"
-    # Else its library reports on itself over the network, also when offline, and without one holds up the end for 10 s.
+    # Else the library reports its own errors over the network even when offline, and delays the end by 10 s.
     environment.setdefault("WANDB_ERROR_REPORTING", "false")
     if where.folder is not None:
-        # Tables are staged there until they are uploaded; without this they would gather in the home directory.
+        # Tables are staged there until uploaded, by default in the home directory.
         environment.setdefault("WANDB_DATA_DIR", where.folder)
 
 
 class WandbPublisher:
-    """Publishes to W&B. ``errors`` counts its refusals, ``dropped`` the snapshots that were never written."""
+    """Publishes to W&B. ``errors`` counts failures, ``dropped`` the snapshots that were never written."""
 
     def __init__(self, where: Where) -> None:
         self.errors = 0
@@ -86,12 +85,12 @@ class WandbPublisher:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, and nothing is being written."""
+        """Whether nothing is waiting or being written."""
         with self._news:
             return not self._waiting and not self._writing
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Take a snapshot; the newest of each job is written as soon as the thread gets to it."""
+        """Queue a snapshot; the thread writes the newest of each job."""
         with self._news:
             if snapshot.job_id in self._waiting or len(self._waiting) >= WAITING_JOBS:
                 self.dropped += 1
@@ -100,14 +99,14 @@ class WandbPublisher:
             self._news.notify()
 
     def close(self, timeout: float) -> None:
-        """Write what waits and end all runs; after ``timeout`` seconds W&B's process is ended as it is."""
+        """Write what is queued and end all runs; kills W&B's process after ``timeout`` seconds."""
         with self._news:
             self._closing = True
             self._news.notify()
         self._thread.join(timeout)
         if self._thread.is_alive():
             log.warning(
-                "W&B has not taken everything within %.0f s; what was logged lies in its files, for `wandb sync`",
+                "W&B did not accept everything within %.0f s; the rest is in its files, for `wandb sync`",
                 timeout,
             )
             with self._news:
@@ -127,8 +126,8 @@ class WandbPublisher:
             try:
                 self._write(snapshot)
                 self._retry_at.pop(snapshot.job_id, None)
-            except BaseException as error:  # noqa: BLE001 - the thread's boundary; wandb also raises SystemExit
-                self._trouble(snapshot.job_id, error)
+            except BaseException as error:  # noqa: BLE001 - the thread boundary; wandb also raises SystemExit
+                self._failed(snapshot.job_id, error)
         self._teardown()
 
     def _next(self) -> Snapshot | None:
@@ -147,23 +146,21 @@ class WandbPublisher:
             run = self._runs[snapshot.job_id] = begin(self._where, snapshot, self._since)
         run.write(snapshot)
         if snapshot.over:
-            # Should the job be launched again, its run is resumed.
+            # Resumed if the job is launched again.
             del self._runs[snapshot.job_id]
             run.finish(failed=snapshot.state in rows.FAILED)
 
-    def _trouble(self, job_id: str, error: BaseException) -> None:
+    def _failed(self, job_id: str, error: BaseException) -> None:
         self.errors += 1
         if len(self._retry_at) >= WAITING_JOBS:
             self._retry_at.clear()
         self._retry_at[job_id] = time.monotonic() + RETRY
         if not self._warned and not self._closing:
             self._warned = True
-            words = " ".join(str(error).split()) or type(error).__name__
-            log.warning(
-                "W&B refuses what is published (%s); the monitor goes on and tries again every %.0f s", words, RETRY
-            )
+            message = " ".join(str(error).split()) or type(error).__name__
+            log.warning("publishing to W&B failed (%s); retried every %.0f s", message, RETRY)
         if job_id in self._runs or not self._runs:
-            self._teardown()  # its process may be gone, so the next try starts another one
+            self._teardown()  # wandb-core may have died; the next try starts another one
 
     def _teardown(self) -> None:
         """End all runs at once, and W&B's process with them."""
@@ -178,7 +175,7 @@ def _imported() -> Any:
 
 
 def _services(parent: int) -> Iterator[int]:
-    """Processes of W&B that this one started; Linux only."""
+    """Pids of the wandb-core processes of this process; Linux only."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")

@@ -1,6 +1,6 @@
-"""What a snapshot is in W&B's terms: a row of numbers, tables, alerts. Pure; no wandb in here.
+"""Converts a snapshot to W&B's terms: a row of numbers, tables, alerts. Pure; does not import wandb.
 
-The names are those of :data:`METRICS`, from which the table in ``docs/reference.md`` is made.
+The table in ``docs/reference.md`` is generated from :data:`METRICS`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ WORST_RANKS: Final = f"{PREFIX}worst_ranks"
 INCIDENTS: Final = f"{PREFIX}incidents"
 STRAGGLERS: Final = f"{PREFIX}stragglers"
 FAILED: Final = (JobState.FAILED, JobState.LOST)
-"""States that end a run as failed; a job that was stopped in order has done what it was told."""
+"""States that end a run as failed; an orderly stop is not a failure."""
 LONGEST_TITLE: Final = 63
 LONGEST_TEXT: Final = 2000
 
 
 class Metric(NamedTuple):
-    """One thing that is logged."""
+    """One logged value."""
 
     name: str
     unit: str
@@ -66,7 +66,7 @@ class Table(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """One thing that people are told once. ``told`` is false for what was over before anybody asked."""
+    """An alert, sent once. ``told`` is false for what ended before the monitor started."""
 
     id: str
     title: str
@@ -76,7 +76,7 @@ class Alert(NamedTuple):
 
 
 def row(snapshot: Snapshot) -> dict[str, float]:
-    """The numbers of a snapshot; what is not known is left out."""
+    """The numbers of a snapshot; unknown ones are omitted."""
     values: dict[str, float | None] = {
         "iteration": snapshot.iteration,
         "lateness_max": snapshot.lateness,
@@ -94,12 +94,12 @@ def row(snapshot: Snapshot) -> dict[str, float]:
 
 
 def config(snapshot: Snapshot) -> dict[str, Any]:
-    """What is set about the job."""
+    """The configuration of the run."""
     return {"job_id": snapshot.job_id, "world_size": snapshot.world_size, "policy": dict(snapshot.policy)}
 
 
 def summary(snapshot: Snapshot) -> dict[str, str]:
-    """What the job is doing, in words."""
+    """State and diagnosis of the job, as text."""
     return {
         f"{PREFIX}state": str(snapshot.state),
         f"{PREFIX}reason": snapshot.reason,
@@ -119,7 +119,7 @@ _STRAGGLER: Final = (
 
 
 def tables(snapshot: Snapshot) -> dict[str, Table]:
-    """The tables of a snapshot by name; one without rows is not worth logging."""
+    """The tables of a snapshot by name."""
     incidents = [_incident(incident) for incident in snapshot.incidents]
     slow = tuple((s["id"], s["ended"]) for s in snapshot.stragglers)
     return {
@@ -152,7 +152,7 @@ def _when(at: float | None) -> str | None:
 
 
 def alerts(snapshot: Snapshot, since: float) -> Iterator[Alert]:
-    """One for each confirmed incident and each straggler; what ended before ``since`` (unix seconds) is not told."""
+    """One per confirmed incident and straggler; what ended before ``since`` (unix seconds) is not sent."""
     for incident in snapshot.incidents:
         if incident["confirmed"]:
             what = incident["kind"].replace("_", " ") + _of(incident["culprits"])

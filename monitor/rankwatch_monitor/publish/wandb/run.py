@@ -1,9 +1,9 @@
-"""One run of Weights & Biases: begun or resumed for a job, told its snapshots, ended. All of it may block or raise.
+"""One run of Weights & Biases: opened or resumed for a job, written from its snapshots, ended. May block or raise.
 
-A run's id follows from the job's, so that a job that was restarted, or whose monitor was, goes on in the same run. A
-row's step is the job's age in units of 10 s: it only grows, also over several offline files, which is what lets
-``wandb sync`` join them (W&B drops a row whose step is not larger than the one before). Charts are drawn over
-``rankwatch/iteration``. The last step, and which incidents were alerted, are kept beside the files of the runs.
+The run's id is derived from the job's, so restarted jobs and monitors continue the same run. The step of a row is the
+job's age in units of 10 s: it only grows, also over several offline files, as ``wandb sync`` needs to join them (W&B
+drops rows whose step does not grow). Charts are drawn over ``rankwatch/iteration``. The last step, and the ids of sent
+alerts, are kept in a file beside those of the runs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LONGEST_ID: Final = 64
 LONGEST_NAME: Final = 128
 INIT_TIMEOUT: Final = 30.0
 FINISH_TIMEOUT: Final = 8.0
-"""Seconds for uploading the rest when a run ends; what is left lies in its file, for ``wandb sync``."""
+"""Seconds for uploading the rest when a run ends; what is left stays in its file, for ``wandb sync``."""
 FLUSH_INTERVAL: Final = 5.0
-"""Seconds until a row is in the file, where wandb can be told; only that much is lost when the monitor is killed."""
+"""Seconds until a row is in the file, if wandb supports it; so much is lost when the monitor is killed."""
 REMEMBERED: Final = 1000
-"""Alerts that the next monitor knows of; a snapshot holds fewer."""
+"""Ids of sent alerts that are kept; a snapshot holds fewer."""
 STEP_SECONDS: Final = 10.0
-"""Seconds of a job's life that make one step; rows come no closer than that."""
+"""Seconds of a job's age per step; rows are never closer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ def run_id(job_id: str) -> str:
 
 
 def begin(where: Where, snapshot: Snapshot, since: float) -> JobRun:
-    """Begin the run of a job, or resume it; ``since`` (unix seconds): what ended before is not alerted."""
+    """Open or resume the run of a job. What ended before ``since`` (unix seconds) causes no alert."""
     import wandb
 
     wanted: dict[str, Any] = {
-        # The command line may hold a token, and what this machine has installed is nobody's business.
+        # The command line may hold a token; the machine's hardware and packages are not to be published.
         **dict.fromkeys(("x_disable_meta", "x_disable_machine_info", "x_disable_stats"), True),
         **dict.fromkeys(("disable_git", "disable_code", "silent"), True),
         "x_save_requirements": False,
@@ -90,36 +90,36 @@ def begin(where: Where, snapshot: Snapshot, since: float) -> JobRun:
 
 
 class JobRun:
-    """One open run, and what it was told already."""
+    """One open run, and what was written to it."""
 
     def __init__(self, run: wandb.Run, since: float) -> None:
         self._run = run
         self._since = since
-        self._memory = _Memory(Path(run.settings.wandb_dir) / f"rankwatch-{run.id}.json")
-        self._memory.step = max(self._memory.step, run.step - 1)
+        self._state = _RunState(Path(run.settings.wandb_dir) / f"rankwatch-{run.id}.json")
+        self._state.step = max(self._state.step, run.step - 1)
         self._config: dict[str, Any] = {}
         self._tables: dict[str, object] = {}
         self._reported_at = -float("inf")
 
     def write(self, snapshot: Snapshot) -> None:
-        """Log a row, the tables that changed, and the alerts that nobody has had yet."""
+        """Log a row, the tables that changed, and new alerts."""
         if snapshot.name[:LONGEST_NAME] != self._run.name:
-            self._run.name = snapshot.name[:LONGEST_NAME]  # ranks may call the job otherwise than its launcher
+            self._run.name = snapshot.name[:LONGEST_NAME]  # ranks may use another name than the launcher
         if (config := rows.config(snapshot)) != self._config:
             known: Any = self._run.config  # its methods carry no types
             known.update(config, allow_val_change=True)
             self._config = config
-        memory = self._memory
-        memory.step = max(memory.step + 1, int((snapshot.at - snapshot.created_at) / STEP_SECONDS))
-        self._run.log(rows.row(snapshot) | self._changed_tables(snapshot), step=memory.step, commit=True)
+        state = self._state
+        state.step = max(state.step + 1, int((snapshot.at - snapshot.created_at) / STEP_SECONDS))
+        self._run.log(rows.row(snapshot) | self._changed_tables(snapshot), step=state.step, commit=True)
         summary: Any = self._run.summary
         summary.update(rows.summary(snapshot))
         for alert in rows.alerts(snapshot, self._since):
-            if alert.id not in memory.told:
+            if alert.id not in state.told:
                 if alert.told:
                     self._run.alert(alert.title, alert.text, level=alert.level, wait_duration=1)
-                memory.told[alert.id] = None
-        memory.save()
+                state.told[alert.id] = None
+        state.save()
 
     def finish(self, *, failed: bool) -> None:
         """End the run."""
@@ -128,7 +128,7 @@ class JobRun:
     def _changed_tables(self, snapshot: Snapshot) -> dict[str, Any]:
         import wandb
 
-        # Scores differ in every window; a table of them once a report is enough, unless other ranks are slow.
+        # Scores change with every window; their table is logged once per report interval, or when stragglers change.
         due = snapshot.at - self._reported_at >= snapshot.report_interval
         made = {}
         for name, table in rows.tables(snapshot).items():
@@ -141,10 +141,10 @@ class JobRun:
         return made
 
 
-class _Memory:
-    """What the next monitor has to know of a run: a small file beside W&B's, replaced after each row.
+class _RunState:
+    """The persistent state of a run: a small file beside W&B's, replaced after each row.
 
-    Where it cannot be written, its contents last as long as this process.
+    If it cannot be written, the state lasts as long as this process.
     """
 
     def __init__(self, file: Path) -> None:
@@ -152,12 +152,12 @@ class _Memory:
         self.step = -1
         """Of the last row."""
         self.told: dict[str, None] = {}
-        """Ids of what was alerted, the oldest first."""
+        """Ids of sent alerts, the oldest first."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
             self.step, self.told = int(known["step"]), dict.fromkeys(map(str, known["told"]))
 
     def save(self) -> None:
-        """Write it down."""
+        """Write the file."""
         with contextlib.suppress(OSError):
             replace_file(self._file, json.dumps({"step": self.step, "told": list(self.told)[-REMEMBERED:]}))

@@ -1,7 +1,6 @@
-"""A notice as the body of a webhook: for Slack and those that take the same, or as plain JSON; and its signature.
+"""Renders a notice as the body of a webhook, for Slack-compatible receivers or as plain JSON, and signs it.
 
-The signature is that of Standard Webhooks (https://www.standardwebhooks.com), for which there are libraries in most
-languages: HMAC-SHA256 over ``id.timestamp.body``.
+Signatures follow Standard Webhooks (https://www.standardwebhooks.com): HMAC-SHA256 over ``id.timestamp.body``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FORMATS: Final = ("slack", "json")
 SECRET_PREFIX: Final = "whsec_"
 
 _LONGEST_SECTION: Final = 2900
-"""Characters; Slack takes 3000, and escaping makes some of them longer."""
+"""Characters; Slack's limit is 3000, and escaping makes some longer."""
 _LONGEST_FIELD: Final = 1900
 _TITLES: Final = {
     Event.INCIDENT_OPENED: ("\N{LARGE RED CIRCLE}", "incident"),
@@ -43,7 +42,7 @@ def render(form: str, body: Mapping[str, Any], external_url: str | None) -> byte
     Args:
         form: one of :data:`FORMATS`.
         body: of the notice.
-        external_url: where people reach the monitor; without it there is no link.
+        external_url: of the monitor; without it there is no link.
     """
     url = page(body, external_url)
     made = dict(body) | {"url": url} if form == "json" else _slack(body, url)
@@ -51,7 +50,7 @@ def render(form: str, body: Mapping[str, Any], external_url: str | None) -> byte
 
 
 def page(body: Mapping[str, Any], external_url: str | None) -> str | None:
-    """The page of what the notice is about."""
+    """URL of the page that shows the subject of a notice."""
     if not external_url:
         return None
     place = f"{external_url.rstrip('/')}/#/jobs/{_quoted(body['job']['id'])}"
@@ -60,10 +59,10 @@ def page(body: Mapping[str, Any], external_url: str | None) -> str | None:
 
 
 def secret_key(secret: str) -> bytes:
-    """The key that a secret of the form ``whsec_BASE64`` holds.
+    """The key in a secret of the form ``whsec_BASE64``.
 
     Raises:
-        ValueError: it has another form; the text says how to make one.
+        ValueError: it is malformed; the text says how to create one.
     """
     try:
         if not secret.startswith(SECRET_PREFIX):
@@ -73,14 +72,14 @@ def secret_key(secret: str) -> bytes:
             raise ValueError
     except (ValueError, binascii.Error):
         raise ValueError(
-            "--webhook-secret must be whsec_ followed by at least 16 bytes in base64; a new one comes from: "
+            "--webhook-secret must be whsec_ followed by at least 16 bytes in base64; create one with: "
             f"echo {SECRET_PREFIX}$(openssl rand -base64 32)"
         ) from None
     return key
 
 
 def headers(key: str, body: bytes, now: float, secret: bytes | None) -> dict[str, str]:
-    """The headers of one delivery at ``now`` (unix seconds); the key is the same in every try."""
+    """The headers of one delivery at ``now`` (unix seconds); retries have the same key."""
     stamp = str(int(now))
     made = {
         "Content-Type": "application/json",
@@ -113,7 +112,7 @@ def _slack(body: Mapping[str, Any], url: str | None) -> dict[str, Any]:
 
 
 def _facts(body: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What stands in short lines below the sentence."""
+    """Short facts shown below the sentence."""
     incident = body.get("incident")
     if incident is None:
         return []
@@ -136,7 +135,7 @@ def _section(text: str) -> dict[str, Any]:
 
 
 def _escaped(text: str, longest: int) -> str:
-    """Text that Slack shows as it stands: names come from outside, and ``<!channel>`` would call everybody."""
+    """Text escaped for Slack: names are untrusted, and ``<!channel>`` would notify everyone."""
     made: list[str] = []
     size = 0
     for character in printable(text):

@@ -1,8 +1,8 @@
-"""What is worth a message: an incident opened or over, stragglers found or as fast as their peers again, a job's end.
+"""Decides what is worth a notice: incidents opened and closed, stragglers found and recovered, the end of a job.
 
-:func:`news` compares a job with what was already told of it, so it may be asked at any time and tells each thing once.
-A notice is plain JSON, bounded however large the job is. Its key is made of what it is about: should a notice be made
-again after a restart, a receiver that knows the key knows that it has it.
+:func:`news` compares a job with what was announced about it, so it may be called at any time and reports each change
+once. A notice is plain JSON of bounded size. Its key is derived from its subject, so a receiver can recognise a notice
+that is created again after a restart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.publish.text.formatting import count, duration, ranks, when
 
 SHOWN: Final = 16
-"""Culprits, and stragglers, that one notice names; the others are counted."""
+"""Culprits, and stragglers, named in one notice; further ones are counted."""
 
 
 class Event(StrEnum):
@@ -37,7 +37,7 @@ class Event(StrEnum):
     JOB_STOPPED = "job_stopped"
     JOB_LOST = "job_lost"
     JOB_BACK = "job_back"
-    """A job that was lost is heard of again."""
+    """A lost job reports again."""
 
 
 _ENDS: Final = {
@@ -49,10 +49,10 @@ _ENDS: Final = {
 
 
 class Notice(NamedTuple):
-    """One thing to tell."""
+    """One change of a job."""
 
     key: str
-    """The same whenever the same thing is told; safe in a header."""
+    """Equal for equal changes; safe in a header."""
     job_id: str
     at: float
     """Unix seconds."""
@@ -60,47 +60,47 @@ class Notice(NamedTuple):
 
 
 @dataclass(slots=True)
-class Told:
-    """What was already told of one job."""
+class Announced:
+    """What was announced about one job."""
 
     state: JobState | None = None
     opened: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
     stragglers: dict[str, bool] = field(default_factory=dict)
-    """By id: whether its end was told."""
+    """By id: whether its end was announced."""
 
 
-def already(job: Job, now: float) -> Told:
-    """All of a job as told: nothing that is so at ``now`` is news."""
-    told = Told()
-    for _ in news(job, told, now):
+def announced_so_far(job: Job, now: float) -> Announced:
+    """The state of a job at ``now`` as announced: nothing of it is news."""
+    announced = Announced()
+    for _ in news(job, announced, now):
         pass
-    return told
+    return announced
 
 
-def news(job: Job, told: Told, now: float) -> list[Notice]:
-    """What happened to the job since ``told``, which is brought up to ``now`` (unix seconds)."""
-    return [*_incidents(job, told, now), *_stragglers(job, told, now), *_state(job, told, now)]
+def news(job: Job, announced: Announced, now: float) -> list[Notice]:
+    """The changes of a job since ``announced``, which is updated to ``now`` (unix seconds)."""
+    return [*_incidents(job, announced, now), *_stragglers(job, announced, now), *_state(job, announced, now)]
 
 
 # Incidents ------------------------------------------------------------------------------------------------------------
 
 
-def _incidents(job: Job, told: Told, now: float) -> Iterator[Notice]:
+def _incidents(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
     for incident in job.incidents:
-        if incident.confirmed and incident.id not in told.opened:  # what is only suspected is not told
-            told.opened.add(incident.id)
+        if incident.confirmed and incident.id not in announced.opened:  # suspicions are not announced
+            announced.opened.add(incident.id)
             yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident), incident=_shown(incident))
-        if not incident.open and incident.id not in told.closed:
-            told.closed.add(incident.id)
-            if incident.id in told.opened:
-                told_of = _shown(incident) | {"cost_gpu_hours": _cost(job, incident)}
-                text = _closed(incident, told_of["cost_gpu_hours"])
-                yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, text, incident=told_of)
-    if len(told.opened | told.closed) > len(job.incidents):
+        if not incident.open and incident.id not in announced.closed:
+            announced.closed.add(incident.id)
+            if incident.id in announced.opened:
+                shown = _shown(incident) | {"cost_gpu_hours": _cost(job, incident)}
+                text = _closed(incident, shown["cost_gpu_hours"])
+                yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, text, incident=shown)
+    if len(announced.opened | announced.closed) > len(job.incidents):
         kept = {incident.id for incident in job.incidents}
-        told.opened &= kept
-        told.closed &= kept
+        announced.opened &= kept
+        announced.closed &= kept
 
 
 def _opened(incident: Incident) -> str:
@@ -119,7 +119,7 @@ def _closed(incident: Incident, cost: float | None) -> str:
 
 
 def _cost(job: Job, incident: Incident) -> float | None:
-    """GPU-hours for which all ranks stood still or did lost work; None where nothing stood still."""
+    """GPU-hours in which all ranks were stopped or did work that was lost; None if the job kept running."""
     took = job_view.incident_durations(incident)["total_s"]
     if took is None or (incident.elective and incident.action in (Action.LOG, Action.CAPTURE)):
         return None
@@ -140,13 +140,13 @@ def _shown(incident: Incident) -> dict[str, Any]:
 # Stragglers -----------------------------------------------------------------------------------------------------------
 
 
-def _stragglers(job: Job, told: Told, now: float) -> Iterator[Notice]:
+def _stragglers(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
     present = job.performance.stragglers
-    found = [s for s in present if s.id not in told.stragglers]
-    ended = [s for s in present if not s.open and not told.stragglers.get(s.id, False)]
-    if not found and not ended and len(told.stragglers) == len(present):
+    found = [s for s in present if s.id not in announced.stragglers]
+    ended = [s for s in present if not s.open and not announced.stragglers.get(s.id, False)]
+    if not found and not ended and len(announced.stragglers) == len(present):
         return
-    told.stragglers = {s.id: not s.open for s in present}
+    announced.stragglers = {s.id: not s.open for s in present}
     for event, some in ((Event.STRAGGLER_FOUND, found), (Event.STRAGGLER_ENDED, ended)):
         if some:
             ids = ",".join(s.id for s in some)
@@ -158,7 +158,7 @@ def _stragglers(job: Job, told: Told, now: float) -> Iterator[Notice]:
 
 def _sentence(event: Event, straggler: Straggler) -> str:
     if event is Event.STRAGGLER_FOUND:
-        return f"{straggler.reason.rstrip('.')}."  # it begins with the rank and its host
+        return f"{straggler.reason.rstrip('.')}."  # the reason begins with rank and host
     where = f"Rank {straggler.rank}" + (f" on {straggler.host}" if straggler.host else "")
     lasted = (straggler.ended or straggler.seen) - straggler.since
     return (
@@ -170,14 +170,14 @@ def _sentence(event: Event, straggler: Straggler) -> str:
 # The job --------------------------------------------------------------------------------------------------------------
 
 
-def _state(job: Job, told: Told, now: float) -> Sequence[Notice]:
+def _state(job: Job, announced: Announced, now: float) -> Sequence[Notice]:
     state, reason = job_view.job_state(job, now)
-    before, told.state = told.state, state
+    before, announced.state = announced.state, state
     if state is before:
         return ()
     because = f": {reason.rstrip('.')}." if reason else "."
     if state in TERMINAL_STATES:
-        # A job may be lost more than once within an attempt, but ends only once.
+        # A job may be lost several times per attempt, but ends only once.
         about = f"{job.launches}/{job.attempt}" + (f"/{job.last_heard:.0f}" if state is JobState.LOST else "")
         return (_notice(_ENDS[state], job, about, now, f"The job is {state}{because}"),)
     if before is JobState.LOST:

@@ -1,12 +1,12 @@
-"""Webhooks: what happens to jobs is posted to receivers such as Slack, at least once, in order for each job.
+"""Webhooks: announces changes of jobs to receivers such as Slack, at least once, in order per job.
 
 How this works
 --------------
-``notices`` says what is news; here each notice becomes one message for each receiver. Messages are kept in the database
-together with the row of what they are about (:meth:`Webhooks.rows_about` is asked at every such row), and removed once
-delivered, so a monitor that is killed goes on where it was. ``delivery`` has a thread for each receiver.
+``notices`` decides what is news; each notice becomes one message per receiver. Messages are stored in the database in
+the same transaction as the rows of the change (:meth:`Webhooks.rows_about` is called for each such write), and removed
+once delivered, so a restarted monitor continues where it stopped. ``delivery`` has a thread per receiver.
 
-All but :meth:`Webhooks.close` runs on the loop's thread.
+All but :meth:`Webhooks.close` runs on the event loop.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.webhook.bodies import FORMATS, headers, render
 from rankwatch_monitor.publish.webhook.delivery import Delivery, Message, expired
-from rankwatch_monitor.publish.webhook.notices import Event, Notice, Told, already, news
+from rankwatch_monitor.publish.webhook.notices import Announced, Event, Notice, announced_so_far, news
 
 log = logging.getLogger("rankwatch")
 
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks at a job of which nothing is stored: what is stored is looked at then."""
+"""Minimum seconds between two checks of a job without a write; a write checks it anyway."""
 
 
 class Receiver(NamedTuple):
@@ -41,23 +41,23 @@ class Receiver(NamedTuple):
 
 
 Kept = tuple[Mapping[str, Any], Callable[[], None]]
-"""A row, and what is to be called once it is kept (or cannot be): its delivery begins."""
+"""A row, and the callback that starts its delivery once it is stored, or cannot be."""
 
 
-class Shelf(Protocol):
-    """Keeps messages over a restart; rows have the columns queue, key, number, job_id, at and body."""
+class Outbox(Protocol):
+    """Stores messages over a restart; rows have the columns queue, key, number, job_id, at and body."""
 
     def load(self) -> list[dict[str, Any]]:
-        """All rows, in their order."""
+        """All rows, in order."""
 
     def load_of(self, job_id: str) -> list[dict[str, Any]]:
-        """Those about one job, in their order."""
+        """The rows about one job, in order."""
 
     def keep(self, rows: Iterable[Kept]) -> None:
-        """Keep some; returns at once."""
+        """Store rows; returns at once."""
 
     def remove(self, queue: str, key: str) -> None:
-        """Let one go; returns at once, on any thread."""
+        """Delete a row; returns at once. Thread-safe."""
 
 
 class Webhooks:
@@ -69,36 +69,36 @@ class Webhooks:
         jobs: Mapping[str, Job],
         clock: Callable[[], float],
         *,
-        shelf: Shelf | None = None,
+        outbox: Outbox | None = None,
         events: Collection[Event] = tuple(Event),
         secret: bytes | None = None,
         external_url: str | None = None,
     ) -> None:
-        """Take up what was left to deliver, and begin.
+        """Load undelivered messages and start delivery.
 
         Args:
-            receivers: to whom.
-            jobs: by id, those the monitor holds; what they are now is no news.
-            clock: gives the loop's unix seconds.
-            shelf: keeps messages; without it they are lost with the process.
-            events: what is told.
+            receivers: of the messages.
+            jobs: by id, those of the monitor; their current state is not news.
+            clock: returns unix seconds.
+            outbox: stores messages; without it they are lost with the process.
+            events: that are announced.
             secret: key to sign with.
-            external_url: where people reach the monitor.
+            external_url: of the monitor, for links.
         """
         self.errors = 0
-        self._jobs, self._clock, self._shelf, self._events = jobs, clock, shelf, frozenset(events)
+        self._jobs, self._clock, self._outbox, self._events = jobs, clock, outbox, frozenset(events)
         self._secret, self._external_url = secret, external_url
-        self._told: WeakKeyDictionary[Job, Told] = WeakKeyDictionary()
+        self._announced: WeakKeyDictionary[Job, Announced] = WeakKeyDictionary()
         self._looked: WeakKeyDictionary[Job, float] = WeakKeyDictionary()
         for job in jobs.values():
-            self._told[job] = already(job, clock())
-        rows = shelf.load() if shelf is not None else []
+            self._announced[job] = announced_so_far(job, clock())
+        rows = outbox.load() if outbox is not None else []
         self._number = max((row["number"] for row in rows), default=0)
         self.deliveries = {fingerprint(to.url): self._delivery(to) for to in dict.fromkeys(receivers)}
-        self._take_up(rows)
+        self._load(rows)
 
     def samples(self) -> list[Sample]:
-        """What ``/metrics`` says: messages by outcome, and how many wait, of all receivers together."""
+        """Messages by outcome and messages waiting, summed over the receivers, for ``/metrics``."""
         all_of_them = self.deliveries.values()
         outcomes = {
             "delivered": sum(each.delivered for each in all_of_them),
@@ -106,29 +106,29 @@ class Webhooks:
             "dropped": sum(each.dropped for each in all_of_them),
         }
         waiting = sum(each.waiting for each in all_of_them)
-        told: list[Sample] = [(names.WEBHOOK_MESSAGES, number, (outcome,)) for outcome, number in outcomes.items()]
-        return [*told, (names.WEBHOOK_WAITING, waiting, ())]
+        samples: list[Sample] = [(names.WEBHOOK_MESSAGES, number, (outcome,)) for outcome, number in outcomes.items()]
+        return [*samples, (names.WEBHOOK_WAITING, waiting, ())]
 
     def look(self, job: Job, now: float) -> None:
-        """Tell what happened to a job by ``now`` (unix seconds); most looks in a second cost one comparison."""
+        """Announce changes of a job up to ``now`` (unix seconds); most calls cost one comparison."""
         if now - self._looked.get(job, 0.0) < LOOK_INTERVAL:
             return
         self._looked[job] = now
         rows = self._news(job, now)
-        if self._shelf is not None:
-            self._shelf.keep(rows)
+        if self._outbox is not None:
+            self._outbox.keep(rows)
         else:
             for _, deliver in rows:
                 deliver()
 
     def adopt(self, job: Job, now: float) -> None:
-        """Take a job that was loaded at ``now`` (unix seconds), from another monitor: what is so by now is no news.
+        """Take over a job loaded at ``now`` (unix seconds) from another monitor: its current state is not news.
 
-        What that one could not deliver is delivered from here. On an event loop, which does not wait for it.
+        Messages that the other monitor could not deliver are loaded in the background and delivered from here.
         """
-        self._told[job] = already(job, now)
-        if self._shelf is not None:
-            loaded = asyncio.get_running_loop().run_in_executor(None, self._shelf.load_of, job.id)
+        self._announced[job] = announced_so_far(job, now)
+        if self._outbox is not None:
+            loaded = asyncio.get_running_loop().run_in_executor(None, self._outbox.load_of, job.id)
             loaded.add_done_callback(partial(self._adopted, job.id))
 
     def _adopted(self, job_id: str, loaded: asyncio.Future[list[dict[str, Any]]]) -> None:
@@ -136,34 +136,34 @@ class Webhooks:
             return
         if (error := loaded.exception()) is not None:
             self.errors += 1
-            log.error("messages to webhooks about job %s that wait in the database cannot be read: %s", job_id, error)
+            log.error("undelivered webhook messages of job %s cannot be loaded from the database: %s", job_id, error)
             return
         rows = loaded.result()
         self._number = max([self._number, *(row["number"] for row in rows)])
-        self._take_up(rows)
+        self._load(rows)
 
     def rows_about(self, job_id: str) -> list[Kept]:
-        """Rows to keep beside what is about to be stored of a job."""
+        """Rows to store in the same transaction as a write about a job."""
         job = self._jobs.get(job_id)
         return self._news(job, self._clock()) if job is not None else []
 
     def close(self, timeout: float) -> None:
-        """Try what was not tried yet, and end within ``timeout`` seconds."""
+        """Try each waiting message once; ends within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         for delivery in self.deliveries.values():
             delivery.close(max(0.0, deadline - time.monotonic()))
         left = sum(delivery.waiting for delivery in self.deliveries.values())
         if left:
-            where = "lie in the database for the next start" if self._shelf is not None else "are lost"
-            log.warning("%d messages to webhooks were not delivered and %s", left, where)
+            where = "are kept in the database for the next start" if self._outbox is not None else "are lost"
+            log.warning("%d webhook messages were not delivered and %s", left, where)
 
     def _news(self, job: Job, now: float) -> list[Kept]:
         try:
-            found = news(job, self._told.setdefault(job, Told()), now)
+            found = news(job, self._announced.setdefault(job, Announced()), now)
         except Exception:
             self.errors += 1
             if self.errors == 1:
-                log.exception("what happened to job %s cannot be told to webhooks; its judgement goes on", job.id)
+                log.exception("changes of job %s cannot be announced to webhooks; its evaluation continues", job.id)
             return []
         return [row for notice in found if notice.body["event"] in self._events for row in self._rows(notice)]
 
@@ -173,28 +173,28 @@ class Webhooks:
             message = Message(notice.key, self._number, notice.job_id, notice.at, notice.body)
             yield {"queue": queue, **message._asdict()}, partial(delivery.put, message)
 
-    def _take_up(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def _load(self, rows: Iterable[Mapping[str, Any]]) -> None:
         taken = 0
         for row in rows:
             delivery = self.deliveries.get(row["queue"])
             if delivery is not None:
                 delivery.put(Message(row["key"], row["number"], row["job_id"], row["at"], row["body"]))
                 taken += 1
-            elif self._shelf is not None and expired(row["at"]):
-                self._shelf.remove(row["queue"], row["key"])  # of a receiver that is not there any more
+            elif self._outbox is not None and expired(row["at"]):
+                self._outbox.remove(row["queue"], row["key"])  # of a receiver that is not configured any more
         if taken:
-            log.info("%d messages to webhooks had waited in the database", taken)
+            log.info("%d undelivered webhook messages were loaded from the database", taken)
 
     def _delivery(self, to: Receiver) -> Delivery:
-        target, queue, shelf = Target(to.url), fingerprint(to.url), self._shelf
+        target, queue, outbox = Target(to.url), fingerprint(to.url), self._outbox
 
         def send(message: Message) -> Answer:
             body = render(to.form, message.body, self._external_url)
             return target.post(body, headers(message.key, body, time.time(), self._secret))
 
         def removed(message: Message) -> None:
-            if shelf is not None:
-                shelf.remove(queue, message.key)
+            if outbox is not None:
+                outbox.remove(queue, message.key)
 
         return Delivery(shown(to.url), send, removed)
 
@@ -203,7 +203,7 @@ def receivers(urls: Iterable[str], form: str) -> list[Receiver]:
     """The receivers that ``--webhook [FORMAT=]URL`` names; ``form`` is that of those that name none.
 
     Raises:
-        ValueError: one makes no sense; the text says what to do and holds no URL.
+        ValueError: one is invalid; the text names the fix and holds no URL.
     """
     if form not in FORMATS:
         raise ValueError(f"--webhook-format must be {' or '.join(FORMATS)}, not {form!r}")
@@ -226,10 +226,10 @@ def events(names: str) -> frozenset[Event]:
         matching = {event for event in Event if name in ("all", event, event.partition("_")[0])}
         if not matching:
             raise ValueError(
-                f"--webhook-events: {name!r} is no event; there are {', '.join(Event)}, incident, straggler and job "
-                "for all of a kind, and all"
+                f"--webhook-events: {name!r} is not an event; use {', '.join(Event)}, incident, straggler or job "
+                "for all of a kind, or all"
             )
         chosen |= matching
     if not chosen:
-        raise ValueError("--webhook-events names no event: name some, or leave it away to be told of all")
+        raise ValueError("--webhook-events is empty: name some events, or omit it for all")
     return frozenset(chosen)

@@ -94,7 +94,7 @@ def test_a_job_that_nobody_has_spoken_of_has_one_too() -> None:
 
 def test_a_job_without_steps_says_so_in_place_of_a_ratio() -> None:
     scene = Accounted(steps=False).run(40)
-    assert "GOODPUT is not known yet: no rank has told of a step in 40.0 s" in text(scene.job, scene.now)
+    assert "GOODPUT is not known yet: no rank has reported a step in 40.0 s" in text(scene.job, scene.now)
 
 
 def test_nothing_in_it_can_steer_a_terminal_or_forge_a_line() -> None:

@@ -135,7 +135,7 @@ def test_robust_scores_lateness_stragglers_verdict_and_cost_follow() -> None:
     assert " Section 'forward': worst 0.55 (rank 5 on host-1), median 0.99" in shown
     assert " Latest 1/8 ranks:\n  Rank=5 Node=host-1 Lateness=0.200 s Share=20.0 %" in shown
     words = " ".join(shown.split())
-    assert "STRAGGLERS 1 now, the dearest first" in words
+    assert "STRAGGLERS 1 now, the costliest first" in words
     assert (
         "rank 5 on host-1: compute, by the robust reference, for 10 min 00 s, score 0.50, the others wait 0.200 s in "
         "each step (20.0 %), 1.25 GPU-hours its kernels take twice as long"
@@ -172,7 +172,7 @@ def test_stragglers_are_ordered_by_cost_and_do_not_make_it_endless() -> None:
     job.performance.stragglers += [straggler(rank, cost=float(rank)) for rank in range(40)]
     job.performance.stragglers += [straggler(50, ended=NOW - 5.0)]
     shown = scores_text(job, NOW)
-    assert "STRAGGLERS 40 now, the dearest first; 1 earlier" in shown
+    assert "STRAGGLERS 40 now, the costliest first; 1 earlier" in shown
     assert shown.index("  rank 39 on") < shown.index("  rank 38 on")
     assert "and 20 more ranks: /api/v1/jobs/job/stragglers" in shown
 
@@ -198,7 +198,7 @@ def test_the_log_gets_it_unless_nobody_wants_it() -> None:
 
 def test_the_whole_report_has_the_stragglers() -> None:
     shown = text(scored(8, slow=5), NOW)
-    assert "\n\nSTRAGGLERS 1 now, the dearest first\n  rank 5 on host-1: compute" in shown
+    assert "\n\nSTRAGGLERS 1 now, the costliest first\n  rank 5 on host-1: compute" in shown
     assert shown.index("STRAGGLERS") < shown.index("LIMITS in force")
 
 

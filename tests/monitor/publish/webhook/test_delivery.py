@@ -75,8 +75,8 @@ def test_after_failures_each_arrives_once_and_in_order(
     tries = {each.headers["webhook-id"] for each in receiver.posted if each.status != 200}
     assert tries == {"key-0"}, "the first one is tried until it is taken, under the same key"
     said = [record.getMessage() for record in caplog.records]
-    assert sum("are tried again for up to 3 days" in line for line in said) == 1
-    wait_for(lambda: any("takes messages again" in r.getMessage() for r in caplog.records), "the end is said")
+    assert sum("are retried for up to 3 days" in line for line in said) == 1
+    wait_for(lambda: any("accepts messages again" in r.getMessage() for r in caplog.records), "the end is said")
 
 
 def test_a_job_whose_message_fails_does_not_hold_up_another(receiver: HttpReceiver, deliver: Deliver) -> None:
@@ -145,7 +145,7 @@ def test_what_is_too_old_is_given_up(
     delivery.put(message(2, at=time.time() - module.GIVE_UP + 60))
     wait_for(lambda: delivery.delivered == 1, "the younger one is delivered")
     assert (delivery.given_up, removed) == (1, ["key-1", "key-2"])
-    assert "could not be told within 3 days" in caplog.text
+    assert "could not be delivered within 3 days" in caplog.text
 
 
 def test_beyond_the_limit_the_oldest_are_dropped_counted_and_said(

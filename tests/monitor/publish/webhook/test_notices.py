@@ -11,10 +11,10 @@ from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import Cause, ProcessEventKind
 from rankwatch_monitor.core.incident.incident import Phase
 from rankwatch_monitor.core.straggler.describe import Observation, sentence
-from rankwatch_monitor.publish.webhook.notices import SHOWN, Event, Notice, Told, already, news
+from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, news
 
 
-def told_of(scene: Accounted, told: Told, seconds: int) -> list[Notice]:
+def told_of(scene: Accounted, told: Announced, seconds: int) -> list[Notice]:
     """What is told while the scene goes on for so long; asked as often as the loop may."""
     found = []
     for _ in range(seconds):
@@ -29,11 +29,11 @@ def events(notices: list[Notice]) -> list[str]:
 
 
 def test_a_job_that_is_well_is_no_news() -> None:
-    assert told_of(Accounted(ranks=4), Told(), 120) == []
+    assert told_of(Accounted(ranks=4), Announced(), 120) == []
 
 
 def test_an_incident_is_told_when_it_opens_and_when_it_is_over() -> None:
-    scene, told = Accounted(ranks=4).run(20), Told()
+    scene, told = Accounted(ranks=4).run(20), Announced()
     scene.hang(2)
     opened, closed = told_of(scene, told, 100)
     incident = scene.job.incidents[0]
@@ -57,14 +57,14 @@ def test_what_is_only_suspected_is_not_told_until_it_is_confirmed() -> None:
     scene.hang(2).until_found()
     (incident,) = scene.job.incidents
     incident.confirmed = False
-    told = already(scene.job, scene.now)
+    told = announced_so_far(scene.job, scene.now)
     assert news(scene.job, told, scene.now) == []
     incident.confirmed = True
     assert events(news(scene.job, told, scene.now)) == ["incident_opened"]
 
 
 def test_a_suspicion_that_came_to_nothing_is_never_told() -> None:
-    scene, told = Accounted(ranks=4).run(20), Told()
+    scene, told = Accounted(ranks=4).run(20), Announced()
     scene.hang(2).until_found()
     (incident,) = scene.job.incidents
     incident.confirmed, incident.phase = False, Phase.CLOSED
@@ -74,7 +74,7 @@ def test_a_suspicion_that_came_to_nothing_is_never_told() -> None:
 def test_the_same_thing_has_the_same_key_whoever_tells_it() -> None:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
-    first, second = news(scene.job, Told(), scene.now), news(scene.job, Told(), scene.now + 5)
+    first, second = news(scene.job, Announced(), scene.now), news(scene.job, Announced(), scene.now + 5)
     assert [notice.key for notice in first] == [notice.key for notice in second] != []
     assert all(notice.key.replace("_", "").isalnum() for notice in first)
 
@@ -82,7 +82,7 @@ def test_the_same_thing_has_the_same_key_whoever_tells_it() -> None:
 def test_what_was_before_is_told_already() -> None:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
-    told = already(scene.job, scene.now)
+    told = announced_so_far(scene.job, scene.now)
     assert news(scene.job, told, scene.now) == []
     assert events(told_of(scene, told, 100)) == ["incident_closed"], "but its end is still to come"
 
@@ -96,7 +96,7 @@ def test_what_was_before_is_told_already() -> None:
     ],
 )
 def test_the_end_of_a_job_is_told_once(ends: ProcessEventKind, event: Event) -> None:
-    scene, told = Accounted(ranks=2), Told()
+    scene, told = Accounted(ranks=2), Announced()
     assert told_of(scene, told, 20) == []
     scene.finish(ends, "because of that")
     (notice,) = told_of(scene, told, 60)
@@ -105,7 +105,7 @@ def test_the_end_of_a_job_is_told_once(ends: ProcessEventKind, event: Event) -> 
 
 
 def test_a_job_that_is_lost_and_heard_of_again() -> None:
-    scene, told = Accounted(ranks=2, launchers=False), Told()
+    scene, told = Accounted(ranks=2, launchers=False), Announced()
     assert told_of(scene, told, 20) == []
     scene.cut(0, 1)
     found = [n for n in told_of(scene, told, 1200) if n.body["event"].startswith("job")]
@@ -116,7 +116,7 @@ def test_a_job_that_is_lost_and_heard_of_again() -> None:
 
 
 def test_stragglers_that_are_found_together_are_one_message() -> None:
-    job, told = scored(), Told()
+    job, told = scored(), Announced()
     news(job, told, NOW)
     stragglers = job.performance.stragglers
     stragglers += [straggler(1), straggler(2)]
@@ -136,7 +136,7 @@ def test_stragglers_that_are_found_together_are_one_message() -> None:
 
 
 def test_a_message_stays_small_however_many_are_slow() -> None:
-    job, told = scored(1000), Told()
+    job, told = scored(1000), Announced()
     news(job, told, NOW)
     job.performance.stragglers += [straggler(rank) for rank in range(500)]
     (found,) = news(job, told, NOW)

@@ -85,7 +85,7 @@ def test_an_incident_reaches_every_receiver_in_its_format(
 ) -> None:
     shelf = Shelf()
     webhooks = begin(
-        Receiver(f"{receiver.url}/json", "json"), Receiver(f"{receiver.url}/slack", "slack"), shelf=shelf, secret=b"k"
+        Receiver(f"{receiver.url}/json", "json"), Receiver(f"{receiver.url}/slack", "slack"), outbox=shelf, secret=b"k"
     )
     hang_and_recover(scene, webhooks)
     wait_for(lambda: len(receiver.taken) == 4, "two messages to each of two")
@@ -108,12 +108,12 @@ def test_only_the_chosen_events_are_told(receiver: HttpReceiver, scene: Accounte
 def test_what_was_not_delivered_is_taken_up_again(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:
     shelf = Shelf()
     receiver.away()
-    first = begin(shelf=shelf)
+    first = begin(outbox=shelf)
     hang_and_recover(scene, first)
     first.close(10)
     assert [row["body"]["event"] for row in shelf.load()] == ["incident_opened", "incident_closed"]
     receiver.back()
-    second = begin(shelf=shelf)
+    second = begin(outbox=shelf)
     wait_for(lambda: not shelf.rows, "they are delivered")
     assert told(receiver) == ["incident_opened", "incident_closed"]
     second.look(scene.job, scene.now + 10)
@@ -156,7 +156,7 @@ def test_rows_of_a_receiver_that_was_removed_wait_for_it(
     shelf = Shelf()
     row = {"queue": "gone", "key": "k", "number": 41, "job_id": "j", "at": scene.now, "body": {}}
     shelf.rows["gone", "k"] = row
-    webhooks = begin(shelf=shelf)
+    webhooks = begin(outbox=shelf)
     assert shelf.load() == [row]
     kept = webhooks.rows_about(scene.job.id)
     assert kept == []
@@ -207,5 +207,5 @@ def test_events_are_named_one_by_one_or_by_kind(names: str, count: int) -> None:
 
 @pytest.mark.parametrize("names", ["", " , ", "incidents", "job,nothing"])
 def test_an_event_that_is_none_is_refused_with_those_that_there_are(names: str) -> None:
-    with pytest.raises(ValueError, match=r"--webhook-events.*(incident_opened, incident_closed|leave it away)"):
+    with pytest.raises(ValueError, match=r"--webhook-events.*(incident_opened, incident_closed|omit it for all)"):
         events(names)
