@@ -1,8 +1,8 @@
-"""The settings of the rank side: name, default, unit and meaning in one place. The only reader of the environment.
+"""The settings of a rank: name, default, unit and meaning in one place. The only reader of the environment.
 
 A setting comes from the argument of :func:`rankwatch.init` of the same name, else from the first of its environment
 variables that is set, else from its default. Variables are listed in the order in which they count, so ``RANKWATCH_*``
-beats ``OTEL_*``. A value that makes no sense is reported in words and passed over: settings never raise into training.
+beats ``OTEL_*``. Invalid values are logged and ignored: settings never raise into training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_PROFILING_INTERVAL: Final = 1_000_000
 
 
 def _setting(default: Any, unit: str, meaning: str, *variables: str, read: Callable[[str], Any]) -> Any:
-    """One setting; ``read`` makes its value from text and raises ``ValueError`` saying what it should be."""
+    """One setting; ``read`` parses its text and raises ``ValueError`` with a description of valid values."""
     return field(default=default, metadata={"unit": unit, "meaning": meaning, "environment": variables, "read": read})
 
 
@@ -104,7 +104,7 @@ _RANK_NUMBER = _integer(0, MAX_RANKS)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one process was told, from arguments and environment."""
+    """The settings of one process, from arguments and environment."""
 
     disabled: bool = _setting(False, "", "do nothing at all: no slots, no export", "RANKWATCH_DISABLED", read=_flag)
     monitor: str | None = _setting(
@@ -280,7 +280,7 @@ class Settings:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every export. Those meant for another receiver, often credentials, stay from the monitor."""
+        """Headers of every export. Those for another receiver, often credentials, are not sent to the monitor."""
         foreign = self.monitor and (self.otlp_endpoint or self.otlp_metrics_endpoint or self.otlp_traces_endpoint)
         headers = {} if foreign else {name.lower(): value for name, value in (self.otlp_headers or {}).items()}
         if self.monitor and self.token:
@@ -293,7 +293,7 @@ class Settings:
 def load(
     overrides: Mapping[str, Any] | None = None, variables: Mapping[str, str] | None = None
 ) -> tuple[Settings, list[str]]:
-    """Return the settings and, in words, what was wrong with what was passed over.
+    """Return the settings, and a message for each invalid value that was ignored.
 
     ``overrides`` are the arguments of :func:`rankwatch.init`, "not given" being None; ``variables`` is the environment.
     """
@@ -312,7 +312,7 @@ def load(
                 shown = "" if setting.name in ("token", "otlp_headers") else f", not {raw!r}"
                 problems.append(f"{source} must be {expected}{shown}; it is passed over")
     if values.get("job_id") == "none" and not env.get(environment.JOB_ID):
-        del values["job_id"]  # torchrun's word for "no rendezvous id was given"
+        del values["job_id"]  # torchrun's value for a missing rendezvous id
     values.setdefault("job_id", _shared_by_all_ranks(env))
     values.setdefault("job_name", (values.get("resource_attributes") or {}).get(semconv.SERVICE_NAME, values["job_id"]))
     settings = Settings(**values)
@@ -325,7 +325,7 @@ def load(
 
 
 def _shared_by_all_ranks(env: Mapping[str, str]) -> str:
-    """An identity for a job that has none: what its ranks share and other jobs on these hosts do not."""
+    """A default job id: shared by the ranks of the job, but not by other jobs on these hosts."""
     if env.get("MASTER_ADDR") and env.get("MASTER_PORT"):
         return f"{env['MASTER_ADDR']}-{env['MASTER_PORT']}"
     return f"{socket.gethostname()}-{os.getpid()}"

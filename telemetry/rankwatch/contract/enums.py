@@ -1,4 +1,4 @@
-"""The words of Rankwatch: states, verdict kinds, culprit classes, actions. The same word stands in every place."""
+"""Enumerations shared by ranks, launchers and monitor: states, verdict kinds, culprit classes, actions."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """What a whole job is doing."""
+    """State of a job."""
 
     STARTING = "starting"
     """Known, but no rank has reported progress in this attempt yet."""
     RUNNING = "running"
     HUNG = "hung"
-    """An incident is open and nothing has been done about it yet."""
+    """An incident is open and no action has been taken yet."""
     RECOVERING = "recovering"
     """A restart was ordered or begun; no new step has been seen since."""
     FINISHED = "finished"
     FAILED = "failed"
     STOPPED = "stopped"
-    """Ended by an order: of a person, of a policy, or by preemption."""
+    """Ended on request of a person or a policy, or by preemption."""
     LOST = "lost"
-    """Nothing has been heard from any rank or launcher for longer than the silence limit."""
+    """No report of any rank or launcher for longer than the silence limit."""
 
 
 class RankState(StrEnum):
-    """What one rank is doing, as far as anyone can tell. The order is the byte that the live grid sends."""
+    """State of a rank, as far as it is known. The position is the byte that the live grid sends."""
 
     UNSEEN = "unseen"
     """Never reported in this attempt."""
@@ -32,7 +32,7 @@ class RankState(StrEnum):
     WAITING = "waiting"
     """Past a limit, but only because it waits for another rank."""
     HUNG = "hung"
-    """Past a limit, and to blame or not told apart from the others."""
+    """Past a limit, and to blame or not distinguishable from the others."""
     SILENT = "silent"
     STOPPED = "stopped"
     """The process is stopped by a signal or a debugger (state T in /proc)."""
@@ -50,7 +50,7 @@ class VerdictKind(StrEnum):
     SILENT = "silent"
     PROCESS_EXITED = "process_exited"
     NODE_LOST = "node_lost"
-    """A launcher and all its ranks fell silent together."""
+    """A launcher and all its ranks stopped reporting together."""
     STRAGGLER = "straggler"
     """A rank made the others wait, and the policy says to act on it; without an action there is no incident."""
     WRONG_RESULT = "wrong_result"
@@ -58,7 +58,7 @@ class VerdictKind(StrEnum):
     RESTARTED_IN_PROCESS = "restarted_in_process"
     """A rank's training function failed and was started anew in the same process (:mod:`rankwatch.inprocess`)."""
     ORDERED = "ordered"
-    """Nothing is wrong: a person ordered an action, and the ledger keeps it like any other incident."""
+    """Nothing is wrong: an action was requested by a person, and is recorded like any other incident."""
 
 
 class CulpritClass(StrEnum):
@@ -78,29 +78,29 @@ class CulpritClass(StrEnum):
     WRONG_RESULT = "wrong_result"
     """It has rejected a result of its own, and says why."""
     ALL_STUCK = "all_stuck"
-    """Everybody is stuck in the same place: nobody is named."""
+    """All ranks are stuck in the same place; no rank is named."""
 
 
 class LimitSource(StrEnum):
     """Where a limit in force comes from."""
 
     CONFIGURED = "configured"
-    """A person set it, or it is a default of the policy: passing it acts at once."""
+    """Configured, or a default of the policy: exceeding it is acted on at once."""
     LOADED = "loaded"
     """Learned in an earlier run and read from its ``ft_state.json``."""
     LEARNED = "learned"
-    """Learned from what this job has shown so far."""
+    """Learned in this run."""
     FIRST_TIME = "first_time"
     """Nothing is known yet of what the rank does: the policy's ``first_time_timeout``."""
 
     @property
     def acts_at_once(self) -> bool:
-        """Whether passing such a limit needs no confirmation."""
+        """Whether exceeding such a limit needs no confirmation."""
         return self is LimitSource.CONFIGURED
 
 
 class Action(StrEnum):
-    """What can be done about an incident, by policy or by a person's order."""
+    """Actions on an incident, by policy or on request of a person."""
 
     LOG = "log"
     CAPTURE = "capture"
@@ -112,20 +112,20 @@ class Action(StrEnum):
 
 
 class RankRequestKind(StrEnum):
-    """What a rank says to its launcher."""
+    """What a rank can request of its launcher."""
 
     EXCLUDE_NODE = "exclude_node"
     """Restart without the node of this rank."""
     STOP_JOB = "stop_job"
     """Save if possible, and stop."""
     CHANGE_POLICY = "change_policy"
-    """Judge the job by these settings of the policy."""
+    """Change settings of the job's policy."""
     TELL = "tell"
-    """Something the monitor should know: see :class:`NoticeKind`."""
+    """Record a notice: see :class:`NoticeKind`."""
 
 
 class NoticeKind(StrEnum):
-    """What a rank tells of itself that nobody can see from outside; all but the last are :class:`VerdictKind` too."""
+    """Notices of a rank about itself; all but the last are :class:`VerdictKind` too."""
 
     WRONG_RESULT = "wrong_result"
     """It has rejected a result of its own."""
@@ -136,18 +136,18 @@ class NoticeKind(StrEnum):
 
 
 class NodeRole(StrEnum):
-    """What a launcher does for the job."""
+    """Role of a launcher in its job."""
 
     ACTIVE = "active"
     """It runs ranks, or is about to."""
     SPARE = "spare"
-    """It waits, alive, for a place that becomes free."""
+    """It waits to replace a node."""
     PARKED = "parked"
-    """It was excluded and takes no part any more; it stays for the sake of the store it may hold."""
+    """It was excluded, and stays only because it may host the store."""
 
 
 class DirectiveKind(StrEnum):
-    """What the monitor may ask of a launcher."""
+    """What the monitor may request of a launcher."""
 
     CAPTURE = "capture"
     RESTART = "restart"
@@ -158,7 +158,7 @@ class DirectiveKind(StrEnum):
 
 
 class AckState(StrEnum):
-    """How far a launcher got with a directive."""
+    """What became of a directive on one launcher."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -168,7 +168,7 @@ class AckState(StrEnum):
 
 
 class ProcessEventKind(StrEnum):
-    """What a launcher reports of its ranks and of itself."""
+    """Events of a launcher and of its ranks' processes."""
 
     STARTED = "started"
     """The rank's process was started; carries rank, local rank and pid."""
@@ -177,21 +177,21 @@ class ProcessEventKind(StrEnum):
     RESTARTING = "restarting"
     """The launcher stops its ranks to start a new attempt; carries the reason."""
     NODE_LOST = "node_lost"
-    """The launchers have heard nothing of another node for too long; carries its name as ``lost_node``."""
+    """Heartbeats of another node timed out; carries its name as ``lost_node``."""
     STOPPING = "stopping"
     """The ranks were asked to save and stop, by a signal or a rank; carries the reason."""
     NOTICE = "notice"
-    """A rank tells something of itself; carries what kind of notice it is, and the reason."""
+    """A rank recorded a notice; carries its kind and reason."""
     FINISHED = "finished"
     """All ranks of this launcher ended with exit code 0."""
     FAILED = "failed"
     """The launcher gives up; carries the reason."""
     STOPPED = "stopped"
-    """The launcher ended its ranks because it was ordered to; carries the reason."""
+    """The launcher ended its ranks on request; carries the reason."""
 
 
 class ProcessState(StrEnum):
-    """A rank's process as /proc shows it; a launcher reports it in the rank's name."""
+    """A rank's process as /proc shows it, reported by its launcher."""
 
     ALIVE = "alive"
     STOPPED = "stopped"
@@ -201,7 +201,7 @@ class ProcessState(StrEnum):
 
 
 class Part(StrEnum):
-    """What a step's time goes into; the parts of one step add up to it. Also the causes of a straggler."""
+    """Parts of a step's time, which add up to it. Also the causes of a straggler."""
 
     DATA = "data"
     """Waiting for input: in a section for it, or in a data loader."""
@@ -224,17 +224,17 @@ class Cause(StrEnum):
 
 
 class StragglerVerdict(StrEnum):
-    """Whose doing it is that a job is slower than it could be."""
+    """What slows a job down."""
 
     HEALTHY = "healthy"
     WORKER = "worker"
-    """One rank, or the ranks of one node, by their own fault: the others wait for them."""
+    """One rank, or the ranks of one node: the others wait for them."""
     STAGE = "stage"
-    """A whole pipeline stage has more to do than the others: the job's doing, no node is to blame."""
+    """A pipeline stage has more work than the others: a property of the job, not of a node."""
     WORKLOAD = "workload"
-    """Ranks take turns in being slow, as with sequences of different lengths: the job's doing."""
+    """Ranks are slow in turns, as with sequences of different lengths: a property of the job."""
     LINK = "link"
-    """All members of a process group take long in its collectives, and nobody is late: the network between them."""
+    """All members of a process group are slow in its collectives and none is late: the network between them."""
     UNEXPLAINED = "unexplained"
     NO_STEP = "no_step"
     """No step has completed although the ranks have run for a while: nothing shows that the job trains."""

@@ -10,7 +10,7 @@ The file holds one object, whose key ``current_timeouts`` holds two more, either
             "calculated_sections": ["step"],
             "is_out_of_section_calculated": false}}}
 
-Only what is marked as calculated counts: the rest of it is what was configured in the run that wrote it.
+Only values marked as calculated are used; the others were configured in the run that wrote the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rankwatch.contract.policy import MAX_SECTION_NAME, timeout
 
 FILE_NAME: Final = "ft_state.json"
 MAX_SECTIONS: Final = 256
-"""More calculated sections are taken for a file of something else; a rank has 64 at most."""
+"""A file with more calculated sections is rejected; a rank has 64 at most."""
 _ROOT: Final = "current_timeouts"
 
 
@@ -44,7 +44,7 @@ def read(state: Mapping[str, Any]) -> LearnedTimeouts:
     """The calculated limits in the content of the file. Sections with longer names than a rank can use are left out.
 
     Raises:
-        ValueError: it is not of this layout; the text says where.
+        ValueError: the layout is another; the message says where.
     """
     if state and _ROOT not in state:
         raise ValueError(f"it has no {_ROOT}")
@@ -72,7 +72,7 @@ def read(state: Mapping[str, Any]) -> LearnedTimeouts:
 
 
 def write(learned: LearnedTimeouts, configured: Mapping[str, float], out_of_section: float | None) -> dict[str, Any]:
-    """The content of the file: what was learned, and beside it, unmarked, what was configured."""
+    """The content of the file: learned limits and, not marked as calculated, configured ones."""
     outside = learned.out_of_section
     current: dict[str, Any] = {
         "section": {

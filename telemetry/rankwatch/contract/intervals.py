@@ -1,4 +1,4 @@
-"""How often the ranks and launchers of a job send what, by the number of them: one monitor takes in all of it."""
+"""How often the ranks and launchers of a job report, by their number, so that one monitor can ingest all of it."""
 
 from __future__ import annotations
 
@@ -6,71 +6,70 @@ import math
 from typing import Final
 
 EXPORT_SECONDS: Final = 1.0
-"""Seconds between two reports of a rank; a limit that is passed is not put off until the next."""
+"""Seconds between two reports of a rank; an exceeded limit is reported at once."""
 MAX_REQUEST_RATE: Final = 4_096
-"""Requests a second that all ranks of a job make of one monitor together."""
+"""Requests per second of all ranks of a job to one monitor."""
 MAX_REPORT_RATE: Final = 20_000
-"""The same for reports of which a Collector puts those of a node into one request."""
+"""The same for reports of which a Collector merges those of a node into one request."""
 WINDOW_SECONDS: Final = 10.0
 """Seconds that a window of steps lasts, about: ranks find a power of two of steps that comes near it."""
 MAX_WINDOW_RATE: Final = 1_600
-"""Windows a second of all ranks of a job: they take three times as long as a report without."""
+"""Windows per second of all ranks of a job; ingesting one costs three times a report without."""
 
 
 def export_seconds(world_size: int, *, collected: bool) -> float:
-    """Seconds between two reports of a rank, where nobody has set them; ``collected``: a Collector stands between."""
+    """Default seconds between two reports of a rank; ``collected``: they go through a Collector."""
     return max(EXPORT_SECONDS, world_size / (MAX_REPORT_RATE if collected else MAX_REQUEST_RATE))
 
 
 def burst_spread(world_size: int) -> float:
-    """Seconds over which the ranks of a large job spread what they all have to tell at once: a limit is passed."""
+    """Seconds over which the ranks of a large job spread reports that they all want to send at once."""
     return 0.0 if world_size <= MAX_REQUEST_RATE else world_size / MAX_REPORT_RATE
 
 
 def histogram_seconds(world_size: int) -> float:
-    """Seconds between two reports that hold the durations of finished sections; 0: every report holds them.
+    """Seconds between two reports that contain durations of finished sections; 0: every report does.
 
-    They are a third of the work that a report makes, and no limit waits for them.
+    They are a third of the cost of a report, and no limit depends on them.
     """
     return 0.0 if world_size <= MAX_REQUEST_RATE else window_seconds(world_size)
 
 
 def window_seconds(world_size: int) -> float:
-    """Seconds that a window lasts, about, where nobody has set how many steps it has."""
+    """About how many seconds a window lasts where its number of steps is not configured."""
     return max(WINDOW_SECONDS, world_size / MAX_WINDOW_RATE)
 
 
 def window_spread(world_size: int) -> float:
-    """Seconds over which the ranks of a very large job spread what they tell of a window that all close at once."""
+    """Seconds over which the ranks of a very large job spread their reports of a window, which all close at once."""
     return window_seconds(world_size) - WINDOW_SECONDS
 
 
 # Launchers ------------------------------------------------------------------------------------------------------------
 
 POLL_SECONDS: Final = 20.0
-"""How long a launcher's question for directives may stay open, after which it asks again: common proxies give up after
-30 s."""
+"""Seconds that a launcher's long poll for directives stays open; common proxies time out after 30 s."""
 LAUNCHER_HEARTBEAT_SECONDS: Final = 5.0
-"""Seconds between two beats of a launcher that has nothing else to say."""
+"""Seconds between two heartbeats of a launcher."""
 MAX_HEARTBEATING: Final = 512
-"""Launchers of a job that all beat: 100 times a second. Those of a larger one show themselves by asking for directives,
-and only the one with rank 0 beats."""
+"""Launchers of a job that all send heartbeats: 100 per second. Those of a larger one are known to be alive by their
+long polls, and only the one with rank 0 sends heartbeats."""
 LOOK_SECONDS: Final = 0.5
-"""Seconds between two looks of a launcher at its ranks, and between its words for those that cannot speak."""
+"""Seconds between two observations of its ranks by a launcher, and between two reports on behalf of ranks."""
 MAX_PROXY_REPORT_RATE: Final = 500
-"""Such words a second, of all launchers of a job together."""
+"""Reports on behalf of ranks per second, of all launchers of a job."""
 FEW_LAUNCHERS: Final = 64
-"""Launchers of a job that say all they can, also what the monitor learns in another way: twice a second all of them
-then take it a tenth of its time. A whole job hangs in one moment, and in this moment its monitor is needed most."""
+"""Launchers of a job that also report what the monitor learns in another way: at twice a second this costs it a tenth
+of its time. All ranks of a job hang at the same moment, when the monitor is needed most."""
 MAX_EVIDENCE_RATE: Final = 2_500
-"""Nodes a second whose stacks reach the monitor, each of which takes it 0.4 ms (``benchmarks/load.py --launchers``):
-those of 100,000 ranks are there within 10 s, of which 5 are for taking them."""
+"""Nodes per second that send their stacks; one costs the monitor 0.4 ms (``benchmarks/load.py --launchers``). Those of
+100,000 ranks arrive within 10 s, of which 5 are for taking them."""
 
 
 def launcher_heartbeat_seconds(launchers: int, silence: float | None = None) -> float:
-    """Seconds after which a launcher shows that it lives while it has nothing else to say; infinite: it need not.
+    """Seconds between two heartbeats of a launcher; infinite: it sends none.
 
-    ``silence`` is the limit in seconds beyond which the monitor takes it for gone; None: it never does.
+    ``silence`` is the limit in seconds after which the monitor considers it lost; None: there is none.
     """
     if launchers <= MAX_HEARTBEATING:
         return LAUNCHER_HEARTBEAT_SECONDS
@@ -78,24 +77,24 @@ def launcher_heartbeat_seconds(launchers: int, silence: float | None = None) -> 
 
 
 def proxy_report_seconds(launchers: int, silence: float | None = None) -> float:
-    """Seconds between two words of a launcher for the same ranks; its first word for them comes at once.
+    """Seconds between two reports of a launcher on behalf of the same ranks; the first is sent at once.
 
-    Ranks are silent for nobody though a word is lost now and then: six of them fit into the limit for ``silence``.
+    Six of them fit into the limit for ``silence``, so that a lost one does not make a rank silent.
     """
     most = POLL_SECONDS if silence is None else max(LOOK_SECONDS, silence / 6)
     return min(POLL_SECONDS, most, max(LOOK_SECONDS, launchers / MAX_PROXY_REPORT_RATE))
 
 
 def evidence_spread(launchers: int) -> float:
-    """Seconds over which the launchers of a large job spread the stacks they were all asked for at once."""
+    """Seconds over which the launchers of a large job spread the stacks requested of all of them at once."""
     return 0.0 if launchers <= FEW_LAUNCHERS else launchers / MAX_EVIDENCE_RATE
 
 
 def omits_redundant_reports(launchers: int) -> bool:
-    """Whether launchers leave out what the monitor learns in another way.
+    """Whether launchers omit what the monitor learns in another way.
 
-    That is: a rank is past its limit (it says so itself), a directive was done (what it asked for is seen), how far
-    each rank has come when stacks are taken (one launcher says so for all).
+    That is: a rank is past its limit (it reports so itself), a directive was carried out (its effect is visible), the
+    progress of each rank when stacks are taken (one launcher reports it for all).
     """
     return launchers > FEW_LAUNCHERS
 

@@ -15,9 +15,9 @@ from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessE
 
 @dataclass(frozen=True, slots=True)
 class NodeRegistration:
-    """``POST /jobs/{id}/nodes``: a launcher says that it runs ranks of this job and will obey directives.
+    """``POST /jobs/{id}/nodes``: a launcher registers for this job and its directives.
 
-    ``policy`` holds only what a person set on the launcher's command line; it is merged into the job's policy.
+    ``policy`` holds only what was set on the launcher's command line; it is merged into the job's policy.
     """
 
     node: str
@@ -30,20 +30,20 @@ class NodeRegistration:
     """The newest attempt this launcher has started; 0 before the first."""
     policy: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts of the place: versions, scheduler, node names."""
+    """Facts about the environment: versions, scheduler, node names."""
     ft_state: Mapping[str, Any] = field(default_factory=dict)
-    """What this launcher read from ``ft_state.json`` (:mod:`rankwatch.contract.ft_state`); empty: there is none."""
+    """Content of ``ft_state.json`` (:mod:`rankwatch.contract.ft_state`); empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """What the monitor asks of every launcher of a job (``GET /jobs/{id}/directives?after=N``)."""
+    """A request of the monitor to every launcher of a job (``GET /jobs/{id}/directives?after=N``)."""
 
     id: int
     """Ascending within a job; a launcher asks for those after the last it has seen."""
     kind: DirectiveKind
     attempt: int
-    """The attempt it is about. A launcher that is past it answers ``superseded``."""
+    """The attempt it applies to. A launcher that is past it answers ``superseded``."""
     reason: str
     incident_id: str | None = None
     deadline: float = 5.0
@@ -56,7 +56,7 @@ class Directive:
 
 @dataclass(frozen=True, slots=True)
 class DirectiveAck:
-    """``POST /jobs/{id}/directives/{directive}/acks``: what became of a directive on one node."""
+    """``POST /jobs/{id}/directives/{directive}/acks``: the result of a directive on one node."""
 
     node: str
     state: AckState
@@ -83,21 +83,21 @@ class ProcessEvent:
     """The signal's name, SIGKILL for example, when one ended the process."""
     reason: str = ""
     message: str = ""
-    """Of an exit: what the rank itself left, the first line of its error for example."""
+    """Of an exit: the rank's own message, the first line of its error for example."""
     spared: bool = False
-    """Of an exit: the other ranks go on without this process, a reserve takes its place; nothing is restarted."""
+    """Of an exit: the other ranks continue, a spare takes the place of this process; nothing is restarted."""
     incident_id: str | None = None
     lost_node: str | None = None
-    """Of ``node_lost``: the name of the launcher that has fallen silent."""
+    """Of ``node_lost``: the name of the launcher that timed out."""
     notice: str = ""
-    """Of ``notice``: a :class:`~rankwatch.contract.enums.NoticeKind`; ``reason`` is the rank's own sentence."""
+    """Of ``notice``: a :class:`~rankwatch.contract.enums.NoticeKind`; ``reason`` is the rank's."""
     seconds: float = 0.0
     """Of ``notice``: how long it took, a restart in the process for example."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankRequest:
-    """What a rank says to its launcher, by a file beside its slots; acted on at once."""
+    """A request of a rank to its launcher, in a file beside its slots; acted on at once."""
 
     action: str
     """A :class:`~rankwatch.contract.enums.RankRequestKind`."""
@@ -113,13 +113,13 @@ class RankRequest:
 
 @dataclass(frozen=True, slots=True)
 class RankObservation:
-    """What a launcher reads of a rank from outside: its slots and /proc. Speaks in the rank's name when it cannot."""
+    """What a launcher reads of a rank from its slots and /proc; reported on behalf of a rank that cannot report."""
 
     rank: int
     pid: int
     process_state: ProcessState
     pulse_age: float | None = None
-    """Seconds since the rank's own pulse thread ran; grows when the GIL is held. None: the rank never called init()."""
+    """Seconds since the rank's liveness thread ran; grows when the GIL is held. None: the rank never called init()."""
     beats: int = 0
     heartbeat_age: float | None = None
     iteration: int | None = None
@@ -130,20 +130,20 @@ class RankObservation:
     idle: float | None = None
     uses_sections: bool = False
     quiet: float | None = None
-    """Seconds since the last sign of progress: a section entered or left, a step completed, ``progress()``."""
+    """Seconds since the last progress: a section entered or left, a step completed, ``progress()``."""
     first_time: tuple[str, ...] = ()
     """Sections open now that this process has never finished before."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeObservation:
-    """``POST /jobs/{id}/observations``: the launcher's own beat, with the ranks that cannot speak for themselves."""
+    """``POST /jobs/{id}/observations``: a launcher's heartbeat, with the ranks that cannot report themselves."""
 
     node: str
     attempt: int
     ranks: tuple[RankObservation, ...] = ()
     age: float = 0.0
-    """Seconds since the launcher looked; its ages are as of then."""
+    """Seconds since the observation; its ages are as of then."""
     role: NodeRole = NodeRole.ACTIVE
     role_reason: str = ""
     """Why the node is a spare or parked, in one sentence."""
@@ -160,7 +160,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """How far one process group of a rank has come, as torch's flight recorder tells it."""
+    """Progress of one process group of a rank, from torch's flight recorder."""
 
     group: str
     """The group's name or description: the same on all its ranks."""
@@ -171,12 +171,12 @@ class Collective:
     completed: int
     """Sequence number of the newest collective that was completed; -1: none."""
     ranks: tuple[int, ...] = ()
-    """Global ranks of the group; empty: not told."""
+    """Global ranks of the group; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankStack:
-    """The Python stack of one rank's main thread, or why it could not be had."""
+    """The Python stack of one rank's main thread, or why it could not be captured."""
 
     rank: int
     pid: int

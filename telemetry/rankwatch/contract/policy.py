@@ -1,4 +1,4 @@
-"""What a person may set about a job: each value with its name, default, unit and meaning in one place.
+"""The policy of a job: each setting with its name, default, unit and meaning in one place.
 
 The launcher's flags, the ``RANKWATCH_*`` environment variables, the policy API of the monitor and the table in
 ``docs/reference.md`` are all made from the fields of :class:`Policy`.
@@ -15,9 +15,9 @@ from typing import Any
 from rankwatch.contract.enums import Action, KernelSource, ScoreReference
 
 MAX_TIMEOUT = 30 * 86_400.0
-"""A limit longer than 30 days is taken for a mistake in the unit (milliseconds, say)."""
+"""A longer limit is rejected as a mistake in the unit (milliseconds, say)."""
 DEFAULT_HEARTBEAT = 300.0
-"""A limit of exactly this is nobody's choice: it does not count while a section is open, which has its own."""
+"""A limit of exactly this counts as not configured: it does not apply while a section is open, which has its own."""
 MAX_SECTION_NAME = 63
 """Bytes of a section's name that fit into its slot."""
 
@@ -29,9 +29,9 @@ def _setting(default: Any, unit: str, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How one job is judged and what is done about it. Read and changed while the job runs.
+    """How one job is evaluated and which actions are taken. Can be changed while the job runs.
 
-    Build it with :meth:`changed`, which checks every value and raises ``ValueError`` with words a person can act on.
+    Build it with :meth:`changed`, which validates every value.
     """
 
     detection: bool = _setting(True, "", "judge this job at all; off means it is only shown")
@@ -124,7 +124,7 @@ class Policy:
         ``None`` switches a limit off. ``section_timeouts`` is merged by section; a section set to ``None`` is removed.
 
         Raises:
-            ValueError: a name is unknown or a value makes no sense; the text says which and what would.
+            ValueError: a name is unknown or a value is invalid; the message names it and what is valid.
         """
         known = {f.name: f for f in fields(self)}
         new: dict[str, Any] = {}
@@ -221,7 +221,7 @@ def _number(name: str, value: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """A set of ranks as a person writes it; :func:`parse_ranks` makes it."""
+    """A set of ranks in the notation of the user; made by :func:`parse_ranks`."""
 
     text: str
     runs: tuple[tuple[int, int], ...]

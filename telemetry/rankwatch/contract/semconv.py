@@ -46,8 +46,8 @@ CHECKPOINTING_SECTION: Final = "checkpointing"
 EVALUATION_SECTION: Final = "evaluation"
 EVALUATION_SECTIONS: Final = (EVALUATION_SECTION, "eval", "validation")
 UNEQUAL_SECTIONS: Final = (SETUP_SECTION, CHECKPOINTING_SECTION, *EVALUATION_SECTIONS)
-"""Sections in which rank 0 mostly does more than the others: a low score there makes no straggler."""
-"""Names that users of NVRx and Megatron know; what they mean is used to learn limits and to account for time."""
+"""Sections in which rank 0 usually does more than the others: a low score there makes no straggler. The names are those
+of NVRx and Megatron; their meaning is used to learn limits and to account for time."""
 DATA_SECTIONS: Final = ("data", "data_loading", "dataloader", "load_batch", "get_batch", "input")
 """Names of sections in which a rank waits for its input."""
 

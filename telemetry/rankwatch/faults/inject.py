@@ -1,13 +1,13 @@
-"""Faults on purpose, to rehearse what happens when a rank goes wrong. How to write them: :mod:`rankwatch.faults.spec`.
+"""Injects faults into this rank. Their notation is in :mod:`rankwatch.faults.spec`.
 
 How this works
 --------------
 =====================  ============================================================================================
-RANKWATCH_INJECT set   :func:`rankwatch.init` calls :func:`arm`. Where this rank is meant, and only there, entering a
-                       section is replaced by entering it and then striking when it is time; once all have struck, it is
-                       put back. A rank that is not meant runs the code it always runs.
-after a delay          a thread waits, then strikes; what must befall the main thread is done there by a signal
-the script itself      may call :func:`maybe_inject` where a fault shall strike: then that place counts
+RANKWATCH_INJECT set   :func:`rankwatch.init` calls :func:`arm`. On the ranks concerned, ``Section.__enter__`` is
+                       replaced by one that injects faults that are due; once all are done, it is restored. Other
+                       ranks run unmodified code.
+after a delay          a thread waits, then injects; faults of the main thread are injected there by a signal
+the script itself      may call :func:`maybe_inject` where a fault is to strike: then that place is used
 from a program         :func:`simulate`
 =====================  ============================================================================================
 
@@ -115,7 +115,7 @@ _plain_enter: Final[Callable[[Section], Section]] = Section.__enter__
 def arm(loaded: Settings, recorder: Recorder) -> None:
     """Have the faults of RANKWATCH_INJECT strike this rank. For :func:`rankwatch.init`.
 
-    Never raises: why no fault is injected is said through the logger.
+    Never raises: errors are logged, and no fault is injected.
     """
     try:
         plan = _the_plan(loaded.inject or "", loaded)
@@ -198,7 +198,7 @@ def _the_plan(text: str, loaded: Settings, recorder: Recorder | None = None) -> 
     """The plan of this process in this attempt; a session that is started anew goes on with it."""
     global _plan
     rank, world_size, attempt = loaded.rank, loaded.world_size, loaded.attempt
-    if recorder is not None:  # what init() was told goes before what the environment says
+    if recorder is not None:  # arguments of init() take precedence over the environment
         words = recorder.words
         rank, world_size, attempt = words[RANK], words[WORLD_SIZE], words[ATTEMPT]
     if _plan is None or _plan.identity != (text, rank, attempt):
@@ -269,7 +269,7 @@ def _after_delay(plan: Plan, place: int, fault: Fault, recorder: Recorder | None
 
 
 def _main_thread_signal(action: Callable[[], None], stack_signal: int | None) -> int:
-    """A signal that nobody uses, on which the main thread does the action between two of its bytecodes.
+    """Install the action as the handler of an unused signal, which runs it on the main thread between two bytecodes.
 
     Raises:
         ValueError: this is not the main thread, so no handler can be set.

@@ -1,4 +1,4 @@
-"""How this process lets its node's launcher see where it is stuck: py-spy from outside, faulthandler from inside."""
+"""Stack dumps for the launcher: by faulthandler from inside, and permission for py-spy from outside."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PR_SET_PTRACER_ANY: Final = -1
 
 
 def write_stacks_on(signal_number: int, path: Path) -> IO[bytes]:
-    """Let ``signal_number`` write the Python stacks of all threads to the end of ``path``, even while the GIL is held.
+    """Make ``signal_number`` write the Python stacks of all threads to the end of ``path``, even while the GIL is held.
 
     The file stays open, since the signal may come at any time; keep the returned object. It is opened for appending, so
     that a launcher may empty it between two captures.
 
     Raises:
         OSError: the file cannot be made.
-        RuntimeError, ValueError: faulthandler does not take that signal.
+        RuntimeError, ValueError: faulthandler cannot register that signal.
     """
     path.unlink(missing_ok=True)
     file = path.open("ab", buffering=0)
@@ -32,10 +32,10 @@ def write_stacks_on(signal_number: int, path: Path) -> IO[bytes]:
 
 
 def allow_tracing() -> bool:
-    """Let processes of the same user read this one's stack; False where there is nothing to allow.
+    """Allow processes of the same user to trace this one; False where no permission is needed.
 
-    Where Yama restricts ptrace to ancestors, the launcher may read its ranks, but the py-spy that it starts may not: it
-    is their sibling. Naming the parent alone would not do: between launcher and rank there may be numactl or a shell.
+    Where Yama restricts ptrace to ancestors, the launcher may read its ranks, but py-spy, which it starts, may not:
+    it is their sibling. Allowing the parent alone is not enough: numactl or a shell may be between launcher and rank.
     """
     if sys.platform != "linux":
         return False

@@ -1,17 +1,17 @@
-"""A rank takes the scheduler's signal for "save and stop" (``RANKWATCH_RANK_STOP_SIGNAL``), where it gets one.
+"""Handles the scheduler's "save and stop" signal on a rank (``RANKWATCH_RANK_STOP_SIGNAL``).
 
 How this works
 --------------
 ================  =================================================================================================
-init()            installs a handler, in the main thread and only where nothing else has the signal
+init()            installs a handler, in the main thread and only where the signal has none
 the signal        the handler writes the time into the slots, and nothing else; the launcher reads it, agrees with the
-                  others on a step, and :func:`rankwatch.should_stop` says so after that step
-shutdown()        puts back what was there before: the next such signal does what it always did
-fork              the child has what was there before; what multiprocessing forked is sheltered, data loaders above all
+                  others on a step, and :func:`rankwatch.should_stop` is true after that step
+shutdown()        restores the previous handler: the next such signal has its original effect
+fork              the child has the previous handler; children of multiprocessing, such as data loaders, are sheltered
                   (:mod:`rankwatch.liveness.worker_signals`)
 ================  =================================================================================================
 
-Without the variable nothing of this module is imported.
+Without the variable this module is not imported.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ class StopSignal:
         os.kill(self._pid, number)
 
     def release(self) -> None:
-        """Take no further signal, and shelter no further child."""
+        """Restore the previous handler, and shelter no further children."""
         self._released = True
         worker_signals.shelter_no_more()
         self.put_back()
 
     def put_back(self) -> None:
-        """Let the signal do what it did before, unless the script has set a handler meanwhile."""
+        """Restore the previous handler, unless the script has set another one meanwhile."""
         if signal.getsignal(self._number) == self._handle:
             with contextlib.suppress(ValueError):  # not the main thread: the handler itself does it when it is called
                 signal.signal(self._number, self._before)
 
 
 def take(number: int, words: memoryview[int]) -> StopSignal | None:
-    """Write into ``words`` when signal ``number`` comes; None, with a word in the log, where that cannot be."""
+    """Record signal ``number`` in ``words``; None, and a log line, where it cannot be handled."""
     if threading.current_thread() is not threading.main_thread():
         _log.info("init() does not run in the main thread: signal %d (%s) is left alone", number, STOP_SIGNAL)
         return None
@@ -82,7 +82,7 @@ def take(number: int, words: memoryview[int]) -> StopSignal | None:
 
 
 def _caught(number: int) -> bool:
-    """Whether the process handles a signal by C code, of which Python's signal module knows nothing."""
+    """Whether the process handles the signal in C code, which Python's signal module does not know."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("SigCgt:"):

@@ -1,15 +1,15 @@
-"""Lets this node's launcher ask torch how far each process group has come: torch's worker control plane, on a socket.
+"""Serves torch's worker control plane on a socket, from which the launcher reads the progress of process groups.
 
 How this works
 --------------
-A thread of ours looks now and then whether the script has made its process group; then torch is imported, and its
-server can be started on ``<local rank>.sock`` in the slots folder, whose threads are native ones that sleep until they
-are asked. They answer while the main thread is stuck, and the flight recorder even while the GIL is held. A script that
-started such a server itself is not given a second one: the name in the slots folder then points at the one it has.
+A thread polls until the script has created its process group; then torch is imported, and its server is started on
+``<local rank>.sock`` in the slots folder. Its threads are native and sleep until a request comes. They answer while the
+main thread is stuck, and the flight recorder even while the GIL is held. Where the script started such a server itself,
+the name in the slots folder is a link to it.
 
-The server is never ended. torch's destructor shuts the listening socket down, which a forked child shares with its
+The server is never stopped. torch's destructor shuts the listening socket down, which a forked child shares with its
 parent, and the parent's server then ends the whole process by ``std::terminate``: a data loader's worker that exits
-through its interpreter would kill the training. A reference that is never given back keeps the destructor from running.
+through its interpreter would kill the training. A reference that is never released keeps the destructor from running.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Final
 
 LOOK_SECONDS: Final = 0.5
-"""Between two looks for a process group; one look is two lookups in a dictionary."""
+"""Between two polls for a process group; one is two dictionary lookups."""
 SCRIPTS_OWN: Final = "TORCH_WORKER_SERVER_SOCKET"
 """torch's variable for the socket of a server that the script starts (``worker_main``)."""
 
 _log = logging.getLogger("rankwatch")
 _started: tuple[int, Path] | None = None
-"""The process that started a server of ours, and its socket; a forked child inherits the words, not the threads."""
+"""The process that started the server, and its socket; a forked child inherits the variable, not the threads."""
 
 
 def socket_file(local_rank: int) -> str:
@@ -52,11 +52,11 @@ class ControlPlane:
         self._thread = threading.Thread(target=self._run, name="rankwatch-control-plane", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for a process group."""
+        """Start polling for a process group."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking, soon; does not wait. A server that runs goes on, see above."""
+        """Stop polling soon; does not wait. A running server stays, see above."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -64,18 +64,16 @@ class ControlPlane:
             while not offer(self._path):
                 if self._stopped.wait(LOOK_SECONDS):
                     return
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: torch's private names may change
+        except Exception as error:  # noqa: BLE001 - thread boundary: torch's private names may change
             _log.info("the launcher cannot ask torch how far its collectives have come: %s", _first_line(error))
             self._failed("control_plane_error")
 
 
 def offer(path: Path) -> bool:
-    """Make torch's control plane answer at ``path``; False while there is no process group yet.
-
-    Imports nothing of torch: what is not there yet is not asked for.
+    """Serve torch's control plane at ``path``; False while there is no process group yet. Does not import torch.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
         RuntimeError: torch cannot listen there; a path may have 107 characters.
         AttributeError: this torch has no control plane.
     """
@@ -97,7 +95,7 @@ def offer(path: Path) -> bool:
 
 
 def _running() -> Path | None:
-    """The socket of a server that runs in this process already: ours, or the script's own."""
+    """The socket of a server that already runs in this process: ours, or the script's own."""
     ours = _started[1] if _started is not None and _started[0] == os.getpid() else None
     scripts = os.environ.get(SCRIPTS_OWN)
     candidates = (ours, Path(scripts).absolute() if scripts else None)

@@ -1,24 +1,24 @@
-"""Shelters a rank's worker processes from the scheduler's stop signal; only their own parent may end them by it.
+"""Shelters a rank's worker processes from the scheduler's stop signal; only their own parent can end them by it.
 
-A scheduler signals every process of a job. A data loader's worker that dies of it takes the training down before it has
-saved, so a worker must outlive the signal. Yet ``Process.terminate()`` sends that very signal, and at the interpreter's
-exit multiprocessing waits for ever for what it has terminated. So it depends on the sender, which a Python handler is
-not told, and torch's workers replace handlers by one of their own anyway.
+A scheduler signals every process of a job. A data loader worker that dies of it ends the training before it is saved,
+so a worker must survive the signal. But ``Process.terminate()`` sends the same signal, and at interpreter exit
+multiprocessing waits for ever for terminated children. So the effect depends on the sender, which a Python handler does
+not receive, and torch's workers replace handlers anyway.
 
 How this works
 --------------
 =======================  ==========================================================================================
 fork by multiprocessing  the child blocks the signal at once; its bootstrap then starts a thread that waits for it
-signal from the parent   delivered: what the child would have done without us, be it death or a handler of its own
-signal from others       passed over, and delivered as soon as the parent is gone, or exits: two signals that wait at
-                         the same moment are one, and the one of the parent must not be lost then
-any other fork           the signal does what it did before init(), also if the child goes on to exec
-program started by it    begins with the signal unblocked: a mask would outlive exec, and the program its terminate()
-spawn, forkserver        the worker knows nothing of us: hand :func:`protect` to the data loader as ``worker_init_fn``
+signal from the parent   delivered: it has its normal effect in the child, death or a handler
+signal from others       ignored, and delivered when the parent has exited or is exiting: two pending signals are
+                         merged into one, and that of the parent must not be lost
+any other fork           the signal has its effect from before init(), also if the child calls exec
+program started by it    starts with the signal unblocked: a mask survives exec, and terminate() would be blocked
+spawn, forkserver        not sheltered: pass :func:`protect` to the data loader as ``worker_init_fn``
 =======================  ==========================================================================================
 
-What it costs a worker: a thread that sleeps in the kernel. What it cannot do: act while C code keeps the GIL for ever;
-unblock the signal for programs started by ``os.system`` or ``os.posix_spawn``.
+The cost is a thread that sleeps in the kernel. Limits: it cannot act while C code holds the GIL, and does not unblock
+the signal for programs started by ``os.system`` or ``os.posix_spawn``.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from types import FrameType
 from typing import Any, Final
 
 LOOK_SECONDS: Final = 0.5
-"""Between two looks for the parent, once there was a signal that came from somebody else."""
+"""Between two checks for the parent, after a signal from another sender."""
 
 _number: int | None = None
 """The signal from which children forked from now on are sheltered."""
 _sheltered: int | None = None
-"""The signal from which this very process is sheltered."""
+"""The signal from which this process is sheltered."""
 _hooked = False
 _exiting: mmap.mmap | None = None
-"""One byte that a rank shares with its workers: 1 once it leaves, when multiprocessing ends them and waits for that."""
+"""One byte shared by a rank and its workers: 1 once it exits, when multiprocessing terminates them and waits."""
 
 
 class _Anchor:
-    """multiprocessing keeps what is to be called after a fork for as long as some object lives: this one."""
+    """multiprocessing keeps after-fork hooks as long as an object lives: this one."""
 
 
 _anchor = _Anchor()
@@ -73,7 +73,7 @@ def shelters() -> bool:
 
 
 def shelter_no_more() -> None:
-    """Let children forked from now on live as they would without us."""
+    """Do not shelter children forked from now on."""
     global _number
     _number = None
 
@@ -81,8 +81,8 @@ def shelter_no_more() -> None:
 def protect(_: int = 0) -> None:
     """Shelter this worker, if ``RANKWATCH_RANK_STOP_SIGNAL`` is set: a ``worker_init_fn`` for data loaders that spawn.
 
-    Forked workers need it not. Those of a fork server are lost all the same: the signal ends the server. To be called
-    in the worker's main thread; the number of the worker makes no difference.
+    Forked workers do not need it. Those of a fork server are lost all the same: the signal ends the server. Call it in
+    the worker's main thread; the worker's number is ignored.
     """
     from rankwatch import settings
 
@@ -126,7 +126,7 @@ def _shelter(number: int) -> None:
     waiter = threading.Thread(target=_wait, args=(number, os.getppid()), name="rankwatch-signals", daemon=True)
     try:
         waiter.start()
-    except RuntimeError:  # no further thread can be had: nobody would ever hear the parent
+    except RuntimeError:  # no thread can be started, so the parent's signal would never be delivered
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         return
     _sheltered = number
@@ -145,11 +145,11 @@ def _wait(number: int, parent: int) -> None:
 
 
 def _deliver(number: int) -> None:
-    """Let the signal do what it would have done in this process."""
+    """Deliver the signal with its normal effect in this process."""
     own = callable(signal.getsignal(number))
     if not own and number == signal.SIGTERM and _is_data_loaders_worker():
-        # What torch's handler does when the sender is the parent. It cannot see who that was any more, and the parent,
-        # if it still watches its workers, would take any other end for a crash.
+        # What torch's handler does when the sender is the parent. It cannot see the sender here, and the parent, if it
+        # still watches its workers, would treat any other exit as a crash.
         os._exit(0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     signal.raise_signal(number)
@@ -165,11 +165,11 @@ def _is_data_loaders_worker() -> bool:
 
 
 def _wake(_: int, __: FrameType | None) -> None:
-    """SIGURG does nothing by default; with a handler it cuts short what the main thread waits for."""
+    """SIGURG is ignored by default; with a handler it interrupts what the main thread waits for."""
 
 
 def _start_programs_unblocked(number: int) -> None:
-    """Unblock the signal around the start of a program: the mask outlives exec, and most programs never look at it.
+    """Unblock the signal around the start of a program: the mask survives exec, and most programs never change it.
 
     The window is some microseconds: fork_exec itself blocks all signals while it starts a program.
     """

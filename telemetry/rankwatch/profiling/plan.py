@@ -1,7 +1,7 @@
-"""What a person, a policy or a launcher wants of the profiling in this rank: checked, and said in words when wrong.
+"""What is profiled in this rank: settings of the process, and those pushed by the launcher, validated.
 
-What the launcher hands down through the slots (``settings["profiling"]``) beats this process's own settings, value by
-value, also while it runs. A value that makes no sense is passed over.
+What the launcher hands down through the slots (``settings["profiling"]``) takes precedence over the process's own
+settings, value by value, also while it runs. Invalid values are logged and ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POLICY_NAMES: Final = {
 
 
 class TraceRequest(NamedTuple):
-    """Somebody wants to see the next sampled step of a rank."""
+    """A request for a trace of the next sampled step of a rank."""
 
     rank: int
     id: str
@@ -44,17 +44,17 @@ class ProfilingPlan:
     ranks: Ranks = parse_ranks("all")  # noqa: RUF009 - it is frozen, and the same for all
     report_interval: float = 300.0
     stride: int = 0
-    """Steps in a window, as the launcher has it for all its ranks; 0: not told."""
+    """Steps in a window, set by the launcher for all its ranks; 0: not set."""
     trace: TraceRequest | None = None
 
     @property
-    def told_stride(self) -> int:
-        """Steps in a window as told from outside; 0: nobody did."""
+    def configured_stride(self) -> int:
+        """Steps in a window set by the launcher or the policy; 0: neither."""
         return self.stride or self.interval
 
 
 def of_settings(settings: Settings) -> ProfilingPlan:
-    """What this process's own settings say."""
+    """The plan of this process's own settings."""
     return ProfilingPlan(
         KernelSource(settings.kernel_timings),
         settings.profiling_interval,
@@ -64,7 +64,7 @@ def of_settings(settings: Settings) -> ProfilingPlan:
 
 
 def handed_down(own: ProfilingPlan, handed: Mapping[str, Any]) -> tuple[ProfilingPlan, list[str]]:
-    """``own`` with what the launcher handed down in its place, and what was wrong with what is passed over."""
+    """Return ``own`` with the launcher's values in place, and a message for each invalid one."""
     told = handed.get(HANDED_DOWN)
     if told is None:
         return own, []

@@ -1,4 +1,4 @@
-"""What a rank tells of its speed: windows, sampled steps, kernels, CPU time and its device, put together.
+"""The speed of a rank: windows, sampled steps, kernels, CPU time and device readings, combined for each export.
 
 How this works
 --------------
@@ -33,11 +33,11 @@ from rankwatch.settings import Settings
 
 DEVICES_SECONDS: Final = 10.0
 MAX_WAITING: Final = 8
-"""Windows that wait to be told; more are closed between two exports only by strides far below a second."""
+"""Windows that wait to be reported; more are closed between two exports only by strides far below a second."""
 MAX_REMEMBERED: Final = 4096
-"""Finished sections that are remembered until their step's sample is read."""
+"""Section runs kept until their step's sample is read."""
 REPORTS_A_WINDOW: Final = 1.5
-"""A window of a stride that was told lasts so many export intervals at least: one recording is read in each."""
+"""A window of a configured stride lasts at least so many export intervals, each of which reads one recording."""
 MAX_SAID: Final = 100
 
 DROP_WINDOWS: Final = "windows"
@@ -50,7 +50,7 @@ _log = logging.getLogger("rankwatch")
 
 
 class Mark(NamedTuple):
-    """What was so before the finished sections were collected."""
+    """State read before the finished section runs are collected."""
 
     completed: int | None
     first: int | None
@@ -60,7 +60,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What is told of a rank's speed in one export; what is not in it is not told."""
+    """What one export reports about the rank's speed."""
 
     window: Window | None = None
     parts: Mapping[Part, float] = field(default_factory=dict)
@@ -77,11 +77,11 @@ class _Waiting(NamedTuple):
     window: Window
     cpu: tuple[float, float] | None
     due: float
-    """Monotonic seconds from which on it is told."""
+    """Monotonic seconds from which on it is reported."""
 
 
 class Profiling:
-    """What the exporter asks for everything about speed; three methods say that they are called on other threads."""
+    """Profiling of one session, on the exporter thread; three methods name the other threads that call them."""
 
     def __init__(self, recorder: Recorder, settings: Settings) -> None:
         self._recorder = recorder
@@ -89,7 +89,7 @@ class Profiling:
         self._own = self._plan = of_settings(settings)
         self._said: set[str] = set()
         self._windows = StepWindows(
-            self._plan.told_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
+            self._plan.configured_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
         )
         self._sampling = SamplingController(recorder, settings, self._say)
         self._waiting: deque[_Waiting] = deque()
@@ -101,11 +101,11 @@ class Profiling:
         self._devices = Devices(settings.local_rank)
         self._devices_due = self._now = 0.0
         self._later = random.uniform(0.0, window_spread(settings.world_size))
-        """Seconds after its end that this rank tells of a window."""
+        """Seconds between the end of a window and its report by this rank."""
         self._ending = self._closing = False
 
     def configure(self, handed: Mapping[str, Any]) -> None:
-        """Take what the launcher handed down; on the pulse's thread."""
+        """Apply settings pushed by the launcher; on the liveness thread."""
         self._plan, problems = handed_down(self._own, handed)
         for problem in problems:
             self._say(problem, of_node=True)
@@ -116,14 +116,14 @@ class Profiling:
             self._sampling.sampler.interrupt()
 
     def stop(self) -> None:
-        """Sample nothing any more; on the thread that shuts down. The last report tells the last windows."""
+        """Stop sampling; on the thread that shuts down. The last report contains the last windows."""
         self._closing = True
         if self._sampling.sampler is not None:
             self._sampling.sampler.set(None)
             self._sampling.sampler.order_end()
 
     def mark(self) -> Mark:
-        """Look, before the finished sections are collected, what they will surely hold."""
+        """Read the state that must precede the collection of finished section runs."""
         words, sampler = self._recorder.words, self._sampling.sampler
         completed, first = words[ITERATION], words[FIRST_ITERATION]
         return Mark(
@@ -134,15 +134,15 @@ class Profiling:
         )
 
     def take(self, mark: Mark, runs: Sequence[SectionRun], now: float, *, ending: bool = False) -> None:
-        """Take in what was finished since the last call; ``now`` in seconds on the monotonic clock. Never raises."""
+        """Add the section runs finished since the last call; ``now`` is monotonic seconds. Never raises."""
         self._ending, self._now = ending, now
         try:
             self._take(mark, runs, now)
-        except Exception:  # noqa: BLE001 - what is told of hangs must go out, whatever happens here
+        except Exception:  # noqa: BLE001 - thread boundary: hang detection must be exported, whatever fails here
             self._failed()
 
     def next(self, now: float) -> Speed:
-        """What is to be told in the next export. Never raises."""
+        """Return what the next export reports. Never raises."""
         try:
             return self._next(now)
         except Exception:  # noqa: BLE001 - as above
@@ -150,7 +150,7 @@ class Profiling:
             return Speed()
 
     def more(self) -> bool:
-        """Whether another window can be told at once."""
+        """Whether another window can be reported at once."""
         if not self._waiting:
             return False
         if self._ending:
@@ -160,7 +160,7 @@ class Profiling:
 
     def _take(self, mark: Mark, runs: Sequence[SectionRun], now: float) -> None:
         self._sections.extend(runs)
-        self._windows.configure(self._plan.told_stride)
+        self._windows.configure(self._plan.configured_stride)
         closed = self._windows.add(
             runs, completed=mark.completed, first=mark.first, counts_steps=mark.counts_steps, now=now
         )
@@ -175,7 +175,7 @@ class Profiling:
         self._sample(mark)
 
     def _say_stride(self) -> None:
-        """Say to who has chosen an interval that it cannot be kept to; one rank of the job does."""
+        """Log on rank 0 that a configured interval is too short to be kept."""
         stride, plan = self._windows.stride, self._plan
         if self._settings.rank == 0 and not plan.stride and stride > plan.interval > 0:
             self._say(
@@ -208,7 +208,7 @@ class Profiling:
         )
 
     def _cpu_time(self, mark: Mark, closed: bool) -> tuple[float, float] | None:
-        """CPU time of a step, by the steps completed since the last window was told; None: it is not told now."""
+        """CPU time per step since the last window; None: unknown now."""
         if mark.first is None or mark.completed is None or (self._warm and not closed):
             return None
         steps, self._cpu_until = mark.completed - self._cpu_until, mark.completed

@@ -1,4 +1,4 @@
-"""Makes way for a user who starts torch's profiler while ours records.
+"""Ends our recording when the user starts torch's profiler.
 
 torch allows one profiler at a time: a second one raises "Profiler is already enabled" into the user's script. So the
 functions that ``torch.profiler`` calls are wrapped under the names by which it calls them, in
@@ -33,12 +33,12 @@ class Guard:
         """The user's profiler is prepared or enabled."""
 
     def install(self) -> None:
-        """Stand in for the functions of torch."""
+        """Replace the functions of torch."""
         for name, wrapped in self._ours.items():
             setattr(self._module, name, wrapped)
 
     def remove(self) -> None:
-        """Put back what was there, except where somebody else has wrapped ours meanwhile."""
+        """Restore the originals, except where ours has been wrapped by others meanwhile."""
         for name, original in self._originals.items():
             if getattr(self._module, name, None) is self._ours[name]:
                 setattr(self._module, name, original)

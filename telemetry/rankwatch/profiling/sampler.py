@@ -241,7 +241,7 @@ class Sampler:
 
 _to_end: Sampler | None = None
 _end_it: Any = None
-"""What the interpreter calls; made once and kept for ever, since nobody can say when it is called."""
+"""The pending call; created once and kept for ever, since the interpreter may call it at any time."""
 
 
 def _call_on_main_thread(sampler: Sampler) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 MAX_KERNEL_NAME: Final = 128
 """Characters of a kernel's name together with its shape."""
 MAX_EVENTS: Final = 50_000
-"""Of one sampled step; a step with more is told as truncated, and its parts are not known."""
+"""Of one sampled step; a step with more is marked as truncated, and its parts are unknown."""
 
 CUPTI: Final = "cupti"
 KINETO_CUDA: Final = "kineto-cuda"
@@ -28,18 +28,18 @@ Span = tuple[str, int, int]
 
 
 class SourceUnavailable(Exception):  # noqa: N818 - a state of affairs, not a failure
-    """This source cannot be used here; the text says why, and what to do."""
+    """This source cannot be used here; the message says why, and what to do."""
 
 
 class SourceBusy(Exception):  # noqa: N818 - as above
-    """Somebody else, the user for instance, is profiling now: this window is left out, the next may do."""
+    """Another profiler runs, the user's for instance: this window is skipped, the next may be possible."""
 
 
 class Kernel(NamedTuple):
     """One kernel on a device; where there is none, one operator."""
 
     key: str
-    """Its name with launch or input shapes; empty: not told, only its time counts."""
+    """Its name with launch or input shapes; empty: not reported, only its time counts."""
     start_ns: int
     end_ns: int
     self_ns: int
@@ -95,7 +95,7 @@ class Source(Protocol):
         """Begin to record; on the training thread.
 
         Raises:
-            SourceBusy: somebody else is profiling.
+            SourceBusy: another profiler runs.
         """
 
     def stop(self) -> Any:
@@ -109,4 +109,4 @@ class Source(Protocol):
         """Make a trace of at most ``limit`` events of a recording; on the exporter's thread."""
 
     def close(self) -> None:
-        """Give everything back; no recording runs. On the exporter's thread."""
+        """Release everything; no recording runs. On the exporter thread."""

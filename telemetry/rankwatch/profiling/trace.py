@@ -101,14 +101,14 @@ def _plain(text: str) -> str:
 
 
 class Notify(Protocol):
-    """Tells the user something once; what is ``of_node`` is the same for all its ranks, and one of them says it."""
+    """Logs a message once; with ``of_node`` it applies to all ranks of the node, and one of them logs it."""
 
     def __call__(self, words: str, *, of_node: bool = False) -> None:
-        """Say it, unless it was said."""
+        """Log it, unless it was logged before."""
 
 
 class TraceRequests:
-    """Those of one session."""
+    """The trace requests of one session."""
 
     def __init__(self, settings: Settings, notify: Notify) -> None:
         self._settings = settings
@@ -116,16 +116,16 @@ class TraceRequests:
         self._done = ""
 
     def open(self, plan: ProfilingPlan) -> bool:
-        """Whether somebody has asked for a trace of this rank and has not been answered."""
+        """Whether an unanswered request asks for a trace of this rank."""
         return plan.trace is not None and plan.trace.rank == self._settings.rank and plan.trace.id != self._done
 
     def refuse(self, plan: ProfilingPlan, why: str) -> None:
-        """There can be no trace now; the request stays open."""
+        """Log why there can be no trace now; the request stays open."""
         if self.open(plan):
             self._notify(f"the trace of rank {self._settings.rank} that was asked for cannot be made: {why}")
 
     def answer(self, plan: ProfilingPlan, sample: Sample, sections: Sequence[Span]) -> None:
-        """Write the trace, if one was asked for."""
+        """Write the trace, if one was requested."""
         wanted, settings = plan.trace, self._settings
         if wanted is None or not self.open(plan):
             return

@@ -1,10 +1,9 @@
-"""What training code calls while it runs: sections, steps, beats, progress. The hot path.
+"""The hot path: sections, steps, heartbeats and progress, as training code calls them.
 
-Each call writes a few integers into the slots (:mod:`rankwatch.recording.shared_slots`); everything that costs more
-than that is done later by other threads. The order of the stores matters to readers in other processes: an entry's
-time is written before
-its id, and the time of the last close before the id is cleared, so that no reader sees an age that never was. A section
-that is left goes into the ring before its entry is cleared, so that no thread of this process finds it in neither.
+Each call writes a few integers into the slots (:mod:`rankwatch.recording.shared_slots`); everything more expensive is
+done later by other threads. The order of the stores matters to readers in other processes: the time of an entry is
+written before its id, and the time of the last close before the id is cleared, so that no reader sees an age that never
+existed. A finished run is put into the ring before its entry is cleared, so that this process always finds it in one.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ _Opened = tuple[Recorder | None, int, int, int, "_Opened | None"]
 """Recorder, section id, word of the entry, time of entering; then what the same object had opened before."""
 
 MAX_WORD = 2**62
-"""Larger numbers are taken for mistakes; a word holds 63 bits."""
+"""Larger numbers are rejected; a word holds 63 bits."""
 
 _recorder: Recorder | None = None
 _asked: Recorder | None = None
-"""The recorder whose slots say that the script asks should_stop(): to remember it costs less than to store it again."""
+"""The recorder whose slots already have POLLS_SHOULD_STOP set: comparing is cheaper than storing it again."""
 
 
 def attach(recorder: Recorder | None) -> Recorder | None:
-    """Record into ``recorder`` from now on, or nowhere if None; return the one before. For the session only."""
+    """Record into ``recorder`` from now on; None: nowhere. Return the previous one. For the session only."""
     global _recorder
     before, _recorder = _recorder, recorder
     return before
 
 
 def attached() -> Recorder | None:
-    """What is recorded into now, for other modules of this package; None: nothing is."""
+    """The recorder in use, for other modules of this package; None: there is none."""
     return _recorder
 
 
@@ -72,7 +71,7 @@ class Section:
     def __enter__(self) -> Section:
         recorder = _recorder
         if recorder is None:
-            # Remembered, so that the exit of a section that was entered before init() closes no other.
+            # Kept, so that leaving a section entered before init() does not close another one.
             self._opened = (None, 0, 0, 0, self._opened)
             return self
         try:
@@ -187,7 +186,7 @@ def step(iteration: int | None = None) -> Section:
 
 
 def heartbeat() -> None:
-    """Say that this rank is alive and well. Ranks that never beat are not held to a heartbeat limit."""
+    """Record a heartbeat. Ranks that never send one have no heartbeat limit."""
     recorder = _recorder
     if recorder is not None:
         words = recorder.words
@@ -208,12 +207,12 @@ def progress(n: int = 1) -> None:
 
 
 def should_stop() -> bool:
-    """True once the step has been completed after which all ranks agreed to stop: save, then leave the loop.
+    """Return whether the agreed stop step has been completed: save, then leave the loop.
 
-    Ask it after each step, or after every n-th on all ranks alike. It is true *at or past* the agreed step: the
-    launcher hands a stop step down only while no rank has completed it, so every rank finds it in place at its first
-    question from that step on, and all of them stop at the same one, however seldom they ask. The first question also
-    tells the launcher that this script follows such a step; one that never asks is stopped by signals alone.
+    Call it after each step, or after every n-th step on all ranks. It is true *at or past* the agreed step: a stop step
+    is only set while no rank has completed it, so all ranks see it at their first call from that step on and stop at
+    the same step, however seldom they call. The first call marks the script as one that follows a stop step; a script
+    that never calls it is stopped by signals alone.
     """
     recorder = _recorder
     if recorder is None:
@@ -232,9 +231,9 @@ def _ask_first(recorder: Recorder) -> None:
 
 
 def mark_complete() -> None:
-    """Say that there is nothing left to train: no launcher runs this job again.
+    """Mark the training as complete, so that no launcher runs this job again.
 
-    Call it when the last checkpoint stands and before :func:`rankwatch.shutdown`; one rank's word is enough.
+    Call it after the last checkpoint and before :func:`rankwatch.shutdown`; one rank is enough.
     """
     recorder = _recorder
     if recorder is not None:

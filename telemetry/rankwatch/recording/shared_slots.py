@@ -10,8 +10,8 @@ rank was stopped, lost its GIL to a stuck extension, or died. Without a launcher
 ===========  ======  =========================================================================================
 words        writer  meaning
 ===========  ======  =========================================================================================
-0 - 31       rank    who it is, beats, iteration, progress, the pulse thread's own beat
-32 - 39      node    what the launcher hands down: stop step and its kind, generation of the settings
+0 - 31       rank    identity, heartbeats, iteration, progress, the tick of the liveness thread
+32 - 39      node    written by the launcher: stop step and its kind, generation of the settings
 64 - 127     rank    open sections: pairs of (section id, entered at), id 0 = free; the id of a section that this
                      process had never finished when it entered it carries the bit FIRST_TIME
 ===========  ======  =========================================================================================
@@ -44,14 +44,14 @@ STARTED_AT: Final = 7
 BEATS: Final = 8
 LAST_BEAT: Final = 9
 ITERATION: Final = 10
-"""The last completed step plus one, so that 0 says "no step completed yet"."""
+"""The last completed step plus one; 0: none yet."""
 PROGRESS: Final = 11
 """Progress within the current step: sections finished and progress() calls; 0 again when a step completes."""
 LAST_CLOSED: Final = 12
 FINISHED: Final = 13
 """Sections finished since the start."""
 LIVENESS_TICK: Final = 14
-"""When the pulse thread last ran: it needs the GIL, but neither the network nor the main thread."""
+"""When the liveness thread last ran: it needs the GIL, but neither the network nor the main thread."""
 NAME_COUNT: Final = 15
 FIRST_ITERATION: Final = 16
 """The first step this process completed, plus one."""
@@ -63,23 +63,23 @@ REPORT_DUE: Final = 19
 """By when the next report should have been delivered; 0: this rank exports nothing, or has just begun."""
 
 STOP_SIGNALLED: Final = 20
-"""When the rank itself got the signal that means "save and stop" (``RANKWATCH_RANK_STOP_SIGNAL``)."""
+"""When the rank received the "save and stop" signal (``RANKWATCH_RANK_STOP_SIGNAL``)."""
 POLLS_SHOULD_STOP: Final = 21
-"""1 once the script has called should_stop(): it will follow an agreed stop step."""
+"""1 once the script has called should_stop(): it follows an agreed stop step."""
 COMPLETE: Final = 22
-"""1 once the script has called mark_complete(): there is nothing left to train."""
+"""1 once the script has called mark_complete()."""
 REQUESTS: Final = 23
 """How many requests the rank has written (``request_file``); the launcher reads the file when this grows."""
 EXPENDABLE: Final = 24
-"""1 while the other ranks would go on without this process: a restart within the process has a reserve for it."""
+"""1 while the other ranks would continue without this process, because an in-process restart has a spare for it."""
 
 # Words the node's launcher writes -----------------------------------------------------------------------------------
 STOP_STEP: Final = 32
-"""The iteration after which every rank stops, plus one; 0 says "go on"."""
+"""The iteration after which every rank stops, plus one; 0: none."""
 SETTINGS_GENERATION: Final = 33
 SETTINGS_LENGTH: Final = 34
 STOP_PREEMPTS: Final = 35
-"""1 where that stop is for a signal of preemption, 0 where somebody ordered it; written before the step is."""
+"""1 where the stop is a preemption, 0 where it was requested; written before the step."""
 
 OPEN: Final = 64
 OPEN_COUNT: Final = 32
@@ -116,12 +116,12 @@ class Slots:
 
     @classmethod
     def private(cls) -> Slots:
-        """Slots that nobody else reads: for a rank without a launcher of ours."""
+        """Private slots, for a rank without a Rankwatch launcher."""
         return cls(mmap.mmap(-1, SIZE))
 
     @classmethod
     def create(cls, path: Path) -> Slots:
-        """Make the file anew. Put it on a memory file system: a store to a page under write-back may block.
+        """Create or truncate the file. Use a memory file system: a store to a page under write-back may block.
 
         Raises:
             OSError: the file cannot be made.
@@ -149,14 +149,14 @@ class Slots:
             os.close(fd)
 
     def reset(self) -> None:
-        """Rank: clear what a former owner of these slots wrote. What the launcher handed down stays."""
+        """Rank: clear what a previous owner of these slots wrote. The launcher's words stay."""
         words = self.words
         for i in (*range(STOP_STEP), *range(OPEN, OPEN + 2 * OPEN_COUNT)):
             words[i] = 0
         self._view[NAMES_OFFSET:SETTINGS_OFFSET] = bytes(SETTINGS_OFFSET - NAMES_OFFSET)
 
     def claim(self, *, rank: int, local_rank: int, world_size: int, attempt: int) -> None:
-        """Write who owns these slots; the magic number comes last, so that a reader never sees half a header."""
+        """Write the owner of these slots; the magic number comes last, so that a reader never sees half a header."""
         words = self.words
         now = time.monotonic_ns()
         words[PID], words[PHASE] = os.getpid(), PHASE_RUNNING
@@ -182,7 +182,7 @@ class Slots:
         return raw.split(b"\0", 1)[0].decode(errors="replace")
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
-        """Launcher: give the rank new settings. The generation is odd while they are being written.
+        """Launcher: write new settings for the rank. The generation is odd while they are being written.
 
         Raises:
             ValueError: they do not fit into the settings area.
@@ -216,7 +216,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the slots say at one moment; ages in seconds."""
+    """The content of the slots at one moment; ages in seconds."""
 
     pid: int
     phase: int
@@ -234,32 +234,32 @@ class Reading:
     first_iteration: int | None
     first_iteration_age: float | None
     overdue: float | None = None
-    """Seconds since a report should have been delivered; None while none is late."""
+    """Seconds by which a report is late; None: none is."""
     reports: bool = False
-    """It sends reports by itself."""
+    """The rank exports reports itself."""
     open_sections: Mapping[str, float] = field(default_factory=dict)
     quiet: float | None = None
-    """Since the last sign of progress: a section entered or left, a step completed, progress(); None before any."""
+    """Since the last progress: a section entered or left, a step completed, progress(); None before any."""
     first_time: frozenset[str] = frozenset()
     """Sections open now that this process had never finished when it entered them."""
     stop_signalled: bool = False
-    """The rank itself got the signal that means "save and stop"."""
+    """The rank received the "save and stop" signal."""
     polls_should_stop: bool = False
     complete: bool = False
-    """The script said that there is nothing left to train."""
+    """The script called mark_complete()."""
     requests: int = 0
     expendable: bool = False
-    """The other ranks would go on without it, should its process end now."""
+    """The other ranks would continue if its process ended now."""
 
     @property
     def pace(self) -> float:
-        """Steps a second since the first one of this process; 0 while it is not known."""
+        """Steps per second since the first one of this process; 0 while unknown."""
         if self.iteration is None or self.first_iteration is None or not self.first_iteration_age:
             return 0.0
         return max(0, self.iteration - self.first_iteration) / self.first_iteration_age
 
     def activity(self) -> RankActivity:
-        """What the rank does, as limits judge it."""
+        """What the rank does, as limits are checked against it."""
         return RankActivity(self.open_sections, self.heartbeat_age, self.idle, self.quiet, self.first_time)
 
 
@@ -268,8 +268,8 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
 
     Of a section open twice at once the older entry counts.
     """
-    # The clock comes before the words: a reader that loses the processor in between must not see an age that grew
-    # while it did not look. What happens meanwhile has an age of 0.
+    # The clock is read before the words: a reader that is preempted in between must not see an age that grew
+    # meanwhile. What happens meanwhile has an age of 0.
     now = time.monotonic_ns() if now_ns is None else now_ns
     words = slots.words
     if words[MAGIC] != FORMAT:
@@ -277,7 +277,7 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
     open_sections: dict[str, float] = {}
     first_time = set()
     entries = [(words[i], words[i + 1]) for i in range(OPEN, OPEN + 2 * OPEN_COUNT, 2)]
-    # After the entries: whoever sees that one was left must see the time of it, too.
+    # Read after the entries: a cleared entry must not be seen without its time of leaving.
     last_closed = words[LAST_CLOSED]
     last_sign = max(last_closed, words[LAST_PROGRESS])
     for section_id, entered in entries:

@@ -1,4 +1,4 @@
-"""Sections around callables of code that one does not want to touch: ``rankwatch.wrap(trainer, "training_step")``."""
+"""Sections around callables of unmodified code: ``rankwatch.wrap(trainer, "training_step")``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("rankwatch")
 
 
 class Wrapped:
-    """A callable that was wrapped; :meth:`undo` puts back what was there."""
+    """A wrapped callable; :meth:`undo` restores the original."""
 
     __slots__ = ("_before", "_name", "_own", "_target")
 
@@ -22,7 +22,7 @@ class Wrapped:
         self._target, self._name, self._before, self._own = target, name, before, own
 
     def undo(self) -> None:
-        """Put back the callable as it was; a second call does nothing."""
+        """Restore the original; a second call does nothing."""
         target, self._target = self._target, None
         if target is None:
             return
@@ -33,12 +33,11 @@ class Wrapped:
 
 
 def wrap(target: Any, name: str, section_name: str | None = None) -> Wrapped | None:
-    """Open a section around each call of ``target.name``, whoever calls it; return what takes it back.
+    """Open a section around each call of ``target.name``; return an object that undoes it.
 
     ``target`` is a module, a class or an object; functions, methods, static and class methods and coroutine functions
     may be wrapped. The section is called ``section_name``, else like ``DataLoader.next_batch``. Nothing is raised: what
-    cannot be wrapped is said once through the logger ``rankwatch``, left as it is, and gives None. So does what is
-    wrapped already.
+    cannot be wrapped is logged and left as it is, and None is returned; so it is for what is already wrapped.
     """
     try:
         own = name in vars(target) if hasattr(target, "__dict__") else False
@@ -62,7 +61,7 @@ def wrap(target: Any, name: str, section_name: str | None = None) -> Wrapped | N
 
 
 def _around(target: Any, before: Any, found: Callable[..., Any], label: str) -> Any:
-    """What takes the callable's place: of a class, the same kind of method, so that it is bound as before."""
+    """The replacement: on a class the same kind of method, so that it is bound as before."""
     of_class = isinstance(target, type)
     plain = before.__func__ if of_class and isinstance(before, staticmethod | classmethod) else None
     made = section(label)(plain or (before if of_class and inspect.isfunction(before) else found))
@@ -71,6 +70,6 @@ def _around(target: Any, before: Any, found: Callable[..., Any], label: str) -> 
 
 
 def _called(target: Any) -> str:
-    """What a module, class or object is called, shortly."""
+    """Short name of a module, class or object."""
     of = target if isinstance(target, type) or inspect.ismodule(target) else type(target)
     return str(getattr(of, "__name__", of)).rpartition(".")[2]

@@ -30,7 +30,7 @@ def test_what_is_handed_down_beats_it_value_by_value() -> None:
     plan, problems = handed_down(OWN, {"profiling": told})
     assert problems == []
     assert plan == ProfilingPlan(KernelSource.AUTO, 64, parse_ranks("all"), 30.0, 128)
-    assert plan.told_stride == 128, "the launcher has it for all its ranks"
+    assert plan.configured_stride == 128, "the launcher has it for all its ranks"
     assert handed_down(OWN, {"profiling": {"source": "cupti"}})[0].ranks == OWN.ranks
     assert handed_down(OWN, {"export_interval": 1}) == (OWN, [])
 
