@@ -19,8 +19,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from support.forked_ranks import launcher_code
+
 SOURCES = [Path(__file__).parents[2] / name for name in ("telemetry", "monitor", "launcher")]
-RUN = "import sys; from rankwatch_launcher.cli.main import run; sys.exit(run(sys.argv[1:]))"
+RUN = launcher_code("import sys; from rankwatch_launcher.cli.main import run; sys.exit(run(sys.argv[1:]))")
 
 
 class FakeMonitor:
