@@ -15,7 +15,7 @@ from typing import Any
 from rankwatch import settings as rank_settings
 from rankwatch.contract import enums, semconv
 from rankwatch.contract.policy import Policy
-from rankwatch_launcher.cli.options import Options
+from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings as monitor_settings
 from rankwatch_monitor.ingest import limits
 from rankwatch_monitor.publish.prometheus import names as prometheus

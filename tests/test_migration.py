@@ -32,8 +32,8 @@ from rankwatch import inprocess
 from rankwatch.faults import spec
 from rankwatch.inprocess.options import WrapperOptions
 from rankwatch.integrations.nvrx import stand_in
-from rankwatch_launcher.cli import ft_file, main
-from rankwatch_launcher.cli import nvrx as ft_flags
+from rankwatch_launcher.cli import main
+from rankwatch_launcher.cli import nvrx as ft_launcher
 from support.migration import Definition, Row, definitions, named, parameters_of, place, row_of, rows
 from support.wheels import unpacked
 
@@ -208,7 +208,7 @@ def settings(words: str) -> tuple[Any, ...]:
     parser = main.build_parser()
     args = parser.parse_args(main.split([*shlex.split(words), "train.py"], parser))
     assert args.training_script == "train.py", f"{words} takes the script for a value"
-    foreign = ft_flags.from_flags(args, {}), Namespace(policy={}, options={}, notes=[], shutdown_timeout=None)
+    foreign = ft_launcher.from_flags(args, {}), Namespace(policy={}, options={}, notes=[], shutdown_timeout=None)
     options, restarts = main.read_options(args, {}, "none", foreign=foreign)  # type: ignore[arg-type]
     shutdown = foreign[0].shutdown_timeout if args.shutdown_timeout is None else args.shutdown_timeout
     return options, restarts, shutdown, foreign[0]
@@ -245,10 +245,10 @@ def test_keys_of_the_file_mean_the_same_as_flags(row: Row, tmp_path: Path) -> No
         return  # not keys of the file: where it is, and a flag alone
     file = tmp_path / "ft.yaml"
     file.write_text(f"training:\n  fault_tolerance:\n    {name}: '{value}'\n")
-    of_file = ft_file.from_file(Namespace(ft_cfg_path=str(file)), {})
+    of_file = ft_launcher.from_file(Namespace(ft_cfg_path=str(file)), {})
     of_flag = settings(f"{flag} {shlex.quote(value)}")[3]
     assert (of_file.policy, of_file.options, of_file.log_level) == (of_flag.policy, of_flag.options, of_flag.log_level)
-    assert not [note for note in of_file.notes if "not known" in note]
+    assert not [note for note in of_file.notes if "unknown key" in note]
 
 
 # Old names ------------------------------------------------------------------------------------------------------------

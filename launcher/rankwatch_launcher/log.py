@@ -1,4 +1,4 @@
-"""Where the launcher speaks: one logger whose lines a person reads on the terminal."""
+"""The launcher's logger; its lines go to the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ logger: Final = logging.getLogger("rankwatch")
 
 
 def to_stderr() -> None:
-    """Send the launcher's lines to stderr, each marked ``[rankwatch]``; a second call changes nothing."""
+    """Send the launcher's log lines to stderr, prefixed with ``[rankwatch]``. Idempotent."""
     if any(getattr(handler, "rankwatch", False) for handler in logger.handlers):
         return
     handler = logging.StreamHandler(sys.stderr)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch_launcher.schedulers.slurm_steps import is_launcher
+from rankwatch_launcher.schedulers.slurm import is_launcher
 from support.slurm import Cluster, Job, slurm_cluster
 from support.waiting import wait_for
 
@@ -90,7 +90,7 @@ def test_a_job_that_must_not_be_run_again_is_not(submit: Submit, code: int) -> N
     job = submit([FAILED | {"code": code}], line="")
     facts = job.ended()
     assert (facts["JobState"], facts["ExitCode"], facts["Restarts"]) == ("FAILED", f"{code}:0", "0")
-    assert f"exit code {code} says that" in job.said()
+    assert f"exit code {code} means that" in job.said()
     assert "write 'exec' before 'rankwatch slurm batch'" in job.said()
 
 
@@ -123,7 +123,7 @@ def test_the_next_run_avoids_the_nodes_that_were_excluded(submit: Submit) -> Non
     facts = job.ended()
     assert facts["JobState"] == "COMPLETED"
     assert "launch 1 on n1" in job.said()
-    assert "it will not run on n1" in job.said()
+    assert "excluding n1" in job.said()
     assert (facts["NodeList"], facts["ExcNodeList"]) == ("n[0,2]", "n1"), job.said()
 
 
@@ -133,7 +133,7 @@ def test_a_chained_job_goes_on_as_the_same_job_elsewhere(submit: Submit, cluster
     job = submit([bad, FINISHED], "--mode", "chain", "--exclude-bad-nodes", directives=directives, words=["a", "b"])
     facts = job.ended()
     assert (facts["JobState"], facts["Restarts"]) == ("FAILED", "0")
-    number = job.said().partition("will go on")[0].split()[-1]
+    number = job.said().partition(" resumes: ")[0].split()[-1]
     follower = cluster.job(int(number), tmp_path)
     facts = follower.ended()
     assert (facts["JobState"], facts["JobName"], facts["NodeList"]) == ("COMPLETED", "gpt", "n[1-2]")
@@ -155,7 +155,7 @@ def test_a_job_that_may_not_be_requeued_ends_with_words(submit: Submit) -> None:
     job = submit([FAILED], directives="#SBATCH --no-requeue")
     facts = job.ended()
     assert (facts["JobState"], facts["ExitCode"]) == ("FAILED", "1:0")
-    assert "but that failed: the job was submitted with --no-requeue; write '#SBATCH --requeue'" in job.said()
+    assert "but that failed: the job was submitted with --no-requeue; add '#SBATCH --requeue'" in job.said()
 
 
 def test_nothing_is_started_once_training_is_complete(submit: Submit, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from rankwatch.contract import env
+from rankwatch_launcher import outcome
 from rankwatch_launcher.cli import main
-from rankwatch_launcher.job import outcome
 from rankwatch_launcher.schedulers import kubernetes
 from rankwatch_monitor import settings
 

@@ -13,8 +13,8 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from launcher.conftest import wait_for
 from rankwatch_launcher.agent.workers import RankHandler
-from rankwatch_launcher.prewarm.bootstrap import FirstLine
-from rankwatch_launcher.prewarm.pool import Standby, StandbySettings
+from rankwatch_launcher.prewarm.bootstrap import Bootstrap
+from rankwatch_launcher.prewarm.pool import PrewarmPool, PrewarmSettings
 
 AN_ATTEMPT = {
     "RANK": "1",
@@ -45,27 +45,27 @@ class Starts:
     folder: Path
     base: tuple[str, ...] = ("json",)
     modules: tuple[str, ...] = ()
-    pools: list[Standby] = field(default_factory=list)
+    pools: list[PrewarmPool] = field(default_factory=list)
     handlers: list[SubprocessHandler] = field(default_factory=list)
 
-    def pool(self, **options: object) -> Standby:
-        settings = StandbySettings(self.modules, **options)  # type: ignore[arg-type]
-        self.pools.append(Standby(settings, dict, base=self.base, settle_seconds=0.0))
+    def pool(self, **options: object) -> PrewarmPool:
+        settings = PrewarmSettings(self.modules, **options)  # type: ignore[arg-type]
+        self.pools.append(PrewarmPool(settings, dict, base=self.base, settle_seconds=0.0))
         return self.pools[-1]
 
-    def wish(self, pool: Standby, args: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    def wish(self, pool: PrewarmPool, args: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Tell the pool of a rank that was started, without one."""
         argv = (sys.executable, "-u", *args)
         assert pool.take(0, argv, {**os.environ, **AN_ATTEMPT, **(env or {})}, 1, 2) is None
 
-    def ready(self, pool: Standby, args: Sequence[str], env: Mapping[str, str] | None = None) -> Standby:
+    def ready(self, pool: PrewarmPool, args: Sequence[str], env: Mapping[str, str] | None = None) -> PrewarmPool:
         """Tick until an interpreter has imported everything, or until the pool is off."""
         self.wish(pool, args, env)
         modules = {*self.base, *self.modules}
 
         def step() -> bool:
             pool.tick()
-            return bool(pool.off) or any(set(p.imported) == modules and not p.busy for p in pool._parked.values())
+            return bool(pool.disabled) or any(set(p.imported) == modules and not p.busy for p in pool._workers.values())
 
         wait_for(step, SECONDS)
         return pool
@@ -78,17 +78,17 @@ class Starts:
         return self.take(self.ready(self.pool(), args, env), args, env, name)
 
     def take(
-        self, pool: Standby, args: Sequence[str], env: Mapping[str, str] | None = None, name: str = "warm"
+        self, pool: PrewarmPool, args: Sequence[str], env: Mapping[str, str] | None = None, name: str = "warm"
     ) -> Ended:
         """Start the rank from this pool, and from nowhere else."""
-        assert not pool.off
-        (parked,) = pool._parked.values()
+        assert not pool.disabled
+        (parked,) = pool._workers.values()
 
         def handler(**start: object) -> SubprocessHandler:
-            return RankHandler(pool, lambda _: None, FirstLine(), **start)
+            return RankHandler(pool, lambda _: None, Bootstrap(), **start)
 
         ended = self._end(handler, args, env, name)
-        assert self.handlers[-1].proc.pid == parked.process.pid, pool._said
+        assert self.handlers[-1].proc.pid == parked.process.pid, pool._logged
         return ended
 
     def _end(

@@ -28,7 +28,7 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     job.script()
     job.start("a")
     # The store is with the first of them, which must not be the one that is lost.
-    job.until("1 of at least 2 nodes are here", "a")
+    job.until("1 of at least 2 nodes are ready", "a")
     job.start("b", "c")
     job.until("trains", count=2)
     (spare,) = [name for name in "bc" if not job.said("begins", name)]
@@ -38,7 +38,7 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     job.launchers[victim].process.kill()
     job.until("attempt 2: trains", "a", spare, count=2)
     (line,) = job.said("restarting all ranks", "a")
-    lost = rf"node {job.node(victim)} on {os.uname().nodename} is lost: its launcher has given no sign for \d\.\d s"
+    lost = rf"node {job.node(victim)} on {os.uname().nodename} is lost: no heartbeat of its launcher for \d\.\d s"
     assert re.search(rf"{lost} \(restart 1 of 3\)", line), line
     (event,) = monitor.events("node_lost")
     assert (event["lost_node"], event["attempt"]) == (job.node(victim), 1)
@@ -105,7 +105,8 @@ def test_ranks_that_never_ask_whether_to_stop_are_sent_sigterm(nodes: Callable[[
     job.launchers["a"].process.send_signal(signal.SIGTERM)
     assert job.launchers["a"].wait() == 1
     assert (
-        "the ranks are sent SIGTERM, since the script does not ask rankwatch.should_stop()" in job.launchers["a"].output
+        "sending SIGTERM to the ranks, since the script does not call rankwatch.should_stop()"
+        in job.launchers["a"].output
     )
     assert job.outcome("a")["state"] == "preempted"
 
@@ -114,7 +115,7 @@ def test_ranks_that_never_ask_whether_to_stop_are_sent_sigterm(nodes: Callable[[
     ("code", "attempts", "words"),
     [
         (16, 2, "it asks to be resumed elsewhere, to tell a faulty device from a correct result"),
-        (17, 1, "it found a result to be wrong, so the job is not run again by itself"),
+        (17, 1, "it rejected a result, so the job is not restarted automatically"),
     ],
 )
 def test_the_codes_of_the_re_run_state_machine_are_understood(
@@ -137,7 +138,7 @@ def test_attempts_that_get_nowhere_end_with_a_code_that_says_do_not_requeue(node
     (job.folder / "checkpoint").write_text("20")
     job.start("a", RANKWATCH_MAX_RESTARTS="20")
     assert job.launchers["a"].wait() == 93
-    assert "3 attempts in a row got no further than step 30 (--max-no-progress 3)" in str(job.outcome("a")["reason"])
+    assert "no progress beyond step 30 (--max-no-progress 3)" in str(job.outcome("a")["reason"])
     assert len(job.said("begins")) == 4
 
 
@@ -147,7 +148,7 @@ def test_with_too_few_nodes_the_launcher_says_who_is_missing_and_ends(nodes: Cal
     job._common += ["--rdzv-conf", "join_timeout=4"]
     job.start("a")
     assert job.launchers["a"].wait() == 1
-    words = "1 of at least 2 nodes are here; waiting for 1 more; given up after 4 s (join_timeout)"
+    words = "1 of at least 2 nodes are ready; waiting for 1 more; gave up after 4 s (join_timeout)"
     assert words in str(job.outcome("a")["reason"])
 
 
@@ -183,7 +184,7 @@ def test_a_stop_signal_that_comes_twice_at_once_is_one(nodes: Callable[[str], No
     job.until("trains")
     for _ in range(2):  # as Slurm and a supervisor do
         job.launchers["a"].process.send_signal(signal.SIGTERM)
-        job.until("are to save and stop")
+        job.until("requesting a graceful stop")
     assert job.launchers["a"].wait() == 0
     assert len(job.said("saves after step")) == 1
 
@@ -194,7 +195,7 @@ def test_the_only_node_that_is_left_out_ends_the_job_at_once(nodes: Callable[[st
     job.start("a")
     assert job.launchers["a"].wait(30) == 1
     assert str(job.outcome("a")["reason"]).endswith(
-        "asked to leave its node out: ECC errors; the job has no other node"
+        "requested its node to be excluded: ECC errors; the job has no other node"
     )
     assert [node[0] for node in job.outcome("a")["excluded"]] == [job.node("a")]  # type: ignore[attr-defined]
 
@@ -210,7 +211,7 @@ def test_ranks_save_although_the_node_that_holds_the_store_runs_none(
     slow = 'say("begins to save"); time.sleep(4); say(f"saves after step {step}")'
     (job.folder / "train.py").write_text(text.replace('say(f"saves after step {step}")', slow))
     job.start("a")
-    job.until("1 of at least 2 nodes are here", "a")
+    job.until("1 of at least 2 nodes are ready", "a")
     job.start("b", "c")
     job.until("trains", count=2)
     job.until("this node is a spare")
@@ -228,7 +229,7 @@ def test_a_store_that_is_held_up_for_a_moment_costs_nothing(nodes: Callable[[str
     job = nodes("2")
     job.script()
     job.start("a")
-    job.until("1 of at least 2 nodes are here", "a")
+    job.until("1 of at least 2 nodes are ready", "a")
     job.start("b")
     job.until("trains", count=2)
     held = job.launchers["a"].process
@@ -263,7 +264,7 @@ def test_when_the_store_is_frozen_the_others_end_with_words(nodes: Callable[[str
     job = nodes("2")
     job.script()
     job.start("a")
-    job.until("1 of at least 2 nodes are here", "a")
+    job.until("1 of at least 2 nodes are ready", "a")
     job.start("b")
     job.until("trains", count=2)
     job.launchers["a"].process.send_signal(signal.SIGSTOP)
@@ -271,9 +272,7 @@ def test_when_the_store_is_frozen_the_others_end_with_words(nodes: Callable[[str
         assert job.launchers["b"].wait(60) == 1
     finally:
         job.launchers["a"].process.send_signal(signal.SIGCONT)
-    words = (
-        "has not answered for 20 s: the machine that holds it is frozen or cut off, so the ranks here have been ended"
-    )
+    words = "the machine that hosts it is frozen or unreachable"
     assert words in str(job.outcome("b")["reason"])
     job.launchers["a"].process.kill()
 
@@ -284,12 +283,12 @@ def test_when_the_host_of_the_store_is_lost_job_retries_bring_the_whole_job_back
     job.script()
     job._common += ["--job-retries", "2"]
     job.start("a")
-    job.until("1 of at least 2 nodes are here", "a")
+    job.until("1 of at least 2 nodes are ready", "a")
     job.start("b")
     job.until("trains", count=2)
     (child,) = children(job.launchers["a"].process.pid)
     os.kill(child, signal.SIGKILL)
-    job.until("the rendezvous store at .* does not answer", "b")
+    job.until("the rendezvous store at .* does not respond", "b")
     job.until("trains", "a", count=2)
     job.until("trains", "b", count=2)
     job.finish()

@@ -12,7 +12,7 @@ import pytest
 
 from launcher.conftest import FakeMonitor, Launcher, wait_for
 from rankwatch.contract.enums import ProcessState
-from rankwatch_launcher.node.procfs import process_state
+from rankwatch_launcher.procfs import process_state
 
 Start = Callable[..., Launcher]
 Script = Callable[[str], str]

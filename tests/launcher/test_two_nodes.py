@@ -119,7 +119,7 @@ def test_a_stop_reaches_a_launcher_that_waits_for_the_other(
     monitor.until(lambda: monitor.events("restarting"))
     monitor.order("stop", 0, reason="nobody will come")
     assert stays.wait(30) == 1, stays.output
-    assert "stopped while the nodes were meeting: nobody will come" in stays.output
+    assert "stopped during rendezvous: nobody will come" in stays.output
     assert monitor.acks(1)[-1]["detail"] == "no rank ran"
 
 

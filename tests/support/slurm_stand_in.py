@@ -16,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rankwatch_launcher.job.outcome import Outcome
+from rankwatch_launcher.outcome import Outcome
 
 RANK = "import sys; print('rank up', flush=True); sys.stdin.read()"
 

@@ -12,7 +12,7 @@ import rankwatch
 from rankwatch import launcher_requests
 from rankwatch.contract import env, ft_state, messages
 from rankwatch.recording.shared_slots import Slots, read
-from rankwatch_launcher.node.learned_limits import FtState
+from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_learned_timeouts_are_those_that_the_launcher_has_left(slots_dir: Path) 
     assert rankwatch.learned_timeouts() is None
     rankwatch.init()
     assert rankwatch.learned_timeouts() is None
-    state = FtState()
+    state = LearnedLimitsFile()
     state.share(slots_dir)
     state.take({"ft_state": ft_state.write(ft_state.LearnedTimeouts({"step": 12.5}), {"setup": 600.0}, None)})
     assert rankwatch.learned_timeouts() == ft_state.LearnedTimeouts({"step": 12.5})

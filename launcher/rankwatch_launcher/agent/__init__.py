@@ -1,6 +1,6 @@
 """The elastic agent of one node: starts the ranks of an attempt, watches them, ends them.
 
-In: a roster from the rendezvous, exits of processes, directives, signals. Out: started and ended rank processes, and
-how the attempt ended. Evidence is captured before any signal that kills.
-Open :mod:`~rankwatch_launcher.agent.agent` first; every private name of torch stands in ``torch_compat``.
+In: a place in a roster, exits of processes, directives, signals, the other launchers' decisions. Out: rank processes
+started and ended, and the job's outcome on this node. Stacks are captured before any signal that kills.
+Open :mod:`~rankwatch_launcher.agent.agent` first, then ``attempt_end`` (pure).
 """

@@ -1,124 +1,134 @@
-"""Why an attempt ends on this node, and a save-and-stop under way. Pure."""
+"""Why an attempt ends: turns exits, directives and requests into an attempt decision, and describes them. Pure.
+
+The log line, the process event and the stored decision carry the same description.
+"""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive, RankRequest
-from rankwatch_launcher.agent import reasons
-from rankwatch_launcher.agent.reasons import Exit
-from rankwatch_launcher.coordination import decisions
-from rankwatch_launcher.coordination.decisions import Ruling, StopRequest
-from rankwatch_launcher.job.outcome import CODE_FAILED, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE, STOPPED
+from rankwatch_launcher.agent.processes import RankExit
+from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
+from rankwatch_launcher.outcome import CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
-CRASH_CAPTURE_SECONDS = 0.6
-"""A crash is restarted within a second, so the survivors' stacks get less than that."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Why the attempt is over on this node."""
-
-    verdict: str
-    """What this node wants: ``restart``, ``fail`` or ``stop``; the ledger may rule otherwise."""
-    reason: str
-    counted: bool = True
-    """Whether the restart is taken from the budget."""
-    fault: bool = True
-    """Whether something went wrong, so that evidence is worth taking."""
-    incident: str | None = None
-    directive: Directive | None = None
-    capture_seconds: float = CRASH_CAPTURE_SECONDS
-    code: int = CODE_FAILED
-    exclude: Mapping[str, str] = field(default_factory=dict)
-    avoid: str | None = None
-    state: str = STOPPED
-    """What a ``stop`` makes of the job."""
+ABORT_AT_EXIT: Final = (
+    "; it had finished before, so this looks like the abort that destroy_process_group() sometimes ends in at exit: "
+    "its results are likely complete"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """A save-and-stop under way: the ranks are asked, and are given time."""
-
-    reason: str
-    until: float
-    grace: float
-    """Seconds that the ranks were given."""
-    state: str = STOPPED
-    """What becomes of the job when they have saved: ``stopped`` or ``preempted``."""
-    incident: str | None = None
-    by_signal: bool = False
-    """The ranks were sent SIGTERM, since no step could be agreed on."""
+# Decisions ------------------------------------------------------------------------------------------------------------
 
 
-def by_crash(exits: Sequence[Exit], node: str, host: str, *, elsewhere: bool) -> End:
-    """Ranks have ended with an error; two exit codes of the re-run state machine mean something of their own.
+def on_crash(exits: Sequence[RankExit], node: str, hostname: str, *, elsewhere: bool) -> AttemptDecision:
+    """Ranks exited with an error; two exit codes are results of the re-run state machine.
 
-    ``elsewhere`` says whether there is another node on which the ranks of this one could be resumed.
+    ``elsewhere``: whether the ranks of this node could be resumed on another one.
     """
     codes = {e.code for e in exits}
     if CODE_RESULT_REJECTED in codes:
-        speaks = speaker(exits, CODE_RESULT_REJECTED)
-        return End(decisions.FAIL, reasons.result_rejected(speaks, host), code=CODE_RESULT_REJECTED)
+        described = describe_exit(_explained(exits, CODE_RESULT_REJECTED), hostname)
+        reason = f"{described}: it rejected a result, so the job is not restarted automatically"
+        return AttemptDecision(FAIL, reason, code=CODE_RESULT_REJECTED)
     if CODE_RESUME_ELSEWHERE in codes:
-        reason = reasons.resume_elsewhere(speaker(exits, CODE_RESUME_ELSEWHERE), host, elsewhere)
-        verdict = decisions.RESTART if elsewhere else decisions.FAIL
-        return End(verdict, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
-    return End(decisions.RESTART, reasons.crashed(exits, host))
+        described = describe_exit(_explained(exits, CODE_RESUME_ELSEWHERE), hostname)
+        reason = f"{described}: it asks to be resumed elsewhere, to tell a faulty device from a correct result"
+        if elsewhere:
+            return AttemptDecision(RESTART, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
+        return AttemptDecision(FAIL, f"{reason}, and the job has no other node", code=CODE_RESUME_ELSEWHERE, avoid=node)
+    return AttemptDecision(RESTART, describe_crash(exits, hostname))
 
 
-def speaker(exits: Sequence[Exit], code: int) -> Exit:
-    """Of those that ended with a code, the one that said why; all ranks of a job end with 16 or 17 together."""
-    of = [e for e in exits if e.code == code]
-    return next((e for e in of if e.message), of[0])
-
-
-def by_order(order: Directive) -> End | None:
-    """A directive ends the attempt at once; None: it asks the ranks to save and stop."""
-    if order.kind is DirectiveKind.SAVE_AND_STOP:
+def on_directive(directive: Directive) -> AttemptDecision | None:
+    """A directive that ends the attempt at once; None: it requests a graceful stop."""
+    if directive.kind is DirectiveKind.SAVE_AND_STOP:
         return None
-    if order.kind is DirectiveKind.RESTART:
-        return End(
-            decisions.RESTART,
-            order.reason,
-            incident=order.incident_id,
-            directive=order,
-            capture_seconds=order.deadline,
-            exclude=dict.fromkeys(order.exclude, f"excluded: {order.reason}"),
-        )
-    return End(decisions.STOP, order.reason, fault=False, incident=order.incident_id, directive=order)
+    if directive.kind is DirectiveKind.RESTART:
+        exclude = dict.fromkeys(directive.exclude, f"excluded: {directive.reason}")
+        return AttemptDecision(RESTART, directive.reason, incident=directive.incident_id, exclude=exclude)
+    return AttemptDecision(STOP, directive.reason, fault=False, incident=directive.incident_id)
 
 
-def by_request(request: RankRequest, node: str, host: str, *, elsewhere: bool) -> End:
-    """A rank asked for its node to be left out; ``elsewhere`` as above."""
-    reason = reasons.rank_asks(request.rank, host, "to leave its node out", request.reason)
+def on_exclusion_request(request: RankRequest, node: str, host: str, *, elsewhere: bool) -> AttemptDecision:
+    """A rank requested that its node is excluded; ``elsewhere`` as above."""
+    reason = describe_request(request.rank, host, "its node to be excluded", request.reason)
+    exclude = {node: reason}
     if not elsewhere:
-        return End(decisions.FAIL, f"{reason}; the job has no other node", fault=False, exclude={node: reason})
-    return End(decisions.RESTART, reason, fault=False, exclude={node: reason})
+        return AttemptDecision(FAIL, f"{reason}; the job has no other node", fault=False, exclude=exclude)
+    return AttemptDecision(RESTART, reason, fault=False, exclude=exclude)
 
 
-def while_stopping(end: End, request: StopRequest) -> End:
-    """A crash while the job is to save and stop: nothing is started anew."""
-    return replace(
-        end, verdict=decisions.STOP, reason=f"{request.reason}; before it had saved, {end.reason}", state=request.state
-    )
+def during_stop(decision: AttemptDecision, request: StopRequest) -> AttemptDecision:
+    """A restart that falls into a graceful stop becomes a stop."""
+    reason = f"{request.reason}; before it had saved, {decision.reason}"
+    return replace(decision, verdict=STOP, reason=reason, state=request.state)
 
 
-def by_ruling(ruling: Ruling) -> End:
-    """Another launcher has ruled."""
-    return End(
-        ruling.verdict,
-        ruling.reason,
-        fault=ruling.fault,
-        incident=ruling.incident,
-        code=ruling.code,
-        state=ruling.state,
-    )
+def _explained(exits: Sequence[RankExit], code: int) -> RankExit:
+    """Of the exits with a code, the first with a message: all ranks of a job exit with 16 or 17 together."""
+    matching = [e for e in exits if e.code == code]
+    return next((e for e in matching if e.message), matching[0])
 
 
-def signal_of(name: str) -> signal.Signals | None:
-    """The signal of a name that was checked; None for an empty one."""
-    return signal.Signals[name] if name else None
+# Descriptions ---------------------------------------------------------------------------------------------------------
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; ``signal N`` for an unnamed real-time signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def describe_exit(exit_: RankExit, hostname: str) -> str:
+    """How a rank exited."""
+    rank = f"rank {exit_.rank} (local rank {exit_.local_rank}, pid {exit_.pid}) on {hostname}"
+    if exit_.code < 0:
+        killed = f"{rank} was killed by {exit_.signal}"
+        return killed + ABORT_AT_EXIT if exit_.code == -signal.SIGABRT and exit_.had_finished else killed
+    exited = f"{rank} exited with code {exit_.code}"
+    return f"{exited}: {exit_.first_line}" if exit_.first_line else exited
+
+
+def describe_crash(exits: Sequence[RankExit], hostname: str) -> str:
+    """Which rank crashed first, and how many others at the same moment."""
+    others = len(exits) - 1
+    return describe_exit(exits[0], hostname) + (f" ({others} more at the same moment)" if others else "")
+
+
+def describe_expected_exit(exit_: RankExit, hostname: str) -> str:
+    """An exit that restarts nothing."""
+    return f"{describe_exit(exit_, hostname)}; the other ranks continue, a reserve rank takes its place"
+
+
+def describe_request(rank: int, host: str, request: str, reason: str) -> str:
+    """What a rank requested."""
+    return f"rank {rank} on {host} requested {request}" + (f": {reason.rstrip('. ')}" if reason.strip() else "")
+
+
+def describe_preemption(host: str, name: str, rank: int | None = None) -> str:
+    """A stop signal that reached the launcher, or one of its ranks."""
+    return f"preempted: {'the launcher' if rank is None else f'rank {rank}'} on {host} got {name}"
+
+
+def describe_end(decision: AttemptDecision, attempt: int) -> str:
+    """The launcher's log line before it ends the ranks."""
+    incident = f" [incident {decision.incident}]" if decision.incident else ""
+    if decision.verdict == RESTART:
+        restarting = f"restarting all ranks after attempt {attempt}: {decision.reason}"
+        if is_regrouping(decision):
+            return restarting
+        return f"{restarting}{incident} (restart {decision.used} of {decision.max_restarts})"
+    prefix = "the job has failed" if decision.verdict == FAIL else "stopping"
+    return f"{prefix}: {decision.reason}{incident}"
+
+
+def is_regrouping(decision: AttemptDecision) -> bool:
+    """Whether a restart only regroups nodes, without a fault."""
+    return not decision.fault and not decision.exclude

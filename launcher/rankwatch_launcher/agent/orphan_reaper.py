@@ -1,8 +1,8 @@
-"""Ends the ranks when their launcher dies without a word, by SIGKILL for example. A process of its own, stdlib only.
+"""Kills the ranks when their launcher dies without cleaning up, by SIGKILL for example. Its own process; stdlib only.
 
-It reads lines from a pipe whose other end only the launcher holds. ``PID START`` names a rank (START being its start
-time in ``/proc/PID/stat``, which tells it from a later process of the same number), ``forget`` drops all names. When
-the pipe closes the named ranks and their process groups are killed and the launcher's folder is removed.
+It reads lines from a pipe that only the launcher holds open. ``PID START`` adds a rank (START is its start time in
+``/proc/PID/stat``, which tells it from a later process with the same pid), ``forget`` drops all. When the pipe closes,
+the listed ranks are killed with their process groups and the launcher's folder is removed.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-class Sweeper:
+class OrphanReaper:
     """The launcher's handle on the process."""
 
     def __init__(self, folder: Path) -> None:
         # -I -S: no site packages, no user code; it starts in 10 ms and needs 8 MB.
         command = [sys.executable, "-I", "-S", __file__, str(folder)]
-        # A session of its own, so that a Ctrl-C at the terminal does not end it before the ranks.
+        # In its own session, so that Ctrl-C at the terminal does not end it before the ranks.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def forget(self) -> None:
-        """The ranks that were named are gone."""
-        self._tell("forget")
+        """Drop all ranks."""
+        self._send("forget")
 
     def add(self, pid: int) -> None:
-        """Name a rank that was just started."""
-        self._tell(f"{pid} {start_time(pid)}")
-
-    def _tell(self, line: str) -> None:
-        pipe = self._process.stdin
-        assert pipe is not None
-        # The sweeper is a second line of defence: without it the launcher still works.
-        with contextlib.suppress(OSError):
-            pipe.write(f"{line}\n".encode())
-            pipe.flush()
+        """Add a rank that was just started."""
+        self._send(f"{pid} {start_time(pid)}")
 
     def dismiss(self) -> None:
-        """The launcher has ended its ranks itself."""
+        """End the process without killing: the launcher has ended its ranks itself."""
         self.forget()
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._process.wait(5.0)
 
+    def _send(self, line: str) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        # The reaper is a fallback: without it the launcher still works.
+        with contextlib.suppress(OSError):
+            pipe.write(f"{line}\n".encode())
+            pipe.flush()
+
 
 def start_time(pid: int) -> str:
-    """The start time of a process in clock ticks since boot, empty when there is none."""
+    """Start time of a process in clock ticks since boot; empty when it does not exist."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -60,8 +60,8 @@ def start_time(pid: int) -> str:
         return ""
 
 
-def sweep(lines: Iterable[str], folder: str) -> None:
-    """Remember the ranks that the lines name; when the lines end, kill them and remove the folder."""
+def reap(lines: Iterable[str], folder: str) -> None:
+    """Collect the ranks in ``lines``; when these end, kill them and remove the folder."""
     ranks: list[tuple[int, str]] = []
     for line in lines:
         if line.strip() == "forget":
@@ -78,4 +78,4 @@ def sweep(lines: Iterable[str], folder: str) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sweep(sys.stdin, sys.argv[1])
+    reap(sys.stdin, sys.argv[1])

@@ -1,8 +1,7 @@
-"""Watches and ends the processes of one attempt, without reaping them.
+"""The rank processes of one attempt: waited for, signalled, killed with their process groups, their exits recorded.
 
-torch keeps the ``Popen`` objects and reaps them when an attempt is closed. Until then an ended rank stays a zombie,
-so its pid, which is also its process group's id, cannot be taken by a stranger and the whole group can be killed
-safely.
+torch keeps the ``Popen`` objects and reaps them when an attempt is closed. Until then an exited rank stays a zombie, so
+its pid, which is also its process group's id, is not reused and the whole group can be killed safely.
 """
 
 from __future__ import annotations
@@ -14,22 +13,17 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-_TERMINATE: Final = signal.SIGTERM
-_LOOK_SECONDS: Final = 0.2
-GONE: Final = -signal.SIGKILL
-"""What is reported of a process that somebody else reaped: its exit code cannot be known any more."""
+from torch.distributed.elastic.multiprocessing import PContext
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
+from rankwatch_launcher.node.attempt import RankProcess
 
-@dataclass
-class RankProcess:
-    """One rank's process; ``code`` is its exit code, or minus the signal, once it has ended."""
-
-    rank: int
-    local_rank: int
-    pid: int
-    code: int | None = None
+UNKNOWN_EXIT: Final = -signal.SIGKILL
+"""Reported for a process that was reaped elsewhere: its exit code is lost."""
+_POLL_SECONDS: Final = 0.2
+_SIGTERM: Final = signal.SIGTERM
 
 
 class RankProcesses:
@@ -43,16 +37,16 @@ class RankProcesses:
             self._poll.register(fd, select.POLLIN)
 
     def wait(self, timeout: float, wake: int | None = None) -> list[RankProcess]:
-        """Wait until a rank ends, ``wake`` becomes readable or ``timeout`` seconds have passed; return who ended."""
+        """Wait for an exit, for ``wake`` to become readable, or for ``timeout`` seconds; return the exited ranks."""
         if wake is not None:
             self._poll.register(wake, select.POLLIN)
         self._poll.poll(max(0.0, timeout) * 1000)
         if wake is not None:
             self._poll.unregister(wake)
-        return self.ended()
+        return self.exited()
 
-    def ended(self) -> list[RankProcess]:
-        """Return the ranks that ended since the last call."""
+    def exited(self) -> list[RankProcess]:
+        """The ranks that exited since the last call."""
         new = []
         for fd, process in list(self._fds.items()):
             code = exit_code(process.pid)
@@ -65,19 +59,19 @@ class RankProcesses:
         return new
 
     def alive(self) -> list[RankProcess]:
-        """The ranks that have not ended, as far as :meth:`ended` has seen."""
+        """The ranks whose exit :meth:`exited` has not returned."""
         return list(self._fds.values())
 
     def signal(self, number: int) -> None:
-        """Send a signal to every living rank."""
+        """Send a signal to every live rank."""
         for process in self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, number)
 
     def kill(self, timeout: float) -> list[RankProcess]:
-        """SIGKILL all ranks and whatever they started in their process groups; return those that are not gone in time.
+        """SIGKILL the process groups of all ranks; return the ranks still alive after ``timeout`` seconds.
 
-        A rank that ended by itself is included: its data loaders may have outlived it.
+        Ranks that have exited are included: their data loaders may still run.
         """
         for process in self.all:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -85,38 +79,122 @@ class RankProcesses:
         self.wait_all(timeout)
         return self.alive()
 
-    def terminate(
-        self, timeout: float, number: int = _TERMINATE, *, futile: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Signal all ranks to end and give them ``timeout`` seconds, less when it is ``futile`` to wait."""
+    def terminate(self, timeout: float, number: int = _SIGTERM, *, futile: Callable[[], bool] = lambda: False) -> None:
+        """Signal all ranks and wait up to ``timeout`` seconds for them to exit, or until waiting is ``futile``."""
         self.signal(number)
-        # A stopped process cannot act on SIGTERM before it is continued.
+        # A stopped process does not handle signals before it is continued.
         self.signal(signal.SIGCONT)
         until = time.monotonic() + timeout
         while self._fds and (left := until - time.monotonic()) > 0 and not futile():
-            self.wait_all(min(left, _LOOK_SECONDS))
+            self.wait_all(min(left, _POLL_SECONDS))
 
     def wait_all(self, timeout: float) -> list[RankProcess]:
-        """Wait until all ranks have ended, at most ``timeout`` seconds; return those that ended meanwhile."""
+        """Wait up to ``timeout`` seconds for all ranks to exit; return those that exited meanwhile."""
         until = time.monotonic() + timeout
-        ended = self.ended()
+        exited = self.exited()
         while self._fds and (left := until - time.monotonic()) > 0:
-            ended += self.wait(left)
-        return ended
+            exited += self.wait(left)
+        return exited
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
 
 
 def exit_code(pid: int) -> int | None:
-    """The exit code of a child (minus the signal that ended it), None while it runs. It is not reaped."""
+    """Exit code of a child, or minus the signal that killed it; None while it runs. It is not reaped."""
     try:
         info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return GONE
+        return UNKNOWN_EXIT
     if info is None:
         return None
     return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+# Exits ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """How one rank exited."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    code: int
+    """The exit code, or minus the signal that killed it."""
+    message: str = ""
+    """The rank's last notice, or the content of its error file."""
+    had_finished: bool = False
+    """The rank had called ``rankwatch.shutdown()``, or all its peers on the node exited with code 0."""
+    expected: bool = False
+    """The other ranks continue without it: a reserve rank takes its place."""
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that killed it."""
+        if self.code >= 0:
+            return None
+        try:
+            return signal.Signals(-self.code).name
+        except ValueError:
+            return f"signal {-self.code}"
+
+    @property
+    def first_line(self) -> str:
+        """The first line of the message, at most 400 characters."""
+        lines = self.message.strip().splitlines()
+        # A path in an error message may hold bytes that are not valid text.
+        return lines[0][:400].encode("utf-8", "backslashreplace").decode() if lines else ""
+
+
+class RankExits:
+    """The exits of one attempt on this node."""
+
+    def __init__(self, ranks: Sequence[RankProcess], had_shut_down: Callable[[int], bool]) -> None:
+        self._ranks = ranks
+        self._had_shut_down = had_shut_down
+        self._all: list[RankExit] = []
+        self.failures: dict[int, ProcessFailure] = {}
+        """Ranks that exited with an error, as torch reports them."""
+
+    def record(
+        self, process: RankProcess, context: PContext | None, notice: str = "", *, expected: bool = False
+    ) -> RankExit:
+        """Record the exit of a rank.
+
+        Args:
+            process: the rank's.
+            context: holds its error file.
+            notice: the rank's own explanation.
+            expected: the other ranks continue without it.
+        """
+        assert process.code is not None
+        message = ""
+        if process.code != 0:
+            failure = _failure(process, process.code, context)
+            self.failures[process.rank] = failure
+            # The error file of @record: declared as a string, usually a dictionary.
+            data: Any = failure.error_file_data.get("message", "")
+            message = notice or (str(data.get("message", "")) if isinstance(data, dict) else "")
+        others = [rank for rank in self._ranks if rank is not process]
+        finished = self._had_shut_down(process.local_rank) or (bool(others) and all(r.code == 0 for r in others))
+        exit_ = RankExit(process.rank, process.local_rank, process.pid, process.code, message, finished, expected)
+        self._all.append(exit_)
+        return exit_
+
+    def errors(self) -> list[RankExit]:
+        """Unexpected exits with an error, in the order of detection."""
+        return [exit_ for exit_ in self._all if exit_.code != 0 and not exit_.expected]
+
+
+def _failure(process: RankProcess, code: int, context: PContext | None) -> ProcessFailure:
+    files = context.error_files if context is not None else {}
+    try:
+        return ProcessFailure(process.local_rank, process.pid, code, files.get(process.local_rank, ""))
+    except (ValueError, KeyError, TypeError):
+        # The rank died while it wrote its error file.
+        return ProcessFailure(process.local_rank, process.pid, code, "")

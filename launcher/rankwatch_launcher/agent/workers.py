@@ -1,7 +1,4 @@
-"""How torch's agent starts the processes of the ranks: from the standby where it can, else as fresh processes.
-
-Each is told of as soon as it runs, so that it is ended with its launcher even if that dies while it starts the others.
-"""
+"""How torch's agent starts rank processes: from prewarmed workers where possible, else as fresh processes."""
 
 from __future__ import annotations
 
@@ -14,54 +11,54 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-from rankwatch_launcher.agent import torch_compat
-from rankwatch_launcher.prewarm.bootstrap import FirstLine
-from rankwatch_launcher.prewarm.pool import Standby
+from rankwatch_launcher import torch_compat
+from rankwatch_launcher.prewarm.bootstrap import Bootstrap
+from rankwatch_launcher.prewarm.pool import PrewarmPool
 
 
 class RankHandler(SubprocessHandler):
-    """torch's handle on one rank's process, which asks the standby first."""
+    """torch's handle on one rank process, taken from the pool if it has a matching worker."""
 
     def __init__(
         self,
-        standby: Standby | None,
-        started: Callable[[int], None],
-        first_line: FirstLine,
+        pool: PrewarmPool | None,
+        on_start: Callable[[int], None],
+        bootstrap: Bootstrap,
         signals: str | None = None,
         **start: Any,
     ) -> None:
-        self._standby, self._started, self._first_line, self._signals = standby, started, first_line, signals
+        self._pool, self._on_start, self._bootstrap, self._signals = pool, on_start, bootstrap, signals
         super().__init__(**start)
 
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
         if self._signals is not None:
             env[torch_compat.SIGNALS] = self._signals
-        env = self._first_line.environment(env)
-        taken = self._taken(args, env)
+        env = self._bootstrap.environment(env)
+        taken = self._take(args, env)
         process: subprocess.Popen[bytes] = taken if taken is not None else super()._popen(args, env)
-        self._started(process.pid)
+        self._on_start(process.pid)
         return process
 
-    def _taken(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes] | None:
-        if self._standby is None:
+    def _take(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes] | None:
+        if self._pool is None:
             return None
-        # What torch leaves open (None) goes where the launcher's own output goes.
+        # Without a file, output goes where the launcher's own goes.
         stdout = 1 if self._stdout is None else self._stdout.fileno()
         stderr = 2 if self._stderr is None else self._stderr.fileno()
-        return self._standby.take(self.local_rank_id, args, env, stdout, stderr)
+        return self._pool.take(self.local_rank_id, args, env, stdout, stderr)
 
 
 @contextlib.contextmanager
-def made_here(
-    standby: Standby | None, started: Callable[[int], None], first_line: FirstLine | None = None
+def rank_handlers(
+    pool: PrewarmPool | None, on_start: Callable[[int], None], bootstrap: Bootstrap | None = None
 ) -> Iterator[None]:
-    """While this holds, the ranks that torch starts are taken from the standby, and ``started`` hears each one's pid.
+    """Context in which torch starts ranks through :class:`RankHandler`.
 
-    ``first_line`` says what is done in them before the first line of the script.
-
-    torch leaves the launcher's signal handlers alone meanwhile: an exception in the middle would lose what has started.
+    ``on_start`` is called with each pid as soon as the process runs, so that it is killed with a launcher that dies
+    while it starts the others. torch leaves the launcher's signal handlers alone meanwhile: an exception halfway would
+    lose the processes started so far.
     """
-    signals = os.environ.get(torch_compat.SIGNALS)  # the ranks are told of what the launcher was
-    make = functools.partial(RankHandler, standby, started, first_line or FirstLine(), signals)
-    with torch_compat.without_signal_handlers(), torch_compat.subprocesses_made_by(make):
+    signals = os.environ.get(torch_compat.SIGNALS)  # the ranks get the original value
+    factory = functools.partial(RankHandler, pool, on_start, bootstrap or Bootstrap(), signals)
+    with torch_compat.without_signal_handlers(), torch_compat.subprocess_handler_factory(factory):
         yield

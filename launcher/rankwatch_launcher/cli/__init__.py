@@ -1,5 +1,6 @@
-"""``rankwatch run``: torchrun's arguments with Rankwatch's beside them.
+"""``rankwatch run``: torchrun's command line with Rankwatch's and ft_launcher's flags added.
 
-In: command line, environment, ft_launcher's YAML file. Out: a policy and the launcher's options, checked.
-Open :mod:`~rankwatch_launcher.cli.main` first.
+In: command line, environment, ft_launcher's YAML file. Out: a checked policy and the launcher's options.
+Open :mod:`~rankwatch_launcher.cli.main` first; ``flags`` are generated from the policy and the options, ``nvrx``
+translates ft_launcher's.
 """

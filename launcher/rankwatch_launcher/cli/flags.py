@@ -1,30 +1,33 @@
-"""Command-line flags and environment variables made from the fields of ``Policy`` and of the launcher's ``Options``.
+"""Rankwatch's flags and environment variables, generated from the fields of ``Policy`` and ``Options``.
 
-A flag beats its environment variable; what is given in neither is left to the monitor's defaults, so only what a
-person set is sent along with the registration. What came by a foreign spelling (:mod:`rankwatch_launcher.cli.nvrx`)
-stands between the two, and what came from a file below both.
+A flag takes precedence over its environment variable; ft_launcher's spelling (:mod:`rankwatch_launcher.cli.nvrx`) comes
+between the two, and its file last. Values that are not set are left to the monitor's defaults: only set values are sent
+with the registration.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, Final
 
 from rankwatch.contract.env import parse_bool
 from rankwatch.contract.policy import Policy, parse_section_timeouts
-from rankwatch_launcher.cli.options import Options
+from rankwatch.faults.spec import VARIABLE, parse_all
+from rankwatch_launcher.log import logger
+from rankwatch_launcher.options import PREWARM_MEMORY, Options, PrewarmSettings
+from rankwatch_launcher.procfs import GIB
 
 PREFIX: Final = "RANKWATCH_"
 SECTIONS: Final = "section_timeouts"
 OFF: Final = ("none", "off")
-TORCH_HAS_IT: Final = "max_restarts"
-"""torchrun's own flag sets this one."""
-WHOLE: Final = tuple(each.name for each in fields(Policy) if type(each.default) is int)
-"""Whole numbers."""
-WORDS: Final = tuple(each.name for each in fields(Policy) if isinstance(each.default, str))
-"""Settings that are words; "off" and "none" may be among them, and switch no limit off."""
+TORCHRUN_FLAG: Final = "max_restarts"
+"""Set by torchrun's own flag."""
+INTEGERS: Final = tuple(each.name for each in fields(Policy) if type(each.default) is int)
+STRINGS: Final = tuple(each.name for each in fields(Policy) if isinstance(each.default, str))
+"""Settings for which "off" and "none" are ordinary values."""
 NOTHING: Final[Mapping[str, Any]] = {}
 FOREIGN_SWITCHES: Final = (
     *("-h", "--help", "--standalone", "-m", "--module", "--virtual-local-rank", "--virtual_local_rank"),
@@ -32,6 +35,12 @@ FOREIGN_SWITCHES: Final = (
     *("--ignore-missing-fault-tol-cfg", "--ignore_missing_fault_tol_cfg"),
 )
 """Flags of torchrun and ft_launcher without a value; all others have one. A test compares them with the parser."""
+
+STANDBY: Final = "RANKWATCH_STANDBY"
+STANDBY_MODULES: Final = "RANKWATCH_STANDBY_MODULES"
+STANDBY_MEMORY: Final = "RANKWATCH_STANDBY_MEMORY"
+DEFAULT_SIZE: Final = f"{PREWARM_MEMORY / GIB:g}"
+MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class _SectionTimeouts(argparse.Action):
@@ -54,7 +63,7 @@ class _SectionTimeouts(argparse.Action):
 def add_policy_flags(group: argparse._ArgumentGroup) -> None:
     """Add one flag for each policy value but ``max_restarts``."""
     for setting in fields(Policy):
-        if setting.name == TORCH_HAS_IT:
+        if setting.name == TORCHRUN_FLAG:
             continue
         flag, dest = "--" + setting.name.replace("_", "-"), setting.name
         meaning = _help(setting)
@@ -101,17 +110,17 @@ def add_option_flags(group: argparse._ArgumentGroup) -> None:
         )
 
 
-def given_options(
+def set_options(
     args: argparse.Namespace,
     environment: Mapping[str, str],
     *,
     foreign: Mapping[str, Any] = NOTHING,
     file: Mapping[str, Any] = NOTHING,
 ) -> dict[str, Any]:
-    """Return the launcher's options that a person set, by flag or by ``RANKWATCH_<NAME>``.
+    """The launcher's options that are set, by flag or by ``RANKWATCH_<NAME>``.
 
     Raises:
-        ValueError: an environment variable does not hold what it should; the text names it.
+        ValueError: an environment variable is invalid; the text names it.
     """
     given: dict[str, Any] = {}
     for option in fields(Options):
@@ -128,43 +137,43 @@ def given_options(
 
 
 def before_script(argv: Sequence[str], group: argparse._ArgumentGroup | argparse.ArgumentParser) -> list[str]:
-    """Return the launcher's own part of a command line, without the script and what belongs to it.
+    """The launcher's own part of a command line, without the script and its arguments.
 
-    ``group`` holds our flags; where it is not the whole parser, which takes torch to make, the others are known by
-    whether they take a value.
+    ``group`` holds Rankwatch's flags or, when torch may be imported, is the whole parser; of other flags only whether
+    they take a value is known.
     """
     actions = group._actions if isinstance(group, argparse.ArgumentParser) else group._group_actions
-    ours = {flag: action for action in actions for flag in action.option_strings}
+    known = {flag: action for action in actions for flag in action.option_strings}
     own: list[str] = []
     words = iter(argv)
     for word in words:
         if not word.startswith("-") or word == "--":
             break
         own.append(word)
-        action = ours.get(word) or _abbreviated(word, ours)
-        alone = action.nargs == 0 if action is not None else word in FOREIGN_SWITCHES
-        if alone or "=" in word or (len(word) > 2 and word[1] != "-"):  # -t3 holds its value
+        action = known.get(word) or _abbreviated(word, known)
+        without_value = action.nargs == 0 if action is not None else word in FOREIGN_SWITCHES
+        if without_value or "=" in word or (len(word) > 2 and word[1] != "-"):  # -t3 holds its value
             continue
         own.extend(value for value in (next(words, None),) if value is not None)
     return own
 
 
-def _abbreviated(word: str, ours: Mapping[str, argparse.Action]) -> argparse.Action | None:
-    meant = {id(action): action for flag, action in ours.items() if word.startswith("--") and flag.startswith(word)}
+def _abbreviated(word: str, known: Mapping[str, argparse.Action]) -> argparse.Action | None:
+    meant = {id(action): action for flag, action in known.items() if word.startswith("--") and flag.startswith(word)}
     return next(iter(meant.values())) if len(meant) == 1 else None
 
 
-def given_policy(
+def set_policy(
     args: argparse.Namespace,
     environment: Mapping[str, str],
     *,
     foreign: Mapping[str, Any] = NOTHING,
     file: Mapping[str, Any] = NOTHING,
 ) -> dict[str, Any]:
-    """Return the policy values that a person set, by flag or by ``RANKWATCH_<NAME>``, as JSON types.
+    """The policy values that are set, by flag or by ``RANKWATCH_<NAME>``, as JSON types.
 
     Raises:
-        ValueError: an environment variable does not hold what it should; the text names it.
+        ValueError: an environment variable is invalid; the text names it.
     """
     given: dict[str, Any] = {}
     flagged: dict[str, Any] = {}
@@ -176,13 +185,144 @@ def given_policy(
                 Policy().changed({setting.name: given[setting.name]})
             except ValueError as error:
                 raise ValueError(f"{variable}: {error}") from None
-        if setting.name != TORCH_HAS_IT and hasattr(args, setting.name):
+        if setting.name != TORCHRUN_FLAG and hasattr(args, setting.name):
             flagged[setting.name] = getattr(args, setting.name)
     return {**file, **given, **foreign, **flagged}
 
 
+# The standby ----------------------------------------------------------------------------------------------------------
+
+
+def add_standby_flags(group: argparse._ArgumentGroup) -> None:
+    """Add the flags of prewarmed workers. Modules have a flag of their own: the script's name follows ``--standby``."""
+    group.add_argument(
+        "--standby",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="keep one prewarmed worker per local rank, with torch imported, for the next attempt to start in "
+        f"(default: off, or {STANDBY})",
+    )
+    group.add_argument(
+        "--standby-modules",
+        metavar="MODULE,MODULE",
+        type=_modules,
+        help="further modules that prewarmed workers import; implies --standby",
+    )
+    group.add_argument(
+        "--standby-memory",
+        metavar="GIB",
+        type=_size,
+        help=f"limit on the memory of one prewarmed worker (default: {DEFAULT_SIZE} GiB)",
+    )
+
+
+def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> PrewarmSettings | None:
+    """The settings of prewarmed workers, flags before environment variables; None when not wanted or not possible.
+
+    Raises:
+        ValueError: an environment variable is invalid; the text names it.
+    """
+    try:
+        wanted = parse_bool(env[STANDBY]) if env.get(STANDBY) else None
+    except ValueError as error:
+        raise ValueError(f"{STANDBY}: {error}") from None
+    try:
+        modules = args.standby_modules if args.standby_modules is not None else _modules(env.get(STANDBY_MODULES, ""))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{STANDBY_MODULES}: {error}") from None
+    try:
+        size = (
+            args.standby_memory if args.standby_memory is not None else _size(env.get(STANDBY_MEMORY) or DEFAULT_SIZE)
+        )
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"{STANDBY_MEMORY}: {error}") from None
+    if args.standby is not None:
+        wanted = args.standby
+    if not (bool(modules) if wanted is None else wanted):
+        return None
+    from rankwatch_launcher import torch_compat  # imports torch, which the job supervisor must not
+
+    if (complaint := torch_compat.prewarm_complaint()) is not None:
+        logger.warning("standby is disabled: %s", complaint)
+        return None
+    return PrewarmSettings(modules, size)
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if not MODULE.fullmatch(name):
+            raise argparse.ArgumentTypeError(f"{name!r} is not a module name; write them as numpy,transformers")
+    return tuple(dict.fromkeys(name for name in names if name != "torch"))
+
+
+def _size(text: str) -> int:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not 0.1 <= size < 1e6:
+        raise argparse.ArgumentTypeError(f"must be a number of GiB, such as 2 or 0.5, not {text!r}")
+    return int(size * GIB)
+
+
+# Fault injection ------------------------------------------------------------------------------------------------------
+
+
+def add_inject_flag(group: argparse._ArgumentGroup) -> None:
+    """Add ``--inject``."""
+    group.add_argument(
+        "--inject",
+        action="append",
+        type=_faults,
+        metavar="FAULT",
+        help="inject a fault into a rank, for example rank=2,step=52,kind=hang (docs/faults.md); may be repeated",
+    )
+
+
+def export_faults(args: argparse.Namespace, env: MutableMapping[str, str]) -> None:
+    """Check the faults given by flag, else by the environment, and export them to the ranks.
+
+    Raises:
+        ValueError: the environment variable is invalid; the text says why.
+    """
+    given = "; ".join(args.inject) if args.inject else env.get(VARIABLE, "")
+    try:
+        faults = parse_all(given)
+    except ValueError as error:
+        raise ValueError(f"{VARIABLE}: {error}") from None
+    if faults:
+        env[VARIABLE] = given
+    for fault in faults:
+        logger.warning("a fault will be injected: %s", fault)
+
+
+def check_fault_ranks(env: Mapping[str, str], world_size: int) -> None:
+    """Check the exported faults against the number of ranks.
+
+    Raises:
+        ValueError: a fault is for a rank that does not exist.
+    """
+    for fault in parse_all(env.get(VARIABLE, "")):
+        if fault.rank is not None and fault.rank >= world_size:
+            raise ValueError(f"no fault can be injected into rank {fault.rank}: ranks go from 0 to {world_size - 1}")
+
+
+def _faults(text: str) -> str:
+    try:
+        faults = parse_all(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not faults:
+        raise argparse.ArgumentTypeError("names no fault")
+    return text.strip().rstrip(";")
+
+
+# Reading values -------------------------------------------------------------------------------------------------------
+
+
 def _argument(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The same reader for argparse, which shows the words of no other error."""
+    """The reader for argparse, which shows the text of ArgumentTypeError only."""
 
     def convert(text: str) -> Any:
         try:
@@ -199,8 +339,8 @@ def _short(value: Any) -> str:
 
 def _reader(name: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        value: Any = None if text.lower() in OFF and name not in WORDS else text
-        if name in WHOLE:
+        value: Any = None if text.lower() in OFF and name not in STRINGS else text
+        if name in INTEGERS:
             value = int(text) if text.isdigit() else text
         try:
             checked = getattr(Policy().changed({name: value}), name)

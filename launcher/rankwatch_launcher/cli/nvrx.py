@@ -1,9 +1,9 @@
-"""The parameters that users of NVIDIA's ft_launcher know, turned into our policy and options.
+"""Parameters of NVIDIA's ft_launcher (nvidia-resiliency-ext), translated to Rankwatch's policy and options.
 
-Every one may be written ``--ft-rank-heartbeat-timeout``, ``--ft-rank_heartbeat_timeout`` or, as it once was,
-``--ft-param-rank_heartbeat_timeout``; dashes and underscores mean the same everywhere. It may also stand in a YAML file
-(:mod:`rankwatch_launcher.cli.ft_file`). Of two sources the first of these counts: our own flag, a flag of this kind, a
-``RANKWATCH_`` variable, the file.
+Each is accepted as ``--ft-rank-heartbeat-timeout``, ``--ft-rank_heartbeat_timeout`` and, in the older form,
+``--ft-param-rank_heartbeat_timeout``; dashes and underscores are equivalent. Each may also stand in a YAML file
+(``--ft-cfg-path``), in a section ``fault_tolerance`` at any depth. Precedence: Rankwatch's flag, ft_launcher's flag,
+``RANKWATCH_`` variable, file. An unknown key of the file is logged and ignored: files of newer releases hold more.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.contract.env import parse_bool
 from rankwatch.contract.policy import Policy, timeout
-from rankwatch_launcher.cli.options import seconds, signal_name
+from rankwatch_launcher.options import seconds, signal_name
 
 OFF: Final = ("none", "null", "")
 LOG_LEVELS: Final = {"debug": 10, "dbg": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "critical": 50}
@@ -26,11 +27,14 @@ RESTART_POLICIES: Final = ("any-failed", "min-healthy")
 DEST: Final = "ft_"
 FILE: Final = "ft_cfg_path"
 IGNORE_MISSING: Final = "ft_ignore_missing_cfg"
+SECTION: Final = "fault_tolerance"
+VARIABLES: Final = ("RANKWATCH_FT_CFG_PATH", f"PET_{FILE.upper()}")
+YAML_NOT_INSTALLED: Final = "reading it needs PyYAML, which is not installed: pip install 'rankwatch[yaml]'"
 
 
 @dataclass
-class Given:
-    """What one source says, in our own words."""
+class Translated:
+    """The settings of one source, as Rankwatch's."""
 
     policy: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +42,7 @@ class Given:
     shutdown_timeout: int | None = None
     """For torchrun's flag of that name."""
     notes: list[str] = field(default_factory=list)
-    """What a person should know about it, each in one line."""
+    """Messages for the user, one line each."""
 
 
 @dataclass(frozen=True)
@@ -48,43 +52,43 @@ class Parameter:
     name: str
     read: Callable[[Any], Any]
     policy: str = ""
-    """The value of our policy that it sets."""
+    """The policy value that it sets."""
     option: str = ""
-    """The option of our launcher that it sets."""
+    """The launcher option that it sets."""
     unneeded: str = ""
-    """Why nothing is done about it."""
+    """Why it has no effect."""
 
-    def take(self, value: Any, given: Given) -> None:
-        """Put a value that was read where it belongs."""
+    def translate(self, value: Any, translated: Translated) -> None:
+        """Add a parsed value to the settings."""
         if self.policy:
-            given.policy[self.policy] = value
+            translated.policy[self.policy] = value
         elif self.option:
-            given.options[self.option] = value
+            translated.options[self.option] = value
         elif self.name == "log_level":
-            given.log_level = value
+            translated.log_level = value
         elif self.name == "workers_stop_timeout":
-            given.shutdown_timeout = value
+            translated.shutdown_timeout = value
         elif self.name == "restart_policy":
             if value != RESTART_POLICIES[0]:
-                given.notes.append(
-                    f"the restart policy {value} is not offered: all ranks are restarted when any has failed, and a "
+                translated.notes.append(
+                    f"the restart policy {value} is not supported: all ranks are restarted when any has failed, and a "
                     "lost node is replaced by a spare (--spares) or waited for"
                 )
         elif value not in (None, False):
-            given.notes.append(f"{self.name} is accepted and needs nothing here: {self.unneeded}")
+            translated.notes.append(f"{self.name} is accepted and has no effect: {self.unneeded}")
 
 
 def limit(value: Any) -> float | None:
-    """Read seconds, or a word for "no limit" as None.
+    """Parse seconds; ``none``, ``null`` or nothing disables the limit.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: neither.
     """
     return None if _off(value) else timeout("a timeout", value)
 
 
 def section_limits(value: Any) -> dict[str, float | None]:
-    """Read ``setup:600,step:180`` or a mapping of the same; ``none``, ``null`` or nothing takes a section's limit away.
+    """Parse ``setup:600,step:180`` or such a mapping; ``none``, ``null`` or nothing disables a section's limit.
 
     Raises:
         ValueError: a part is not NAME:SECONDS.
@@ -105,7 +109,7 @@ def section_limits(value: Any) -> dict[str, float | None]:
 
 
 def log_level(value: Any) -> int:
-    """Read a level, by name or as Python's number.
+    """Parse a log level, by name or number.
 
     Raises:
         ValueError: there is no such level.
@@ -147,7 +151,7 @@ def _any(value: Any) -> Any:
     return value
 
 
-_NICS: Final = "network cards are not looked at; a rank that one of them holds up is found by what it does not do"
+_NICS: Final = "network cards are not monitored; a rank that one of them blocks is detected by its missing progress"
 PARAMETERS: Final = (
     Parameter("initial_rank_heartbeat_timeout", limit, policy="initial_heartbeat_timeout"),
     Parameter("rank_heartbeat_timeout", limit, policy="heartbeat_timeout"),
@@ -156,13 +160,11 @@ PARAMETERS: Final = (
     Parameter("safety_factor", _factor, policy="learned_factor"),
     Parameter("rank_termination_signal", _signal, option="rank_termination_signal"),
     Parameter("log_level", log_level),
+    Parameter("workload_check_interval", _any, unneeded="ranks report once a second, and limits are checked as often"),
     Parameter(
-        "workload_check_interval", _any, unneeded="ranks report once a second, and their limits are checked as often"
+        "restart_check_interval", _any, unneeded="launchers agree on a restart in the rendezvous store, without polling"
     ),
-    Parameter(
-        "restart_check_interval", _any, unneeded="launchers agree on a restart in the rendezvous store, nobody polls"
-    ),
-    Parameter("node_health_check_interval", _any, unneeded="launchers watch each other all the time (--node-timeout)"),
+    Parameter("node_health_check_interval", _any, unneeded="launchers watch each other's heartbeats (--node-timeout)"),
     Parameter("restart_policy", _restart_policy),
     Parameter("enable_nic_monitor", _flag, unneeded=_NICS),
     Parameter("pci_topo_file", _any, unneeded=_NICS),
@@ -172,13 +174,13 @@ RENAMED: Final = (
     (Parameter("term_timeout", seconds, option="stop_grace"), "ft_launcher's name for --stop-grace"),
     (Parameter("workers_stop_timeout", _whole_seconds), "ft_launcher's name for --shutdown-timeout"),
 )
-"""Flags of torchrun's kind that ft_launcher has under names of its own."""
+"""Flags of torchrun that ft_launcher renamed."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add every spelling of every parameter, of which the help shows one."""
+    """Add all spellings of every parameter; the help shows one of each."""
     group = parser.add_argument_group(
-        "As with ft_launcher", "For scripts written for it; docs/restarts.md says what each becomes here."
+        "As with ft_launcher", "For scripts written for it; docs/restarts.md has the translation."
     )
     for parameter in PARAMETERS:
         spellings = _spellings(("--ft-", "--ft_", "--ft-param-", "--ft_param_"), parameter.name)
@@ -189,7 +191,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for parameter, meaning in RENAMED:
         _add(group, parameter, _spellings(("--",), parameter.name), meaning)
     files = [*_spellings(("--ft-", "--ft_"), "cfg_path"), *_spellings(("--",), "fault_tol_cfg_path")]
-    meaning = "YAML file with a section fault_tolerance; flags beat it"
+    meaning = "YAML file with a section fault_tolerance; flags take precedence"
     group.add_argument(files[0], dest=FILE, metavar="FILE", default=None, help=meaning)
     group.add_argument(*files[1:], dest=FILE, metavar="FILE", default=None, help=argparse.SUPPRESS)
     group.add_argument(
@@ -197,39 +199,112 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--ignore_missing_fault_tol_cfg",
         dest=IGNORE_MISSING,
         action="store_true",
-        help="go on when that file, or the section in it, is missing",
+        help="continue when that file, or its section, is missing",
     )
 
 
-def from_flags(args: argparse.Namespace, env: Mapping[str, str]) -> Given:
-    """Return what the flags say; ``PET_TERM_TIMEOUT`` and ``PET_WORKERS_STOP_TIMEOUT`` stand for theirs.
+def from_flags(args: argparse.Namespace, env: Mapping[str, str]) -> Translated:
+    """Translate the flags; ``PET_TERM_TIMEOUT`` and ``PET_WORKERS_STOP_TIMEOUT`` are their variables.
 
     Raises:
-        ValueError: a variable does not hold what it should; the text names it.
+        ValueError: a variable is invalid; the text names it.
     """
-    given = Given()
+    translated = Translated()
     for parameter in PARAMETERS:
         if hasattr(args, DEST + parameter.name):
-            parameter.take(getattr(args, DEST + parameter.name), given)
+            parameter.translate(getattr(args, DEST + parameter.name), translated)
     for parameter, _ in RENAMED:
         variable = f"PET_{parameter.name.upper()}"
         if hasattr(args, DEST + parameter.name):
-            parameter.take(getattr(args, DEST + parameter.name), given)
+            parameter.translate(getattr(args, DEST + parameter.name), translated)
         elif env.get(variable):
-            parameter.take(read(parameter, env[variable], variable), given)
-    return given
+            parameter.translate(read(parameter, env[variable], variable), translated)
+    return translated
 
 
 def read(parameter: Parameter, value: Any, where: str) -> Any:
-    """Read one value.
+    """Parse one value.
 
     Raises:
-        ValueError: it cannot be; the text says where it stands.
+        ValueError: it is invalid; the text says where it stands.
     """
     try:
         return parameter.read(value)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+# The YAML file --------------------------------------------------------------------------------------------------------
+
+
+def from_file(args: argparse.Namespace, env: Mapping[str, str]) -> Translated:
+    """Translate the YAML file given by flag or by ``PET_FT_CFG_PATH``, if any.
+
+    Raises:
+        ValueError: it is invalid; the text names the file and the reason.
+    """
+    translated = Translated()
+    name = getattr(args, FILE, None) or next((env[name] for name in VARIABLES if env.get(name)), "")
+    if not name:
+        return translated
+    try:
+        section = _section_of(_load(Path(name)))
+    except FileNotFoundError:
+        return _missing(translated, args, f"{name} does not exist")
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if section is None:
+        return _missing(translated, args, f"{name} has no section {SECTION}")
+    if not isinstance(section, Mapping):
+        raise ValueError(f"{name}: {SECTION} must be a mapping, not {section!r}")
+    known = {parameter.name: parameter for parameter in PARAMETERS}
+    for key, value in section.items():
+        if (parameter := known.get(str(key).replace("-", "_"))) is None:
+            translated.notes.append(f"{name}: unknown key {key!r} in {SECTION} ignored; {_known()}")
+        elif value is not None or parameter.policy:  # null is a value of limits only
+            parameter.translate(read(parameter, value, f"{name}: {key}"), translated)
+    return translated
+
+
+def _known() -> str:
+    return "known keys: " + ", ".join(sorted(parameter.name for parameter in PARAMETERS))
+
+
+def _missing(translated: Translated, args: argparse.Namespace, what: str) -> Translated:
+    if not getattr(args, IGNORE_MISSING, False):
+        raise ValueError(f"{what}; --ignore-missing-fault-tol-cfg continues without it")
+    translated.notes.append(f"{what}; continuing without it")
+    return translated
+
+
+def _load(path: Path) -> Any:
+    text = path.read_text()
+    try:
+        import yaml  # an optional dependency
+    except ModuleNotFoundError:
+        raise ValueError(YAML_NOT_INSTALLED) from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"invalid YAML: {' '.join(str(error).split())}") from None
+
+
+def _section_of(content: Any) -> Any:
+    """The first section of that name, searched from the top down; None when there is none."""
+    if isinstance(content, Mapping):
+        if content.get(SECTION) is not None:
+            return content[SECTION]
+        content = list(content.values())
+    if isinstance(content, list):
+        for part in content:
+            if (found := _section_of(part)) is not None:
+                return found
+    return None
+
+
+# Flags ----------------------------------------------------------------------------------------------------------------
 
 
 def _add(group: argparse._ArgumentGroup, parameter: Parameter, spellings: list[str], meaning: str) -> None:
@@ -239,7 +314,7 @@ def _add(group: argparse._ArgumentGroup, parameter: Parameter, spellings: list[s
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    meaning = meaning or ("accepted; nothing is needed" if parameter.unneeded else f"{parameter.name} of ft_launcher")
+    meaning = meaning or ("accepted without effect" if parameter.unneeded else f"{parameter.name} of ft_launcher")
     for flags, text in ((spellings[:1], meaning), (spellings[1:], argparse.SUPPRESS)):
         group.add_argument(
             *flags,
@@ -252,6 +327,6 @@ def _add(group: argparse._ArgumentGroup, parameter: Parameter, spellings: list[s
 
 
 def _spellings(prefixes: tuple[str, ...], name: str) -> list[str]:
-    """Every way to write a flag, dashes and underscores mixed as ft_launcher mixes them; the modern one comes first."""
+    """All spellings of a flag, with ft_launcher's mix of dashes and underscores; the current one comes first."""
     modern = name.replace("_", "-")
     return list(dict.fromkeys(prefix + word for prefix, word in product(prefixes, (modern, name))))

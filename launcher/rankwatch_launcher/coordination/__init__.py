@@ -1,5 +1,6 @@
-"""What the launchers of one job agree on, over the rendezvous store.
+"""Agreement among the launchers of a job, over torch's rendezvous store.
 
-In: each launcher's announcements. Out: the roster of an attempt, how the attempt ended, the shared restart budget.
-Open :mod:`~rankwatch_launcher.coordination.membership` (pure) first, then ``rendezvous`` and ``service``.
+In: each launcher's heartbeat, its ranks' progress, requests to stop. Out: the roster of each attempt, the decision that
+ends it, a common stop step, the restart budget.
+Open ``decisions`` and ``membership`` (both pure) first, then ``service``; ``store`` holds every key of the store.
 """

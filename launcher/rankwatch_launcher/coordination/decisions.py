@@ -1,12 +1,26 @@
-"""What the launchers of a job agree on: how an attempt ends, how often it may, when all ranks stop. Plain facts."""
+"""What the launchers of a job agree on: how an attempt ends, the restart budget, the stop step. Pure.
+
+How an attempt ends
+-------------------
+A launcher that sees a reason to end an attempt proposes an :class:`AttemptDecision` for it. The first one stored holds
+for all launchers (:meth:`~rankwatch_launcher.coordination.store.JobStore.end_attempt`), so all restart or all stop for
+the same reason, and one restart is counted however many launchers noticed the failure.
+
+What bounds restarts
+--------------------
+A counted restart is taken from the budget (``max_restarts``); one that only regroups nodes is not counted. An attempt
+that gets no further than an earlier one made no progress: after ``max_no_progress`` of them in a row the job fails with
+exit code 93. Steps counted from 0 in every attempt may be the script's own count since its last checkpoint; of those,
+only exactly the same step again counts as no progress.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rankwatch_launcher.job.outcome import CODE_FAILED, STOPPED
+from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, STOPPED
 
 RESTART: Final = "restart"
 FAIL: Final = "fail"
@@ -14,64 +28,108 @@ STOP: Final = "stop"
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
-    """How one attempt of the whole job ended, and why."""
+class AttemptDecision:
+    """How an attempt of the whole job ends, and why."""
 
     verdict: str
-    """``restart``, ``fail`` (no restart left) or ``stop`` (by order)."""
+    """``restart``, ``fail`` (no restart is possible) or ``stop`` (on request)."""
     reason: str
-    by: str
-    """The node that ruled."""
-    used: int
-    """Restarts used, this one included."""
-    max_restarts: int
-    incident: str | None = None
+    counted: bool = True
+    """Whether a restart is taken from the budget."""
     fault: bool = True
-    """Something went wrong, so that evidence is worth taking; False when nodes only regroup."""
-    token: str = ""
+    """Whether something went wrong, so that stacks are captured; False when nodes only regroup."""
+    incident: str | None = None
     code: int = CODE_FAILED
-    """The launchers' exit code, when this ruling ends the job and ranks had to be killed for it."""
+    """The launchers' exit code when the job ends and ranks had to be killed."""
     exclude: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that take no part any more, and why."""
-    state: str = STOPPED
-    """What a ``stop`` makes of the job: ``stopped`` or ``preempted``."""
+    """Nodes excluded from further attempts, and why."""
     avoid: str | None = None
-    """A node whose ranks should run elsewhere in the next attempt, if that can be had."""
+    """A node whose ranks should run elsewhere in the next attempt, if possible."""
+    state: str = STOPPED
+    """The job's state after a ``stop``: ``stopped`` or ``preempted``."""
+    by: str = ""
+    """The node that decided. This field and those below are set when the decision is stored."""
+    used: int = 0
+    """Restarts used, this one included."""
+    max_restarts: int = 0
+    token: str = ""
+    """Unique per proposal: shows its author whether it was the one stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """How often and how vainly a job may be restarted."""
+class RestartBudget:
+    """Limits on restarts."""
 
     max_restarts: int
     max_no_progress: int = 0
-    """0: any number of times."""
+    """Attempts in a row without progress; 0: unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """How far an attempt has come: the first step and the furthest that its ranks completed."""
+class StepRange:
+    """The first and the furthest step that the ranks completed in an attempt."""
 
     first: int
-    iteration: int
+    furthest: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Progress over all attempts that have ended."""
+
+    furthest: int = -1
+    stalled: int = 0
+    """Attempts in a row without progress."""
+    last: int = -1
+    """The furthest step of the last attempt."""
+
+    def including(self, steps: StepRange | None) -> JobProgress:
+        """Progress with one more attempt; None: its steps are unknown, so it does not count."""
+        if steps is None:
+            return self
+        stalled = steps.furthest <= self.furthest if steps.first > 0 else steps.furthest == self.last
+        return JobProgress(max(self.furthest, steps.furthest), self.stalled + 1 if stalled else 0, steps.furthest)
+
+
+def within_limits(
+    proposed: AttemptDecision, budget: RestartBudget, used: int, progress: JobProgress
+) -> AttemptDecision:
+    """Turn a counted restart into a failure when the budget is used up or the job makes no progress.
+
+    ``used`` counts the restarts before this one; ``progress`` includes the attempt that ends.
+    """
+    proposed = replace(proposed, used=used, max_restarts=budget.max_restarts)
+    if proposed.verdict != RESTART or not proposed.counted:
+        return proposed
+    if 0 < budget.max_no_progress <= progress.stalled:
+        reason = (
+            f"{proposed.reason}; {progress.stalled} attempts in a row made no progress beyond step "
+            f"{progress.furthest} (--max-no-progress {progress.stalled})"
+        )
+        return replace(proposed, verdict=FAIL, code=CODE_DO_NOT_REQUEUE, reason=reason)
+    if used >= budget.max_restarts:
+        limit = f"all {budget.max_restarts} restarts are used up (--max-restarts)"
+        none = "no restart is allowed (--max-restarts 0)"
+        return replace(proposed, verdict=FAIL, reason=f"{proposed.reason}; {limit if budget.max_restarts else none}")
+    return replace(proposed, used=used + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """All ranks are to save and stop: who asks for it, and why."""
+    """A request for all ranks to save and stop."""
 
     reason: str
     by: str
     state: str
-    """What becomes of the job: ``preempted`` or ``stopped``."""
+    """The job's state afterwards: ``preempted`` or ``stopped``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """A step after which all ranks are to stop; a later proposal replaces an earlier one that came too late."""
+class StopProposal:
+    """A step after which all ranks are to stop; a later proposal replaces one that came too late."""
 
     number: int
-    """0 only asks how far the ranks are: what launchers say of themselves every second is too old to name a step."""
+    """0 only asks for the ranks' current steps: those in the heartbeats are up to a second old."""
     step: int | None
-    """None, unless the number is 0: some rank would not follow a stop step, so they get SIGTERM."""
+    """None with a number above 0: some rank would not follow a stop step, so all ranks get SIGTERM."""
     request: StopRequest

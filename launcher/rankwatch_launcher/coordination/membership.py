@@ -1,68 +1,88 @@
-"""Who takes part in an attempt. Pure: what launchers say of themselves goes in, a roster or a reason to wait comes out.
+"""Group membership: which launchers take part in an attempt. Pure: launchers' records in, rosters out.
 
 How launchers become a group
 ----------------------------
-Every launcher writes a :class:`Member` about itself into the store, again and again; one of them, the coordinator,
-reads them all and asks a :class:`Roll` what follows.
+Every launcher rewrites a :class:`Member` about itself with each heartbeat; one of them, the coordinator, reads them all
+into a :class:`MembershipView` and makes the rosters.
 
 =============  =====================================================================================================
 a launcher is  when
 =============  =====================================================================================================
-alive          its beat has changed within ``node_timeout`` seconds of the coordinator's own clock
-busy           it is in the newest roster and does not wait for the next one yet: it runs ranks, or ends them
+alive          its heartbeat changed within ``node_timeout`` seconds on the coordinator's own clock
+busy           it is active in the newest roster and not ready for the next one: it runs ranks, or ends them
 ready          it is alive and waits for an attempt
-parked         a ruling has excluded it, or its host
+parked         a decision has excluded it, or its host
 active         the newest roster gives it a group rank
-spare          it was ready, and there was no place left
+spare          it was ready, and the group was full
 lost           it is active and not alive
 =============  =====================================================================================================
 
-A new roster is made once nobody is busy. Who was active keeps its order; places that became free go to whoever is
-ready, in the order of their wishes (``--node-rank``, the scheduler's node number), then of their arrival.
+A new roster is made once no launcher is busy. Active launchers keep their order; free places go to ready launchers, by
+their preferred rank (``--node-rank``, the scheduler's node number), then by arrival.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.intervals import agreed_stop_step
-from rankwatch_launcher.coordination.decisions import Reached
+from rankwatch_launcher.coordination.decisions import StepRange
+
+HOST: Final = "host:"
+"""Prefix of excluded names that are hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProgress:
+    """Progress of the ranks of one node in the current attempt, as its slots show it."""
+
+    steps: StepRange | None = None
+    """None: no rank reports steps."""
+    steps_per_second: float = 0.0
+    """Of the fastest rank; 0: unknown."""
+    follows_stop_step: bool = False
+    """Every rank calls ``rankwatch.should_stop()``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAnswer:
+    """A launcher's answer to a proposed stop step."""
+
+    number: int
+    """Of the proposal; 0 only asked for the current step."""
+    agreed: bool
+    """Every rank of the node will see the step in time."""
+    furthest: int | None
+    """The furthest step completed on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What one launcher says of itself."""
+    """One launcher's record."""
 
     node: str
     host: str
     local_world_size: int
     role: str = "default"
-    """The role of its ranks, as torchrun's ``--role``."""
-    wish: int | None = None
-    """The group rank it would like."""
-    beat: int = 0
-    after: int | None = None
-    """It waits for an attempt after this one; None while it runs one."""
+    """The role of its ranks (torchrun's ``--role``)."""
+    preferred_rank: int | None = None
+    """The group rank it prefers."""
+    heartbeat: int = 0
+    ready_after: int | None = None
+    """It waits for an attempt after this one; None while it takes part in one."""
     left: str = ""
-    """Why it has left for good; empty while it is there."""
-    first: int | None = None
-    iteration: int | None = None
-    """The first and the furthest step that a rank here has completed in this attempt."""
-    pace: float = 0.0
-    """Steps a second of its fastest rank in this attempt; 0: not known."""
-    follows_stop_step: bool = False
-    """All its ranks ask ``rankwatch.should_stop()``."""
-    answer: tuple[int, bool, int | None] | None = None
-    """To a proposed stop step: its number (0 only asks how far the ranks are), whether every rank here will see it in
-    time, and the furthest step here."""
+    """Why it left; empty while it is present."""
+    progress: NodeProgress = NodeProgress()
+    stop_answer: StopAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """How many launchers make a group, and how long things may take, in seconds."""
+class MembershipRules:
+    """The size of a group and the timeouts of membership, in seconds."""
 
     min_nodes: int
     max_nodes: int
@@ -73,11 +93,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Who takes part in one attempt."""
+    """The launchers of one attempt."""
 
     attempt: int
     active: tuple[str, ...]
-    """Names of nodes in the order of their group rank."""
+    """Nodes in the order of their group rank."""
     spares: tuple[str, ...] = ()
     parked: Mapping[str, str] = field(default_factory=dict)
     """Excluded nodes, and why."""
@@ -88,8 +108,7 @@ class Place:
     """One launcher's part in a roster."""
 
     attempt: int
-    role: str
-    """``active``, ``spare`` or ``parked``."""
+    role: NodeRole
     reason: str = ""
     group_rank: int = -1
     group_world_size: int = 0
@@ -100,92 +119,94 @@ class Place:
     role_world_size: int = 0
 
 
-class Roll:
-    """All that the coordinator has heard of the launchers. ``now`` is its monotonic clock, in seconds."""
+class MembershipView:
+    """The coordinator's view of all launchers. ``now`` is its monotonic clock, in seconds."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: MembershipRules) -> None:
         self.rules = rules
         self._members: dict[str, Member] = {}
-        self._heard: dict[str, float] = {}
-        """When each beat was last seen to change."""
+        self._changed_at: dict[str, float] = {}
+        """When each heartbeat last changed."""
         self._enough_since: float | None = None
 
-    def hear(self, members: Iterable[Member], now: float) -> None:
-        """Take what all launchers say now."""
+    def update(self, members: Iterable[Member], now: float) -> None:
+        """Take in the launchers' current records."""
         for member in members:
             known = self._members.get(member.node)
-            if known is None or known.beat != member.beat:
-                self._heard[member.node] = now
+            if known is None or known.heartbeat != member.heartbeat:
+                self._changed_at[member.node] = now
             self._members[member.node] = member
 
     def member(self, node: str) -> Member | None:
-        """What a launcher last said."""
+        """A launcher's last known record."""
         return self._members.get(node)
 
     def alive(self, now: float) -> dict[str, Member]:
-        """The launchers that are there, in the order of their arrival."""
+        """Launchers that are present and not silent, in the order of arrival."""
         return {
             n: m for n, m in self._members.items() if not m.left and self.silence(n, now) <= self.rules.node_timeout
         }
 
-    def excuse(self, now: float) -> None:
-        """Nothing could be heard for a while, so nobody's silence until now counts."""
-        self._heard = dict.fromkeys(self._heard, now)
-
-    def doubt(self, now: float, seconds: float) -> None:
-        """Whoever is not heard of within so many seconds is lost: how long they have been silent is not known."""
-        self._heard = dict.fromkeys(self._heard, now - self.rules.node_timeout + seconds)
-
     def silence(self, node: str, now: float) -> float:
-        """Seconds since a launcher's beat last changed."""
-        return now - self._heard.get(node, now)
+        """Seconds since a launcher's heartbeat last changed."""
+        return now - self._changed_at.get(node, now)
+
+    def reset_timers(self, now: float, *, remaining: float | None = None) -> None:
+        """Restart every silence timer, after a time in which no heartbeat could be read.
+
+        With ``remaining``, launchers whose heartbeat does not change within that many seconds are lost: for a new
+        coordinator, which does not know how long they have been silent.
+        """
+        at = now if remaining is None else now - self.rules.node_timeout + remaining
+        self._changed_at = dict.fromkeys(self._changed_at, at)
 
     def lost(self, roster: Roster, now: float) -> list[Member]:
-        """Active launchers of which nothing is heard any more."""
-        here = self.alive(now)
-        members = (self._members.get(node) for node in roster.active)
-        return [m for m in members if m is not None and not m.left and m.node not in here]
+        """Active launchers that are silent."""
+        alive = self.alive(now)
+        return [m for m in self._active(roster) if not m.left and m.node not in alive]
 
-    def gone(self, roster: Roster) -> list[Member]:
+    def departed(self, roster: Roster) -> list[Member]:
         """Active launchers that have left."""
-        members = (self._members.get(node) for node in roster.active)
-        return [m for m in members if m is not None and m.left]
+        return [m for m in self._active(roster) if m.left]
 
     def newcomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> list[Member]:
-        """Launchers that wait although there is room for them beside a running attempt."""
-        room = self.rules.max_nodes - len(roster.active)
-        return [m for m in self._waiting(roster, now) if not _excluded(m, excluded)][: max(0, room)]
+        """Waiting launchers for which a running attempt has free places."""
+        free = self.rules.max_nodes - len(roster.active)
+        return [m for m in self._waiting(roster, now) if not _excluded(m, excluded)][: max(0, free)]
 
-    def latecomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> dict[str, Any]:
-        """The spares and the parked nodes of a roster, with those that came while its attempt runs."""
+    def with_latecomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> Roster:
+        """The roster with launchers that came during its attempt as spares, or parked."""
         new = [m for m in self._waiting(roster, now) if m.node not in {*roster.spares, *roster.parked}]
         parked = {m.node: why for m in new if (why := _excluded(m, excluded))}
         spares = tuple(m.node for m in new if m.node not in parked)
-        return {"spares": roster.spares + spares, "parked": {**roster.parked, **parked}}
+        return replace(roster, spares=roster.spares + spares, parked={**roster.parked, **parked})
+
+    def _active(self, roster: Roster) -> list[Member]:
+        return [m for node in roster.active if (m := self._members.get(node)) is not None]
 
     def _waiting(self, roster: Roster, now: float) -> list[Member]:
-        return [m for m in self.alive(now).values() if m.after is not None and m.node not in roster.active]
+        return [m for m in self.alive(now).values() if m.ready_after is not None and m.node not in roster.active]
 
     # Rosters ----------------------------------------------------------------------------------------------------------
 
-    def gather(
+    def next_roster(
         self, last: Roster | None, excluded: Mapping[str, str], now: float, *, avoid: str | None = None
     ) -> Roster | str:
-        """Make the next roster, or say what is waited for.
+        """Make the next roster, or return what it waits for.
 
         Args:
-            last: the newest roster there was.
+            last: the newest roster.
             excluded: reasons by name of node, or by ``host:NAME`` for all launchers of a host.
             now: the coordinator's clock.
-            avoid: a node to be spared if another one can take its place; otherwise all ranks move to other nodes.
+            avoid: a node to replace if another is available; otherwise all ranks move to other nodes.
         """
-        here = self.alive(now)
+        alive = self.alive(now)
         attempt = last.attempt if last is not None else 0
-        busy = [n for n in (last.active if last else ()) if n in here and (here[n].after or -1) < attempt]
+        busy = [n for n in (last.active if last else ()) if n in alive and (alive[n].ready_after or -1) < attempt]
         if busy:
-            return f"{_named(here[n] for n in busy)} {_is(len(busy))} still ending its ranks"
-        parked = {n: why for n, m in here.items() if (why := _excluded(m, excluded))}
-        ready = [m for n, m in here.items() if m.after is not None and n not in parked]
+            return f"{_names(alive[n] for n in busy)} {'is' if len(busy) == 1 else 'are'} still ending ranks"
+        parked = {n: why for n, m in alive.items() if (why := _excluded(m, excluded))}
+        ready = [m for n, m in alive.items() if m.ready_after is not None and n not in parked]
         if len(ready) < self.rules.min_nodes:
             self._enough_since = None
             return self._too_few(ready, last, parked, now)
@@ -193,7 +214,7 @@ class Roll:
             self._enough_since = now
         last_call = attempt == 0 and len(ready) < self.rules.max_nodes
         if last_call and now - self._enough_since < self.rules.last_call:
-            return f"{len(ready)} nodes are here, enough; up to {self.rules.max_nodes} may come within the last call"
+            return f"{len(ready)} nodes are ready, enough; waiting for up to {self.rules.max_nodes} until the last call"
         self._enough_since = None
         order = _ordered(ready, last, avoid)
         size = min(len(order), self.rules.max_nodes)
@@ -201,90 +222,102 @@ class Roll:
         return Roster(attempt + 1, tuple(m.node for m in order[:size]), spares, parked)
 
     def places(self, roster: Roster) -> dict[str, Place]:
-        """Everybody's part in a roster: ranks are counted through the group, and through each role."""
+        """Every launcher's part in a roster: ranks are numbered through the group, and through each role."""
         active = [self._members[node] for node in roster.active]
         world_size = sum(m.local_world_size for m in active)
         role_sizes: dict[str, int] = {}
         for member in active:
             role_sizes[member.role] = role_sizes.get(member.role, 0) + member.local_world_size
-        places, first, of_role = {}, 0, dict.fromkeys(role_sizes, 0)
+        places, first_rank, first_role_rank = {}, 0, dict.fromkeys(role_sizes, 0)
         for group_rank, member in enumerate(active):
             places[member.node] = Place(
                 roster.attempt,
-                "active",
-                "",
-                group_rank,
-                len(active),
-                first,
-                world_size,
-                of_role[member.role],
-                role_sizes[member.role],
+                NodeRole.ACTIVE,
+                group_rank=group_rank,
+                group_world_size=len(active),
+                first_rank=first_rank,
+                world_size=world_size,
+                first_role_rank=first_role_rank[member.role],
+                role_world_size=role_sizes[member.role],
             )
-            first += member.local_world_size
-            of_role[member.role] += member.local_world_size
-        why = f"the job has its {len(active)} nodes; this one takes the place of the next that fails"
-        places |= {node: Place(roster.attempt, "spare", why) for node in roster.spares}
-        return places | {node: Place(roster.attempt, "parked", reason) for node, reason in roster.parked.items()}
+            first_rank += member.local_world_size
+            first_role_rank[member.role] += member.local_world_size
+        why = f"the job has its {len(active)} nodes; this one replaces the next that fails"
+        places |= {node: Place(roster.attempt, NodeRole.SPARE, why) for node in roster.spares}
+        return places | {node: Place(roster.attempt, NodeRole.PARKED, why) for node, why in roster.parked.items()}
 
     def _too_few(self, ready: Sequence[Member], last: Roster | None, parked: Mapping[str, str], now: float) -> str:
         missing = self.rules.min_nodes - len(ready)
-        text = f"{len(ready)} of at least {self.rules.min_nodes} nodes are here; waiting for {missing} more"
+        text = f"{len(ready)} of at least {self.rules.min_nodes} nodes are ready; waiting for {missing} more"
         if last is not None and (lost := self.lost(last, now)):
-            text += f", since {_named(lost)} {'was' if len(lost) == 1 else 'were'} lost"
+            text += f", since {_names(lost)} {_was(len(lost))} lost"
         if parked:
-            were = "was" if len(parked) == 1 else "were"
-            text += f", since {_named(m for m in self._members.values() if m.node in parked)} {were} excluded"
+            text += (
+                f", since {_names(m for m in self._members.values() if m.node in parked)} {_was(len(parked))} excluded"
+            )
         return text
 
-    # Stopping ---------------------------------------------------------------------------------------------------------
+    # Progress and stop steps ------------------------------------------------------------------------------------------
 
-    def furthest(self, roster: Roster) -> int | None:
-        """The furthest step that any rank has completed, as told."""
-        told = [m.iteration for n in roster.active if (m := self._members.get(n)) and m.iteration is not None]
-        return max(told, default=None)
+    def steps(self, roster: Roster) -> StepRange | None:
+        """The steps an attempt has completed; None when no rank reports steps."""
+        steps = [m.progress.steps for m in self._active(roster) if m.progress.steps is not None]
+        return StepRange(min(s.first for s in steps), max(s.furthest for s in steps)) if steps else None
 
-    def reached(self, roster: Roster) -> Reached | None:
-        """How far an attempt has come, as told; None when no rank counts steps."""
-        members = [m for n in roster.active if (m := self._members.get(n)) is not None]
-        first = [m.first for m in members if m.first is not None]
-        furthest = self.furthest(roster)
-        return Reached(min(first), furthest) if first and furthest is not None else None
-
-    def told(self, roster: Roster) -> bool:
-        """Whether every launcher has said how far its ranks are, since it was asked for a stop."""
-        return all((m := self._members.get(node)) is not None and m.answer is not None for node in roster.active)
+    def all_answered(self, roster: Roster) -> bool:
+        """Whether every active launcher has reported its ranks' current step since a stop was requested."""
+        return all((m := self._members.get(node)) is not None and m.stop_answer is not None for node in roster.active)
 
     def stop_step(self, roster: Roster) -> int | None:
-        """A step ahead of all ranks, after which they can stop; None when some rank would not follow it."""
-        members = [self._members.get(node) for node in roster.active]
-        furthest = self.furthest(roster)
-        if furthest is None or not all(m is not None and m.follows_stop_step for m in members):
+        """A step ahead of all ranks after which they can stop; None when some rank would not follow it."""
+        members, steps = self._active(roster), self.steps(roster)
+        if steps is None or len(members) < len(roster.active):
             return None
-        passed = [m.answer[2] for m in members if m and m.answer and m.answer[2] is not None]
-        pace = max(m.pace for m in members if m is not None)
-        return agreed_stop_step(max([furthest, *passed]), pace)
+        if not all(m.progress.follows_stop_step for m in members):
+            return None
+        passed = [m.stop_answer.furthest for m in members if m.stop_answer and m.stop_answer.furthest is not None]
+        speed = max(m.progress.steps_per_second for m in members)
+        return agreed_stop_step(max([steps.furthest, *passed]), speed)
 
-    def refused(self, roster: Roster, number: int) -> bool:
-        """Whether a launcher has found that a proposed stop step comes too late."""
-        answers = [m.answer for n in roster.active if (m := self._members.get(n)) is not None]
-        return any(a is not None and a[0] == number and not a[1] for a in answers)
+    def stop_refused(self, roster: Roster, number: int) -> bool:
+        """Whether a proposed stop step came too late for some launcher."""
+        answers = [m.stop_answer for m in self._active(roster)]
+        return any(a is not None and a.number == number and not a.agreed for a in answers)
+
+
+# Reasons --------------------------------------------------------------------------------------------------------------
+
+
+def lost_reason(member: Member, silence: float) -> str:
+    """Why an attempt ends when a launcher is silent."""
+    return f"node {member.node} on {member.host} is lost: no heartbeat of its launcher for {silence:.1f} s"
+
+
+def departed_reason(member: Member) -> str:
+    """Why an attempt ends when a launcher leaves before the job is over."""
+    return f"node {member.node} on {member.host} has left: {member.left}"
+
+
+def joining_reason(member: Member) -> str:
+    """Why nodes regroup."""
+    return f"node {member.node} on {member.host} waits to join"
 
 
 def _ordered(ready: Sequence[Member], last: Roster | None, avoid: str | None) -> list[Member]:
-    """Those who were active in their order, with newcomers in the gaps; then the others."""
+    """Formerly active launchers in their order with newcomers in the gaps, then the others."""
     by_name = {m.node: m for m in ready}
     arrival = {m.node: i for i, m in enumerate(ready)}
     before = last.active if last is not None else ()
 
     def key(member: Member) -> tuple[float, int]:
-        return (math.inf if member.wish is None else member.wish, arrival[member.node])
+        return (math.inf if member.preferred_rank is None else member.preferred_rank, arrival[member.node])
 
     newcomers = sorted((m for m in ready if m.node not in before), key=key)
     if avoid in by_name and newcomers:
         kept = [None if node == avoid else by_name.get(node) for node in before]
     else:
         kept = [by_name.get(node) for node in before]
-        if avoid in by_name:  # nobody can take its place, so everybody moves on by one
+        if avoid in by_name:  # no other node is available: every group rank moves on by one
             kept = kept[-1:] + kept[:-1]
     queue = iter(newcomers)
     order = [member or next(queue, None) for member in kept]
@@ -293,13 +326,13 @@ def _ordered(ready: Sequence[Member], last: Roster | None, avoid: str | None) ->
 
 
 def _excluded(member: Member, excluded: Mapping[str, str]) -> str:
-    return excluded.get(member.node, "") or excluded.get(f"host:{member.host}", "")
+    return excluded.get(member.node, "") or excluded.get(f"{HOST}{member.host}", "")
 
 
-def _named(members: Iterable[Member]) -> str:
+def _names(members: Iterable[Member]) -> str:
     names = [f"node {m.node} on {m.host}" for m in members]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"

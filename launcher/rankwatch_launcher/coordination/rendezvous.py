@@ -1,10 +1,9 @@
-"""How this launcher comes into an attempt: it says that it is ready, and waits for a roster with its name in it.
+"""How this launcher gets into an attempt: it announces that it is ready, and waits for a roster that lists it.
 
-Membership is ours (:mod:`~rankwatch_launcher.coordination.membership`): torch's own rendezvous cannot leave a node
-out, restarts for ever when there is one too many, and waits ten minutes for one that is gone. torch makes the store,
-and its agent sees
-an ordinary ``RendezvousHandler``. The ranks of each attempt get a store of their own, held by the launcher of group
-rank 0: keys of an earlier attempt make about half of gloo's restarts fail.
+Membership is the launchers' own (:mod:`~rankwatch_launcher.coordination.membership`): torch's rendezvous cannot exclude
+a node, restarts endlessly with one node too many, and waits ten minutes for a lost one. torch creates the store, and
+its agent uses an ordinary ``RendezvousHandler``. The ranks of each attempt get a store of their own, held by the
+launcher of group rank 0: with keys of an earlier attempt about half of gloo's restarts fail.
 """
 
 from __future__ import annotations
@@ -31,40 +30,40 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from rankwatch_launcher.agent.torch_compat import DistError, PrefixStore, Store, TCPStore
-from rankwatch_launcher.coordination.attempt_log import Ledger
-from rankwatch_launcher.coordination.decisions import Ruling
+from rankwatch.contract.enums import NodeRole
+from rankwatch_launcher.coordination.decisions import AttemptDecision
 from rankwatch_launcher.coordination.membership import Place
-from rankwatch_launcher.coordination.service import Members
-from rankwatch_launcher.coordination.store import Closed
-from rankwatch_launcher.job.outcome import FINISHED
+from rankwatch_launcher.coordination.service import MembershipService
+from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.outcome import FINISHED, Outcome
+from rankwatch_launcher.torch_compat import DistError, PrefixStore, Store, TCPStore
 
 BACKENDS: Final = ("c10d", "static")
-"""Backends that mean a store of torch at an address, which is all that the launchers need."""
+"""Backends that stand for a torch store at an address, which is all that the launchers need."""
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost", "")
 
 _POLL_SECONDS: Final = 0.02
-_NODES_A_POLL: Final = 5000
-"""Looks that one store should answer in a second: with more nodes, each looks more seldom."""
-_SPEAK_AFTER: Final = 5.0
-"""Seconds of waiting after which a launcher says what for."""
+_MAX_POLLS_PER_SECOND: Final = 5000
+"""Polls that one store should answer in a second: with more nodes, each polls less often."""
+_LOG_AFTER: Final = 5.0
+"""Seconds of waiting after which the reason is logged."""
 _STALE_SECONDS: Final = 30.0
-"""How long a launcher waits for the store of an earlier launch to go, before it believes that the job is over."""
+"""How long a closed store may belong to the previous launch, whose launchers are still leaving."""
 _DEFAULT_PORT: Final = 29400
-"""torch's, of a ``c10d`` endpoint that names none."""
+"""torch's, for a ``c10d`` endpoint without a port."""
 
 
-class Interrupted(Exception):  # noqa: N818  # not an error: an order, or a signal
-    """Waiting for an attempt was given up because the launcher is to end."""
+class Interrupted(Exception):  # noqa: N818  # not an error: a directive or a signal
+    """Waiting for an attempt was interrupted because the launcher is to end."""
 
 
 class JobOver(Exception):  # noqa: N818
-    """The job has ended while this launcher waited for a place in it, or before it came."""
+    """The job ended before this launcher got a place in it."""
 
-    def __init__(self, closed: Closed) -> None:
-        super().__init__(closed.reason)
-        self.closed = closed
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
 
 
 class Rendezvous(RendezvousHandler):
@@ -74,8 +73,7 @@ class Rendezvous(RendezvousHandler):
         self._parameters = parameters
         self._join_timeout = join_timeout
         self._host, self._port = parse_rendezvous_endpoint(parameters.endpoint, default_port=0)
-        self._ledger: Ledger | None = None
-        self._members: Members | None = None
+        self._members: MembershipService | None = None
         self._ranks_store: TCPStore | None = None
         self.attempt = 0
         """The attempt this node takes part in; 0 before the first."""
@@ -84,91 +82,91 @@ class Rendezvous(RendezvousHandler):
         """Nodes in this attempt."""
         self.master_addr = ""
         self.interrupted: Callable[[], bool] = lambda: False
-        """Asked again and again while waiting: True gives up."""
+        """Polled while waiting: True raises :class:`Interrupted`."""
         self.on_standby: Callable[[Place], None] = lambda _: None
-        """Told when this launcher is a spare or parked."""
-        self.stands_by = False
-        """Whether this launcher is a spare or parked now."""
+        """Called when this launcher becomes a spare or is parked."""
+        self.standing_by = False
+        """Whether this launcher is a spare or parked."""
 
-    def join(self, make: Callable[[Store, bool], Members]) -> None:
-        """Connect to the store and come among the other launchers.
+    def join(self, make: Callable[[Store, bool], MembershipService]) -> None:
+        """Connect to the store and register with the other launchers.
 
         Raises:
-            JobOver: training is complete: there is nothing to join.
+            JobOver: the job has ended: there is nothing to join.
             RendezvousConnectionError: the store cannot be reached.
             Interrupted: see ``interrupted``.
         """
         store = self._connect()
-        ledger = Ledger(store, self.get_run_id())
-        members = make(store, self._held_here(store))
+        members = make(store, self._is_held_here(store))
         until = time.monotonic() + _STALE_SECONDS
-        while (closed := self._closed(members)) is not None:
-            if closed.state == FINISHED or time.monotonic() > until:
-                raise JobOver(closed)
-            # The launchers of the run before are still about to go; the store of this one is not up yet.
+        while (outcome := _outcome(members)) is not None:
+            if outcome.state == FINISHED or time.monotonic() > until:
+                raise JobOver(outcome)
+            # The launchers of the previous launch are still leaving; the store of this one is not up yet.
             self._pause(0.5)
             store = self._connect()
-            ledger, members = Ledger(store, self.get_run_id()), make(store, self._held_here(store))
-        self._ledger, self._members = ledger, members
+            members = make(store, self._is_held_here(store))
+        self._members = members
         members.join()
 
     @property
-    def ledger(self) -> Ledger:
-        """The job's facts; there once joined."""
-        assert self._ledger is not None, "the ledger is reached by joining"
-        return self._ledger
-
-    @property
-    def members(self) -> Members:
-        """The launchers; there once joined."""
-        assert self._members is not None, "the launchers are reached by joining"
+    def members(self) -> MembershipService:
+        """Membership; available after ``join``."""
+        assert self._members is not None, "join() comes first"
         return self._members
 
     @property
+    def store(self) -> JobStore:
+        """The job's shared state; available after ``join``."""
+        return self.members.store
+
+    @property
     def joined(self) -> bool:
-        """Whether this launcher is among the others."""
+        """Whether this launcher is registered."""
         return self._members is not None
 
     @property
     def alone(self) -> bool:
-        """Whether no other launcher could find this one: its store is on a port that nobody was told of."""
+        """Whether no other launcher can join: the store is on a port that is not published."""
         return self._port == 0
 
     def next_attempt(self) -> tuple[Place, RendezvousInfo]:
-        """Wait for a place in an attempt after the one this node was in; spares and parked nodes wait here.
+        """Wait for an active place in an attempt after this node's last; spares and parked nodes wait here.
 
         Raises:
             JobOver: the job has ended meanwhile.
-            RendezvousTimeoutError: too few nodes came in time; the text says who is missing.
+            RendezvousTimeoutError: too few nodes came in time; the text names the missing ones.
             Interrupted: see ``interrupted``.
         """
         while True:
             place = self._wait()
-            self.stands_by = False
+            self.standing_by = False
             self.members.take_place(place)
             self.attempt, self.rank, self.world_size = place.attempt, place.group_rank, place.group_world_size
-            address = self._meet(place)
+            address = self._master_address(place)
             if address is not None:
                 break
-            # It was ruled to end before it began: a node was lost just then.
+            # The attempt was decided to end before it began: a node was lost just then.
         self.master_addr = address[0]
-        store = self.ledger.attempt_store(place.attempt)
+        store = self.store.attempt_store(place.attempt)
         return place, RendezvousInfo(store, place.group_rank, place.group_world_size, RendezvousStoreInfo(*address))
+
+    def attempt_ended(self) -> bool:
+        """Whether the newest attempt, in which this launcher may be a spare, was decided to end."""
+        return self.store.decision(self.store.newest_attempt()) is not None
+
+    def decision(self) -> AttemptDecision | None:
+        """How this node's attempt was decided to end, or None."""
+        return self.store.decision(self.attempt)
+
+    # torch's interface ------------------------------------------------------------------------------------------------
 
     def next_rendezvous(self) -> RendezvousInfo:
         """See torch."""
         return self.next_attempt()[1]
 
-    def over(self) -> bool:
-        """Whether the attempt this launcher has a place in, as a spare too, was ruled to end."""
-        return self.ledger.ruling(self.members.board.newest()) is not None
-
-    def ended_elsewhere(self) -> Ruling | None:
-        """How this attempt was ruled to end, or None."""
-        return self.ledger.ruling(self.attempt)
-
     def num_nodes_waiting(self) -> int:
-        """Always 0: whether nodes regroup is ruled by the coordinator."""
+        """Always 0: the coordinator decides whether nodes regroup."""
         return 0
 
     @property
@@ -182,11 +180,11 @@ class Rendezvous(RendezvousHandler):
 
     def is_closed(self) -> bool:
         """See torch."""
-        return self._members is not None and self._members.board.closed() is not None
+        return self._members is not None and self.store.outcome() is not None
 
     def set_closed(self) -> None:
         """See torch."""
-        raise RendezvousClosedError("a launcher closes the job with its outcome, see Members.close")
+        raise RendezvousClosedError("a launcher closes the job with its outcome: JobStore.close()")
 
     def get_run_id(self) -> str:
         """See torch."""
@@ -200,39 +198,40 @@ class Rendezvous(RendezvousHandler):
     # Waiting ----------------------------------------------------------------------------------------------------------
 
     def _wait(self) -> Place:
-        members, board, placed = self.members, self.members.board, self.attempt
+        members, store, placed = self.members, self.store, self.attempt
         members.wait_for_place(self.attempt)
         began = time.monotonic()
-        waits_since: float | None = began  # None: it stands by while the others train, and may wait for ever
-        said, speak_at, standing_by = "", began + _SPEAK_AFTER, None
+        waiting_since: float | None = began  # None: it stands by while the others train, without a timeout
+        logged, log_at, standby = "", began + _LOG_AFTER, None
         while True:
-            newest = board.newest()
+            newest = store.newest_attempt()
             if newest > placed and (place := members.place(newest)) is not None:
-                placed, waits_since, self.stands_by = newest, None, place.role != "active"
-                if place.role == "active":
+                placed, waiting_since, self.standing_by = newest, None, place.role is not NodeRole.ACTIVE
+                if not self.standing_by:
                     return place
-                if (place.role, place.reason) != standing_by:
-                    standing_by = (place.role, place.reason)
-                    logger.info("this node is %s: %s", "a spare" if place.role == "spare" else "parked", place.reason)
+                if (place.role, place.reason) != standby:
+                    standby = (place.role, place.reason)
+                    role = "a spare" if place.role is NodeRole.SPARE else "parked"
+                    logger.info("this node is %s: %s", role, place.reason)
                     self.on_standby(place)
-            if (closed := board.closed()) is not None:
-                raise JobOver(closed)
+            if (outcome := store.outcome()) is not None:
+                raise JobOver(outcome)
             now = time.monotonic()
-            if waits_since is None and self.ledger.ruling(placed) is not None:
-                waits_since, speak_at = now, now + _SPEAK_AFTER  # nobody trains any more: it waits like all others
-            if waits_since is not None and now - waits_since > self._join_timeout:
-                why = board.waiting() or "no node has answered for the job"
-                raise RendezvousTimeoutError(f"{why}; given up after {self._join_timeout:g} s (join_timeout)")
-            if now > speak_at and (words := board.waiting()) and words != said:
-                said = words
-                logger.info("%s", words)
+            if waiting_since is None and store.decision(placed) is not None:
+                waiting_since, log_at = now, now + _LOG_AFTER  # training has stopped: wait like the others
+            if waiting_since is not None and now - waiting_since > self._join_timeout:
+                why = store.waiting_reason() or "no node has answered for the job"
+                raise RendezvousTimeoutError(f"{why}; gave up after {self._join_timeout:g} s (join_timeout)")
+            if now > log_at and (reason := store.waiting_reason()) and reason != logged:
+                logged = reason
+                logger.info("%s", reason)
             self._pause(_POLL_SECONDS if now - began < 2.0 else 5 * _POLL_SECONDS)
 
-    def _meet(self, place: Place) -> tuple[str, int] | None:
-        """Where the ranks of an attempt meet; None when it was ruled to end before."""
-        ledger, name = self.ledger, f"master/{place.attempt}"
+    def _master_address(self, place: Place) -> tuple[str, int] | None:
+        """Address of the ranks' store for an attempt; None when the attempt was decided to end before."""
+        store, name = self.store, f"master/{place.attempt}"
         if place.group_rank == 0:
-            address = self._address()
+            address = self._own_address()
             try:
                 self._ranks_store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
             except DistError as error:
@@ -240,15 +239,15 @@ class Rendezvous(RendezvousHandler):
                 raise RendezvousError(
                     f"the ranks' store cannot be reached at {where}: give --local-addr ({detail})"
                 ) from error
-            ledger.publish(name, {"address": address, "port": self._ranks_store.port})
+            store.publish(name, {"address": address, "port": self._ranks_store.port})
             return address, self._ranks_store.port
-        while (fact := ledger.find(name)) is None:
-            if ledger.ruling(place.attempt) is not None:
+        while (fact := store.find(name)) is None:
+            if store.decision(place.attempt) is not None:
                 return None
             self._pause(2 * _POLL_SECONDS)
         return str(fact["address"]), int(fact["port"])
 
-    def _address(self) -> str:
+    def _own_address(self) -> str:
         """Where the ranks of other nodes reach a store of this one."""
         if self._host in LOOPBACK:
             return "127.0.0.1"
@@ -257,48 +256,48 @@ class Rendezvous(RendezvousHandler):
     def _pause(self, seconds: float) -> None:
         if self.interrupted():
             raise Interrupted
-        time.sleep(max(seconds, self.world_size / _NODES_A_POLL))
+        time.sleep(max(seconds, self.world_size / _MAX_POLLS_PER_SECOND))
 
     # The store --------------------------------------------------------------------------------------------------------
 
     def _connect(self) -> Store:
-        """Reach the store, or hold it; whoever comes before its holder waits."""
-        began, said = time.monotonic(), False
+        """Connect to the store, or host it; launchers that come before its host wait."""
+        began, logged = time.monotonic(), False
         while True:
             left = began + self._join_timeout - time.monotonic()
-            if not said and time.monotonic() - began > _SPEAK_AFTER:
-                said = True
-                logger.info("waiting for the launcher that holds the rendezvous store at %s", self._parameters.endpoint)
-            # torch would wait for a minute in one call, deaf to signals and orders.
-            if self._may_hold() or self._listens() or left <= 0:
+            if not logged and time.monotonic() - began > _LOG_AFTER:
+                logged = True
+                logger.info("waiting for the launcher that hosts the rendezvous store at %s", self._parameters.endpoint)
+            # torch would block for a minute in one call, without handling signals or directives.
+            if self._may_host() or self._is_listening() or left <= 0:
                 try:
-                    return create_backend(self._for_backend())[1]
+                    return create_backend(self._backend_parameters())[1]
                 except RendezvousConnectionError:
                     if left <= 0:
                         raise
             self._pause(1.0)
 
-    def _may_hold(self) -> bool:
-        """Whether the store could be on this machine."""
-        if (told := self._for_backend().get_as_bool("is_host")) is not None:
-            return told
+    def _may_host(self) -> bool:
+        """Whether the store's address may be this machine's."""
+        if (is_host := self._backend_parameters().get_as_bool("is_host")) is not None:
+            return is_host
         try:
             for family, _, _, _, address in socket.getaddrinfo(self._host or "localhost", 0, type=socket.SOCK_STREAM):
                 with contextlib.suppress(OSError), socket.socket(family) as probe:
                     probe.bind(address)
                     return True
         except OSError:
-            return True  # a name that is not known: torch says so better
+            return True  # an unknown host name: torch's error is clearer
         return False
 
-    def _listens(self) -> bool:
+    def _is_listening(self) -> bool:
         try:
             with socket.create_connection((self._host, self._port or _DEFAULT_PORT), 1.0):
                 return True
         except OSError:
             return False
 
-    def _held_here(self, store: Store) -> bool:
+    def _is_held_here(self, store: Store) -> bool:
         """Whether the store ends with this process: one of its sockets listens on the store's port."""
         while isinstance(store, PrefixStore):
             store = store.underlying_store
@@ -314,23 +313,23 @@ class Rendezvous(RendezvousHandler):
                     return True
         return False
 
-    def _for_backend(self) -> RendezvousParameters:
+    def _backend_parameters(self) -> RendezvousParameters:
         given = self._parameters
         config: dict[str, Any] = dict(given.config)
         if given.backend == "static":
             config["is_host"] = int(config.get("rank", 0)) == 0
         return RendezvousParameters("c10d", given.endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
 
-    @staticmethod
-    def _closed(members: Members) -> Closed | None:
-        try:
-            return members.board.closed()
-        except DistError:
-            return None
+
+def _outcome(members: MembershipService) -> Outcome | None:
+    try:
+        return members.store.outcome()
+    except DistError:
+        return None
 
 
 def workers_of(place: Place, local_world_size: int) -> list[Worker]:
-    """The ranks of one node, as torch's agent has them."""
+    """The ranks of one node, as torch's agent represents them."""
     return [
         Worker(
             local_rank=local,

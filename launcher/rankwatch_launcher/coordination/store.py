@@ -1,151 +1,247 @@
-"""What the launchers of a job write for each other to see, in the rendezvous store.
+"""The launchers' shared state in the rendezvous store: every key, and how it is written.
 
 =====================  ==============================================================================================
-``roll``               names of all launchers that ever came, one a line, in the order of their arrival
-``member/NODE``        what a launcher says of itself, written anew about once a second
-``coordinator``        whose word counts; taken over when its beat stands still
-``roster/ATTEMPT``     the whole roster; ``place/ATTEMPT/NODE`` what one launcher needs to know of it
+``roll``               names of all launchers that ever registered, one a line, in the order of arrival
+``member/NODE``        a launcher's :class:`Member`, rewritten with every heartbeat
+``coordinator``        the launcher that makes rosters; taken over when its heartbeat stops
+``roster/ATTEMPT``     a whole roster; ``place/ATTEMPT/NODE`` is one launcher's part in it
 ``newest``             number of the newest roster
-``waiting``            what the next roster waits for, in words
-``excluded``           nodes, and hosts, that take no part any more, and why
-``closed``             the job is over, and how
+``waiting``            what the next roster waits for
+``excluded``           excluded nodes and hosts, and why
+``closed``             the job's :class:`Outcome`, once it is over
+``end/ATTEMPT``        the :class:`AttemptDecision` that ends an attempt
+``progress``           :class:`JobProgress` over all ended attempts; ``restarts`` counts restarts
+``stop/ATTEMPT``       the request to save and stop; ``proposal/ATTEMPT`` is the newest stop step proposed
+``fact/NAME``          what one launcher publishes for the others; ``count/NAME`` is a shared counter
 =====================  ==============================================================================================
+
+What several launchers may write at once is written by compare-and-set: the first write holds.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, replace
+from typing import Any
 
-from rankwatch_launcher.agent.torch_compat import PrefixStore, Store
-from rankwatch_launcher.coordination.membership import Member, Place, Roster
+from rankwatch.contract.enums import NodeRole
+from rankwatch.contract.messages import read
+from rankwatch_launcher.coordination.decisions import (
+    RESTART,
+    AttemptDecision,
+    JobProgress,
+    RestartBudget,
+    StepRange,
+    StopProposal,
+    StopRequest,
+    within_limits,
+)
+from rankwatch_launcher.coordination.membership import Member, NodeProgress, Place, Roster, StopAnswer
+from rankwatch_launcher.outcome import Outcome
+from rankwatch_launcher.torch_compat import PrefixStore, Store
 
-HOST = "host:"
-"""Prefix of those names in ``excluded`` that are hosts."""
 
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """How the job is over, for whoever still waits or comes later."""
-
-    state: str
-    """``finished``, ``failed``, ``stopped`` or ``preempted``."""
-    code: int
-    reason: str
-
-
-class Board:
-    """One connection's view of it; each thread has one of its own, since a connection does one thing at a time."""
+class JobStore:
+    """One connection's view of the shared state. A connection serves one call at a time: each thread has its own."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store = PrefixStore(f"rankwatch/{run_id}", store)
-        self._past: list[str] = []
-        """Keys of the roster before the newest: nobody needs them once another one is made."""
+        self._obsolete: list[str] = []
+        """Keys of the previous roster, deleted when the next one is published."""
 
     # Launchers --------------------------------------------------------------------------------------------------------
 
-    def write(self, member: Member) -> None:
-        """Say what this launcher is now."""
-        self._store.set(f"member/{member.node}", json.dumps(asdict(member)))
-
-    def enter(self, member: Member) -> None:
-        """Come among the launchers."""
-        self.write(member)  # first: whoever finds the name in the roll finds this too
+    def register(self, member: Member) -> None:
+        """Add a launcher. Its record is written first, so that every name in the roll has one."""
+        self.write_member(member)
         self._store.append("roll", f"{member.node}\n")  # type: ignore[attr-defined]  # torch's stubs lack it
 
-    def names(self) -> list[str]:
-        """All launchers that ever came."""
+    def write_member(self, member: Member) -> None:
+        """Replace a launcher's record."""
+        self._set(f"member/{member.node}", asdict(member))
+
+    def member_names(self) -> list[str]:
+        """All launchers that ever registered."""
         return self._store.get("roll").decode().split()
 
     def members(self, names: Iterable[str]) -> list[Member]:
-        """What these launchers last said."""
+        """The launchers' records."""
         keys = [f"member/{name}" for name in names]
-        return [_member(text) for text in self._store.multi_get(keys)] if keys else []
+        return [_member(json.loads(text)) for text in self._store.multi_get(keys)] if keys else []
 
-    def claim(self, me: str, before: str) -> str:
-        """Be the coordinator if it still is ``before`` (empty: nobody); return who is."""
+    def claim_coordinator(self, me: str, before: str) -> str:
+        """Become the coordinator if it still is ``before`` (empty: none); return the coordinator."""
         return self._store.compare_set("coordinator", before, me).decode()
 
     # Rosters ----------------------------------------------------------------------------------------------------------
 
-    def newest(self) -> int:
+    def newest_attempt(self) -> int:
         """Number of the newest roster; 0 before the first."""
         return int(self._store.get("newest")) if self._store.check(["newest"]) else 0
 
     def roster(self, attempt: int) -> Roster:
-        """The whole of one."""
+        """The roster of an attempt."""
         return _roster(self._store.get(f"roster/{attempt}"))
 
     def place(self, attempt: int, node: str) -> Place | None:
-        """One launcher's part in an attempt; None when it was not there to be given one."""
-        key = f"place/{attempt}/{node}"
-        return Place(**json.loads(self._store.get(key))) if self._store.check([key]) else None
+        """A launcher's part in an attempt; None when it has none."""
+        body = self._get(f"place/{attempt}/{node}")
+        return Place(**{**body, "role": NodeRole(body["role"])}) if body is not None else None
 
-    def settle(self, made: Roster) -> Roster:
-        """Put up a roster; return the one that holds for its attempt, which may be another coordinator's.
+    def settle_roster(self, made: Roster) -> Roster:
+        """Store a roster unless its attempt has one; return the one that holds.
 
-        Two launchers may take each other for dead and both be coordinator for a moment: the first roster holds.
+        Two launchers may take each other for lost and both coordinate for a moment.
         """
         return _roster(self._store.compare_set(f"roster/{made.attempt}", "", json.dumps(asdict(made))))
 
-    def publish(self, roster: Roster, places: Mapping[str, Place], last: Roster | None) -> None:
-        """Tell everybody in a roster that settled of their places.
-
-        Whoever made it may have died before this, so every coordinator does it for the roster that holds.
-        """
-        self.tell(places)
+    def publish_roster(self, roster: Roster, places: Mapping[str, Place], last: Roster | None) -> None:
+        """Publish a settled roster. Idempotent: the coordinator that settled it may have died before publishing."""
+        self.publish_places(places)
         self._store.set("waiting", "")
-        # A coordinator that was frozen here must not put an old number over a newer one.
+        # A coordinator that was suspended here must not overwrite a newer number.
         self._store.compare_set("newest", str(last.attempt) if last is not None else "", str(roster.attempt))
-        for key in self._past:
+        for key in self._obsolete:
             self._store.delete_key(key)
-        self._past = []
+        self._obsolete = []
         if last is not None:
-            everybody = (*last.active, *last.spares, *last.parked)
-            self._past = [f"roster/{last.attempt}", *(f"place/{last.attempt}/{node}" for node in everybody)]
+            nodes = (*last.active, *last.spares, *last.parked)
+            self._obsolete = [f"roster/{last.attempt}", *(f"place/{last.attempt}/{node}" for node in nodes)]
 
-    def tell(self, places: Mapping[str, Place]) -> None:
-        """Tell launchers of their places."""
+    def publish_places(self, places: Mapping[str, Place]) -> None:
+        """Write launchers' parts in an attempt."""
         keys = [f"place/{place.attempt}/{node}" for node, place in places.items()]
-        words = [json.dumps(asdict(place)) for place in places.values()]
-        self._store.multi_set(keys, words)  # type: ignore[attr-defined]  # torch's stubs lack it
+        values = [json.dumps(asdict(place)) for place in places.values()]
+        self._store.multi_set(keys, values)  # type: ignore[attr-defined]  # torch's stubs lack it
 
-    def waiting(self) -> str:
-        """What the next roster waits for; empty when it is not known."""
+    def waiting_reason(self) -> str:
+        """What the next roster waits for; empty when unknown."""
         return self._store.get("waiting").decode() if self._store.check(["waiting"]) else ""
 
-    def say_waiting(self, words: str) -> None:
-        """Say what the next roster waits for."""
-        self._store.set("waiting", words)
-
-    # The job ----------------------------------------------------------------------------------------------------------
+    def set_waiting_reason(self, reason: str) -> None:
+        """Publish what the next roster waits for."""
+        self._store.set("waiting", reason)
 
     def excluded(self) -> dict[str, str]:
-        """Reasons by the name of a node, or of a host with :data:`HOST` before it."""
-        found: dict[str, str] = json.loads(self._store.get("excluded")) if self._store.check(["excluded"]) else {}
-        return found
+        """Reasons by the name of a node, or of a host with the prefix ``HOST``."""
+        return self._get("excluded") or {}
 
-    def exclude(self, nodes: Mapping[str, str]) -> None:
-        """Replace what is excluded."""
-        self._store.set("excluded", json.dumps(dict(nodes)))
+    def set_excluded(self, nodes: Mapping[str, str]) -> None:
+        """Replace the excluded nodes and hosts."""
+        self._set("excluded", dict(nodes))
 
-    def closed(self) -> Closed | None:
-        """How the job is over; None while it goes on."""
-        return Closed(**json.loads(self._store.get("closed"))) if self._store.check(["closed"]) else None
+    # The end of the job -----------------------------------------------------------------------------------------------
 
-    def close(self, closed: Closed) -> None:
-        """The job is over: spares may go, and nobody begins anew. What was said first holds."""
-        self._store.compare_set("closed", "", json.dumps(asdict(closed)))
+    def outcome(self) -> Outcome | None:
+        """How the job ended; None while it runs."""
+        return Outcome.from_json(self._store.get("closed")) if self._store.check(["closed"]) else None
+
+    def close(self, outcome: Outcome) -> None:
+        """End the job for launchers that wait or come later. The first outcome holds."""
+        self._store.compare_set("closed", "", outcome.to_json())
+
+    # The end of an attempt --------------------------------------------------------------------------------------------
+
+    def end_attempt(
+        self, attempt: int, proposed: AttemptDecision, *, by: str, budget: RestartBudget, steps: StepRange | None = None
+    ) -> AttemptDecision:
+        """Decide how an attempt ends, unless that is decided already; return the decision that holds.
+
+        Args:
+            attempt: its number.
+            proposed: what the launcher wants; a restart becomes a failure beyond the limits.
+            by: the launcher's node.
+            budget: limits on restarts.
+            steps: that the attempt completed; None: unknown.
+        """
+        progress = self._progress()
+        if proposed.counted:
+            progress = progress.including(steps)
+        own = within_limits(proposed, budget, self.restarts(), progress)
+        own = replace(own, by=by, token=secrets.token_hex(8))
+        stored = self._store.compare_set(f"end/{attempt}", "", json.dumps(asdict(own)))
+        decision = AttemptDecision(**json.loads(stored))
+        if decision.token == own.token:
+            self._set("progress", asdict(progress))
+            if decision.verdict == RESTART and decision.counted:
+                self._store.add("restarts", 1)
+        return decision
+
+    def decision(self, attempt: int) -> AttemptDecision | None:
+        """How an attempt ends; None while it runs."""
+        body = self._get(f"end/{attempt}")
+        return AttemptDecision(**body) if body is not None else None
+
+    def restarts(self) -> int:
+        """Counted restarts so far."""
+        return int(self._store.add("restarts", 0))
+
+    def furthest_step(self) -> int | None:
+        """The furthest step that any ended attempt is known to have completed."""
+        furthest = self._progress().furthest
+        return furthest if furthest >= 0 else None
+
+    def attempt_store(self, attempt: int) -> Store:
+        """A store for the keys of one attempt."""
+        return PrefixStore(f"attempt/{attempt}", self._store)
+
+    def _progress(self) -> JobProgress:
+        return JobProgress(**(self._get("progress") or {}))
+
+    # Stopping ---------------------------------------------------------------------------------------------------------
+
+    def request_stop(self, attempt: int, request: StopRequest) -> None:
+        """Request that all ranks of an attempt save and stop. The first request holds."""
+        self._store.compare_set(f"stop/{attempt}", "", json.dumps(asdict(request)))
+
+    def stop_request(self, attempt: int) -> StopRequest | None:
+        """The request to save and stop an attempt."""
+        body = self._get(f"stop/{attempt}")
+        return StopRequest(**body) if body is not None else None
+
+    def propose_stop(self, attempt: int, proposal: StopProposal) -> None:
+        """Publish a stop step (the coordinator only)."""
+        self._set(f"proposal/{attempt}", asdict(proposal))
+
+    def stop_proposal(self, attempt: int) -> StopProposal | None:
+        """The newest stop step proposed for an attempt."""
+        body = self._get(f"proposal/{attempt}")
+        return StopProposal(**{**body, "request": StopRequest(**body["request"])}) if body is not None else None
+
+    # Facts ------------------------------------------------------------------------------------------------------------
+
+    def publish(self, name: str, value: Mapping[str, Any]) -> None:
+        """Publish a fact for the other launchers."""
+        self._set(f"fact/{name}", dict(value))
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        """A published fact; None when there is none yet."""
+        return self._get(f"fact/{name}")
+
+    def count(self, name: str, amount: int = 1) -> int:
+        """Add to a shared counter and return it; ``amount`` 0 only reads it."""
+        return int(self._store.add(f"count/{name}", amount))
+
+    def _get(self, key: str) -> dict[str, Any] | None:
+        if not self._store.check([key]):
+            return None
+        body: dict[str, Any] = json.loads(self._store.get(key))
+        return body
+
+    def _set(self, key: str, body: Mapping[str, Any]) -> None:
+        self._store.set(key, json.dumps(body))
 
 
-def _member(text: bytes) -> Member:
-    body = json.loads(text)
-    known = {f.name: body[f.name] for f in fields(Member) if f.name in body}
-    if known.get("answer") is not None:
-        number, agreed, furthest = known["answer"]
-        known["answer"] = (number, agreed, furthest)
-    return Member(**known)
+def _member(body: dict[str, Any]) -> Member:
+    progress, answer = body.get("progress") or {}, body.get("stop_answer")
+    steps = progress.get("steps")
+    nested = {
+        "progress": read(NodeProgress, {**progress, "steps": StepRange(**steps) if steps else None}),
+        "stop_answer": read(StopAnswer, answer) if answer else None,
+    }
+    return read(Member, {**body, **nested})
 
 
 def _roster(text: bytes) -> Roster:

@@ -1,4 +1,4 @@
-"""Wires one launcher together and runs it: node, members, monitor, agent. Stands for torch's ``launch_agent``."""
+"""Wires and runs one launcher: node, membership, monitor, agent. Replaces torch's ``launch_agent``."""
 
 from __future__ import annotations
 
@@ -22,25 +22,32 @@ from torch.distributed.elastic.rendezvous import RendezvousConnectionError, Rend
 from torch.distributed.launcher.api import LaunchConfig
 
 from rankwatch.contract import env as environment
-from rankwatch.contract.enums import AckState, NodeRole, ProcessEventKind
+from rankwatch.contract.enums import AckState, ProcessEventKind
 from rankwatch.contract.policy import Policy
-from rankwatch_launcher.agent import attempt_end, reasons, torch_compat
+from rankwatch_launcher import torch_compat
+from rankwatch_launcher.agent import attempt_end
 from rankwatch_launcher.agent.agent import Agent
-from rankwatch_launcher.agent.orphan_reaper import Sweeper
+from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
 from rankwatch_launcher.agent.signals import Signals
-from rankwatch_launcher.cli.options import Options
-from rankwatch_launcher.coordination.decisions import Budget, StopRequest
-from rankwatch_launcher.coordination.membership import Member, Place, Rules
+from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
+from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
-from rankwatch_launcher.coordination.service import STORE_SECONDS, Members
-from rankwatch_launcher.coordination.store import Closed
-from rankwatch_launcher.job import finished
-from rankwatch_launcher.job.outcome import CODE_FAILED, FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
+from rankwatch_launcher.coordination.service import STORE_TIMEOUT_SECONDS, MembershipService
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.monitor.discovery import Watch
-from rankwatch_launcher.node.learned_limits import FtState
+from rankwatch_launcher.monitor.discovery import MonitorDiscovery
+from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 from rankwatch_launcher.node.node import Node
-from rankwatch_launcher.prewarm.pool import Standby
+from rankwatch_launcher.options import Options
+from rankwatch_launcher.outcome import (
+    CODE_FAILED,
+    FAILED,
+    FINISHED,
+    PREEMPTED,
+    STOPPED,
+    Outcome,
+    write_finished_flag,
+)
+from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.schedulers import kubernetes, slurm
 
 T = TypeVar("T")
@@ -48,10 +55,10 @@ T = TypeVar("T")
 JOIN_SECONDS: Final = 600.0
 LAST_CALL_SECONDS: Final = 30.0
 """torch's defaults of ``--rdzv-conf join_timeout`` and ``last_call_timeout``."""
-FAREWELL_SECONDS: Final = 30.0
-"""How long whoever holds the store or the monitor waits for the others to go: more than ending ranks takes."""
+LEAVE_SECONDS: Final = 30.0
+"""How long the launcher of the store or the monitor waits for the others to leave: longer than ending ranks takes."""
 
-ENDINGS: Final = {
+END_EVENTS: Final = {
     FINISHED: ProcessEventKind.FINISHED,
     FAILED: ProcessEventKind.FAILED,
     STOPPED: ProcessEventKind.STOPPED,
@@ -59,15 +66,15 @@ ENDINGS: Final = {
 }
 
 
-class Launch:
+class Launcher:
     """One launcher from its start to its outcome."""
 
-    def __init__(self, options: Options, config: LaunchConfig, ft_state: FtState | None = None) -> None:
-        """``ft_state`` is the file of learned timeouts, read already."""
+    def __init__(self, options: Options, config: LaunchConfig, learned_limits: LearnedLimitsFile | None = None) -> None:
+        """``learned_limits`` has been read already."""
         self._options, self._config = options, config
-        self._ft_state = ft_state
-        self.outcome = Outcome(FAILED, CODE_FAILED, "the launcher itself has failed; its last words are in its log")
-        """How it ended, once :meth:`run` is over, however it is."""
+        self._learned_limits = learned_limits
+        self.outcome = Outcome(FAILED, CODE_FAILED, "the launcher itself has failed; see its log")
+        """How it ended, once :meth:`run` has returned or raised."""
 
     def run(self, entrypoint: str, arguments: Sequence[str]) -> None:
         """Run the ranks of this node until the job ends.
@@ -76,42 +83,43 @@ class Launch:
             ChildFailedError: ranks of this node failed and no restart was left.
         """
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._config.signals_to_handle
-        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # ours gives the ranks a new store for each attempt
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # each attempt's ranks get a new store
         metrics.initialize_metrics(MetricsConfig(self._config.metrics_cfg))
-        node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._ft_state)
+        node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._learned_limits)
         node.launchers = self._config.min_nodes
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
         node.facts = versions | slurm.facts(os.environ) | kubernetes.facts(os.environ)
         try:
-            failures = self._attend(node, entrypoint, arguments)
+            failures = self._run_job(node, entrypoint, arguments)
         finally:
-            # However it ended, in the middle of starting too: memory files outlive a process.
+            # Also after a failed start: files in /dev/shm outlive the process.
             node.folder.remove()
         if failures:
-            raise ChildFailedError(_name(entrypoint, arguments), failures)
+            raise ChildFailedError(_script_name(entrypoint, arguments), failures)
 
-    def _attend(self, node: Node, entrypoint: str, arguments: Sequence[str]) -> dict[int, ProcessFailure]:
+    def _run_job(self, node: Node, entrypoint: str, arguments: Sequence[str]) -> dict[int, ProcessFailure]:
         options, config = self._options, self._config
-        signals = Signals(config.signals_to_handle, attempt_end.signal_of(options.stop_signal), node.orders.ring)
+        stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
+        signals = Signals(config.signals_to_handle, stop_signal, node.directives.wake_up)
         signals.install()
         if signals.stop is not None and "SLURM_JOB_ID" in os.environ:
-            # Slurm signals every process of a step: the ranks must take that as the launcher does.
+            # Slurm signals every process of a step: the ranks must handle the signal as the launcher does.
             os.environ.setdefault(environment.STOP_SIGNAL, str(int(signals.stop)))
-        sweeper = Sweeper(node.folder.path)
-        watch = Watch(options, node, config.rdzv_endpoint)
-        rendezvous = _rendezvous(config, node, watch, signals)
-        rendezvous.interrupted = _interrupts(options, node, rendezvous, signals)
-        standby = Standby(options.standby, node.readings) if options.standby is not None else None
+        reaper = OrphanReaper(node.folder.path)
+        discovery = MonitorDiscovery(options, node.connect, config.rdzv_endpoint)
+        rendezvous = _rendezvous(config, node, discovery, signals)
+        rendezvous.interrupted = _interruption(options, node, rendezvous, signals)
+        pool = PrewarmPool(options.prewarm, node.readings) if options.prewarm is not None else None
         agent = Agent(
             _spec(config, entrypoint, arguments, rendezvous),
             _present(config.logs_specs),
             options=options,
             node=node,
             rendezvous=rendezvous,
-            sweeper=sweeper,
+            reaper=reaper,
             signals=signals,
-            met=watch.met,
-            standby=standby,
+            on_rendezvous=discovery.on_rendezvous,
+            pool=pool,
             log_line_prefix_template=config.log_line_prefix_template,
             shutdown_timeout=_present(config.shutdown_timeout),
         )
@@ -121,96 +129,100 @@ class Launch:
         failures: dict[int, ProcessFailure] = {}
         try:
             if rendezvous.alone:
-                watch.begin_alone()
-            self._join(node, rendezvous, lambda: self._give_up(node, agent, watch, sweeper))
+                discovery.begin_alone()
+            self._join(node, rendezvous, lambda: self._on_store_timeout(node, agent, discovery, reaper))
             result = agent.run()
-            self.outcome = Outcome(agent.epilogue[0], agent.epilogue[2], agent.epilogue[1], complete=node.complete())
+            self.outcome = replace(agent.outcome, complete=node.complete())
             event = agent.get_event_succeeded
-            with contextlib.suppress(torch_compat.DistError):  # its holder may have gone first; how it ended is known
-                rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
+            with contextlib.suppress(torch_compat.DistError):  # the launcher that hosts the store may have left first
+                rendezvous.store.close(self.outcome)
             if result is not None and self.outcome.state == FAILED:
                 failures = dict(result.failures)
         except JobOver as over:
-            closed = over.closed
-            logger.info("the job has %s%s", closed.state, f": {closed.reason}" if closed.reason else "")
-            self.outcome = Outcome(closed.state, closed.code, closed.reason)
+            ended = over.outcome
+            logger.info("the job has already ended (%s)%s", ended.state, f": {ended.reason}" if ended.reason else "")
+            self.outcome = Outcome(ended.state, ended.code, ended.reason)
         except Interrupted:
-            if signals.asked is not None:
-                self.outcome = _ended_by_signal(node, signals.asked, signals, rendezvous)
+            if signals.stop_received is not None:
+                self.outcome = _ended_by_signal(node, signals.stop_received, signals, rendezvous)
             else:
-                self.outcome = _interrupted(node)
+                self.outcome = _ended_by_directive(node)
                 if rendezvous.joined:
-                    rendezvous.members.close(Closed(self.outcome.state, self.outcome.code, self.outcome.reason))
-        except SignalException as ended:
-            self.outcome = _ended_by_signal(node, ended.sigval, signals, rendezvous)
+                    rendezvous.store.close(self.outcome)
+        except SignalException as received:
+            self.outcome = _ended_by_signal(node, received.sigval, signals, rendezvous)
         except (RendezvousError, torch_compat.DistError, TimeoutError) as error:
-            # Nothing can be agreed on any more, closing the job included.
-            self.outcome = Outcome(FAILED, CODE_FAILED, _store_lost(error, config.rdzv_endpoint))
+            # Without the store nothing can be agreed on, and the job cannot be closed.
+            self.outcome = Outcome(FAILED, CODE_FAILED, _store_lost_reason(error, config.rdzv_endpoint))
             logger.error("%s", self.outcome.reason)
         finally:
-            signals.ignore()  # what follows is bounded, and nothing of it may be left out
-            if standby is not None:
-                standby.close()
+            signals.ignore()  # what follows is bounded in time, and must be completed
+            if pool is not None:
+                pool.close()
             events.record(event(), config.event_log_handler)
-            self.outcome = replace(self.outcome, job_id=watch.job_id, **_record_of(rendezvous, node))
-            node.report(ENDINGS[self.outcome.state], self.outcome.reason)
+            self.outcome = replace(self.outcome, job_id=discovery.job_id, **_job_record(rendezvous, node))
+            node.report(END_EVENTS[self.outcome.state], self.outcome.reason)
             if self.outcome.state == FINISHED:
                 node.finished()
-            finished.note(self.outcome, options)
+            write_finished_flag(self.outcome, options.finished_flag, complete_on_success=options.complete_on_success)
             if options.outcome:
                 _write(self.outcome, options.outcome, node)
             node.close()
-            _part(rendezvous, watch, self.outcome.reason)
-            watch.close()
-            sweeper.dismiss()
+            _leave(rendezvous, discovery, self.outcome.reason)
+            discovery.close()
+            reaper.dismiss()
             rendezvous.shutdown()
         return failures
 
-    def _give_up(self, node: Node, agent: Agent, watch: Watch, sweeper: Sweeper) -> None:
-        """The store's machine is frozen or cut off, and the main thread may wait for its answer for ever."""
-        self.outcome = Outcome(FAILED, CODE_FAILED, _store_silent(self._config.rdzv_endpoint), job_id=watch.job_id)
+    def _on_store_timeout(self, node: Node, agent: Agent, discovery: MonitorDiscovery, reaper: OrphanReaper) -> None:
+        """The store's host is frozen or unreachable, and the main thread may be blocked in a call to it forever."""
+        self.outcome = Outcome(
+            FAILED, CODE_FAILED, _store_timeout_reason(self._config.rdzv_endpoint), job_id=discovery.job_id
+        )
         logger.error("%s", self.outcome.reason)
         agent.kill_ranks()
         node.report(ProcessEventKind.FAILED, self.outcome.reason)
         if self._options.outcome:
             _write(self.outcome, self._options.outcome, node)
         node.close()
-        watch.close()
-        sweeper.dismiss()
+        discovery.close()
+        reaper.dismiss()
         os._exit(self.outcome.code)
 
-    def _join(self, node: Node, rendezvous: Rendezvous, give_up: Callable[[], None]) -> None:
+    def _join(self, node: Node, rendezvous: Rendezvous, on_store_timeout: Callable[[], None]) -> None:
         config, options = self._config, self._options
-        rules = Rules(
+        rules = MembershipRules(
             config.min_nodes,
             config.max_nodes,
             options.node_timeout,
             float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
         )
-        me = Member(node.name, node.place, config.nproc_per_node, config.role, wish=_wish(config, os.environ))
-        budget = Budget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
+        me = Member(
+            node.name, node.host, config.nproc_per_node, config.role, preferred_rank=_preferred_rank(config, os.environ)
+        )
+        budget = RestartBudget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
 
-        def lost(member: Member, attempt: int, reason: str) -> None:
+        def on_lost(member: Member, attempt: int, reason: str) -> None:
             logger.warning("%s", reason)
             node.report(ProcessEventKind.NODE_LOST, reason, lost_node=member.node, attempt=attempt)
 
-        def make(store: torch_compat.Store, holds_store: bool) -> Members:
-            return Members(
+        def make(store: torch_compat.Store, holds_store: bool) -> MembershipService:
+            return MembershipService(
                 store,
                 config.run_id,
                 me,
                 rules,
                 budget=lambda: node.budget(budget),
-                standing=node.standing,
-                on_lost=lost,
-                on_deaf=give_up,
+                progress=node.progress,
+                on_lost=on_lost,
+                on_store_timeout=on_store_timeout,
                 holds_store=holds_store,
             )
 
         rendezvous.join(make)
 
 
-def _rendezvous(config: LaunchConfig, node: Node, watch: Watch, signals: Signals) -> Rendezvous:
+def _rendezvous(config: LaunchConfig, node: Node, discovery: MonitorDiscovery, signals: Signals) -> Rendezvous:
     rendezvous = Rendezvous(
         RendezvousParameters(
             backend=config.rdzv_backend,
@@ -224,12 +236,12 @@ def _rendezvous(config: LaunchConfig, node: Node, watch: Watch, signals: Signals
         join_timeout=float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS)),
     )
 
-    def stand_by(place: Place) -> None:
-        node.stand_by(NodeRole(place.role), place.reason)
-        signals.patient = rendezvous.members.holds_store
-        watch.standing_by(rendezvous)
+    def on_standby(place: Place) -> None:
+        node.stand_by(place.role, place.reason)
+        signals.polled = rendezvous.members.holds_store
+        discovery.on_standby(rendezvous)
 
-    rendezvous.on_standby = stand_by
+    rendezvous.on_standby = on_standby
     return rendezvous
 
 
@@ -251,108 +263,108 @@ def _spec(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rende
     )
 
 
-def _wish(config: LaunchConfig, env: Mapping[str, str]) -> int | None:
-    """The group rank this launcher would like: as told, else its place in the scheduler's order."""
+def _preferred_rank(config: LaunchConfig, env: Mapping[str, str]) -> int | None:
+    """The group rank this launcher prefers: as configured, else its index in the scheduler's order."""
     if config.rdzv_backend == "static":
         return int(config.rdzv_configs.get("rank", 0))
-    told = (slurm.node_rank(env), kubernetes.node_rank(env))
-    given = env.get("GROUP_RANK", "")  # what users of ft_launcher set outside Slurm
-    return next((wish for wish in told if wish is not None), int(given) if given.isdigit() else None)
+    ranks = (slurm.node_rank(env), kubernetes.node_rank(env))
+    given = env.get("GROUP_RANK", "")  # set by users of ft_launcher outside Slurm
+    return next((rank for rank in ranks if rank is not None), int(given) if given.isdigit() else None)
 
 
-def _name(entrypoint: str, arguments: Sequence[str]) -> str:
-    """The script's name for torch's table of failures: the first argument of Python that is no option."""
+def _script_name(entrypoint: str, arguments: Sequence[str]) -> str:
+    """The script's name for torch's table of failures: Python's first argument that is not an option."""
     if entrypoint != sys.executable:
         return entrypoint
     return next((argument for argument in arguments if not argument.startswith("-")), entrypoint)
 
 
-def _record_of(rendezvous: Rendezvous, node: Node) -> dict[str, Any]:
-    """What the launchers know of the whole job, as far as the store still answers."""
-    reached = node.reached()
-    here = reached.iteration if reached is not None else None
+def _job_record(rendezvous: Rendezvous, node: Node) -> dict[str, Any]:
+    """Fields of the outcome about the whole job, as far as the store still responds."""
+    steps = node.steps()
+    here = steps.furthest if steps is not None else None
     facts: dict[str, Any] = {"attempt": rendezvous.attempt, "iteration": here}
     if rendezvous.joined:
         with contextlib.suppress(torch_compat.DistError):
-            told = [i for i in (here, rendezvous.ledger.furthest()) if i is not None]
-            facts["iteration"] = max(told, default=None)
-            facts["restarts"] = rendezvous.ledger.restarts()
-            ruling = rendezvous.ended_elsewhere()
-            facts["excluded"] = rendezvous.members.excluded(ruling.exclude if ruling is not None else {})
+            known = [step for step in (here, rendezvous.store.furthest_step()) if step is not None]
+            facts["iteration"] = max(known, default=None)
+            facts["restarts"] = rendezvous.store.restarts()
+            decision = rendezvous.decision()
+            facts["excluded"] = rendezvous.members.excluded(decision.exclude if decision is not None else {})
     return facts
 
 
 def _write(outcome: Outcome, pattern: str, node: Node) -> None:
-    # Launchers that share a folder, and a command line, must not write one file.
-    path = Path(pattern.replace("{node}", node.place))
+    # Launchers that share a folder and a command line must not write the same file.
+    path = Path(pattern.replace("{node}", node.host))
     try:
         outcome.write(path)
     except OSError as error:
-        logger.error("how the job ended cannot be written to %s: %s", path, error.strerror or error)
+        logger.error("the outcome cannot be written to %s: %s", path, error.strerror or error)
 
 
-def _part(rendezvous: Rendezvous, watch: Watch, reason: str) -> None:
-    """Say goodbye to the other launchers, and see them off when they need what is here."""
+def _leave(rendezvous: Rendezvous, discovery: MonitorDiscovery, reason: str) -> None:
+    """Leave the other launchers, after them if they need the store or the monitor that runs here."""
     if rendezvous.joined:
         with contextlib.suppress(torch_compat.DistError):
-            rendezvous.members.leave(reason, patience=FAREWELL_SECONDS, needed=watch.holds_monitor)
+            rendezvous.members.leave(reason, timeout=LEAVE_SECONDS, needed=discovery.holds_monitor)
 
 
-def _store_lost(error: Exception, endpoint: str) -> str:
-    detail = f"{type(error).__name__}: {error or error.__cause__ or 'no more is known'}".splitlines()[0]
+def _store_lost_reason(error: Exception, endpoint: str) -> str:
+    detail = f"{type(error).__name__}: {error or error.__cause__ or 'no details'}".splitlines()[0]
     if isinstance(error, (torch_compat.DistError, RendezvousConnectionError)):
         return (
-            f"the rendezvous store at {endpoint} does not answer: the launcher that holds it has ended or cannot be "
-            f"reached, so the ranks here have been ended ({detail})"
+            f"the rendezvous store at {endpoint} does not respond: the launcher that hosts it has ended or is "
+            f"unreachable, so the ranks here have been killed ({detail})"
         )
-    return f"the nodes did not meet: {detail}"
+    return f"rendezvous failed: {detail}"
 
 
-def _store_silent(endpoint: str) -> str:
+def _store_timeout_reason(endpoint: str) -> str:
     return (
-        f"the rendezvous store at {endpoint} has not answered for {STORE_SECONDS:g} s: the machine that holds it is "
-        "frozen or cut off, so the ranks here have been ended"
+        f"the rendezvous store at {endpoint} has not responded for {STORE_TIMEOUT_SECONDS:g} s: the machine that hosts "
+        "it is frozen or unreachable, so the ranks here have been killed"
     )
 
 
-def _interrupted(node: Node) -> Outcome:
-    order = node.orders.pending_stop()
-    assert order is not None
-    logger.info("stopped while the nodes were meeting: %s", order.reason)
-    node.orders.ack(order, AckState.DONE, "no rank ran")
-    return Outcome(STOPPED, CODE_FAILED, order.reason)
+def _ended_by_directive(node: Node) -> Outcome:
+    directive = node.directives.pending_stop()
+    assert directive is not None
+    logger.info("stopped during rendezvous: %s", directive.reason)
+    node.directives.ack(directive, AckState.DONE, "no rank ran")
+    return Outcome(STOPPED, CODE_FAILED, directive.reason)
 
 
 def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals, rendezvous: Rendezvous) -> Outcome:
-    reason = f"the launcher on {node.place} got {reasons.signal_name(number)}"
+    reason = f"the launcher on {node.host} got {attempt_end.signal_name(number)}"
     state = PREEMPTED if number == signals.stop else STOPPED
-    if rendezvous.stands_by:
+    if rendezvous.standing_by:
         logger.warning("%s; it ran no rank", reason)
         return Outcome(state, 0, reason)
-    logger.warning("%s; its ranks have been ended", reason)
+    logger.warning("%s; its ranks have been killed", reason)
     return Outcome(state, CODE_FAILED, reason)
 
 
-def _interrupts(options: Options, node: Node, rendezvous: Rendezvous, signals: Signals) -> Callable[[], bool]:
-    """Whether to stop waiting for a place."""
+def _interruption(options: Options, node: Node, rendezvous: Rendezvous, signals: Signals) -> Callable[[], bool]:
+    """A function that returns whether to stop waiting for a place."""
     until: list[float] = []
 
-    def look() -> bool:
-        if signals.asked is None:
-            # Those who run ranks carry an order out; whoever stands by hears from them how it ended.
-            return node.orders.stop_waits and not rendezvous.stands_by
-        if not rendezvous.stands_by or not rendezvous.members.holds_store:
+    def interrupted() -> bool:
+        if signals.stop_received is None:
+            # While standing by, the launchers that run ranks carry out a stop directive and close the job.
+            return node.directives.pending_stop() is not None and not rendezvous.standing_by
+        if not rendezvous.standing_by or not rendezvous.members.holds_store:
             return True
         if not until:
-            # With this launcher the store would go, and the ranks of the others be ended unsaved: they save first.
-            until.append(time.monotonic() + options.stop_grace + FAREWELL_SECONDS)
-            reason = reasons.preempted(node.place, signals.asked.name)
-            attempt = rendezvous.members.board.newest()
-            rendezvous.ledger.ask_to_stop(attempt, StopRequest(reason, node.name, PREEMPTED))
-            rendezvous.members.nudge()
+            # The store ends with this launcher, and the other nodes' ranks would be killed unsaved: they save first.
+            until.append(time.monotonic() + options.stop_grace + LEAVE_SECONDS)
+            reason = attempt_end.describe_preemption(node.host, signals.stop_received.name)
+            attempt = rendezvous.store.newest_attempt()
+            rendezvous.store.request_stop(attempt, StopRequest(reason, node.name, PREEMPTED))
+            rendezvous.members.wake()
         return time.monotonic() > until[0]
 
-    return look
+    return interrupted
 
 
 def _present(value: T | None) -> T:

@@ -1,23 +1,22 @@
-"""``rankwatch run --job-retries N``: a small process that launches the job, and again when it has failed for good.
+"""``rankwatch run --job-retries N``: a small process that launches the job, and relaunches it after failures.
 
 How this works
 --------------
-The supervisor starts the very command line it was given as a child, which :data:`SUPERVISED` in its environment tells
-to be the launcher. When the child has ended, :mod:`rankwatch_launcher.job.retry_policy` decides from the file of its
-outcome.
+The supervisor starts its own command line as a child, which :data:`SUPERVISED` in its environment makes the launcher.
+When the child has ended, :mod:`rankwatch_launcher.retry_policy` decides by its outcome file.
 
 =========================================  =========================================================================
-what happens                               what the supervisor does
+event                                      effect
 =========================================  =========================================================================
-SIGTERM, SIGINT, SIGHUP, SIGQUIT comes     hands it on; the child saves and ends, nothing is launched after it
-SIGUSR1, SIGUSR2 comes                     hands it on; nothing is launched after a child that was preempted by it
-the child ends, another launch follows     waits a second, after each short launch twice as long, then launches
-the child ends, nothing follows            ends with the child's exit code
+SIGTERM, SIGINT, SIGHUP, SIGQUIT           forwarded; the child saves and ends, nothing is launched after it
+SIGUSR1, SIGUSR2                           forwarded; nothing is launched after a child that was preempted by it
+the child ends, another launch follows     waits with exponential backoff, then launches
+the child ends, nothing follows            exits with the child's exit code
 the supervisor itself is killed            the kernel sends SIGTERM to the child (PR_SET_PDEATHSIG): it saves and ends
 =========================================  =========================================================================
 
-The child has a process group of its own, so that a Ctrl-C reaches it once, by way of the supervisor. The supervisor
-imports no torch: it sits beside the job for as long as that runs.
+The child has its own process group, so that Ctrl-C reaches it once, through the supervisor. The supervisor imports no
+torch: it stays small beside the job.
 """
 
 from __future__ import annotations
@@ -40,58 +39,57 @@ from typing import Final
 from uuid import uuid4
 
 from rankwatch.contract import env as environment
-from rankwatch_launcher.job import finished, retry_policy
-from rankwatch_launcher.job.outcome import PREEMPTED, Outcome
+from rankwatch_launcher import retry_policy
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.outcome import OUTCOME_VARIABLE, PREEMPTED, Outcome, training_complete
 
 SUPERVISED: Final = "RANKWATCH_SUPERVISED"
-"""Set for the child alone: ``PID:WORD``, the supervisor and what a job without an id is called by in all launches."""
-OUTCOME: Final = "RANKWATCH_OUTCOME"
-ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""After these nothing is launched any more."""
-ASKING: Final = (signal.SIGUSR1, signal.SIGUSR2)
-"""These may mean "save and stop", or something of the user's own."""
+"""Set for the child only: ``PID:SUFFIX``, the supervisor's pid and the suffix of a generated job id."""
+END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""After these nothing is launched."""
+STOP_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2)
+"""These may request a graceful stop, or have a meaning of the user's own."""
 PR_SET_PDEATHSIG: Final = 1
 COMMAND: Final = (sys.executable, "-P", "-m", "rankwatch", "run")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What the supervisor has to know of the command line."""
+class RetryPlan:
+    """The supervisor's part of the command line."""
 
     budget: int
     no_progress: int
-    """Launches in a row without progress that are one too many; 0: any number is allowed."""
+    """Limit on launches in a row without progress; 0: unlimited."""
     flag: str = ""
     """The finished flag."""
     outcome: str = ""
-    """Where the user wants the outcome, too."""
+    """The user's path for the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
-    """What a supervised launcher knows of its supervisor."""
+class Supervision:
+    """What a supervised launcher gets from its supervisor."""
 
-    word: str
-    """Stands in the job's id when nobody gave one, so that all launches are one job."""
+    job_suffix: str
+    """Part of the generated job id, so that all launches are one job."""
 
 
-def take_tie(env: MutableMapping[str, str]) -> Tie | None:
-    """In the child: have the kernel end this process with its supervisor. None where there is no supervisor.
+def bind_to_supervisor(env: MutableMapping[str, str]) -> Supervision | None:
+    """In the child: make the kernel end this process with its supervisor. None without a supervisor.
 
-    The variable is taken out: the ranks must not inherit it.
+    Removes the variable, which the ranks must not inherit.
     """
-    pid, mark, word = env.pop(SUPERVISED, "").partition(":")
+    pid, mark, suffix = env.pop(SUPERVISED, "").partition(":")
     if not mark:
         return None
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != int(pid):  # it died before the kernel knew
+    if os.getppid() != int(pid):  # it died before prctl() took effect
         raise SystemExit(128 + signal.SIGTERM)
-    return Tie(word)
+    return Supervision(suffix)
 
 
-def supervise(plan: Plan, argv: Sequence[str], env: Mapping[str, str], *, command: Sequence[str] = COMMAND) -> int:
-    """Launch ``command`` with ``argv`` until nothing is to be launched any more; return the last exit code."""
+def supervise(plan: RetryPlan, argv: Sequence[str], env: Mapping[str, str], *, command: Sequence[str] = COMMAND) -> int:
+    """Launch ``command`` with ``argv`` until the policy ends the job; return the last exit code."""
     folder = tempfile.mkdtemp(prefix="rankwatch-retries-")
     try:
         path = Path(os.path.abspath(plan.outcome) if plan.outcome else os.path.join(folder, "outcome.json"))
@@ -103,20 +101,20 @@ def supervise(plan: Plan, argv: Sequence[str], env: Mapping[str, str], *, comman
 class Supervisor:
     """The loop over the launches of one job."""
 
-    def __init__(self, plan: Plan, command: Sequence[str], env: Mapping[str, str], outcome: Path) -> None:
+    def __init__(self, plan: RetryPlan, command: Sequence[str], env: Mapping[str, str], outcome: Path) -> None:
         self._plan = plan
         self._command = list(command)
         self._outcome = outcome
-        self._env = {**env, SUPERVISED: f"{os.getpid()}:{uuid4().hex[:8]}", OUTCOME: str(outcome)}
+        self._env = {**env, SUPERVISED: f"{os.getpid()}:{uuid4().hex[:8]}", OUTCOME_VARIABLE: str(outcome)}
         self._child: subprocess.Popen[bytes] | None = None
-        self._early: list[signal.Signals] = []
-        """Signals that came while no child was there to take them."""
-        self._ending: signal.Signals | None = None
-        self._asked = False
+        self._pending: list[signal.Signals] = []
+        """Signals received while no child was running."""
+        self._end_signal: signal.Signals | None = None
+        self._stop_signalled = False
         self._wake = -1
 
     def run(self) -> int:
-        """Launch until a verdict says that it was the last time; return the exit code."""
+        """Launch until a verdict ends the job; return the exit code."""
         used, wait = 0, 0.0
         progress = retry_policy.Progress(limit=self._plan.no_progress)
         with self._handling_signals():
@@ -127,59 +125,59 @@ class Supervisor:
                 if outcome is not None and outcome.job_id:
                     self._env[environment.JOB_ID] = outcome.job_id
                 progress = progress.then(outcome)
-                complete = finished.exists(self._plan.flag)
+                complete = training_complete(self._plan.flag)
                 verdict = retry_policy.after(outcome, code, complete, used, self._plan.budget, progress)
                 if not isinstance(verdict, retry_policy.Again):
-                    logger.info("the job is not launched again: %s", verdict.reason)
+                    logger.info("the job is not relaunched: %s", verdict.reason)
                     return verdict.code
-                if self._asked_to_end(outcome):
+                if self._stop_requested(outcome):
                     return retry_policy.exit_status(code)
                 used += verdict.counted
-                wait = retry_policy.pause(wait, time.monotonic() - begun)
+                wait = retry_policy.backoff(wait, time.monotonic() - begun)
                 count = f"retry {used} of {self._plan.budget}" if verdict.counted else "no retry is counted"
-                logger.warning("launching the job again in %g s (%s): %s", wait, count, verdict.reason)
+                logger.warning("relaunching the job in %g s (%s): %s", wait, count, verdict.reason)
                 self._pause(wait)
-                if self._ending is not None:
-                    logger.info("the job is not launched again: %s came", self._ending.name)
+                if self._end_signal is not None:
+                    logger.info("the job is not relaunched: got %s", self._end_signal.name)
                     return retry_policy.exit_status(code)
 
     def _launch(self) -> int:
         """Run the command once; return its exit code, minus the signal that killed it."""
-        self._outcome.unlink(missing_ok=True)  # of the last launch: this one may be killed before it writes any
-        self._asked = False
+        self._outcome.unlink(missing_ok=True)  # of the last launch: this one may be killed before it writes its own
+        self._stop_signalled = False
         self._child = subprocess.Popen(self._command, env=self._env, process_group=0)
-        while self._early:
-            self._child.send_signal(self._early.pop(0))
+        while self._pending:
+            self._child.send_signal(self._pending.pop(0))
         try:
             return self._child.wait()
         finally:
             self._child = None
 
-    def _asked_to_end(self, outcome: Outcome | None) -> bool:
-        if self._ending is not None:
-            logger.info("the job is not launched again: %s came", self._ending.name)
+    def _stop_requested(self, outcome: Outcome | None) -> bool:
+        if self._end_signal is not None:
+            logger.info("the job is not relaunched: got %s", self._end_signal.name)
             return True
-        if self._asked and outcome is not None and outcome.state == PREEMPTED:
-            logger.info("the job is not launched again here: %s", outcome.reason or "it was preempted")
+        if self._stop_signalled and outcome is not None and outcome.state == PREEMPTED:
+            logger.info("the job is not relaunched here: %s", outcome.reason or "it was preempted")
             return True
         return False
 
-    def _take(self, number: int, _frame: FrameType | None) -> None:
-        """A signal handler: nothing here may block."""
-        taken = signal.Signals(number)
-        if taken in ENDING:
-            self._ending = taken
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Signal handler: must not block."""
+        received = signal.Signals(number)
+        if received in END_SIGNALS:
+            self._end_signal = received
         else:
-            self._asked = True
+            self._stop_signalled = True
         if self._child is None:
-            self._early.append(taken)
+            self._pending.append(received)
         else:
-            self._child.send_signal(taken)
+            self._child.send_signal(received)
 
     def _pause(self, seconds: float) -> None:
-        """Wait, or until a signal comes."""
+        """Sleep, interrupted by a signal."""
         until = time.monotonic() + seconds
-        while self._ending is None and (left := until - time.monotonic()) > 0:
+        while self._end_signal is None and (left := until - time.monotonic()) > 0:
             if select.select([self._wake], [], [], left)[0]:
                 os.read(self._wake, 512)
 
@@ -187,11 +185,11 @@ class Supervisor:
     def _handling_signals(self) -> Iterator[None]:
         self._wake, write = os.pipe()
         os.set_blocking(write, False)
-        before = {number: signal.getsignal(number) for number in (*ENDING, *ASKING)}
+        before = {number: signal.getsignal(number) for number in (*END_SIGNALS, *STOP_SIGNALS)}
         wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number, handler in before.items():
             if handler is not signal.SIG_IGN:  # nohup, for example
-                signal.signal(number, self._take)
+                signal.signal(number, self._on_signal)
         try:
             yield
         finally:

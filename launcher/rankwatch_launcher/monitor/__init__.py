@@ -1,5 +1,6 @@
-"""The launcher's side of the monitor: finding or starting it, registering, directives, events.
+"""The launcher's link to the monitor, over HTTP only.
 
-In: directives by long poll. Out: registrations, events and evidence by POST; nothing in training waits for them.
-Open :mod:`~rankwatch_launcher.monitor.link` first.
+In: directives and settings (long poll). Out: registrations, process events, evidence, observations, acknowledgements.
+Without a reachable monitor the launcher still restarts crashed ranks.
+Open :mod:`~rankwatch_launcher.monitor.link` first; ``discovery`` finds or starts the monitor (``process``).
 """

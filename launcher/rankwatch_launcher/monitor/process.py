@@ -1,7 +1,7 @@
-"""Starts the job's own monitor beside the launcher when none was named, and keeps it alive.
+"""Runs the job's own monitor beside the launcher when none is configured, and restarts it when it dies.
 
-The monitor is another process, reached by HTTP only. Its port is chosen here, below the range from which the kernel
-hands ports out, so that its address is known before it has started and the ranks need not wait for it.
+The monitor is a separate process, reached over HTTP only. Its port is chosen here, below the kernel's ephemeral range,
+so that its address is known before it has started and the ranks need not wait for it.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from rankwatch.contract import env as environment
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.link import LOOPBACK
 
-HOW_TO_GET_IT: Final = (
-    "no monitor: hangs will not be found. Get it with `pip install 'rankwatch[monitor]'` or name one with "
-    "--monitor URL; until then this runs as torchrun does"
+NOT_INSTALLED: Final = (
+    "no monitor: hangs will not be detected. Install it with `pip install 'rankwatch[monitor]'` or give one with "
+    "--monitor URL; without a monitor this behaves like torchrun"
 )
 _READY_SECONDS: Final = 30.0
-_TRIES: Final = 3
-"""Times a monitor that dies before it was ever ready is started."""
+_MAX_STARTS: Final = 3
+"""Starts of a monitor that never becomes ready."""
 _PORTS: Final = (15000, 32000)
-"""Below 32768, where Linux begins to hand out ports by itself."""
+"""Below 32768, where Linux's ephemeral range begins."""
 
 
 def available() -> bool:
-    """Whether the monitor and what it needs are installed."""
+    """Whether the monitor and its dependencies are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("rankwatch_monitor", "fastapi", "uvicorn"))
 
 
 def bind_address(rendezvous_host: str, master_addr: str) -> tuple[str, bool]:
-    """Where a monitor for several nodes listens, and whether with a token: on loopback when the rendezvous is there."""
+    """The address of a monitor for several nodes, and whether it needs a token: loopback if the rendezvous uses it."""
     if rendezvous_host in LOOPBACK:
         return "127.0.0.1", False
     return master_addr, True
 
 
-class EmbeddedMonitor:
+class LocalMonitor:
     """One monitor process; :meth:`start` returns at once."""
 
     def __init__(self, job_id: str, host: str = "127.0.0.1", *, with_token: bool = False) -> None:
@@ -62,34 +62,34 @@ class EmbeddedMonitor:
         self._log = self._folder / "monitor.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = threading.Event()
-        self._end = threading.Event()
+        self._closing = threading.Event()
         self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
-        """Its address, valid before it listens."""
+        """Its address, known before it listens."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}"
 
     def start(self) -> None:
-        """Start the monitor and, on a thread, watch over it."""
+        """Start the monitor, and a thread that restarts it when it dies."""
         self._spawn()
-        threading.Thread(target=self._watch, name="rankwatch-monitor", daemon=True).start()
+        threading.Thread(target=self._supervise, name="rankwatch-monitor", daemon=True).start()
 
     def wait_ready(self) -> bool:
-        """Wait until it has listened once; False when it did not come up."""
+        """Wait until it has become ready; False when it timed out."""
         return self._ready.wait(_READY_SECONDS)
 
     def close(self) -> None:
         """End it."""
         with self._lock:
-            self._end.set()
+            self._closing.set()
             process = self._process
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                process.wait(15.0)  # what it publishes (W&B) may take 10 s to hand over
+                process.wait(15.0)  # publishing to W&B may take 10 s
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -106,7 +106,7 @@ class EmbeddedMonitor:
         ]
         self._ready_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
-            # A session of its own: a Ctrl-C at the terminal must not end it before the launcher's last words.
+            # In its own session, so that Ctrl-C at the terminal does not end it before the launcher's last reports.
             self._process = subprocess.Popen(
                 command,
                 env=_environment(os.environ, self.token),
@@ -116,28 +116,28 @@ class EmbeddedMonitor:
                 start_new_session=True,
             )
 
-    def _watch(self) -> None:
+    def _supervise(self) -> None:
         failures = 0
-        while not self._end.is_set():
+        while not self._closing.is_set():
             assert self._process is not None
             if not self._ready.is_set() and self._read_ready():
                 self._ready.set()
-                logger.info("the page of this job: %s/%s", self.url, f"?token={self.token}" if self.token else "")
+                logger.info("monitor page of this job: %s/%s", self.url, f"?token={self.token}" if self.token else "")
             code = self._process.poll()
             if code is None:
-                self._end.wait(0.05 if not self._ready.is_set() else 0.5)
+                self._closing.wait(0.05 if not self._ready.is_set() else 0.5)
                 continue
             failures += 1
-            if not self._ready.is_set() and failures >= _TRIES:
+            if not self._ready.is_set() and failures >= _MAX_STARTS:
                 logger.warning(
-                    "the monitor does not start (exit code %s): %s. %s", code, self._last_words(), "Training goes on"
+                    "the monitor does not start (exit code %s): %s. Training continues", code, self._last_log_line()
                 )
                 return
-            logger.warning("the monitor has ended (%s) and is started again", self._last_words() or f"exit code {code}")
-            # Slower each time, so that one which cannot live does not eat the machine.
-            self._end.wait(min(0.2 * 2 ** min(failures, 8), 30.0))
+            logger.warning("the monitor has died (%s) and is restarted", self._last_log_line() or f"exit code {code}")
+            # Exponential backoff for a monitor that dies again and again.
+            self._closing.wait(min(0.2 * 2 ** min(failures, 8), 30.0))
             with self._lock:
-                if not self._end.is_set():
+                if not self._closing.is_set():
                     self._spawn()
 
     def _read_ready(self) -> bool:
@@ -146,7 +146,7 @@ class EmbeddedMonitor:
         except (OSError, ValueError):
             return False
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         try:
             lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -155,9 +155,9 @@ class EmbeddedMonitor:
 
 
 def job_database(job_id: str, env: Mapping[str, str]) -> Path | None:
-    """The job's own database file, kept after the job; None where a person named one for the monitor.
+    """The job's database file, kept after the job; None when ``RANKWATCH_MONITOR_DATABASE`` is set.
 
-    Two monitors must not share a file, and several jobs may run on one host. The same job id continues the same record.
+    One file per job id: two monitors must not share a file, and several jobs may run on one host.
     """
     if env.get("RANKWATCH_MONITOR_DATABASE"):
         return None
@@ -172,7 +172,7 @@ def job_database(job_id: str, env: Mapping[str, str]) -> Path | None:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on and that the kernel will not hand to anybody.
+    """A free port outside the ephemeral range.
 
     Raises:
         OSError: the address is not this machine's, or no port is free.
@@ -191,6 +191,6 @@ def free_port(host: str) -> int:
 
 
 def _environment(base: Mapping[str, str], token: str) -> dict[str, str]:
-    # The token goes by the environment, since command lines can be read by everyone on the machine.
+    # The token is passed in the environment: command lines are readable by every user.
     env = {name: value for name, value in base.items() if name not in (environment.TOKEN, environment.MONITOR_URL)}
     return {**env, environment.TOKEN: token} if token else env

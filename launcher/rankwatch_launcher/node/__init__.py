@@ -1,5 +1,6 @@
-"""One node beyond its attempts: the ranks' slots, reports in their name, their requests, learned limits.
+"""One node, over all attempts: the ranks' slots and requests, proxy reports, captured stacks, learned limits.
 
-In: the ranks' shared slots and request files, /proc. Out: process events and reports to the monitor.
-Open :mod:`~rankwatch_launcher.node.node` first.
+In: the ranks' shared slots and request files, /proc, settings from the monitor. Out: process events, evidence and
+observations to the monitor; settings and stop steps to the ranks.
+Open :mod:`~rankwatch_launcher.node.node` first, then ``reporter``.
 """

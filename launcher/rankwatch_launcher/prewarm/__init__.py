@@ -1,5 +1,6 @@
-"""Prewarmed workers: interpreters that have imported a script's modules and wait to become a rank.
+"""Prewarmed workers (``--standby``): interpreters with modules already imported that become the next attempt's ranks.
 
-In: what the last attempt imported. Out: a running rank a fraction of a second after it is asked for.
-Open :mod:`~rankwatch_launcher.prewarm.pool` first; ``handle`` is the launcher's end of one, ``child`` runs inside it.
+In: how each local rank was started last. Out: a running rank a fraction of a second after it is requested.
+Open :mod:`~rankwatch_launcher.prewarm.pool` first; ``handle`` is the launcher's end of one worker, ``child`` runs in
+it, ``bootstrap`` and ``hook`` run code in a rank before its script.
 """

@@ -1,10 +1,10 @@
-"""What happens in a rank's interpreter before the first line of its script, and the environment that brings it about.
+"""Runs code in a rank's interpreter before its script, by way of its environment.
 
-Python looks into PYTHONPATH for a module ``sitecustomize`` before it opens the script; ours is in ``hook/``. It does
-its work in the process that the launcher has started, and in none that this one starts: what they see is without it.
+Python imports a module ``sitecustomize`` from PYTHONPATH before it opens the script; ours is in ``hook/``. It acts only
+in the process that the launcher started: processes that this one starts get an environment without it.
 
 ==================  ================================================================================================
-``--auto``          the script is watched without a line of it (:mod:`rankwatch.integrations.autorun.attach`)
+``--auto``          the script is watched without changes to it (:mod:`rankwatch.integrations.autorun.attach`)
 ``--stand-in``      imports of another package find Rankwatch (:mod:`rankwatch.integrations.nvrx.stand_in`)
 ==================  ================================================================================================
 """
@@ -19,41 +19,28 @@ from typing import Final
 
 HOOK: Final = Path(__file__).parent / "hook"
 AUTO: Final = "RANKWATCH_AUTO_PARENT"
-"""Process id of the launcher. A process that has another parent is not the rank."""
+"""Process id of the launcher. A process with another parent is not the rank."""
 STAND_IN: Final = "RANKWATCH_STAND_IN"
-STAND_INS: Final = ("nvrx",)
-"""Packages that Rankwatch can stand in for, by the names that people give them."""
 
 
 @dataclass(frozen=True, slots=True)
-class FirstLine:
-    """What is to be done before it."""
+class Bootstrap:
+    """What runs before the script."""
 
     auto: bool = False
     stand_in: str = ""
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a rank in which it is done."""
+        """The rank's environment with it."""
         made = dict(environment)
         if self.auto:
             made[AUTO] = str(os.getpid())
         if self.stand_in:
             made[STAND_IN] = self.stand_in
-        if self.auto or self.stand_in:
-            path = made.get("PYTHONPATH", "")
-            made["PYTHONPATH"] = f"{HOOK}{os.pathsep}{path}" if path else str(HOOK)
-        return made
+        return with_hook(made) if self.auto or self.stand_in else made
 
 
-def stand_in(text: str) -> str:
-    """The name of a package to stand in for; empty: none.
-
-    Raises:
-        ValueError: Rankwatch cannot stand in for it.
-    """
-    name = text.strip().lower()
-    if name in ("", "none", "off"):
-        return ""
-    if name not in STAND_INS:
-        raise ValueError(f"Rankwatch can stand in for {', '.join(STAND_INS)} (nvidia-resiliency-ext), not for {text!r}")
-    return name
+def with_hook(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the folder of the hook first in PYTHONPATH."""
+    path = environment.get("PYTHONPATH", "")
+    return {**environment, "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else str(HOOK)}

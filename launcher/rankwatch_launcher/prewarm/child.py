@@ -1,21 +1,21 @@
-"""What runs in a parked interpreter before its script: it imports ahead, waits, and becomes a rank. Stdlib only.
+"""Runs in a prewarmed worker before its script: imports modules, waits, and becomes a rank. Stdlib only.
 
 How this works
 --------------
-The launcher starts the rank's own command (``python -u train.py --lr 1``) with the folder ``hook`` first in PYTHONPATH,
-so Python imports our ``sitecustomize`` as the last thing before the script, and that does not return until the launcher
-says so. When it returns, the interpreter itself opens and runs the script, as it does in any other process: there is no
-frame of ours below the script, and ``__main__``, ``sys.argv``, tracebacks and exit codes are Python's own.
+The launcher starts the rank's own command (``python -u train.py --lr 1``) with the folder ``hook`` first in PYTHONPATH:
+Python imports our ``sitecustomize`` last before the script, and that import blocks until the launcher sends the start.
+Then the interpreter itself opens and runs the script, as in any other process: no frame of ours lies below the script,
+and ``__main__``, ``sys.argv``, tracebacks and exit codes are Python's own.
 
 =========  ===================================  ==========================================================
-state      message from the launcher            what happens
+state      message from the launcher            effect
 =========  ===================================  ==========================================================
-waiting    ``{"import": MODULE, ...}``          imports it, answers what that did; waiting again
-waiting    ``{"start": {...}}``, 2 descriptors  takes descriptors, environment, folder and umask; runs the script
-waiting    end of file                          the launcher is gone: ends, having run nothing
+waiting    ``{"import": MODULE, ...}``          imports it, sends the result; waiting again
+waiting    ``{"start": {...}}``, 2 descriptors  applies descriptors, environment, folder, umask; runs the script
+waiting    end of file                          the launcher is gone: exits without running anything
 =========  ===================================  ==========================================================
 
-Messages are JSON behind their length. Whatever goes wrong ends the process before the script begins.
+Messages are JSON prefixed with their length. Any error ends the process before the script begins.
 """
 
 from __future__ import annotations
@@ -35,52 +35,52 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
-VARIABLE: Final = "RANKWATCH_PARKED"
-"""Tells an interpreter to park: ``DESCRIPTOR,LAUNCHER_PID``; or ``probe``, to show that it would have."""
+VARIABLE: Final = "RANKWATCH_PREWARMED"
+"""Makes an interpreter a worker: ``DESCRIPTOR,LAUNCHER_PID``; ``probe`` only checks that the hook runs."""
 PROBE: Final = "probe"
 EXIT_PROBED: Final = 71
 EXIT_UNUSED: Final = 0
 WHOLE_ENVIRONMENT: Final = "*"
-"""Stands among the variables read when a module went over all of them, to copy the environment for example."""
+"""Stands for all variables when a module iterated over the environment."""
 HIGH_DESCRIPTOR: Final = 512
-"""Ours is kept out of the way, so that what the imports open gets the numbers it gets in any process."""
+"""The connection is moved up here, so that files opened by imports get the same numbers as in any process."""
 REPLAY_BYTES: Final = 1 << 20
-"""What imports may print; a fresh process prints it when it starts, so it is kept for then."""
+"""Limit on the output of imports, which is replayed when the rank starts, as a fresh process would print it then."""
 PR_SET_PDEATHSIG: Final = 1
 OOM_SCORE: Final = "/proc/self/oom_score_adj"
 HEADER: Final = struct.Struct("!Q")
 
 
-def park(folder: str) -> ImportError | None:
-    """Do what the launcher says until the script is to begin; return what Python's own sitecustomize raised.
+def serve(folder: str) -> ImportError | None:
+    """Serve the launcher until the script is to begin; return what the machine's own sitecustomize raised.
 
-    ``folder`` is the entry of PYTHONPATH that brought us here; it is gone when this returns.
+    ``folder`` is the hook's entry in PYTHONPATH; it is removed.
     """
     word = os.environ.pop(VARIABLE, "")
-    _forget(folder)
+    _remove_hook(folder)
     if word == PROBE:
         os._exit(EXIT_PROBED)
     descriptor, _, launcher = word.partition(",")
     reads = _Reads()
-    parked = _Parked(_quiet_socket(int(descriptor)), reads)
+    worker = _Worker(_high_socket(int(descriptor)), reads)
     _die_with(int(launcher))
-    oom = _offer_to_the_oom_killer()
+    oom = _raise_oom_score()
     with reads.recorded():
         left = _other_sitecustomize()
-        start, descriptors = parked.serve()
-    parked.become(start, descriptors, oom)
+        start, descriptors = worker.serve()
+    worker.become(start, descriptors, oom)
     return left
 
 
-class _Parked:
+class _Worker:
     def __init__(self, connection: socket.socket, reads: _Reads) -> None:
         self._connection = connection
         self._reads = reads
         self._files: dict[str, int] = {}
 
     def serve(self) -> tuple[dict[str, Any], list[int]]:
-        """Import what is asked for, until the start; return what the start brings."""
-        self._send({"parked": os.getpid(), "read": sorted(self._reads.names)})
+        """Import requested modules until the start; return its parameters and descriptors."""
+        self._send({"ready": os.getpid(), "read": sorted(self._reads.names)})
         while True:
             message, descriptors = self._receive()
             if "start" in message:
@@ -88,7 +88,7 @@ class _Parked:
             self._send(self._import(message["import"], message["first"], message["main"]))
 
     def become(self, start: dict[str, Any], descriptors: list[int], oom: str) -> None:
-        """Take on what a fresh process would have got from the launcher."""
+        """Apply what a fresh process would have got from the launcher."""
         try:
             if changed := [path for path, at in self._files.items() if _changed_at(path) != at]:
                 self._refuse(f"{changed[0]} has changed since it was imported")
@@ -101,11 +101,11 @@ class _Parked:
                 os.environ.pop(name, None)
             os.environ.update(start["set"])
             for standard, new in zip((1, 2), descriptors, strict=True):
-                said = os.pread(standard, REPLAY_BYTES, 0)
+                output = os.pread(standard, REPLAY_BYTES, 0)
                 os.dup2(new, standard)
                 os.close(new)
-                while said:
-                    said = said[os.write(standard, said) :]
+                while output:
+                    output = output[os.write(standard, output) :]
         except (OSError, ValueError) as error:
             self._refuse(f"{type(error).__name__}: {error}")
         self._send({"started": os.getpid()})
@@ -122,7 +122,7 @@ class _Parked:
             except BaseException as raised:  # noqa: BLE001 - modules may raise anything, SystemExit too
                 error = f"{type(raised).__name__}: {raised}".strip().splitlines()[0]
             if first and not sys.flags.safe_path and sys.path[:1] != [first]:
-                error = error or "it puts a folder of its own before the script's in sys.path"
+                error = error or "it inserts a folder before the script's in sys.path"
         read = set(self._reads.names)
         read |= {os.fsdecode(n) for n in {*environment, *os.environb} if environment.get(n) != os.environb.get(n)}
         self._remember_files(already, first)
@@ -135,7 +135,7 @@ class _Parked:
         }
 
     def _remember_files(self, already: set[str], folder: str) -> None:
-        """The files beside the script are those that a person changes between two attempts."""
+        """Files beside the script are the ones likely to be edited between two attempts."""
         for name in set(sys.modules) - already:
             path = getattr(sys.modules[name], "__file__", None)
             if folder and isinstance(path, str) and path.startswith(folder + os.sep):
@@ -165,17 +165,17 @@ class _Parked:
 
 
 class _Reads:
-    """Which environment variables Python code has read."""
+    """Records which environment variables Python code reads."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """While this holds, ``os.environ`` and ``os.environb`` stand on a dictionary that takes notes."""
+        """Context in which reads of ``os.environ`` and ``os.environb`` are recorded."""
         names, environ, environb = self.names, os.environ, os.environb
 
-        class Noting(dict[bytes, bytes]):
+        class Recording(dict[bytes, bytes]):
             def __getitem__(self, name: bytes) -> bytes:
                 names.add(os.fsdecode(name))
                 return super().__getitem__(name)
@@ -185,7 +185,7 @@ class _Reads:
                 return super().__iter__()
 
         plain: dict[bytes, bytes] = environ._data  # type: ignore[attr-defined]
-        environ._data = environb._data = Noting(plain)  # type: ignore[attr-defined]
+        environ._data = environb._data = Recording(plain)  # type: ignore[attr-defined]
         try:
             yield
         finally:
@@ -194,8 +194,8 @@ class _Reads:
             environ._data = environb._data = plain  # type: ignore[attr-defined]
 
 
-def _forget(folder: str) -> None:
-    """Take back what brought us here, before anybody sees it."""
+def _remove_hook(folder: str) -> None:
+    """Remove the hook from PYTHONPATH, sys.path and sys.modules."""
     sys.path.remove(folder)
     sys.path_importer_cache.pop(folder, None)
     rest = os.environ.pop("PYTHONPATH").removeprefix(folder).removeprefix(os.pathsep)
@@ -205,7 +205,7 @@ def _forget(folder: str) -> None:
 
 
 def _other_sitecustomize() -> ImportError | None:
-    """The machine's own runs first, as it does in a fresh process; what it raises is for site to deal with."""
+    """Import the machine's own sitecustomize, as in a fresh process; return its ImportError for ``site``."""
     try:
         importlib.import_module("sitecustomize")
     except ImportError as error:
@@ -215,7 +215,7 @@ def _other_sitecustomize() -> ImportError | None:
 
 @contextlib.contextmanager
 def _as_in_the_script(first: str, main: str) -> Iterator[None]:
-    """The script's folder leads sys.path and ``__main__`` has a file, as when the script imports the module itself."""
+    """Context with the script's folder first in sys.path and a file for ``__main__``, as inside the script."""
     module = sys.modules["__main__"]
     if first and not sys.flags.safe_path:
         sys.path.insert(0, first)
@@ -231,18 +231,18 @@ def _as_in_the_script(first: str, main: str) -> Iterator[None]:
 
 
 def _left_running() -> str:
-    """What an import may not leave behind; empty when it has not."""
+    """A thread or accelerator context that an import left behind; empty: none."""
     torch = sys.modules.get("torch")
     for name in ("cuda", "xpu"):
         accelerator = getattr(torch, name, None)
         if accelerator is not None and accelerator.is_initialized():
-            return f"it makes a context on the accelerator (torch.{name}.is_initialized())"
+            return f"it creates a context on the accelerator (torch.{name}.is_initialized())"
     if others := [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]:
         return f"it starts a thread ({others[0]})"
     return ""
 
 
-def _quiet_socket(descriptor: int) -> socket.socket:
+def _high_socket(descriptor: int) -> socket.socket:
     try:
         high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
     except OSError:
@@ -258,12 +258,12 @@ def _die_with(launcher: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    # The kernel refuses neither of our options; a libc without prctl() raises AttributeError.
+    # The kernel accepts both options; a libc without prctl() raises AttributeError.
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def _offer_to_the_oom_killer() -> str:
-    """When memory is short the kernel is to take this process and no rank; return what to write back, if anything."""
+def _raise_oom_score() -> str:
+    """Make the OOM killer prefer this process to any rank; return the previous score."""
     try:
         with open(OOM_SCORE) as file:
             before = file.read().strip()

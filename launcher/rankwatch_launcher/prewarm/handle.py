@@ -1,4 +1,4 @@
-"""The launcher's end of one parked interpreter: starts it, has it import, makes it a rank. See ``child.py``."""
+"""The launcher's end of one prewarmed worker: starts it, makes it import, turns it into a rank. See ``child.py``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rankwatch_launcher.node import memory
+from rankwatch_launcher import procfs
 from rankwatch_launcher.prewarm import child
+from rankwatch_launcher.prewarm.bootstrap import with_hook
 
-HOOK: Final = Path(__file__).parent / "hook"
 ANSWER_SECONDS: Final = 2.0
-"""What a parked interpreter may take to become a rank; it takes about a millisecond, unless it is stopped."""
+"""Time for a worker to become a rank; it takes about a millisecond, unless it is stopped."""
 CHUNK: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a rank's script is run: the command, and what leads sys.path and names ``__main__`` while it runs."""
+    """How a rank's script is run: the command, the first entry of sys.path, and the file of ``__main__``."""
 
     argv: tuple[str, ...]
     first: str
@@ -32,7 +32,7 @@ class Command:
 
     @classmethod
     def of(cls, argv: Sequence[str], python: str, cwd: str) -> Command | str:
-        """Read a rank's command; a string says why it cannot be parked."""
+        """Parse a rank's command; a string is the reason why it cannot be prewarmed."""
         if not argv or argv[0] != python:
             return f"the ranks are started by {argv[0] if argv else 'nothing'}, not by the launcher's own {python}"
         options = list(argv[1:])
@@ -41,52 +41,51 @@ class Command:
         if len(options) > 2 and options[1] == "-m":
             return cls(tuple(argv), cwd, "")
         if len(options) < 2 or options[1].startswith("-"):
-            return f"Python's option {options[1]} is not known here" if len(options) > 1 else "no script is named"
+            return f"Python option {options[1]} is not supported" if len(options) > 1 else "the command names no script"
         script = os.path.join(cwd, options[1])
         if os.path.isfile(script):
             return cls(tuple(argv), os.path.dirname(os.path.realpath(script)), script)
-        return f"{options[1]} is no file"
+        return f"{options[1]} is not a file"
 
 
-def hooked(environment: Mapping[str, str], word: str) -> dict[str, str]:
-    """The environment with which an interpreter parks."""
-    path = environment.get("PYTHONPATH", "")
-    return {**environment, "PYTHONPATH": f"{HOOK}{os.pathsep}{path}" if path else str(HOOK), child.VARIABLE: word}
+def worker_environment(environment: Mapping[str, str], value: str) -> dict[str, str]:
+    """The environment that makes an interpreter a prewarmed worker."""
+    return {**with_hook(environment), child.VARIABLE: value}
 
 
 def probe(python: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process that ends with ``EXIT_PROBED`` if this Python would park, and with 0 if it would run a script.
+    """Start a process that exits with ``EXIT_PROBED`` if this Python runs the hook, and with 0 if it does not.
 
-    A Python that does not look into PYTHONPATH would run the script at once: a rank that nobody asked for.
+    A Python that ignores PYTHONPATH would run the script at once, as an extra rank.
     """
     quiet = subprocess.DEVNULL
-    environment = hooked(environment, child.PROBE)
+    environment = worker_environment(environment, child.PROBE)
     command = [python, "-u", "-c", ""]
     return subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
 
 @dataclass
-class ParkedInterpreter:
-    """One interpreter, from its start until it is a rank or is given up."""
+class PrewarmedWorker:
+    """One interpreter, from its start until it becomes a rank or is killed."""
 
     command: Command
     environment: dict[str, str]
-    """What it was given. A rank's must be the same but for what is read late."""
+    """Its environment. A rank's may differ only in variables that no import has read."""
     busy: str = "start"
-    """What it does now: ``start``, the module that it imports, or nothing."""
+    """``start``, the module being imported, or empty."""
     imported: list[str] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
-    """Environment variables that the imports of a person's modules have read."""
+    """Environment variables that imports of the user's modules have read."""
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
         ours, theirs = socket.socketpair()
-        outputs = [os.memfd_create("rankwatch-parked"), os.memfd_create("rankwatch-parked")]
+        outputs = [os.memfd_create("rankwatch-prewarmed"), os.memfd_create("rankwatch-prewarmed")]
         try:
-            # By the main thread only: PR_SET_PDEATHSIG means the death of the thread that started the process.
+            # From the main thread only: PR_SET_PDEATHSIG refers to the thread that started the process.
             self.process = subprocess.Popen(
                 self.command.argv,
-                env=hooked(self.environment, f"{theirs.fileno()},{os.getpid()}"),
+                env=worker_environment(self.environment, f"{theirs.fileno()},{os.getpid()}"),
                 stdout=outputs[0],
                 stderr=outputs[1],
                 pass_fds=[theirs.fileno()],
@@ -102,16 +101,16 @@ class ParkedInterpreter:
         self._connection = ours
         self._data = b""
 
-    def ask_to_import(self, module: str) -> None:
-        """Have it import a module; :meth:`answers` brings what came of it."""
+    def request_import(self, module: str) -> None:
+        """Make it import a module; :meth:`answers` returns the result."""
         self.busy = module
         self._send({"import": module, "first": self.command.first, "main": self.command.main})
 
     def answers(self) -> list[dict[str, Any]]:
-        """What it has said since the last call, without waiting.
+        """Messages since the last call, without waiting.
 
         Raises:
-            OSError: it is gone.
+            OSError: it has exited.
         """
         self._connection.settimeout(0.0)
         with contextlib.suppress(BlockingIOError):
@@ -123,10 +122,10 @@ class ParkedInterpreter:
         return found
 
     def start(self, environment: Mapping[str, str], descriptors: Sequence[int], cwd: str) -> str:
-        """Make it a rank; return what was in the way, and then it is gone.
+        """Turn it into a rank; return why that failed, and then it has exited.
 
         Raises:
-            OSError: it is gone, or does not answer within ``ANSWER_SECONDS``.
+            OSError: it has exited, or does not answer within ``ANSWER_SECONDS``.
         """
         given = self.environment
         start = {
@@ -142,11 +141,11 @@ class ParkedInterpreter:
         return str(answer.get("error", ""))
 
     def resident(self) -> int:
-        """Bytes of memory that it has."""
-        return memory.resident(self.process.pid)
+        """Its resident memory in bytes."""
+        return procfs.resident_memory(self.process.pid)
 
-    def last_words(self) -> str:
-        """The last line that it wrote to its stderr."""
+    def last_stderr_line(self) -> str:
+        """The last line of its stderr."""
         with contextlib.suppress(OSError):
             size = os.fstat(self._stderr).st_size
             lines = os.pread(self._stderr, CHUNK, max(0, size - CHUNK)).decode(errors="replace").splitlines()
@@ -154,7 +153,7 @@ class ParkedInterpreter:
         return ""
 
     def kill(self) -> None:
-        """End it, with whatever its imports have started."""
+        """Kill it with its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -173,7 +172,7 @@ class ParkedInterpreter:
         if descriptors:
             data = data[socket.send_fds(self._connection, [data], list(descriptors)) :]
         if data:
-            # It may have closed its end already: to send nothing then is an error too.
+            # Sending nothing raises, too, if it has closed its end.
             self._connection.sendall(data)
 
     def _read(self) -> None:

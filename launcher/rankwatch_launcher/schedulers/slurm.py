@@ -1,14 +1,16 @@
-"""What Slurm says of a job, and the words to say to Slurm. Pure but for :func:`ask`; runs nothing by itself.
+"""Slurm: facts about a job from its environment, commands to the controller, launchers of a job on this host.
 
-Facts about Slurm that shape this (seen with 22.05):
+Behaviour of Slurm that this relies on (observed with 22.05):
 
 - ``#SBATCH --signal=B:TERM@60`` and ``scancel --batch`` signal the batch script's own process only. ``scancel``, the
   time limit, preemption and a requeue signal every process of every step with SIGCONT and SIGTERM, and SIGKILL follows
   ``KillWait`` (30 s) later.
-- ``scontrol requeue`` ends the job's processes the same way, the one that asked included; the job starts again some
-  two minutes later (until its old credential has expired) as the same job with ``SLURM_RESTART_COUNT`` one higher.
-- ``ExcNodeList`` can be changed only while a job waits; a job that was just requeued counts as waiting at once.
-- While its processes end, a job is COMPLETING, whatever made it end.
+- ``scontrol requeue`` ends the job's processes the same way, the caller included; about two minutes later (when the old
+  credential has expired) the same job starts again with ``SLURM_RESTART_COUNT`` incremented.
+- ``ExcNodeList`` can be changed only while a job is pending; a requeued job is pending at once.
+- While its processes end, a job is COMPLETING, whatever the cause.
+- srun and scancel signal every process of a step, data loaders too, which die of it. A launcher that is signalled alone
+  stops its ranks and the other launchers gracefully.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+from rankwatch_launcher import procfs
 
 JOB_ID: Final = "SLURM_JOB_ID"
 NODE_NAME: Final = "SLURMD_NODENAME"
 RESTARTS: Final = "SLURM_RESTART_COUNT"
 
-ANSWER_SECONDS: Final = 60.0
-"""A busy controller may take long; one that takes longer is as good as away."""
+COMMAND_SECONDS: Final = 60.0
+"""Timeout of a command: a busy controller may take long."""
 
 _FACTS: Final = {
     "slurm_job_id": JOB_ID,
@@ -40,21 +45,21 @@ _FACTS: Final = {
 
 
 class SlurmError(Exception):
-    """A command of Slurm failed; says which and in which words."""
+    """A Slurm command failed; the text has the command and its error."""
 
 
-# What the environment of a job or step tells --------------------------------------------------------------------------
+# The environment of a job or step -------------------------------------------------------------------------------------
 
 
 def facts(env: Mapping[str, str]) -> dict[str, str]:
-    """Facts of the place for the job's record; empty outside Slurm."""
+    """Facts for the job's record; empty outside Slurm."""
     if not env.get(JOB_ID):
         return {}
     return {"scheduler": "slurm"} | {name: env[variable] for name, variable in _FACTS.items() if env.get(variable)}
 
 
 def node_name(env: Mapping[str, str]) -> str | None:
-    """The node's name as Slurm knows it, which is what can be excluded; None outside Slurm."""
+    """The node's name in Slurm, which is what can be excluded; None outside Slurm."""
     return env.get(NODE_NAME) or None if env.get(JOB_ID) else None
 
 
@@ -64,22 +69,16 @@ def node_rank(env: Mapping[str, str]) -> int | None:
 
 
 def restart_count(env: Mapping[str, str]) -> int:
-    """How often Slurm has requeued the job; 0 in its first run, in which the variable is not set."""
+    """How often Slurm has requeued the job; 0 in its first run, where the variable is unset."""
     return _whole(env.get(RESTARTS)) or 0
 
 
-def seconds_left(env: Mapping[str, str], now: float) -> float | None:
-    """Seconds until the job's time limit, ``now`` being Unix time; None where Slurm (before 23.02) does not say."""
-    end = _whole(env.get("SLURM_JOB_END_TIME"))
-    return None if end is None else max(0.0, end - now)
-
-
-# What the controller tells --------------------------------------------------------------------------------------------
+# The controller's record of a job -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What ``scontrol show job`` tells, as far as it matters here."""
+class JobInfo:
+    """The fields of ``scontrol show job`` that are used."""
 
     state: str
     restarts: int = 0
@@ -91,7 +90,7 @@ class Shown:
     excluded: str = ""
     """Nodes the job must not run on, as Slurm writes them: ``n[1-3],n7``."""
     arguments: tuple[str, ...] = ()
-    """What the batch script was given; Slurm does not say which blanks were part of an argument."""
+    """Arguments of the batch script; Slurm does not quote blanks inside an argument."""
 
     @property
     def at_limit(self) -> bool:
@@ -99,32 +98,32 @@ class Shown:
         return self.time_limit is not None and self.run_time >= self.time_limit
 
     @classmethod
-    def parse(cls, text: str) -> Shown:
-        """Read the output of :func:`show`.
+    def parse(cls, text: str) -> JobInfo:
+        """Parse the output of :func:`show`.
 
         Raises:
-            SlurmError: this is not what Slurm prints.
+            SlurmError: unexpected output.
         """
-        said: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name, value in re.findall(r"(\S+?)=(\S*)", text):
-            said.setdefault(name, value)
-        if "JobState" not in said:
-            raise SlurmError(f"scontrol show job said nothing about the job's state: {text[:200]!r}")
-        excluded = said.get("ExcNodeList", "")
+            values.setdefault(name, value)
+        if "JobState" not in values:
+            raise SlurmError(f"scontrol show job printed no job state: {text[:200]!r}")
+        excluded = values.get("ExcNodeList", "")
         command = re.search(r" Command=(.*?) WorkDir=", text)
         return cls(
-            state=said["JobState"],
-            restarts=_whole(said.get("Restarts")) or 0,
-            requeue=said.get("Requeue", "1") != "0",
-            run_time=duration(said.get("RunTime", "")) or 0.0,
-            time_limit=duration(said.get("TimeLimit", "")),
+            state=values["JobState"],
+            restarts=_whole(values.get("Restarts")) or 0,
+            requeue=values.get("Requeue", "1") != "0",
+            run_time=duration(values.get("RunTime", "")) or 0.0,
+            time_limit=duration(values.get("TimeLimit", "")),
             excluded="" if excluded == "(null)" else excluded,
             arguments=tuple(command[1].split()[1:]) if command else (),
         )
 
 
 def duration(text: str) -> float | None:
-    """Seconds of ``[days-][hours:]minutes:seconds``; None of what is no duration, ``UNLIMITED`` for example."""
+    """Seconds of ``[days-][hours:]minutes:seconds``; None for anything else, such as ``UNLIMITED``."""
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdigit() for part in parts) or len(parts) > 3 or (dash and not days.isdigit()):
@@ -135,22 +134,22 @@ def duration(text: str) -> float | None:
     return float(86_400 * int(days or 0) + seconds)
 
 
-# What to say to Slurm -------------------------------------------------------------------------------------------------
+# Commands -------------------------------------------------------------------------------------------------------------
 
 
 def show(job: str) -> list[str]:
-    """Command that tells of a job, for :meth:`Shown.parse`."""
+    """Command that prints a job's record, for :meth:`JobInfo.parse`."""
     return ["scontrol", "--oneliner", "show", "job", job]
 
 
 def requeue(job: str) -> list[str]:
-    """Command that ends a job's processes and lets it start again."""
+    """Command that ends a job's processes and requeues it."""
     return ["scontrol", "requeue", job]
 
 
-def exclude(job: str, shown: Shown, nodes: Iterable[str]) -> list[str]:
-    """Command that keeps a waiting job off some nodes, besides those it is kept off already."""
-    return ["scontrol", "update", f"JobId={job}", f"ExcNodeList={_joined(shown.excluded, nodes)}"]
+def exclude(job: str, info: JobInfo, nodes: Iterable[str]) -> list[str]:
+    """Command that adds nodes to those a pending job must not run on."""
+    return ["scontrol", "update", f"JobId={job}", f"ExcNodeList={_joined(info.excluded, nodes)}"]
 
 
 def batch_script(job: str, file: str) -> list[str]:
@@ -158,10 +157,16 @@ def batch_script(job: str, file: str) -> list[str]:
     return ["scontrol", "write", "batch_script", job, file]
 
 
-def chain(job: str, shown: Shown, nodes: Iterable[str], script: Sequence[str]) -> list[str]:
-    """Command that submits a script to run once a job has ended, however it ends."""
-    off = _joined(shown.excluded, nodes)
-    return ["sbatch", "--parsable", f"--dependency=afterany:{job}", *([f"--exclude={off}"] if off else []), *script]
+def chain(job: str, info: JobInfo, nodes: Iterable[str], script: Sequence[str]) -> list[str]:
+    """Command that submits a script to run after a job has ended, however it ends."""
+    excluded = _joined(info.excluded, nodes)
+    return [
+        "sbatch",
+        "--parsable",
+        f"--dependency=afterany:{job}",
+        *([f"--exclude={excluded}"] if excluded else []),
+        *script,
+    ]
 
 
 def signal_steps(job: str, name: str) -> list[str]:
@@ -170,21 +175,21 @@ def signal_steps(job: str, name: str) -> list[str]:
 
 
 def node_names(nodelist: str) -> list[str]:
-    """Command that prints the nodes of a list like ``n[1-3],n7``, one a line."""
+    """Command that expands a node list like ``n[1-3],n7``, one node a line."""
     return ["scontrol", "show", "hostnames", nodelist]
 
 
-def outside(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment from which sbatch makes a job like the first: without what Slurm has said to this job."""
+def environment_outside(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment for sbatch without the variables that Slurm set for this job."""
     kept = ("SLURM_CONF", "SLURM_CLUSTERS")
     return {name: value for name, value in env.items() if name in kept or not name.startswith("SLURM")}
 
 
-def ask(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """Run one of these commands; return what it printed.
+def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """Run a command; return its output.
 
     Raises:
-        SlurmError: it failed, is not installed, or took longer than a minute.
+        SlurmError: it failed, is not installed, or timed out.
     """
     try:
         done = subprocess.run(
@@ -194,16 +199,14 @@ def ask(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=ANSWER_SECONDS,
+            timeout=COMMAND_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"'{' '.join(command)}' failed: {error}") from None
     if done.returncode:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise SlurmError(
-            f"'{' '.join(command)}' failed: {words[0] if words else f'it ended with exit code {done.returncode}'}"
-        )
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise SlurmError(f"'{' '.join(command)}' failed: {lines[0] if lines else f'exit code {done.returncode}'}")
     return done.stdout
 
 
@@ -213,3 +216,54 @@ def _joined(before: str, nodes: Iterable[str]) -> str:
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
+
+
+# Launchers on this host -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherProcess:
+    """A launcher of a job."""
+
+    pid: int
+    parent: int
+    step: str
+    """Number of its step within the job; empty: it was started without srun."""
+
+
+def is_launcher(arguments: Sequence[str]) -> bool:
+    """Whether a command line runs ``rankwatch run``, through whatever Python, rather than only mentioning it."""
+    words = list(arguments)
+    if words and Path(words[0]).name.startswith("python"):
+        del words[0]
+        while words and words[0].startswith("-") and words[0] != "-m":
+            del words[: 2 if words[0] in ("-X", "-W") else 1]
+        if words[:1] == ["-m"]:
+            return words[1:3] == ["rankwatch", "run"]
+    return len(words) > 1 and Path(words[0]).name == "rankwatch" and words[1] == "run"
+
+
+def launchers(job: str, proc: Path = procfs.PROC) -> list[LauncherProcess]:
+    """The launchers of a job on this host, one per step; of a supervisor and its launcher, the supervisor."""
+    found: dict[int, LauncherProcess] = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if not is_launcher((folder / "cmdline").read_text(errors="replace").split("\0")):
+                continue
+            environ = dict(
+                variable.partition("=")[::2]
+                for variable in (folder / "environ").read_text(errors="replace").split("\0")
+            )
+            parent = int(procfs.stat_fields((folder / "stat").read_text(errors="replace"))[1])
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended, or belongs to another user
+        if environ.get(JOB_ID) == job:
+            pid = int(folder.name)
+            found[pid] = LauncherProcess(pid, parent, environ.get("SLURM_STEP_ID", ""))
+    by_step: dict[str, LauncherProcess] = {}
+    for process in sorted(found.values(), key=lambda process: process.pid):
+        if process.parent not in found:
+            by_step.setdefault(process.step, process)
+    return list(by_step.values())

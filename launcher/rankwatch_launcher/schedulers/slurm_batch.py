@@ -1,56 +1,65 @@
-"""``rankwatch slurm batch``: the last line of an sbatch script. It runs the job's command and sees to what follows.
+"""``rankwatch slurm batch``: the last line of an sbatch script. Runs the job's command, then requeues or chains it.
 
 How this works
 --------------
-The script says ``exec rankwatch slurm batch -- srun ... rankwatch run ...``, so that this process *is* the batch
+The script ends with ``exec rankwatch slurm batch -- srun ... rankwatch run ...``, so that this process *is* the batch
 script: the one process that ``#SBATCH --signal=B:TERM@60`` signals.
 
 =============================================  =========================================================================
-what happens                                   what is done
+event                                          effect
 =============================================  =========================================================================
-SIGTERM, the job is RUNNING                    one launcher of each step on this host is sent SIGTERM: all launchers
-                                               agree, the ranks save at the end of a step, and the job resumes
-SIGTERM, the job is COMPLETING                 nothing: Slurm signals every process itself
-the command ends                               ``retry_policy`` decides by what the launchers left
-.. ``Done``, ``GiveUp``                        this process ends with the code; Slurm runs nothing again
+SIGTERM, the job is RUNNING                    one launcher of each step on this host gets SIGTERM: all ranks save after
+                                               the same step and stop, and the job resumes
+SIGTERM, the job is COMPLETING                 none: Slurm signals every process itself
+the command ends                               ``retry_policy`` decides by the launchers' outcomes
+.. ``Done``, ``GiveUp``                        this process exits with the code; Slurm runs nothing again
 .. ``Again``, ``--mode requeue``               ``scontrol requeue``: the same job starts again
-.. ``Again``, ``--mode chain``                 the same script is submitted as a job of its own, to begin after this one
-.. ``Again``, but the job was cancelled        this process ends with the code
+.. ``Again``, ``--mode chain``                 the same script is submitted as another job, to begin after this one
+.. ``Again``, but the job was cancelled        this process exits with the code
 =============================================  =========================================================================
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import select
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rankwatch.contract import env as environment
-from rankwatch_launcher.cli.options import stop_signal, whole_number
-from rankwatch_launcher.job import retry_policy
-from rankwatch_launcher.job.outcome import Outcome
-from rankwatch_launcher.job.retry_policy import Again
+from rankwatch_launcher import procfs, retry_policy
 from rankwatch_launcher.log import logger, to_stderr
-from rankwatch_launcher.node import procfs
+from rankwatch_launcher.options import stop_signal, whole_number
+from rankwatch_launcher.outcome import (
+    CODE_FAILED,
+    FAILED,
+    OUTCOME_VARIABLE,
+    PREEMPTED,
+    Outcome,
+    log_training_complete,
+    training_complete,
+)
+from rankwatch_launcher.retry_policy import Again, Done, GiveUp, Progress
 from rankwatch_launcher.schedulers import slurm
-from rankwatch_launcher.schedulers.slurm import Shown, SlurmError
-from rankwatch_launcher.schedulers.slurm_launches import Launches, judged
-from rankwatch_launcher.schedulers.slurm_steps import launchers
+from rankwatch_launcher.schedulers.slurm import JobInfo, SlurmError
 
-OUTCOME: Final = "RANKWATCH_OUTCOME"
 ROOT: Final = "RANKWATCH_SLURM_ROOT"
-"""Id of the first job of a chain."""
-LAUNCHER_PATIENCE: Final = 20.0
-"""Seconds to look for a launcher that can be asked to stop: one that just started still imports torch."""
-LOOK_SECONDS: Final = 0.25
+"""Variable with the id of the first job of a chain."""
+LAUNCHER_SEARCH_SECONDS: Final = 20.0
+"""How long a launcher that handles SIGTERM is searched for: one that just started still imports torch."""
+SEARCH_INTERVAL: Final = 0.25
 RUNNING: Final = "RUNNING"
+LAUNCHES: Final = "launches.jsonl"
+NODE: Final = "{node}"
+"""Placeholder in the name of an outcome file, so that no launcher overwrites another's."""
 
 
 def slurm_command(argv: Sequence[str]) -> int:
@@ -64,30 +73,30 @@ def slurm_command(argv: Sequence[str]) -> int:
             "give the command to run after --, for example: -- srun --ntasks-per-node=1 rankwatch run train.py"
         )
     if not os.environ.get(slurm.JOB_ID):
-        parser.error(f"this is no Slurm job ({slurm.JOB_ID} is not set): use it in a script given to sbatch")
+        parser.error(f"not a Slurm job ({slurm.JOB_ID} is not set): use this in a script submitted with sbatch")
     batch = Batch(options, os.environ, after)
     try:
-        batch.launches.prepare()
+        batch.history.prepare()
     except OSError as error:
-        parser.error(f"retries cannot be counted: {error}; name a folder that all nodes can write with --folder")
+        parser.error(f"launches cannot be recorded: {error}; give a folder that all nodes can write to with --folder")
     return batch.run()
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Make the parser of ``rankwatch slurm``."""
+    """The parser of ``rankwatch slurm``."""
     parser = argparse.ArgumentParser(prog="rankwatch slurm", description="Helpers for jobs under Slurm.")
     batch = parser.add_subparsers(required=True, metavar="batch").add_parser(
         "batch",
-        help="run a command within an sbatch script, and see to what follows",
+        help="run a command within an sbatch script, then requeue or chain the job",
         usage="exec rankwatch slurm batch [options] -- srun ... rankwatch run ...",
-        description="Runs a command within an sbatch script, hands the signal before the time limit to the launchers "
-        "as 'save and stop', and requeues or chains the job when it is to be resumed.",
+        description="Runs a command within an sbatch script, turns the signal before the time limit into a graceful "
+        "stop, and requeues or chains the job when it is to be resumed.",
     )
     batch.add_argument(
         "--mode",
         choices=("requeue", "chain"),
         default="requeue",
-        help="how the job is run again: as the same job, or as another that begins after it (default: requeue)",
+        help="resume as the same job, or as another one that begins after it (default: requeue)",
     )
     batch.add_argument("--job-retries", type=_count, default=2, metavar="N", help="retries after failures (default: 2)")
     batch.add_argument(
@@ -95,25 +104,25 @@ def build_parser() -> argparse.ArgumentParser:
         type=_count,
         default=3,
         metavar="N",
-        help="launches in a row that get no further before the job is given up with exit code 93; 0: off (default: 3)",
+        help="launches in a row without progress before giving up with exit code 93; 0: unlimited (default: 3)",
     )
     batch.add_argument(
         "--signal",
         type=_signal,
         default=signal.SIGTERM,
         metavar="NAME",
-        help="the signal that #SBATCH --signal=B:NAME@SECONDS names; SIGTERM is always understood (default: TERM)",
+        help="the signal given in #SBATCH --signal=B:NAME@SECONDS; SIGTERM is always handled (default: TERM)",
     )
     batch.add_argument(
         "--exclude-bad-nodes",
         action="store_true",
-        help="keep further runs off the nodes that the launchers have excluded",
+        help="do not resume on nodes that the launchers have excluded",
     )
     batch.add_argument(
         "--folder",
         type=Path,
         metavar="DIR",
-        help="where launches are counted; all nodes must see it (default: slurm-JOBID.rankwatch where the job runs)",
+        help="where launches are recorded; all nodes must see it (default: ./slurm-JOBID.rankwatch)",
     )
     return parser
 
@@ -126,21 +135,21 @@ class Batch:
         self._job = env[slurm.JOB_ID]
         self._root = env.get(ROOT) or self._job
         self._here = slurm.node_name(env) or socket.gethostname()
-        self.launches = Launches(options.folder or Path(f"slurm-{self._root}.rankwatch"))
-        self._asked = ""
-        """Why the launchers were asked to stop; empty: they were not."""
+        self.history = LaunchHistory(options.folder or Path(f"slurm-{self._root}.rankwatch"))
+        self._stop_reason = ""
+        """Why the launchers were requested to stop; empty: they were not."""
         self._search_ends: float | None = None
-        """Until when a launcher is looked for that can be asked; None: there is nothing to ask."""
+        """When the search for a launcher to signal ends; None: there is no search."""
 
     def run(self) -> int:
-        """Run the command, decide what follows and have it done; return the exit code."""
+        """Run the command, then requeue or chain the job, or end; return the exit code."""
         flag = self._env.get(environment.FINISHED_FLAG, "")
-        if flag and Path(flag).exists():
-            logger.info("training is complete (%s exists): nothing is started; remove it to train again", flag)
+        if training_complete(flag):
+            log_training_complete(flag)
             return 0
         if not _is_batch_script():
-            logger.warning("write 'exec' before 'rankwatch slurm batch': Slurm's signal would end the shell around it")
-        past = self.launches.past(self._options.max_no_progress)
+            logger.warning("write 'exec' before 'rankwatch slurm batch': Slurm's signal would end the enclosing shell")
+        past = self.history.past(self._options.max_no_progress)
         logger.info(
             "launch %d of Slurm job %s on %s; %d of %d retries are used",
             past.launches + 1,
@@ -150,28 +159,28 @@ class Batch:
             self._options.job_retries,
         )
         code = self._run_command()
-        outcome = judged(self.launches.outcome(self._here), code, self._asked)
-        finished = bool(flag) and Path(flag).exists()
+        outcome = reconcile(self.history.outcome(self._here), code, self._stop_reason)
+        finished = training_complete(flag)
         progress = past.progress.then(outcome)
         verdict = retry_policy.after(outcome, code, finished, past.used, self._options.job_retries, progress)
         place = {"job": self._job, "run": str(slurm.restart_count(self._env)), "node": self._here}
-        self.launches.keep(outcome, code, verdict, place)
+        self.history.record(outcome, code, verdict, place)
         if not isinstance(verdict, Again):
             word = "done" if isinstance(verdict, retry_policy.Done) else "given up"
             logger.info("%s: %s", word, verdict.reason)
             return verdict.code
         ended = outcome.code if outcome is not None else retry_policy.exit_status(code)
-        return self._again(verdict, outcome, ended)
+        return self._resume(verdict, outcome, ended)
 
     # While the command runs -------------------------------------------------------------------------------------------
 
     def _run_command(self) -> int:
-        """Run the command to its end, acting on signals; return its code as ``Popen`` gives it."""
-        heard, waker = os.pipe()
-        for end in (heard, waker):
+        """Run the command to its end, handling signals; return its code as ``Popen`` does."""
+        received, waker = os.pipe()
+        for end in (received, waker):
             os.set_blocking(end, False)
         for number in {signal.SIGTERM, self._options.signal}:
-            # What to do is decided in the loop. The handler stays: a late signal must not cut off what follows.
+            # Handled in the loop. The handler stays: a late signal must not interrupt requeueing.
             signal.signal(number, lambda _number, _frame: None)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         child = self._start()
@@ -181,19 +190,19 @@ class Batch:
         try:
             while True:
                 searching = self._search_ends is not None
-                ready, _, _ = select.select([heard, ended], [], [], LOOK_SECONDS if searching else None)
-                if heard in ready:
-                    for number in os.read(heard, 64):
-                        self._heard(signal.Signals(number))
+                ready, _, _ = select.select([received, ended], [], [], SEARCH_INTERVAL if searching else None)
+                if received in ready:
+                    for number in os.read(received, 64):
+                        self._on_signal(signal.Signals(number))
                 if ended in ready:
                     return child.wait()
                 if self._search_ends is not None:
-                    self._ask_launchers(self._search_ends)
+                    self._signal_launchers(self._search_ends)
         finally:
             os.close(ended)
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        env = dict(self._env) | {OUTCOME: self.launches.outcome_pattern()}
+        env = dict(self._env) | {OUTCOME_VARIABLE: self.history.outcome_pattern()}
         env.setdefault(environment.JOB_ID, self._root)
         try:
             return subprocess.Popen(self._command, env=env)
@@ -201,104 +210,219 @@ class Batch:
             logger.error("'%s' cannot be started: %s", self._command[0], error.strerror)
             return None
 
-    def _heard(self, number: signal.Signals) -> None:
-        if number not in (signal.SIGTERM, self._options.signal) or self._asked:
+    def _on_signal(self, number: signal.Signals) -> None:
+        if number not in (signal.SIGTERM, self._options.signal) or self._stop_reason:
             return
         try:
-            state = self._shown().state
+            state = self._job_info().state
         except SlurmError as error:
-            logger.warning("%s; the job is taken to be running", error)
+            logger.warning("%s; assuming that the job is running", error)
             state = RUNNING
         if state != RUNNING:
-            self._asked = f"Slurm ends job {self._job} ({number.name})"
-            logger.info("Slurm ends the job: it signals every process itself, and the launchers save if there is time")
+            self._stop_reason = f"Slurm ends job {self._job} ({number.name})"
+            logger.info("Slurm ends the job and signals every process itself; the ranks save if there is time")
             return
-        self._asked = f"the batch script of job {self._job} on {self._here} got {number.name}"
-        self._search_ends = time.monotonic() + LAUNCHER_PATIENCE
+        self._stop_reason = f"the batch script of job {self._job} on {self._here} got {number.name}"
+        self._search_ends = time.monotonic() + LAUNCHER_SEARCH_SECONDS
 
-    def _ask_launchers(self, until: float) -> None:
-        """Ask one launcher of each step to save and stop; all processes of the steps if none is found until then."""
-        found = [each for each in launchers(self._job) if procfs.catches(each.pid, signal.SIGTERM)]
+    def _signal_launchers(self, until: float) -> None:
+        """Send SIGTERM to one launcher of each step; to all processes of the steps if none is found in time."""
+        found = [each for each in slurm.launchers(self._job) if procfs.catches(each.pid, signal.SIGTERM)]
         if not found and time.monotonic() < until:
             return
         self._search_ends = None
         for launcher in found:
-            logger.info("%s: launcher %d is asked to save and stop", self._asked, launcher.pid)
+            logger.info("%s: requesting a graceful stop from launcher %d", self._stop_reason, launcher.pid)
             try:
                 os.kill(launcher.pid, signal.SIGTERM)
             except ProcessLookupError:
-                logger.info("launcher %d has ended by itself", launcher.pid)
+                logger.info("launcher %d has already ended", launcher.pid)
         if not found:
             logger.warning(
-                "%s: no launcher runs here, so all processes of the job's steps are sent SIGTERM", self._asked
+                "%s: no launcher runs here, sending SIGTERM to all processes of the job's steps", self._stop_reason
             )
             try:
-                slurm.ask(slurm.signal_steps(self._job, "TERM"))
+                slurm.run(slurm.signal_steps(self._job, "TERM"))
             except SlurmError as error:
                 logger.error("%s; the ranks may be killed without saving", error)
 
-    # Afterwards -------------------------------------------------------------------------------------------------------
+    # After the command ------------------------------------------------------------------------------------------------
 
-    def _again(self, verdict: Again, outcome: Outcome | None, code: int) -> int:
+    def _resume(self, verdict: Again, outcome: Outcome | None, code: int) -> int:
         try:
-            shown = self._shown()
-            if shown.state != RUNNING and shown.restarts > slurm.restart_count(self._env):
-                logger.info("%s; Slurm itself has requeued the job", verdict.reason)
+            info = self._job_info()
+            if info.state != RUNNING and info.restarts > slurm.restart_count(self._env):
+                logger.info("%s; Slurm has requeued the job itself", verdict.reason)
                 return 0
-            if shown.state != RUNNING and not shown.at_limit:
-                logger.info("not run again: job %s was cancelled, or is being ended by Slurm", self._job)
+            if info.state != RUNNING and not info.at_limit:
+                logger.info("not resumed: job %s was cancelled, or is being ended by Slurm", self._job)
                 return code
-            off = self._nodes_to_avoid(outcome)
-            return self._requeue(verdict, shown, off) if self._requeues else self._chain(verdict, shown, off, code)
+            excluded = self._excluded_nodes(outcome)
+            return (
+                self._requeue(verdict, info, excluded) if self._requeues else self._chain(verdict, info, excluded, code)
+            )
         except (SlurmError, OSError) as error:
-            logger.error("it should be run again (%s), but that failed: %s", verdict.reason, error)
+            logger.error("the job should be resumed (%s), but that failed: %s", verdict.reason, error)
             return code or 1
 
     @property
     def _requeues(self) -> bool:
         return bool(self._options.mode == "requeue")
 
-    def _requeue(self, verdict: Again, shown: Shown, off: Sequence[str]) -> int:
-        if not shown.requeue:
-            raise SlurmError("the job was submitted with --no-requeue; write '#SBATCH --requeue', or use --mode chain")
-        logger.info("requeued: %s%s", verdict.reason, _without(off))
-        # Slurm now ends all processes of this script, these commands too, unless they inherit that SIGTERM is ignored.
+    def _requeue(self, verdict: Again, info: JobInfo, excluded: Sequence[str]) -> int:
+        if not info.requeue:
+            raise SlurmError("the job was submitted with --no-requeue; add '#SBATCH --requeue', or use --mode chain")
+        logger.info("requeued: %s%s", verdict.reason, _without(excluded))
+        # Slurm now ends all processes of this script, these commands too unless they inherit an ignored SIGTERM.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        slurm.ask(slurm.requeue(self._job))
-        # The job waits already, so that its nodes can be chosen; SIGKILL comes KillWait later.
-        if off:
-            slurm.ask(slurm.exclude(self._job, shown, off))
+        slurm.run(slurm.requeue(self._job))
+        # The job is pending, so that its nodes can be changed; SIGKILL follows KillWait later.
+        if excluded:
+            slurm.run(slurm.exclude(self._job, info, excluded))
         return 0
 
-    def _chain(self, verdict: Again, shown: Shown, off: Sequence[str], code: int) -> int:
-        script = self.launches.folder / "script.sh"
-        slurm.ask(slurm.batch_script(self._job, str(script)))
-        env = slurm.outside(self._env) | {ROOT: self._root}
+    def _chain(self, verdict: Again, info: JobInfo, excluded: Sequence[str], code: int) -> int:
+        script = self.history.folder / "script.sh"
+        slurm.run(slurm.batch_script(self._job, str(script)))
+        env = slurm.environment_outside(self._env) | {ROOT: self._root}
         env.setdefault(environment.JOB_ID, self._root)
         name = self._env.get("SLURM_JOB_NAME", "")
-        words = [*([f"--job-name={name}"] if name else []), f"--chdir={Path.cwd()}", str(script), *shown.arguments]
-        job = slurm.ask(slurm.chain(self._job, shown, off, words), env).strip().partition(";")[0]
-        logger.info("job %s will go on: %s%s", job, verdict.reason, _without(off))
+        words = [*([f"--job-name={name}"] if name else []), f"--chdir={Path.cwd()}", str(script), *info.arguments]
+        job = slurm.run(slurm.chain(self._job, info, excluded, words), env).strip().partition(";")[0]
+        logger.info("job %s resumes: %s%s", job, verdict.reason, _without(excluded))
         return code
 
-    def _nodes_to_avoid(self, outcome: Outcome | None) -> list[str]:
-        """The nodes of this job that the launchers have excluded, by the names that Slurm knows."""
+    def _excluded_nodes(self, outcome: Outcome | None) -> list[str]:
+        """The nodes of this job that the launchers have excluded, by their names in Slurm."""
         if outcome is None or not outcome.excluded or not self._options.exclude_bad_nodes:
             return []
-        ours = slurm.ask(slurm.node_names(self._env.get("SLURM_JOB_NODELIST", self._here))).split()
+        ours = slurm.run(slurm.node_names(self._env.get("SLURM_JOB_NODELIST", self._here))).split()
         hosts = {name for _, host, _ in outcome.excluded for name in (host, host.partition(".")[0])}
         return [name for name in ours if name in hosts]
 
-    def _shown(self) -> Shown:
-        return Shown.parse(slurm.ask(slurm.show(self._job)))
+    def _job_info(self) -> JobInfo:
+        return JobInfo.parse(slurm.run(slurm.show(self._job)))
+
+
+# The history of launches ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PastLaunches:
+    """Totals over the earlier launches."""
+
+    launches: int
+    used: int
+    """Counted retries."""
+    progress: Progress
+
+
+class LaunchHistory:
+    """The folder that holds a job's launches over requeues and chained jobs; all nodes must see it.
+
+    ``launches.jsonl`` has one line per launch. ``outcome-NODE.json`` is what each launcher writes when it ends; they
+    are read once and removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+
+    def prepare(self) -> None:
+        """Create the folder, and remove outcomes of an earlier launch.
+
+        Raises:
+            OSError: it cannot be created or written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LAUNCHES).open("a"):
+            pass
+        self._take_outcomes()
+
+    def outcome_pattern(self) -> str:
+        """The value of ``--outcome`` for the launchers."""
+        return str(self.folder / f"outcome-{NODE}.json")
+
+    def past(self, limit: int) -> PastLaunches:
+        """Totals over the recorded launches; ``limit`` is the number of launches in a row without progress."""
+        launches, used, progress = 0, 0, Progress(limit)
+        for line in (self.folder / LAUNCHES).read_text(errors="replace").splitlines():
+            try:
+                record: Any = json.loads(line)
+                outcome = Outcome(**record["outcome"]) if record["outcome"] else None
+                counted = bool(record["counted"])
+            except (ValueError, KeyError, TypeError):
+                continue  # truncated by a full disk, or edited
+            launches, used, progress = launches + 1, used + counted, progress.then(outcome)
+        return PastLaunches(launches, used, progress)
+
+    def record(
+        self, outcome: Outcome | None, code: int, verdict: Done | Again | GiveUp, place: Mapping[str, str]
+    ) -> None:
+        """Append a launch that has ended; ``place`` holds further facts about it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        line = {
+            **place,
+            "code": code,
+            "outcome": asdict(outcome) if outcome is not None else None,
+            "verdict": type(verdict).__name__,
+            "counted": isinstance(verdict, Again) and verdict.counted,
+            "reason": verdict.reason,
+        }
+        with (self.folder / LAUNCHES).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # Slurm kills this process next
+
+    def outcome(self, here: str) -> Outcome | None:
+        """The launchers' outcomes combined; None: there are none. ``here`` is the node of the batch script."""
+        found = self._take_outcomes()
+        if not found:
+            return None
+        name = f"outcome-{here}.json"
+        first = found.get(name) or found[min(found)]
+        steps = [outcome.iteration for outcome in found.values() if outcome.iteration is not None]
+        excluded = dict.fromkeys(item for outcome in found.values() for item in outcome.excluded)
+        return replace(
+            first,
+            iteration=max(steps, default=None),
+            complete=any(outcome.complete for outcome in found.values()),
+            excluded=tuple(excluded),
+        )
+
+    def _take_outcomes(self) -> dict[str, Outcome]:
+        found = {}
+        for file in sorted(self.folder.glob("outcome-*.json")):
+            outcome = Outcome.read(file)
+            file.unlink(missing_ok=True)
+            if outcome is not None:
+                found[file.name] = outcome
+        return found
+
+
+def reconcile(outcome: Outcome | None, code: int, requested: str) -> Outcome | None:
+    """The outcome, corrected by the command's exit code and by whether the batch script requested a stop.
+
+    ``requested`` is why it did, empty when it did not. A launcher that was ended with SIGTERM because another one died
+    reports a preemption; only the command's exit code distinguishes the two, and an uncounted retry for each such death
+    would repeat forever.
+    """
+    if requested and outcome is None:
+        return Outcome(PREEMPTED, code, f"{requested}; the launchers wrote no outcome")
+    if outcome is not None and outcome.state == PREEMPTED and code and not requested:
+        reason = f"the command ended with exit code {code}, and its launchers were terminated without a stop request"
+        return replace(outcome, state=FAILED, code=code if 0 < code < 128 else CODE_FAILED, reason=reason)
+    return outcome
 
 
 def _without(nodes: Sequence[str]) -> str:
-    return f"; it will not run on {', '.join(nodes)}" if nodes else ""
+    return f"; excluding {', '.join(nodes)}" if nodes else ""
 
 
 def _is_batch_script() -> bool:
-    """Whether this process was started by Slurm's step daemon itself, so that it is what Slurm signals."""
+    """Whether this process was started by slurmstepd, so that Slurm signals it."""
     try:
         parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
     except OSError:

@@ -1,17 +1,17 @@
-"""Takes the stacks of a node's ranks from outside, before anything is killed.
+"""Captures the stacks of a node's ranks from outside, before anything is killed.
 
 How this works
 --------------
-The first way that works is taken, for each rank by itself and all ranks at once:
+All ranks are captured at once, each by the first method that works:
 
-1.  py-spy reads the memory of a process, so it also works on one that is stopped or holds its GIL; it needs the right
-    to trace.
-2.  faulthandler in the rank writes the stacks when it gets a signal, which ``rankwatch.init()`` prepared.
-3.  torch's worker control plane answers with them, where there is one and the GIL is free.
+1.  py-spy reads the memory of a process, so it also works on one that is stopped or holds its GIL; it needs
+    permission to trace.
+2.  faulthandler in the rank writes the stacks on a signal, if the rank has called ``rankwatch.init()``.
+3.  torch's worker control plane returns them, if there is one and the GIL is free.
 
-Beside the stack the control plane is asked how far each process group has come (``collectives``). Nothing of this may
-hold up the end of an attempt: every way has a deadline, and what does not come back by then is left behind on a thread
-that nobody waits for (a reader of a process that is stuck in the kernel can get stuck there itself).
+The control plane also reports the progress of each process group (``collectives``). Nothing here may delay the end of
+an attempt: every method has a deadline, and one that misses it is abandoned on a daemon thread (a reader of a process
+that is stuck in the kernel can get stuck there itself).
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from typing import Final
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, RankStack
+from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.node import procfs
 from rankwatch_launcher.stacks import collectives, formats
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 6
-"""Above the real-time signals that glibc and common profilers take."""
+"""Above the real-time signals used by glibc and common profilers."""
 
-LONGEST: Final = 10.0
-"""Seconds that any capture may take, whatever was asked for: ranks that hang hold their devices meanwhile."""
+MAX_SECONDS: Final = 10.0
+"""Limit on any capture, whatever deadline is given: hung ranks hold their devices meanwhile."""
 COLLECTIVES_SECONDS: Final = 1.0
-"""For the flight recorder's answer, which takes milliseconds: one that does not come leaves time for a stack."""
+"""Limit on the flight recorder's answer, which takes milliseconds, so that time remains for a stack."""
 
-_AT_ONCE: Final = 16
+_MAX_THREADS: Final = 16
 _PROBE_SECONDS: Final = 10.0
 _MAX_DUMP: Final = 4 * 2**20
-"""Bytes read of what py-spy or faulthandler wrote."""
+"""Limit on the output of py-spy or faulthandler, in bytes."""
 _KILLED_SECONDS: Final = 0.5
 _PROBE_TRIES: Final = 5
 _PROBE_PAUSE: Final = 0.2
-_NO_RIGHT: Final = ("permission denied", "not permitted", "root")
+_NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
 _SETTLE_SECONDS: Final = 0.05
-"""faulthandler writes without a mark at its end: a file that has not grown for so long is taken as complete."""
+"""faulthandler writes no end marker: a file that has not grown for this long is complete."""
 _PR_SET_PTRACER: Final = 0x59616D61
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One rank whose stack is wanted."""
+    """One rank to capture."""
 
     rank: int
     local_rank: int
@@ -71,16 +71,16 @@ class Target:
 
     @property
     def control_plane(self) -> Path | None:
-        """The socket of its torch, if there is one; it lies beside the file of its stacks."""
+        """The socket of torch's control plane, if it exists; it lies beside the stack file."""
         path = self.stack_file.with_suffix(".sock") if self.stack_file is not None else None
         return path if path is not None and path.exists() else None
 
 
 @dataclass
 class StackReader:
-    """Takes stacks by py-spy where that works, else by faulthandler; ``probe()`` finds out which.
+    """Captures stacks by py-spy if that works, else by faulthandler; ``probe()`` finds out.
 
-    Until the probe is done py-spy is tried.
+    Until the probe is done, py-spy is tried.
     """
 
     py_spy: str | None = None
@@ -88,47 +88,47 @@ class StackReader:
     _probed: threading.Event = field(default_factory=threading.Event)
 
     def probe(self) -> None:
-        """Find py-spy and try it on this process, as a rank would allow it; say once if it does not work."""
+        """Find py-spy and try it on this process, with a rank's permissions; log it if that fails."""
         try:
             self.py_spy = find_py_spy()
             if self.py_spy is None:
                 self.refusal = "py-spy is not installed"
             else:
                 _allow_tracing()
-                self._try_it(self.py_spy)
+                self._try_py_spy(self.py_spy)
         except (ValueError, OSError) as error:
             self.py_spy, self.refusal = None, str(error)
         self._probed.set()
         if self.refusal:
             logger.info(
-                "stacks can only be taken of ranks that call rankwatch.init(): %s (py-spy needs the right to trace, "
-                "for example CAP_SYS_PTRACE)",
+                "stacks can only be captured of ranks that call rankwatch.init(): %s (py-spy needs permission to "
+                "trace, for example CAP_SYS_PTRACE)",
                 self.refusal,
             )
 
-    def _try_it(self, tool: str) -> None:
-        """Raise when py-spy lacks the right to trace. One failure is no proof: a process that imports torch moves."""
+    def _try_py_spy(self, tool: str) -> None:
+        """Raise when py-spy lacks permission to trace. One failure proves nothing: this process may be importing."""
         for attempt in range(_PROBE_TRIES):
             try:
                 _run_py_spy(tool, os.getpid(), _PROBE_SECONDS)
                 return
             except ValueError as error:
-                if any(words in str(error).lower() for words in _NO_RIGHT):
+                if any(phrase in str(error).lower() for phrase in _NO_PERMISSION):
                     raise
                 logger.debug("py-spy did not read this process at try %d: %s", attempt + 1, error)
                 time.sleep(_PROBE_PAUSE)
 
     def capture(self, targets: Sequence[Target], deadline: float, *, last: bool) -> tuple[RankStack, ...]:
-        """Take the stacks of all targets at once, within ``deadline`` seconds.
+        """Capture the stacks of all targets at once.
 
         Args:
-            targets: the ranks that still live.
-            deadline: seconds from now, :data:`LONGEST` at most; a rank that takes longer is reported as an error.
+            targets: the live ranks.
+            deadline: seconds from now, at most :data:`MAX_SECONDS`; a rank that takes longer is reported as an error.
             last: the ranks are killed next, so a stopped one may be continued to write its own stack.
         """
-        deadline = min(deadline, LONGEST)
+        deadline = min(deadline, MAX_SECONDS)
         until = time.monotonic() + deadline
-        taken = _all_by(until + 0.1, [(t.rank, partial(self._one, t, until, last)) for t in targets])
+        taken = _run_all(until + 0.1, [(t.rank, partial(self._one, t, until, last)) for t in targets])
         late = f"no stack within {deadline:g} s"
         return formats.bounded([taken.get(t.rank) or _failed(t, late) for t in targets])
 
@@ -145,12 +145,12 @@ class StackReader:
             stack, errors[0] = self._by_py_spy(target, until)
             if stack is not None:
                 return stack
-        third = state is not ProcessState.STOPPED and target.control_plane is not None
-        # A rank whose handler does not run would use up all the time that is left.
-        half = time.monotonic() + (until - time.monotonic()) / 2 if third else until
+        try_control_plane = state is not ProcessState.STOPPED and target.control_plane is not None
+        # A rank whose handler does not run would use up the remaining time.
+        half = time.monotonic() + (until - time.monotonic()) / 2 if try_control_plane else until
         stack, why_not = _by_faulthandler(target, half, state, continue_it=last)
         errors.append(why_not)
-        if stack is None and third:
+        if stack is None and try_control_plane:
             stack, why_not = _by_control_plane(target, until)
             errors.append(why_not)
         return stack or _failed(target, "; ".join(filter(None, errors)))
@@ -164,7 +164,7 @@ class StackReader:
             try:
                 frames = formats.from_py_spy(_run_py_spy(tool, target.pid, left), target.pid)
             except (ValueError, OSError) as failure:
-                # It reads without stopping the process, so a frame may change under it: a second look mostly succeeds.
+                # It reads without stopping the process, so a frame may change meanwhile: a second try usually succeeds.
                 if error:
                     return None, str(failure)
                 error = str(failure)
@@ -173,8 +173,8 @@ class StackReader:
         return None, error or "py-spy took too long"
 
 
-def _all_by(until: float, tasks: Sequence[tuple[int, Callable[[], RankStack]]]) -> dict[int, RankStack]:
-    """What tasks return by ``until``, by their number. Those that do not are left behind on daemon threads."""
+def _run_all(until: float, tasks: Sequence[tuple[int, Callable[[], RankStack]]]) -> dict[int, RankStack]:
+    """Results of the tasks that return by ``until``, by number; the others are abandoned on daemon threads."""
     waiting = queue.SimpleQueue[tuple[int, Callable[[], RankStack]]]()
     for task in tasks:
         waiting.put(task)
@@ -188,11 +188,11 @@ def _all_by(until: float, tasks: Sequence[tuple[int, Callable[[], RankStack]]]) 
                 return
             try:
                 done.put((number, task()))
-            except Exception:  # noqa: BLE001 - the thread's boundary: the others' stacks still count
-                logger.exception("taking the stack of rank %d failed", number)
+            except Exception:  # noqa: BLE001 - thread boundary
+                logger.exception("capturing the stack of rank %d failed", number)
                 done.put((number, None))
 
-    for _ in range(min(len(tasks), _AT_ONCE)):
+    for _ in range(min(len(tasks), _MAX_THREADS)):
         threading.Thread(target=work, name="rankwatch-stack", daemon=True).start()
     taken: dict[int, RankStack] = {}
     for _ in tasks:
@@ -212,12 +212,12 @@ def _collectives(target: Target, until: float) -> tuple[Collective, ...]:
     try:
         return collectives.of_rank(path, min(until, time.monotonic() + COLLECTIVES_SECONDS))
     except (OSError, ValueError) as error:
-        logger.debug("rank %d does not tell how far its collectives have come: %s", target.rank, error)
+        logger.debug("the collectives of rank %d are unknown: %s", target.rank, error)
         return ()
 
 
 def find_py_spy() -> str | None:
-    """The py-spy beside this interpreter, else the one on the path."""
+    """The py-spy beside this interpreter, else the one on PATH."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
@@ -225,7 +225,7 @@ def find_py_spy() -> str | None:
 def _run_py_spy(tool: str, pid: int, timeout: float) -> str:
     command = [tool, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        # Into files, and its end is not waited for without limit: SIGKILL does not end one that is stuck in the kernel.
+        # Into files and with a time limit: SIGKILL does not end a process that is stuck in the kernel.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         try:
             code = process.wait(timeout)
@@ -237,8 +237,8 @@ def _run_py_spy(tool: str, pid: int, timeout: float) -> str:
         out.seek(0)
         err.seek(0)
         if code != 0:
-            words = err.read(1000).decode(errors="replace").strip().splitlines()
-            raise ValueError(f"py-spy: {words[0][:200] if words else f'exit code {code}'}")
+            lines = err.read(1000).decode(errors="replace").strip().splitlines()
+            raise ValueError(f"py-spy: {lines[0][:200] if lines else f'exit code {code}'}")
         return out.read(_MAX_DUMP).decode(errors="replace")
 
 
@@ -247,7 +247,7 @@ def _by_control_plane(target: Target, until: float) -> tuple[RankStack | None, s
     if path is None:
         return None, "the control plane is gone"
     try:
-        frames = formats.from_faulthandler(collectives.ask(path, collectives.TRACEBACK, until).decode())
+        frames = formats.from_faulthandler(collectives.query(path, collectives.TRACEBACK, until).decode())
     except (OSError, ValueError) as error:
         return None, f"control plane: {error}"
     return RankStack(target.rank, target.pid, "control-plane", frames), ""
@@ -260,7 +260,7 @@ def _by_faulthandler(
     if path is None or not procfs.catches(target.pid, STACK_SIGNAL):
         return None, "the rank did not call rankwatch.init(), which lets faulthandler write its stack"
     if stopped and not continue_it:
-        return None, "the process is stopped, and only one that is killed next is continued to write its stack"
+        return None, "the process is stopped, and is only continued to write its stack if it is killed next"
     before = _size(path)
     try:
         os.kill(target.pid, STACK_SIGNAL)
@@ -296,6 +296,6 @@ def _failed(target: Target, error: str) -> RankStack:
 
 
 def _allow_tracing() -> None:
-    """Let our own children trace us, as ``rankwatch.init()`` lets a rank be traced: the probe tells what holds."""
+    """Allow tracing by child processes, as ``rankwatch.init()`` does in a rank, so that the probe is representative."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, os.getpid(), 0, 0, 0)

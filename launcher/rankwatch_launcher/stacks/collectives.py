@@ -1,7 +1,7 @@
-"""Asks a rank's torch how far each of its process groups has come: its worker control plane, over a unix socket.
+"""Queries the progress of a rank's process groups from torch's worker control plane, over a unix socket.
 
-The socket is made by :mod:`rankwatch.liveness.torch_control_plane`. Its native threads answer while the rank's main
-thread is stuck and, for the flight recorder, while its GIL is held; those of a stopped process do not, so every call
+The socket is created by :mod:`rankwatch.liveness.torch_control_plane`. Native threads answer while the rank's main
+thread is stuck and, for the flight recorder, while the GIL is held; a stopped process does not answer, so every call
 has a deadline.
 """
 
@@ -20,21 +20,21 @@ from rankwatch.contract.messages import Collective
 FLIGHT_RECORDER: Final = "/handler/fr_trace_json"
 TRACEBACK: Final = "/handler/dump_traceback"
 MAX_BYTES: Final = 32 * 2**20
-"""Of one answer. The flight recorder's 2,000 entries (torch's default) are about 1 MB."""
+"""Limit on one answer. The flight recorder's 2,000 entries (torch's default) are about 1 MB."""
 MAX_GROUPS: Final = 64
-"""Process groups kept of one rank: those with the newest collectives."""
+"""Process groups reported per rank: those with the newest collectives."""
 MAX_MEMBERS: Final = 64
-"""Ranks kept of one group; of a larger one none are, for half a list would be read as all of it."""
+"""Ranks reported per group; of a larger group none are, since a partial list would be taken as complete."""
 MAX_TEXT: Final = 100
 
 _CHUNK: Final = 2**16
 
 
-def ask(path: Path, what: str, until: float) -> bytes:
+def query(path: Path, what: str, until: float) -> bytes:
     """The answer of the control plane at ``path``; ``until`` is on the monotonic clock.
 
     Raises:
-        OSError: nobody answers there, or not in time.
+        OSError: no answer in time.
         ValueError: the answer is an error, or too large.
     """
     connection = _UnixConnection(path, until)
@@ -46,9 +46,9 @@ def ask(path: Path, what: str, until: float) -> bytes:
             found += chunk
             if len(found) > MAX_BYTES:
                 raise ValueError(f"the answer has more than {MAX_BYTES} bytes")
-            connection.keep_time()
+            connection.set_remaining_timeout()
     except http.client.HTTPException as error:
-        raise ValueError(f"the control plane's answer is none: {error!r}") from None
+        raise ValueError(f"invalid answer of the control plane: {error!r}") from None
     finally:
         connection.close()
     if response.status != 200:
@@ -57,33 +57,33 @@ def ask(path: Path, what: str, until: float) -> bytes:
 
 
 def of_rank(path: Path, until: float) -> tuple[Collective, ...]:
-    """How far each process group of the rank behind ``path`` has come, by ``until`` on the monotonic clock.
+    """The progress of each process group of a rank; ``until`` is on the monotonic clock.
 
     Raises:
-        OSError: nobody answers there, or not in time.
+        OSError: no answer in time.
         ValueError: the answer is not the flight recorder's.
     """
     try:
-        return from_flight_recorder(json.loads(ask(path, FLIGHT_RECORDER, until)))
+        return from_flight_recorder(json.loads(query(path, FLIGHT_RECORDER, until)))
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
 
 
 def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:
-    """Reduce the flight recorder's JSON to one line for each process group, sorted by its name.
+    """Reduce the flight recorder's JSON to one entry per process group, sorted by name.
 
-    Only collectives count, by ``collective_seq_id``, which is the same on all ranks of a group. ``pg_status`` does not
-    serve: some backends count point-to-point calls in it, and neighbours in a pipeline make different numbers of those.
+    Only collectives count, by ``collective_seq_id``, which is the same on all ranks of a group. ``pg_status`` is not
+    used: some backends count point-to-point calls in it, whose number differs between the stages of a pipeline.
 
     Raises:
-        ValueError: it is not the flight recorder's.
+        ValueError: unexpected content.
     """
     try:
         entries = [e for e in recorded.get("entries", ()) if not e.get("is_p2p")]
         members = {str(c["name"]): _ranks(c.get("ranks")) for c in recorded.get("pg_config", {}).values()}
         newest: dict[str, int] = {}
         for entry in entries:
-            # A group that was destroyed and made anew has the same name, a higher id, and counts from the beginning.
+            # A group that was destroyed and created again has the same name, a higher id, and counts from the start.
             name = str(entry["process_group"][0])
             newest[name] = max(newest.get(name, 0), int(entry["pg_id"]))
         found: dict[str, list[dict[str, Any]]] = {}
@@ -99,7 +99,7 @@ def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:
 
 def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...]) -> Collective:
     last = max(entries, key=lambda e: int(e["collective_seq_id"]))
-    # The recorder is a ring: what it no longer holds was completed long ago.
+    # The recorder is a ring buffer: what it no longer holds was completed long ago.
     before = min(int(e["collective_seq_id"]) for e in entries) - 1
     done = (int(e["collective_seq_id"]) for e in entries if e.get("retired") or e.get("state") == "completed")
     completed = max(done, default=before)
@@ -114,9 +114,9 @@ def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...]
 
 
 def _group(name: str, description: str) -> str:
-    """What a group is called, the same on all its ranks and on no others.
+    """A name that is the same on all ranks of a group and unique to it.
 
-    The description alone does not do: a mesh gives the same one to each of its rows.
+    The description alone is not unique: all rows of a device mesh share one.
     """
     if description in ("", "undefined") or description == name:
         return name
@@ -131,15 +131,15 @@ def _ranks(listed: Any) -> tuple[int, ...]:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket, every wait on which ends at ``until``."""
+    """HTTP over a unix socket with one deadline for all operations."""
 
     def __init__(self, path: Path, until: float) -> None:
         super().__init__("localhost")
         self._path, self._until = path, until
-        self._line = socket.socket(socket.AF_UNIX)  # http.client hands its own away when the answer begins
+        self._line = socket.socket(socket.AF_UNIX)  # http.client detaches its own when the answer begins
 
     def connect(self) -> None:
-        self.keep_time()
+        self.set_remaining_timeout()
         self._line.connect(str(self._path))
         self.sock = self._line
 
@@ -147,8 +147,8 @@ class _UnixConnection(http.client.HTTPConnection):
         super().close()
         self._line.close()
 
-    def keep_time(self) -> None:
-        """Give the next wait what is left; raises ``TimeoutError`` (an ``OSError``) when nothing is."""
+    def set_remaining_timeout(self) -> None:
+        """Set the socket's timeout to the remaining time; raises ``TimeoutError`` (an OSError) when none is left."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError("no answer in time")

@@ -1,4 +1,4 @@
-"""Reads the stacks that py-spy and faulthandler print, and keeps a node's evidence within its size. Pure."""
+"""Parses the output of py-spy and faulthandler, and limits the size of a node's evidence. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 from rankwatch.contract.messages import Frame, RankStack
 
 MAX_FRAMES: Final = 64
-"""Frames kept of one stack: the inner ones, which say what it waits for."""
+"""Innermost frames kept per stack."""
 MAX_TEXT: Final = 300
 NODE_BYTES: Final = 2 * 2**20
-"""JSON of one node's evidence, by estimate: half of what a monitor takes in one request; more is refused whole."""
+"""Estimated JSON size of one node's evidence: half of the monitor's request limit, beyond which all is rejected."""
 
 _THREAD: Final = re.compile(r"^(Current thread|Thread) (0x[0-9a-fA-F]+)(?: \[(.*?)\])?")
 _FRAME: Final = re.compile(r'^ {2}File "(.*)", line (\d+|\?\?\?) in (.*)$')
@@ -24,7 +24,7 @@ def from_py_spy(text: str, pid: int) -> tuple[Frame, ...]:
     """The main thread's stack from ``py-spy dump --json``.
 
     Raises:
-        ValueError: it is not what py-spy prints.
+        ValueError: unexpected output.
     """
     try:
         threads = json.loads(text)
@@ -40,7 +40,7 @@ def from_faulthandler(text: str) -> tuple[Frame, ...]:
     faulthandler prints the newest thread first, so the main thread is the last one of a dump.
 
     Raises:
-        ValueError: there is no stack in it, or not the main thread's.
+        ValueError: the main thread's stack is missing.
     """
     threads: list[list[Frame]] = []
     for line in text.splitlines():
@@ -79,24 +79,24 @@ def _frame(function: str, file: str, line: int) -> Frame:
 
 
 def bounded(stacks: Sequence[RankStack], limit: int = NODE_BYTES) -> tuple[RankStack, ...]:
-    """Cut a node's stacks until they fit into ``limit`` bytes; what was cut is said in each one's ``error``."""
-    kept, cut = tuple(stacks), ""
-    for what, shrink in _SHRINKING:
+    """Truncate a node's stacks to ``limit`` bytes; each truncation is noted in ``error``."""
+    kept, note = tuple(stacks), ""
+    for description, shrink in _SHRINKING:
         if sum(map(_size, kept)) <= limit:
             break
-        kept, cut = tuple(map(shrink, kept)), what
-    if not cut:
+        kept, note = tuple(map(shrink, kept)), description
+    if not note:
         return kept
-    return tuple(replace(s, error=f"{s.error}; {cut}" if s.error else cut) for s in kept)
+    return tuple(replace(s, error=f"{s.error}; {note}" if s.error else note) for s in kept)
 
 
-def _inner(frames: int) -> Callable[[RankStack], RankStack]:
+def _innermost(frames: int) -> Callable[[RankStack], RankStack]:
     return lambda stack: replace(stack, frames=stack.frames[:frames])
 
 
 _SHRINKING: Final = (
-    ("for its size cut to the inner 16 frames", _inner(16)),
-    ("for its size cut to the inner 4 frames", _inner(4)),
+    ("truncated to the innermost 16 frames", _innermost(16)),
+    ("truncated to the innermost 4 frames", _innermost(4)),
 )
 
 
@@ -107,4 +107,4 @@ def _size(stack: RankStack) -> int:
 
 
 def _text_size(text: str) -> int:
-    return len(text) if text.isascii() else 12 * len(text)  # JSON writes two escapes of six letters at worst
+    return len(text) if text.isascii() else 12 * len(text)  # at worst two escapes of six characters each

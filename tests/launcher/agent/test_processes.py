@@ -13,9 +13,10 @@ import pytest
 
 from launcher.conftest import wait_for
 from rankwatch.contract.enums import ProcessState
-from rankwatch_launcher.agent.orphan_reaper import Sweeper, start_time
-from rankwatch_launcher.agent.processes import RankProcess, RankProcesses
-from rankwatch_launcher.node import procfs
+from rankwatch_launcher import procfs
+from rankwatch_launcher.agent.orphan_reaper import OrphanReaper, start_time
+from rankwatch_launcher.agent.processes import RankProcesses
+from rankwatch_launcher.node.attempt import RankProcess
 from rankwatch_launcher.stacks import capture as evidence
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL, StackReader, Target
 
@@ -152,28 +153,28 @@ def test_a_process_that_is_gone_is_said_to_be(spawn: Spawn) -> None:
     assert (stack.error, stack.process_state) == ("the process is gone", ProcessState.EXITED)
 
 
-def test_the_sweeper_kills_what_a_dead_launcher_leaves(spawn: Spawn, tmp_path: Path) -> None:
+def test_the_reaper_kills_what_a_dead_launcher_leaves(spawn: Spawn, tmp_path: Path) -> None:
     folder = tmp_path / "slots"
     folder.mkdir()
-    sweeper = Sweeper(folder)
+    reaper = OrphanReaper(folder)
     old, now = spawn(HANG), spawn(HANG)
-    sweeper.add(old.pid)
-    sweeper.forget()
-    sweeper.add(now.pid)
-    pipe = sweeper._process.stdin
+    reaper.add(old.pid)
+    reaper.forget()
+    reaper.add(now.pid)
+    pipe = reaper._process.stdin
     assert pipe is not None
     pipe.close()
     assert now.wait(10) == -signal.SIGKILL
-    sweeper._process.wait(10)
+    reaper._process.wait(10)
     assert old.poll() is None, "only the ranks of the last attempt are named"
     assert not folder.exists()
 
 
-def test_a_dismissed_sweeper_kills_nobody(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_dismissed_reaper_kills_nobody(spawn: Spawn, tmp_path: Path) -> None:
     process = spawn(HANG)
-    sweeper = Sweeper(tmp_path / "none")
-    sweeper.add(process.pid)
-    sweeper.dismiss()
+    reaper = OrphanReaper(tmp_path / "none")
+    reaper.add(process.pid)
+    reaper.dismiss()
     assert process.poll() is None
     assert start_time(process.pid)
     assert start_time(2**22 + 1) == ""

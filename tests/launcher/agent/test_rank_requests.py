@@ -21,7 +21,7 @@ def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None
     job.script('if ATTEMPT == 1 and NODE == "b" and step == 20: rankwatch.exclude_node("row remapping failed")')
     job.start("a", "b")
     job.until("attempt 2: begins", "a")
-    reason = r"rank \d on \S+ asked to leave its node out: row remapping failed"
+    reason = r"rank \d on \S+ requested its node to be excluded: row remapping failed"
     job.until(f"this node is parked: {reason}", "b")
     assert job.said(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
     job.until("rank 0 of 1 attempt 2: trains", "a")
@@ -36,7 +36,7 @@ def test_a_rank_stops_the_job(nodes: Callable[[str], Nodes]) -> None:
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
     assert len({line.split("saves after step ")[1] for line in job.until("saves after step", count=2)}) == 1
     assert job.outcome("a")["state"] == "stopped"
-    assert str(job.outcome("a")["reason"]).endswith("asked for the job to stop: the loss is NaN")
+    assert str(job.outcome("a")["reason"]).endswith("requested the job to stop: the loss is NaN")
 
 
 def test_what_a_rank_tells_reaches_the_monitor_and_is_the_reason_of_its_exit(
@@ -49,7 +49,7 @@ def test_what_a_rank_tells_reaches_the_monitor_and_is_the_reason_of_its_exit(
     assert job.launchers["a"].wait() == 17
     (event,) = monitor.events("notice")
     assert (event["notice"], event["reason"], event["seconds"]) == ("wrong_result", "the loss of step 20 is nan", 1.5)
-    assert "exited with code 17: the loss of step 20 is nan: it found" in str(job.outcome("a")["reason"])
+    assert "exited with code 17: the loss of step 20 is nan: it rejected" in str(job.outcome("a")["reason"])
 
 
 def test_the_policy_that_a_rank_asks_for_is_registered_once(

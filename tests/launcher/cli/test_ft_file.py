@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.test_flags import options
-from rankwatch_launcher.cli import ft_file, main, nvrx
+from rankwatch_launcher.cli import main, nvrx
 
 NESTED = """
 model: {layers: 2}
@@ -28,9 +28,9 @@ trainer:
 """
 
 
-def given(path: Path | str, *argv: str) -> nvrx.Given:
+def given(path: Path | str, *argv: str) -> nvrx.Translated:
     args = main.build_parser().parse_args(["--ft-cfg-path", str(path), *argv, "train.py"])
-    return ft_file.from_file(args, {})
+    return nvrx.from_file(args, {})
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_key_that_is_not_known_is_named_with_those_that_are(tmp_path: Path) ->
     read = given(path)
     assert read.policy == {"learned_factor": 6.0}
     (note,) = read.notes
-    assert "'rank_heartbeat_timout' in fault_tolerance is not known" in note
+    assert "unknown key 'rank_heartbeat_timout' in fault_tolerance" in note
     assert "rank_heartbeat_timeout" in note
 
 
@@ -88,8 +88,8 @@ def test_a_key_that_is_not_known_is_named_with_those_that_are(tmp_path: Path) ->
         ("fault_tolerance: {safety_factor: lots}", r"ft\.yaml: safety_factor: learned_factor must be"),
         ("fault_tolerance: {rank_section_timeouts: {step: -1}}", "the timeout of section 'step' must be"),
         ("fault_tolerance: {rank_section_timeouts: [1]}", "NAME:SECONDS"),
-        ("fault_tolerance: [1, 2]", "must hold names and values"),
-        ("fault_tolerance: {", "not YAML that can be read"),
+        ("fault_tolerance: [1, 2]", "must be a mapping"),
+        ("fault_tolerance: {", "invalid YAML"),
         ("other: 1", "has no section fault_tolerance; --ignore-missing-fault-tol-cfg"),
         ("", "has no section fault_tolerance"),
     ],
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, text: str, word
 
 
 def test_a_missing_file_is_an_error_unless_it_may_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"none\.yaml is not there"):
+    with pytest.raises(ValueError, match=r"none\.yaml does not exist"):
         given(tmp_path / "none.yaml")
     read = given(tmp_path / "none.yaml", "--ignore-missing-fault-tol-cfg")
     assert (read.policy, len(read.notes)) == ({}, 1)

@@ -30,7 +30,7 @@ SPELLINGS = """
 SECTIONS = {"step": 9.0, "load": None, "a": None, "b": None}
 
 
-def given(*argv: str, env: dict[str, str] | None = None) -> nvrx.Given:
+def given(*argv: str, env: dict[str, str] | None = None) -> nvrx.Translated:
     return nvrx.from_flags(main.build_parser().parse_args([*argv, "train.py"]), env or {})
 
 
@@ -104,7 +104,7 @@ def test_the_renamed_flags_of_torchrun_are_known_by_their_variables_too() -> Non
     ("flag", "value", "words"),
     [
         ("--ft-workload-check-interval", "5", "ranks report once a second"),
-        ("--ft-restart-check-interval", "60", "nobody polls"),
+        ("--ft-restart-check-interval", "60", "without polling"),
         ("--ft-node-health-check-interval", "5", "--node-timeout"),
         ("--ft-enable-nic-monitor", "true", "network cards"),
         ("--ft_param_pci_topo_file", "topo.xml", "network cards"),
@@ -124,7 +124,7 @@ def test_what_is_so_anyway_needs_no_word(flag: str) -> None:
 
 def test_min_healthy_is_not_offered_and_that_is_said() -> None:
     (note,) = given("--restart-policy", "min-healthy").notes
-    assert "min-healthy is not offered" in note
+    assert "min-healthy is not supported" in note
     assert "--spares" in note
 
 

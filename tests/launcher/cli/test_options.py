@@ -11,7 +11,7 @@ import pytest
 
 from launcher.cli.test_flags import flags_of, options
 from rankwatch_launcher.cli import flags, main
-from rankwatch_launcher.cli.options import Options
+from rankwatch_launcher.options import Options
 
 
 def test_every_option_has_a_flag_and_a_default_that_its_reader_accepts() -> None:
@@ -107,7 +107,7 @@ def test_the_command_line_is_looked_at_without_torch() -> None:
     )
     argv = ["--nproc-per-node", "2", "--job-retries", "4", "--max-no-progress", "5", "train.py", "--job-retries", "9"]
     done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
-    assert done.stdout == "Plan(budget=4, no_progress=5, flag='', outcome='') False\n"
+    assert done.stdout == "RetryPlan(budget=4, no_progress=5, flag='', outcome='') False\n"
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch_launcher.cli import standby_flags
+from rankwatch_launcher.cli.flags import prewarm_settings
 from rankwatch_launcher.cli.main import build_parser
-from rankwatch_launcher.node.memory import GIB
-from rankwatch_launcher.prewarm.pool import StandbySettings
+from rankwatch_launcher.prewarm.pool import PrewarmSettings
+from rankwatch_launcher.procfs import GIB
 
 
-def chosen(*flags: str, **env: str) -> StandbySettings | None:
-    return standby_flags.chosen(build_parser().parse_args([*flags, "train.py", "--standby"]), env)
+def chosen(*flags: str, **env: str) -> PrewarmSettings | None:
+    return prewarm_settings(build_parser().parse_args([*flags, "train.py", "--standby"]), env)
 
 
 def test_it_is_off_unless_it_is_asked_for() -> None:
@@ -22,26 +22,26 @@ def test_it_is_off_unless_it_is_asked_for() -> None:
 
 
 def test_a_bare_flag_does_not_take_the_script() -> None:
-    assert chosen("--standby") == StandbySettings((), 2 * GIB)
+    assert chosen("--standby") == PrewarmSettings((), 2 * GIB)
     assert build_parser().parse_args(["--standby", "train.py"]).training_script == "train.py"
 
 
 def test_modules_ask_for_it() -> None:
-    assert chosen("--standby-modules", "numpy, torch,a.b") == StandbySettings(("numpy", "a.b"), 2 * GIB)
-    assert chosen(RANKWATCH_STANDBY_MODULES="numpy") == StandbySettings(("numpy",), 2 * GIB)
+    assert chosen("--standby-modules", "numpy, torch,a.b") == PrewarmSettings(("numpy", "a.b"), 2 * GIB)
+    assert chosen(RANKWATCH_STANDBY_MODULES="numpy") == PrewarmSettings(("numpy",), 2 * GIB)
 
 
 def test_flags_beat_the_environment() -> None:
     env = {"RANKWATCH_STANDBY": "yes", "RANKWATCH_STANDBY_MODULES": "x", "RANKWATCH_STANDBY_MEMORY": "3"}
-    assert chosen(**env) == StandbySettings(("x",), 3 * GIB)
-    assert chosen("--standby-modules", "", "--standby-memory", "0.5", **env) == StandbySettings((), GIB // 2)
+    assert chosen(**env) == PrewarmSettings(("x",), 3 * GIB)
+    assert chosen("--standby-modules", "", "--standby-memory", "0.5", **env) == PrewarmSettings((), GIB // 2)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
         ("RANKWATCH_STANDBY", "torch", "must be true or false, not 'torch'"),
-        ("RANKWATCH_STANDBY_MODULES", "my-module", "'my-module' is no module's name"),
+        ("RANKWATCH_STANDBY_MODULES", "my-module", "'my-module' is not a module name"),
         ("RANKWATCH_STANDBY_MEMORY", "lots", "must be a number of GiB, such as 2 or 0.5, not 'lots'"),
         ("RANKWATCH_STANDBY_MEMORY", "0", "must be a number of GiB"),
     ],

@@ -1,4 +1,4 @@
-"""Who takes part in an attempt, and which step all ranks stop after: scenes without processes."""
+"""Rosters, lost nodes, exclusion and stop steps: scenarios with a simulated clock."""
 
 from __future__ import annotations
 
@@ -7,24 +7,38 @@ from typing import Any
 
 import pytest
 
-from rankwatch_launcher.coordination.decisions import Reached
-from rankwatch_launcher.coordination.membership import Member, Roll, Roster, Rules
+from rankwatch_launcher.coordination.decisions import StepRange
+from rankwatch_launcher.coordination.membership import (
+    Member,
+    MembershipRules,
+    MembershipView,
+    NodeProgress,
+    Roster,
+    StopAnswer,
+)
 
 NOTHING: dict[str, str] = {}
+FOLLOWS = NodeProgress(follows_stop_step=True)
+ASKED = StopAnswer(0, True, None)
+
+
+def at(step: int, speed: float = 0.0) -> NodeProgress:
+    """Progress of a node whose ranks would follow a stop step."""
+    return NodeProgress(StepRange(0, step), speed, follows_stop_step=True)
 
 
 class Scene:
     """A few launchers and a clock."""
 
     def __init__(self, minimum: int, maximum: int, **rules: float) -> None:
-        self.roll = Roll(Rules(minimum, maximum, **rules))
+        self.view = MembershipView(MembershipRules(minimum, maximum, **rules))
         self.now = 100.0
         self.members: dict[str, Member] = {}
         self.silent: set[str] = set()
 
     def come(self, *names: str, **facts: Any) -> None:
         for name in names:
-            self.members[name] = Member(name, f"host-{name}", 2, after=0, **facts)
+            self.members[name] = Member(name, f"host-{name}", 2, ready_after=0, **facts)
         self.tick(0.0)
 
     def say(self, name: str, **changes: Any) -> None:
@@ -37,49 +51,49 @@ class Scene:
         self.silent |= {*silent}
         for name in self.members:
             if name not in self.silent:
-                self.members[name] = replace(self.members[name], beat=self.members[name].beat + 1)
-        self.roll.hear(self.members.values(), self.now)
+                self.members[name] = replace(self.members[name], heartbeat=self.members[name].heartbeat + 1)
+        self.view.update(self.members.values(), self.now)
 
-    def gather(self, last: Roster | None = None, excluded: dict[str, str] = NOTHING, **more: Any) -> Roster | str:
-        return self.roll.gather(last, excluded, self.now, **more)
+    def next_roster(self, last: Roster | None = None, excluded: dict[str, str] = NOTHING, **more: Any) -> Roster | str:
+        return self.view.next_roster(last, excluded, self.now, **more)
 
     def run(self, last: Roster | None = None, excluded: dict[str, str] = NOTHING, **more: Any) -> Roster:
         """The next roster, whose launchers run ranks then."""
-        made = self.gather(last, excluded, **more)
+        made = self.next_roster(last, excluded, **more)
         assert isinstance(made, Roster), made
         for name in made.active:
-            self.say(name, after=None)
+            self.say(name, ready_after=None)
         return made
 
     def end(self, roster: Roster, *but: str) -> None:
         """The attempt is over: everybody has ended their ranks."""
         for name in roster.active:
             if name not in but:
-                self.say(name, after=roster.attempt)
+                self.say(name, ready_after=roster.attempt)
 
 
 def test_all_nodes_that_there_can_be_start_at_once_in_the_order_of_their_arrival() -> None:
     scene = Scene(2, 2)
     scene.come("b")
-    assert scene.gather() == "1 of at least 2 nodes are here; waiting for 1 more"
+    assert scene.next_roster() == "1 of at least 2 nodes are ready; waiting for 1 more"
     scene.come("a")
-    assert scene.gather() == Roster(1, ("b", "a"))
+    assert scene.next_roster() == Roster(1, ("b", "a"))
 
 
 def test_a_wish_for_a_group_rank_beats_the_order_of_arrival() -> None:
     scene = Scene(3, 3)
-    scene.come("x", wish=2)
-    scene.come("y", wish=0)
-    scene.come("z", wish=1)
+    scene.come("x", preferred_rank=2)
+    scene.come("y", preferred_rank=0)
+    scene.come("z", preferred_rank=1)
     assert scene.run().active == ("y", "z", "x")
 
 
 def test_the_first_attempt_waits_for_more_nodes_only_for_the_last_call() -> None:
     scene = Scene(1, 3, last_call=30.0)
     scene.come("a", "b")
-    assert "last call" in str(scene.gather())
+    assert "last call" in str(scene.next_roster())
     scene.tick(29.0)
-    assert isinstance(scene.gather(), str)
+    assert isinstance(scene.next_roster(), str)
     scene.tick(1.0)
     assert scene.run().active == ("a", "b")
 
@@ -89,11 +103,11 @@ def test_who_comes_beyond_the_largest_number_is_a_spare_and_takes_the_place_of_t
     scene.come("a", "b", "c")
     first = scene.run()
     assert (first.active, first.spares) == (("a", "b"), ("c",))
-    assert scene.roll.places(first)["c"].reason.startswith("the job has its 2 nodes")
+    assert scene.view.places(first)["c"].reason.startswith("the job has its 2 nodes")
     scene.tick(5.9, "a")
-    assert scene.roll.lost(first, scene.now) == []
+    assert scene.view.lost(first, scene.now) == []
     scene.tick(0.2, "a")
-    (lost,) = scene.roll.lost(first, scene.now)
+    (lost,) = scene.view.lost(first, scene.now)
     assert lost.node == "a"
     scene.end(first, "a")
     second = scene.run(first)
@@ -108,7 +122,7 @@ def test_its_silent_twin_a_launcher_that_beats_slowly_is_not_lost() -> None:
         scene.tick(5.0, "a")
         scene.silent.clear()
         scene.tick(0.5)
-        assert scene.roll.lost(roster, scene.now) == []
+        assert scene.view.lost(roster, scene.now) == []
 
 
 def test_nobody_begins_while_another_still_ends_its_ranks() -> None:
@@ -116,18 +130,18 @@ def test_nobody_begins_while_another_still_ends_its_ranks() -> None:
     scene.come("a", "b", "c")
     first = scene.run()
     scene.end(first, "b")
-    assert scene.gather(first) == "node b on host-b is still ending its ranks"
-    scene.say("b", after=1)
+    assert scene.next_roster(first) == "node b on host-b is still ending ranks"
+    scene.say("b", ready_after=1)
     assert scene.run(first).active == ("a", "b")
 
 
 def test_a_launcher_that_did_not_notice_a_roster_yet_is_waited_for() -> None:
     scene = Scene(2, 2)
     scene.come("a", "b", "c")
-    first = scene.gather()
+    first = scene.next_roster()
     assert isinstance(first, Roster)
     # The attempt is ruled to end at once; neither has taken its place, both still wait for an attempt after 0.
-    assert "still ending" in str(scene.gather(first))
+    assert "still ending" in str(scene.next_roster(first))
 
 
 def test_with_too_few_nodes_it_is_said_who_is_missing_and_why() -> None:
@@ -137,8 +151,8 @@ def test_with_too_few_nodes_it_is_said_who_is_missing_and_why() -> None:
     scene.tick(7.0, "b")
     scene.end(first, "b")
     scene.tick(0.1, "b")
-    assert scene.gather(first) == (
-        "1 of at least 2 nodes are here; waiting for 1 more, since node b on host-b was lost"
+    assert scene.next_roster(first) == (
+        "1 of at least 2 nodes are ready; waiting for 1 more, since node b on host-b was lost"
     )
 
 
@@ -151,7 +165,7 @@ def test_fewer_nodes_go_on_at_once_where_fewer_are_allowed_and_a_newcomer_regrou
     second = scene.run(first)
     assert second.active == ("a",)
     scene.come("c")
-    assert [m.node for m in scene.roll.newcomers(second, {}, scene.now)] == ["c"]
+    assert [m.node for m in scene.view.newcomers(second, {}, scene.now)] == ["c"]
     scene.end(second)
     assert scene.run(second).active == ("a", "c")
 
@@ -161,20 +175,20 @@ def test_a_full_group_is_not_disturbed_by_who_comes_late() -> None:
     scene.come("a", "b")
     roster = scene.run()
     scene.come("c", "d")
-    assert scene.roll.newcomers(roster, {}, scene.now) == []
-    late = scene.roll.latecomers(roster, {"host:host-d": "excluded: it had ECC errors"}, scene.now)
-    assert late == {"spares": ("c",), "parked": {"d": "excluded: it had ECC errors"}}
+    assert scene.view.newcomers(roster, {}, scene.now) == []
+    late = scene.view.with_latecomers(roster, {"host:host-d": "excluded: it had ECC errors"}, scene.now)
+    assert late == Roster(1, ("a", "b"), ("c",), {"d": "excluded: it had ECC errors"})
 
 
 def test_a_launcher_on_an_excluded_host_disturbs_nobody_though_there_is_room() -> None:
     scene = Scene(1, 2)
     scene.come("a")
-    assert isinstance(scene.gather(), str)
+    assert isinstance(scene.next_roster(), str)
     scene.tick(31.0)
     roster = scene.run()
     scene.come("b")
-    assert scene.roll.newcomers(roster, {"host:host-b": "excluded: ECC errors"}, scene.now) == []
-    assert [m.node for m in scene.roll.newcomers(roster, {}, scene.now)] == ["b"]
+    assert scene.view.newcomers(roster, {"host:host-b": "excluded: ECC errors"}, scene.now) == []
+    assert [m.node for m in scene.view.newcomers(roster, {}, scene.now)] == ["b"]
 
 
 def test_when_nothing_could_be_heard_nobody_is_lost() -> None:
@@ -182,8 +196,8 @@ def test_when_nothing_could_be_heard_nobody_is_lost() -> None:
     scene.come("a", "b")
     roster = scene.run()
     scene.now += 8.0  # the store did not answer meanwhile
-    scene.roll.excuse(scene.now)
-    assert scene.roll.lost(roster, scene.now) == []
+    scene.view.reset_timers(scene.now)
+    assert scene.view.lost(roster, scene.now) == []
 
 
 def test_a_new_coordinator_does_not_take_the_long_dead_for_alive() -> None:
@@ -191,31 +205,31 @@ def test_a_new_coordinator_does_not_take_the_long_dead_for_alive() -> None:
     scene.come("a", "b", "c")
     roster = scene.run()
     scene.silent.add("c")  # a spare that died under the coordinator before
-    scene.roll = Roll(scene.roll.rules)
+    scene.view = MembershipView(scene.view.rules)
     scene.tick(0.0)
-    scene.roll.doubt(scene.now, 2.5)
+    scene.view.reset_timers(scene.now, remaining=2.5)
     scene.tick(2.6)
-    assert [*scene.roll.alive(scene.now)] == ["a", "b"]
-    assert scene.roll.lost(roster, scene.now) == []
+    assert [*scene.view.alive(scene.now)] == ["a", "b"]
+    assert scene.view.lost(roster, scene.now) == []
 
 
 def test_slow_steps_are_waited_for_no_longer_than_needed() -> None:
     scene = Scene(1, 1)
-    scene.come("a", follows_stop_step=True)
+    scene.come("a", progress=FOLLOWS)
     roster = scene.run()
-    scene.say("a", first=0, iteration=2, pace=0.05)
-    assert scene.roll.stop_step(roster) == 2 + 2
+    scene.say("a", progress=at(2, 0.05))
+    assert scene.view.stop_step(roster) == 2 + 2
 
 
 def test_a_step_is_named_only_once_all_have_said_how_far_they_are_now() -> None:
     scene = Scene(2, 2)
-    scene.come("a", "b", follows_stop_step=True)
+    scene.come("a", "b", progress=FOLLOWS)
     roster = scene.run()
-    scene.say("a", first=0, iteration=5, answer=(0, True, None))
-    assert not scene.roll.told(roster)
-    scene.say("b", first=0, iteration=300, pace=100.0, answer=(0, True, None))
-    assert scene.roll.told(roster)
-    assert scene.roll.stop_step(roster) == 300 + 300 + 1
+    scene.say("a", progress=at(5), stop_answer=ASKED)
+    assert not scene.view.all_answered(roster)
+    scene.say("b", progress=at(300, 100.0), stop_answer=ASKED)
+    assert scene.view.all_answered(roster)
+    assert scene.view.stop_step(roster) == 300 + 300 + 1
 
 
 def test_an_excluded_node_is_parked_and_stays_so() -> None:
@@ -226,7 +240,7 @@ def test_an_excluded_node_is_parked_and_stays_so() -> None:
     excluded = {"a": "excluded: a person ordered it"}
     second = scene.run(first, excluded)
     assert (second.active, second.parked) == (("c", "b"), excluded)
-    place = scene.roll.places(second)["a"]
+    place = scene.view.places(second)["a"]
     assert (place.role, place.reason) == ("parked", "excluded: a person ordered it")
     scene.end(second)
     assert scene.run(second, excluded).active == ("c", "b")
@@ -237,8 +251,8 @@ def test_excluding_more_than_there_are_left_says_so() -> None:
     scene.come("a", "b")
     first = scene.run()
     scene.end(first)
-    assert scene.gather(first, {"a": "x"}) == (
-        "1 of at least 2 nodes are here; waiting for 1 more, since node a on host-a was excluded"
+    assert scene.next_roster(first, {"a": "x"}) == (
+        "1 of at least 2 nodes are ready; waiting for 1 more, since node a on host-a was excluded"
     )
 
 
@@ -274,17 +288,17 @@ def test_twenty_failures_each_cost_one_attempt() -> None:
         assert again.attempt == roster.attempt + 1
         assert [a == b for a, b in zip(again.active, roster.active, strict=True)].count(False) == 1
         scene.come(f"n{i + 4}")
-        assert scene.roll.newcomers(again, {}, scene.now) == []
+        assert scene.view.newcomers(again, {}, scene.now) == []
         roster = again
 
 
 def test_ranks_are_counted_through_the_group_and_through_each_role() -> None:
     scene = Scene(3, 3)
-    scene.members["a"] = Member("a", "h", 2, "trainer", after=0)
-    scene.members["b"] = Member("b", "h", 4, "server", after=0)
-    scene.members["c"] = Member("c", "h", 1, "trainer", after=0)
+    scene.members["a"] = Member("a", "h", 2, "trainer", ready_after=0)
+    scene.members["b"] = Member("b", "h", 4, "server", ready_after=0)
+    scene.members["c"] = Member("c", "h", 1, "trainer", ready_after=0)
     scene.tick(0.0)
-    places = scene.roll.places(scene.run())
+    places = scene.view.places(scene.run())
     assert [places[n].first_rank for n in "abc"] == [0, 2, 6]
     assert [places[n].first_role_rank for n in "abc"] == [0, 0, 2]
     assert [(places[n].world_size, places[n].role_world_size) for n in "abc"] == [(7, 3), (7, 4), (7, 3)]
@@ -297,36 +311,36 @@ def test_ranks_are_counted_through_the_group_and_through_each_role() -> None:
 def running() -> tuple[Scene, Roster]:
     """Two nodes whose ranks make 10 steps a second and would follow a stop step."""
     scene = Scene(2, 2)
-    scene.come("a", "b", follows_stop_step=True)
+    scene.come("a", "b", progress=FOLLOWS)
     roster = scene.run()
-    scene.say("a", first=0, iteration=100, pace=10.0, answer=(0, True, None))
-    scene.say("b", first=0, iteration=101, pace=9.9, answer=(0, True, None))
+    scene.say("a", progress=at(100, 10.0), stop_answer=ASKED)
+    scene.say("b", progress=at(101, 9.9), stop_answer=ASKED)
     return scene, roster
 
 
 def test_a_stop_step_lies_three_seconds_ahead_of_the_furthest_rank(running: tuple[Scene, Roster]) -> None:
     scene, roster = running
-    assert scene.roll.reached(roster) == Reached(0, 101)
-    assert scene.roll.stop_step(roster) == 101 + 30 + 1
+    assert scene.view.steps(roster) == StepRange(0, 101)
+    assert scene.view.stop_step(roster) == 101 + 30 + 1
 
 
 def test_a_rank_that_passed_it_moves_it_on(running: tuple[Scene, Roster]) -> None:
     scene, roster = running
-    scene.say("a", answer=(1, True, 120))
-    assert not scene.roll.refused(roster, 1)
-    scene.say("b", answer=(1, False, 133))
-    assert scene.roll.refused(roster, 1)
-    assert not scene.roll.refused(roster, 2)
-    assert scene.roll.stop_step(roster) == 133 + 30 + 1
+    scene.say("a", stop_answer=StopAnswer(1, True, 120))
+    assert not scene.view.stop_refused(roster, 1)
+    scene.say("b", stop_answer=StopAnswer(1, False, 133))
+    assert scene.view.stop_refused(roster, 1)
+    assert not scene.view.stop_refused(roster, 2)
+    assert scene.view.stop_step(roster) == 133 + 30 + 1
 
 
 def test_ranks_that_do_not_ask_get_no_stop_step(running: tuple[Scene, Roster]) -> None:
     scene, roster = running
-    scene.say("b", follows_stop_step=False)
-    assert scene.roll.stop_step(roster) is None
+    scene.say("b", progress=NodeProgress(StepRange(0, 101), 9.9))
+    assert scene.view.stop_step(roster) is None
 
 
 def test_before_the_first_step_there_is_nothing_to_save() -> None:
     scene = Scene(1, 1)
-    scene.come("a", follows_stop_step=True)
-    assert scene.roll.stop_step(scene.run()) is None
+    scene.come("a", progress=FOLLOWS)
+    assert scene.view.stop_step(scene.run()) is None

@@ -25,7 +25,7 @@ import json, os, sys
 from rankwatch_launcher.job import supervisor
 from rankwatch_launcher.log import to_stderr
 to_stderr()
-plan = supervisor.Plan(**json.loads(sys.argv[1]))
+plan = supervisor.RetryPlan(**json.loads(sys.argv[1]))
 sys.exit(supervisor.supervise(plan, ["--steps", "5"], os.environ, command=[sys.executable, "child.py"]))
 """
 CHILD = '''
@@ -33,12 +33,13 @@ CHILD = '''
 import json, os, signal, sys
 from pathlib import Path
 from rankwatch_launcher.job import supervisor
-from rankwatch_launcher.job.outcome import Outcome
+from rankwatch_launcher.outcome import Outcome
 
-tie = supervisor.take_tie(os.environ)
+supervision = supervisor.bind_to_supervisor(os.environ)
 launches = Path("launches")
 number = len(launches.read_text().splitlines()) if launches.exists() else 0
-seen = {"word": tie.word, "job": os.environ.get("RANKWATCH_JOB_ID"), "argv": sys.argv[1:], "pid": os.getpid()}
+seen = {"word": supervision.job_suffix, "job": os.environ.get("RANKWATCH_JOB_ID"), "argv": sys.argv[1:]}
+seen["pid"] = os.getpid()
 seen["hidden"] = supervisor.SUPERVISED not in os.environ
 
 def end(state, code, **more):
@@ -139,9 +140,9 @@ def test_a_job_that_fails_is_launched_again_as_the_same_job(supervise: Supervise
     assert len({launch["word"] for launch in one.launches}) == 1, "one job over all launches"
     assert {tuple(launch["argv"]) for launch in one.launches} == {("--steps", "5")}
     assert all(launch["hidden"] for launch in one.launches), "ranks must not inherit it"
-    assert "launching the job again in 1 s (retry 1 of 2): failed: rank 1 crashed" in one.output
-    assert "launching the job again in 2 s (retry 2 of 2): the launcher ended with exit code 1" in one.output
-    assert "the job is not launched again: the job has finished" in one.output
+    assert "relaunching the job in 1 s (retry 1 of 2): failed: rank 1 crashed" in one.output
+    assert "relaunching the job in 2 s (retry 2 of 2): the launcher ended with exit code 1" in one.output
+    assert "the job is not relaunched: the job has finished" in one.output
 
 
 def test_an_id_that_the_launchers_agreed_on_is_kept(supervise: Supervise) -> None:
@@ -193,7 +194,7 @@ def test_a_signal_reaches_the_launcher_once_and_nothing_follows(supervise: Super
     assert one.wait() == 0, one.output
     assert one.signals == [name]
     assert len(one.launches) == 1
-    assert "the job is not launched again" in one.output
+    assert "the job is not relaunched" in one.output
 
 
 def test_a_failure_on_a_sigterm_is_not_retried_either(supervise: Supervise) -> None:
@@ -206,11 +207,11 @@ def test_a_failure_on_a_sigterm_is_not_retried_either(supervise: Supervise) -> N
 
 def test_a_signal_between_two_launches_ends_it(supervise: Supervise) -> None:
     one = supervise("failed()", budget=9)
-    wait_for(lambda: "launching the job again in 4 s" in one.output)
+    wait_for(lambda: "relaunching the job in 4 s" in one.output)
     one.process.terminate()
     assert one.wait() == 1, one.output
     assert len(one.launches) == 3
-    assert "the job is not launched again: SIGTERM came" in one.output
+    assert "the job is not relaunched: got SIGTERM" in one.output
 
 
 def test_a_launcher_does_not_outlive_a_killed_supervisor(supervise: Supervise) -> None:
@@ -244,7 +245,7 @@ def test_a_real_job_succeeds_on_its_retry(start: Start, script: Script, monitor:
     assert len(jobs) == 2
     assert len(set(jobs)) == 1, "a job without an id is one job over its retries"
     assert jobs[0].startswith("train-")
-    assert "launching the job again in 1 s (retry 1 of 1)" in launcher.output
+    assert "relaunching the job in 1 s (retry 1 of 1)" in launcher.output
 
 
 @pytest.mark.timeout(300)
@@ -258,7 +259,7 @@ def test_the_supervisor_stays_small_and_takes_its_launcher_along(
     assert len(marked(str(tmp_path))) > 2
     launcher.process.kill()
     wait_for(lambda: not marked(str(tmp_path)), PATIENCE)
-    assert "launching the job again" not in launcher.output
+    assert "relaunching the job" not in launcher.output
 
 
 @pytest.mark.timeout(300)
@@ -268,7 +269,7 @@ def test_a_terminated_job_is_not_retried(start: Start, script: Script, monitor: 
     wait_for(lambda: ": up>" in launcher.output, PATIENCE)
     launcher.process.terminate()
     launcher.wait(PATIENCE)
-    assert "the job is not launched again: SIGTERM came" in launcher.output
+    assert "the job is not relaunched: got SIGTERM" in launcher.output
     assert launcher.output.count(": up>") == 1
 
 
@@ -279,7 +280,7 @@ def test_a_complete_training_is_not_run_again(start: Start, script: Script, tmp_
     flag.touch()
     launcher = start(*retries, script("say('up')\n"), env={"FAULT_TOL_FINISHED_FLAG_FILE": str(flag)})
     assert launcher.wait(PATIENCE) == 0, launcher.output
-    assert f"training is complete ({flag} exists); remove it to train again" in launcher.output
+    assert f"training is complete ({flag} exists)" in launcher.output
     assert "up>" not in launcher.output
 
 
@@ -298,5 +299,5 @@ def test_an_abbreviated_flag_is_obeyed_and_plain_torchrun_is_retried_too(start: 
     (tmp_path / "plain.py").write_text("import sys\nsys.exit(5)\n")
     launcher = start("--job-ret", "1", "--no-monitor", "plain.py")
     assert launcher.wait(PATIENCE) == 1, launcher.output
-    assert "launching the job again in 1 s (retry 1 of 1)" in launcher.output
+    assert "relaunching the job in 1 s (retry 1 of 1)" in launcher.output
     assert "all 1 retries of the job are used up" in launcher.output

@@ -11,17 +11,19 @@ from launcher.conftest import FakeMonitor, wait_for
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive, NodeRegistration
 from rankwatch_launcher.monitor import link as module
-from rankwatch_launcher.monitor.link import Control, read_directive
+from rankwatch_launcher.monitor.link import MonitorLink, read_directive
 
 
 @pytest.fixture
-def control() -> Iterator[Control]:
-    made = Control("a/job", lambda: NodeRegistration("n", "h", 1, 2))
+def control() -> Iterator[MonitorLink]:
+    made = MonitorLink("a/job", lambda: NodeRegistration("n", "h", 1, 2))
     yield made
     made.close(5.0)
 
 
-def test_what_was_posted_before_the_monitor_was_known_arrives_in_order(control: Control, monitor: FakeMonitor) -> None:
+def test_what_was_posted_before_the_monitor_was_known_arrives_in_order(
+    control: MonitorLink, monitor: FakeMonitor
+) -> None:
     for number in range(5):
         control.post("process-events", lambda n=number: {"events": [{"kind": "started", "n": n}]})  # type: ignore[misc]
     control.connect(monitor.url)
@@ -29,7 +31,7 @@ def test_what_was_posted_before_the_monitor_was_known_arrives_in_order(control: 
     assert [e["n"] for e in monitor.events()] == [0, 1, 2, 3, 4]
 
 
-def test_closing_sends_what_is_left(control: Control, monitor: FakeMonitor) -> None:
+def test_closing_sends_what_is_left(control: MonitorLink, monitor: FakeMonitor) -> None:
     control.connect(monitor.url)
     monitor.until(lambda: monitor.of("nodes"))
     control.post("process-events", lambda: {"events": [{"kind": "finished"}]})
@@ -37,7 +39,7 @@ def test_closing_sends_what_is_left(control: Control, monitor: FakeMonitor) -> N
     assert monitor.events("finished")
 
 
-def test_a_monitor_that_never_was_holds_up_nothing(control: Control, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_monitor_that_never_was_holds_up_nothing(control: MonitorLink, caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("rankwatch").propagate = True
     with caplog.at_level(logging.WARNING, "rankwatch"):
         control.connect("http://127.0.0.1:9")
@@ -49,7 +51,7 @@ def test_a_monitor_that_never_was_holds_up_nothing(control: Control, caplog: pyt
     assert len(said) == 1, said
 
 
-def test_directives_arrive_once_and_odd_ones_are_passed_over(control: Control, monitor: FakeMonitor) -> None:
+def test_directives_arrive_once_and_odd_ones_are_passed_over(control: MonitorLink, monitor: FakeMonitor) -> None:
     got: list[Directive] = []
     control.on_directive = got.append
     monitor.order("dance", 1)

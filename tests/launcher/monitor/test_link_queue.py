@@ -12,7 +12,7 @@ import pytest
 
 from launcher.conftest import FakeMonitor, wait_for
 from rankwatch.contract.messages import NodeRegistration
-from rankwatch_launcher.monitor.link import EVENTS, QUEUE_LIMIT, TOGETHER, Control
+from rankwatch_launcher.monitor.link import EVENTS, MAX_BATCH, QUEUE_LIMIT, MonitorLink
 
 NEVER = 3600.0
 """Seconds after which no test still runs."""
@@ -47,8 +47,8 @@ class Slow(FakeMonitor):
 
 
 @pytest.fixture
-def control() -> Iterator[Control]:
-    made = Control("a/job", lambda: NodeRegistration("n", "h", 1, 2))
+def control() -> Iterator[MonitorLink]:
+    made = MonitorLink("a/job", lambda: NodeRegistration("n", "h", 1, 2))
     yield made
     made.close(5.0)
     for thread in made._threads:
@@ -88,16 +88,16 @@ def sizes(monitor: FakeMonitor) -> list[int]:
 # Together -------------------------------------------------------------------------------------------------------------
 
 
-def test_events_that_waited_arrive_in_one_request_and_in_order(control: Control, monitor: FakeMonitor) -> None:
-    for number in range(TOGETHER + 20):
+def test_events_that_waited_arrive_in_one_request_and_in_order(control: MonitorLink, monitor: FakeMonitor) -> None:
+    for number in range(MAX_BATCH + 20):
         control.post(EVENTS, event(number))
     control.connect(monitor.url)
-    monitor.until(lambda: len(monitor.events()) == TOGETHER + 20)
-    assert numbers(monitor) == list(range(TOGETHER + 20))
-    assert sizes(monitor) == [TOGETHER, 20]
+    monitor.until(lambda: len(monitor.events()) == MAX_BATCH + 20)
+    assert numbers(monitor) == list(range(MAX_BATCH + 20))
+    assert sizes(monitor) == [MAX_BATCH, 20]
 
 
-def test_events_of_the_time_without_a_monitor_arrive_in_one_request(control: Control) -> None:
+def test_events_of_the_time_without_a_monitor_arrive_in_one_request(control: MonitorLink) -> None:
     first = FakeMonitor()
     try:
         control.connect(first.url)
@@ -106,7 +106,7 @@ def test_events_of_the_time_without_a_monitor_arrive_in_one_request(control: Con
     finally:
         first.close()
     control.post(EVENTS, event(1))
-    wait_for(lambda: control._away)
+    wait_for(lambda: control._unreachable)
     for number in range(2, 40):
         control.post(EVENTS, event(number))
     back = FakeMonitor(first.port)
@@ -118,7 +118,7 @@ def test_events_of_the_time_without_a_monitor_arrive_in_one_request(control: Con
         back.close()
 
 
-def test_what_lies_between_events_keeps_its_place_and_goes_alone(control: Control, monitor: FakeMonitor) -> None:
+def test_what_lies_between_events_keeps_its_place_and_goes_alone(control: MonitorLink, monitor: FakeMonitor) -> None:
     for number in range(2):
         control.post(EVENTS, event(number))
     for number in range(2):
@@ -132,7 +132,7 @@ def test_what_lies_between_events_keeps_its_place_and_goes_alone(control: Contro
     assert [body["n"] for body in monitor.of("observations")] == [0, 1]
 
 
-def test_a_body_is_made_when_it_is_sent_however_long_it_waited(control: Control, monitor: FakeMonitor) -> None:
+def test_a_body_is_made_when_it_is_sent_however_long_it_waited(control: MonitorLink, monitor: FakeMonitor) -> None:
     aged = 0
     control.post(EVENTS, lambda: {"events": [{"kind": "started", "n": aged}]})
     control.post(EVENTS, event(1))
@@ -143,7 +143,7 @@ def test_a_body_is_made_when_it_is_sent_however_long_it_waited(control: Control,
 
 
 def test_a_full_queue_drops_the_oldest_and_sends_each_of_the_others_once(
-    control: Control, monitor: FakeMonitor
+    control: MonitorLink, monitor: FakeMonitor
 ) -> None:
     for number in range(QUEUE_LIMIT + 7):
         control.post(EVENTS, event(number))
@@ -154,7 +154,7 @@ def test_a_full_queue_drops_the_oldest_and_sends_each_of_the_others_once(
 
 
 def test_a_queue_that_runs_full_behind_a_request_under_way_loses_nothing_but_its_oldest(
-    control: Control, slow: Slow
+    control: MonitorLink, slow: Slow
 ) -> None:
     control.connect(slow.url)
     control.post(EVENTS, event(0))
@@ -171,7 +171,7 @@ def test_a_queue_that_runs_full_behind_a_request_under_way_loses_nothing_but_its
 
 @pytest.mark.parametrize("bad", [0, 3, 9])
 def test_of_a_batch_with_a_refused_event_only_that_one_is_lost(
-    control: Control, strict: Strict, bad: int, caplog: pytest.LogCaptureFixture
+    control: MonitorLink, strict: Strict, bad: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     logging.getLogger("rankwatch").propagate = True
     for number in range(10):
@@ -183,27 +183,27 @@ def test_of_a_batch_with_a_refused_event_only_that_one_is_lost(
     assert numbers(strict) == [number for number in range(10) if number != bad]
     assert [len(body["events"]) for body in strict.refused] == [10, 1], "once in the batch, once alone"
     assert strict.refused[1]["events"][0]["n"] == bad
-    assert "process-events was not taken: 422" in caplog.text
+    assert "rejected process-events: 422" in caplog.text
     assert "this event cannot be" in caplog.text
 
 
-def test_after_the_batch_with_a_refused_event_events_go_together_again(control: Control, strict: Strict) -> None:
+def test_after_the_batch_with_a_refused_event_events_go_together_again(control: MonitorLink, strict: Strict) -> None:
     for number in range(3):
         control.post(EVENTS, event(number, bad=number == 1))
-    for number in range(3, 3 + TOGETHER):
+    for number in range(3, 3 + MAX_BATCH):
         control.post(EVENTS, event(number))
     control.connect(strict.url)
-    strict.until(lambda: len(strict.events()) == TOGETHER + 2)
-    assert numbers(strict) == [0, *range(2, TOGETHER + 3)]
+    strict.until(lambda: len(strict.events()) == MAX_BATCH + 2)
+    assert numbers(strict) == [0, *range(2, MAX_BATCH + 3)]
     single = next(at for at, size in enumerate(sizes(strict)) if size > 1)
-    assert single <= TOGETHER, "one by one no longer than the refused batch was"
-    assert sum(sizes(strict)[single:]) == TOGETHER + 2 - single
+    assert single <= MAX_BATCH, "one by one no longer than the refused batch was"
+    assert sum(sizes(strict)[single:]) == MAX_BATCH + 2 - single
 
 
 # Later ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_post_with_a_delay_goes_out_later_by_itself(control: Control, monitor: FakeMonitor) -> None:
+def test_a_post_with_a_delay_goes_out_later_by_itself(control: MonitorLink, monitor: FakeMonitor) -> None:
     control.connect(monitor.url)
     monitor.until(lambda: monitor.of("nodes"))
     began = time.monotonic()
@@ -212,7 +212,7 @@ def test_a_post_with_a_delay_goes_out_later_by_itself(control: Control, monitor:
     assert monitor.of("evidence") == [{"early": False}]
 
 
-def test_closing_sends_what_was_put_off_at_once(control: Control, monitor: FakeMonitor) -> None:
+def test_closing_sends_what_was_put_off_at_once(control: MonitorLink, monitor: FakeMonitor) -> None:
     control.connect(monitor.url)
     control.post("evidence", lambda: {"n": 0}, delay=NEVER)
     control.post(EVENTS, event(1))
@@ -222,7 +222,7 @@ def test_closing_sends_what_was_put_off_at_once(control: Control, monitor: FakeM
     assert [body["n"] for body in monitor.of("evidence")] == [0]
 
 
-def test_at_the_end_what_was_put_off_comes_before_how_it_ended(control: Control, slow: Slow) -> None:
+def test_at_the_end_what_was_put_off_comes_before_how_it_ended(control: MonitorLink, slow: Slow) -> None:
     control.connect(slow.url)
     control.post(EVENTS, event(0))
     assert slow.asked.wait(20.0)
@@ -231,7 +231,7 @@ def test_at_the_end_what_was_put_off_comes_before_how_it_ended(control: Control,
     control.post(EVENTS, lambda: {"events": [{"kind": "finished", "n": 1}]})
     closing = threading.Thread(target=control.close, args=(60.0,))
     closing.start()
-    wait_for(lambda: not control._put_off)
+    wait_for(lambda: not control._delayed)
     slow.goes_on.set()
     closing.join()
     sent = [path for path, _ in slow.posts if path != "nodes"]
@@ -239,7 +239,7 @@ def test_at_the_end_what_was_put_off_comes_before_how_it_ended(control: Control,
     assert numbers(slow) == [0, 1]
 
 
-def test_what_was_put_off_is_sent_in_the_order_of_its_moments(control: Control, monitor: FakeMonitor) -> None:
+def test_what_was_put_off_is_sent_in_the_order_of_its_moments(control: MonitorLink, monitor: FakeMonitor) -> None:
     for number, delay in enumerate((NEVER + 2.0, NEVER, NEVER + 1.0)):
         control.post(f"evidence/{number}", dict, delay=delay)
     control.post("now", dict)
@@ -249,7 +249,7 @@ def test_what_was_put_off_is_sent_in_the_order_of_its_moments(control: Control, 
     assert [path for path, _ in monitor.posts if path != "nodes"] == ["now", "evidence/1", "evidence/2", "evidence/0"]
 
 
-def test_posts_without_a_delay_keep_their_order_whatever_is_put_off(control: Control, monitor: FakeMonitor) -> None:
+def test_posts_without_a_delay_keep_their_order_whatever_is_put_off(control: MonitorLink, monitor: FakeMonitor) -> None:
     control.connect(monitor.url)
     for number in range(60):
         if number % 3 == 0:
@@ -262,21 +262,21 @@ def test_posts_without_a_delay_keep_their_order_whatever_is_put_off(control: Con
     assert len(monitor.of("evidence")) == 20
 
 
-def test_after_it_was_closed_nothing_is_taken(control: Control, monitor: FakeMonitor) -> None:
+def test_after_it_was_closed_nothing_is_taken(control: MonitorLink, monitor: FakeMonitor) -> None:
     control.connect(monitor.url)
     monitor.until(lambda: monitor.of("nodes"))
     control.close(10.0)
     control.post("evidence", dict)
     control.post("evidence", dict, delay=0.01)
     assert not control._queue
-    assert not control._put_off
+    assert not control._delayed
 
 
 # The connection -------------------------------------------------------------------------------------------------------
 
 
 def test_its_connection_is_closed_once_all_is_sent_and_another_one_opened_for_more(
-    control: Control, monitor: FakeMonitor, monkeypatch: pytest.MonkeyPatch
+    control: MonitorLink, monitor: FakeMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[int] = []
     session = control.session
@@ -288,18 +288,18 @@ def test_its_connection_is_closed_once_all_is_sent_and_another_one_opened_for_mo
         return made
 
     monkeypatch.setattr(control, "session", watched)
-    for number in range(TOGETHER + 1):
+    for number in range(MAX_BATCH + 1):
         control.post(EVENTS, event(number))
     control.connect(monitor.url)
     wait_for(lambda: closed)
-    assert closed == [TOGETHER + 1], "not between two requests that follow each other"
-    control.post(EVENTS, event(TOGETHER + 1))
+    assert closed == [MAX_BATCH + 1], "not between two requests that follow each other"
+    control.post(EVENTS, event(MAX_BATCH + 1))
     wait_for(lambda: len(closed) == 2)
-    assert numbers(monitor) == list(range(TOGETHER + 2))
+    assert numbers(monitor) == list(range(MAX_BATCH + 2))
 
 
-def test_a_monitor_that_was_never_there_keeps_nobody_from_closing(control: Control) -> None:
+def test_a_monitor_that_was_never_there_keeps_nobody_from_closing(control: MonitorLink) -> None:
     control.connect("http://127.0.0.1:9")
     control.post("evidence", dict, delay=NEVER)
-    wait_for(lambda: control._away)
+    wait_for(lambda: control._unreachable)
     control.close(NEVER)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from launcher.conftest import wait_for
-from rankwatch_launcher.agent.torch_compat import complaint
-from rankwatch_launcher.monitor.process import EmbeddedMonitor, bind_address, free_port, job_database
+from rankwatch_launcher.monitor.process import LocalMonitor, bind_address, free_port, job_database
+from rankwatch_launcher.torch_compat import complaint
 
 STAND_IN = """
 import argparse, json, os, signal, socket
@@ -42,30 +42,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def embedded(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[EmbeddedMonitor]:
+def local_monitor(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[LocalMonitor]:
     logging.getLogger("rankwatch").propagate = True
     caplog.set_level(logging.INFO, "rankwatch")
-    made = EmbeddedMonitor("job 1")
+    made = LocalMonitor("job 1")
     yield made
     made.close()
 
 
-def test_its_page_is_told_once_it_listens(embedded: EmbeddedMonitor, caplog: pytest.LogCaptureFixture) -> None:
-    embedded.start()
-    assert embedded.wait_ready()
-    wait_for(lambda: f"the page of this job: {embedded.url}/" in caplog.text)
-    assert embedded.token == ""
+def test_its_page_is_told_once_it_listens(local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture) -> None:
+    local_monitor.start()
+    assert local_monitor.wait_ready()
+    wait_for(lambda: f"monitor page of this job: {local_monitor.url}/" in caplog.text)
+    assert local_monitor.token == ""
 
 
-def test_it_comes_back_on_the_same_port(embedded: EmbeddedMonitor, caplog: pytest.LogCaptureFixture) -> None:
-    embedded.start()
-    assert embedded.wait_ready()
-    process = embedded._process
+def test_it_comes_back_on_the_same_port(local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture) -> None:
+    local_monitor.start()
+    assert local_monitor.wait_ready()
+    process = local_monitor._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
-    wait_for(lambda: "is started again" in caplog.text)
-    wait_for(lambda: embedded._process is not process)
-    port = int(embedded.url.rpartition(":")[2])
+    wait_for(lambda: "is restarted" in caplog.text)
+    wait_for(lambda: local_monitor._process is not process)
+    port = int(local_monitor.url.rpartition(":")[2])
 
     def listens() -> bool:
         with socket.socket() as client:
@@ -74,13 +74,13 @@ def test_it_comes_back_on_the_same_port(embedded: EmbeddedMonitor, caplog: pytes
     wait_for(listens)
 
 
-def test_one_that_cannot_start_is_given_up_with_its_last_words(
-    embedded: EmbeddedMonitor, folder: Path, caplog: pytest.LogCaptureFixture
+def test_one_that_cannot_start_is_given_up_with_its_last_log_line(
+    local_monitor: LocalMonitor, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "__main__.py").write_text("raise SystemExit('no room')")
-    embedded.start()
+    local_monitor.start()
     wait_for(lambda: "does not start" in caplog.text)
-    assert "no room. Training goes on" in caplog.text
+    assert "no room. Training continues" in caplog.text
 
 
 def test_several_nodes_get_a_token_unless_they_are_all_here() -> None:
@@ -102,7 +102,7 @@ def test_each_job_has_its_own_database(tmp_path: Path) -> None:
 
 def test_an_untried_torch_is_complained_about() -> None:
     assert complaint() is None
-    assert "has not been tried" in str(complaint("2.99.0"))
+    assert "is untested" in str(complaint("2.99.0"))
 
     class Stranger:
         pass

@@ -16,7 +16,7 @@ from launcher.conftest import FakeMonitor, Launcher, wait_for
 from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch_launcher.agent.processes import RankProcess
-from rankwatch_launcher.node.learned_limits import AT_END, MAX_BYTES, NOW, FtState
+from rankwatch_launcher.node.learned_limits import AT_END, MAX_BYTES, NOW, LearnedLimitsFile
 from rankwatch_launcher.node.node import Node
 
 
@@ -29,8 +29,8 @@ def kept(path: Path) -> Any:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def read_from(path: Path | str) -> FtState:
-    state = FtState(str(path))
+def read_from(path: Path | str) -> LearnedLimitsFile:
+    state = LearnedLimitsFile(str(path))
     state.read()
     return state
 
@@ -73,12 +73,12 @@ def test_a_missing_file_is_no_news(file: Path, caplog: pytest.LogCaptureFixture)
         (b"", "Expecting value"),
         (b'{"current_timeouts": ', "Expecting value"),
         (b"\xff\xfe\x00", "decode"),
-        (b"[1]", "no JSON object"),
+        (b"[1]", "not a JSON object"),
         (b'{"model": 3}', "no current_timeouts"),
         (b'{"current_timeouts": {"section": 3}}', "section must be an object"),
-        (b'{"current_timeouts": {"heartbeat": {"initial": NaN}}}', "NaN is no number"),
+        (b'{"current_timeouts": {"heartbeat": {"initial": NaN}}}', "NaN is not a JSON number"),
         (b"[" * 200_000, "nested too deeply"),
-        (b" " * (MAX_BYTES + 1), "more than"),
+        (b" " * (MAX_BYTES + 1), "larger than"),
     ],
     ids=lambda value: str(value[:20]),
 )
@@ -97,16 +97,16 @@ def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path, caplog: pytest.Log
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert read_from(loop).loaded == {}
-    assert "timeouts are learned anew" in caplog.text
+    assert "timeouts are learned from scratch" in caplog.text
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_launcher_of_rank_0_writes_what_it_is_told(file: Path) -> None:
-    state = FtState(str(file))
+    state = LearnedLimitsFile(str(file))
     state.take({NOW: content(10), "limits": {}})
-    state.lead(True)
+    state.set_writer(True)
     wait_for(lambda: kept(file) == content(10))
     state.take({NOW: content(11), AT_END: content(12)})
     wait_for(lambda: kept(file) == content(11))
@@ -116,8 +116,8 @@ def test_the_launcher_of_rank_0_writes_what_it_is_told(file: Path) -> None:
 
 
 def test_the_end_has_its_own_content_where_one_was_told(file: Path) -> None:
-    state = FtState(str(file))
-    state.lead(True)
+    state = LearnedLimitsFile(str(file))
+    state.set_writer(True)
     state.take({NOW: content(11), AT_END: content(12)})
     state.finish()
     state.close()
@@ -128,8 +128,8 @@ def test_the_end_has_its_own_content_where_one_was_told(file: Path) -> None:
 
 
 def test_an_end_without_content_of_its_own_keeps_the_last(file: Path) -> None:
-    state = FtState(str(file))
-    state.lead(True)
+    state = LearnedLimitsFile(str(file))
+    state.set_writer(True)
     state.take({NOW: content(11)})
     state.finish()
     state.close()
@@ -137,29 +137,29 @@ def test_an_end_without_content_of_its_own_keeps_the_last(file: Path) -> None:
 
 
 def test_other_launchers_write_nothing_until_rank_0_is_theirs(file: Path) -> None:
-    state = FtState(str(file))
-    state.lead(False)
+    state = LearnedLimitsFile(str(file))
+    state.set_writer(False)
     state.take({NOW: content(10)})
     state.finish()
     state.close()
     assert not file.exists()
-    state.lead(True)
+    state.set_writer(True)
     wait_for(lambda: kept(file) == content(10))
 
 
 def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    state = FtState()
+    state = LearnedLimitsFile()
     state.read()
-    state.lead(True)
+    state.set_writer(True)
     state.take({NOW: content(10)})
     state.close()
     assert os.listdir(tmp_path) == []
 
 
 def test_nothing_odd_is_written(file: Path) -> None:
-    state = FtState(str(file))
-    state.lead(True)
+    state = LearnedLimitsFile(str(file))
+    state.set_writer(True)
     for odd in (None, [], "x", {}, 3):
         state.take({NOW: odd, AT_END: odd})
     state.finish()
@@ -169,13 +169,13 @@ def test_nothing_odd_is_written(file: Path) -> None:
 
 def test_a_write_that_fails_is_said_once_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "checkpoints" / "ft_state.json"
-    state = FtState(str(file))
-    state.lead(True)
+    state = LearnedLimitsFile(str(file))
+    state.set_writer(True)
     for seconds in (10, 11):
         state.take({NOW: content(seconds)})
         wait_for(lambda: state._writer is None)
     (record,) = caplog.records
-    assert "learned timeouts cannot be kept" in record.getMessage()
+    assert "learned timeouts cannot be written" in record.getMessage()
     assert "No such file" in record.getMessage()
     file.parent.mkdir()
     state.finish()
@@ -193,8 +193,8 @@ def test_a_file_system_that_hangs_holds_nobody_up(file: Path, monkeypatch: pytes
         replace(*paths)
 
     monkeypatch.setattr(os, "replace", hang)
-    state = FtState(str(file))
-    state.lead(True)
+    state = LearnedLimitsFile(str(file))
+    state.set_writer(True)
     state.take({NOW: content(10)})
     try:
         assert entered.wait(20)
@@ -209,7 +209,7 @@ def test_a_file_system_that_hangs_holds_nobody_up(file: Path, monkeypatch: pytes
 def test_what_could_not_be_understood_is_put_aside_not_lost(file: Path) -> None:
     file.write_text('{"model": 3}')
     state = read_from(file)
-    state.lead(True)
+    state.set_writer(True)
     state.take({NOW: content(10)})
     wait_for(lambda: kept(file) == content(10))
     assert (file.parent / "ft_state.json.unreadable").read_text() == '{"model": 3}'

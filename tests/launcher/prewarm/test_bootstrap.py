@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from launcher.conftest import Launcher
-from rankwatch_launcher.prewarm.bootstrap import AUTO, HOOK, STAND_IN, FirstLine, stand_in
+from rankwatch_launcher.options import stand_in
+from rankwatch_launcher.prewarm.bootstrap import AUTO, HOOK, STAND_IN, Bootstrap
 
 SCRIPT = """
 import os, subprocess, sys
@@ -21,12 +22,12 @@ subprocess.run([sys.executable, "-c", seen], check=True)
 
 
 def test_nothing_is_changed_where_nothing_is_asked() -> None:
-    assert FirstLine().environment({"PYTHONPATH": "/a", "X": "1"}) == {"PYTHONPATH": "/a", "X": "1"}
+    assert Bootstrap().environment({"PYTHONPATH": "/a", "X": "1"}) == {"PYTHONPATH": "/a", "X": "1"}
 
 
 @pytest.mark.parametrize(("before", "after"), [({}, str(HOOK)), ({"PYTHONPATH": "/a"}, f"{HOOK}{os.pathsep}/a")])
 def test_python_finds_our_folder_first(before: dict[str, str], after: str) -> None:
-    made = FirstLine(auto=True, stand_in="nvrx").environment(before)
+    made = Bootstrap(auto=True, stand_in="nvrx").environment(before)
     assert (made["PYTHONPATH"], made[AUTO], made[STAND_IN]) == (after, str(os.getpid()), "nvrx")
 
 

@@ -16,8 +16,8 @@ import pytest
 from launcher.conftest import SOURCES, wait_for
 from launcher.starts import Starts
 from rankwatch.contract.enums import ProcessState
-from rankwatch_launcher.node.procfs import process_state
 from rankwatch_launcher.prewarm import child, handle
+from rankwatch_launcher.procfs import process_state
 
 FACTS = '''
 """Prints what a process can find out about itself."""
@@ -274,8 +274,8 @@ def test_torch_reads_no_variable_of_an_attempt_while_it_is_imported(starts: Star
         "rankwatch.session",
     )
     pool = starts.ready(starts.pool(), [str(script)], {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))})
-    assert not pool.off
-    (waiting,) = pool._parked.values()
+    assert not pool.disabled
+    (waiting,) = pool._workers.values()
     assert {name for name in waiting.read if name in parked_names()} == set()
     assert any(name.startswith("TORCH_") for name in waiting.read), "reads are seen at all"
 
@@ -292,7 +292,7 @@ from launcher.starts import Starts
 from pathlib import Path
 starts = Starts(Path(sys.argv[1]))
 pool = starts.ready(starts.pool(), [sys.argv[2]])
-print(*(p.process.pid for p in pool._parked.values()), flush=True)
+print(*(p.process.pid for p in pool._workers.values()), flush=True)
 sys.stdin.read()
 """
 
@@ -322,7 +322,7 @@ def test_a_parked_interpreter_ends_with_its_launcher_and_runs_nothing(tmp_path: 
 def test_the_end_of_the_connection_ends_it_too(starts: Starts, tmp_path: Path) -> None:
     script = write(tmp_path / "mark.py", f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     pool = starts.ready(starts.pool(), [str(script)])
-    (waiting,) = pool._parked.values()
+    (waiting,) = pool._workers.values()
     waiting._connection.close()
     assert waiting.process.wait(10) == child.EXIT_UNUSED
     assert not (tmp_path / "ran").exists()
@@ -341,9 +341,9 @@ def test_one_that_is_stopped_does_not_hold_the_start_up(
     monkeypatch.setattr(handle, "ANSWER_SECONDS", 0.2)
     script = write(tmp_path / "none.py", "")
     pool = starts.ready(starts.pool(), [str(script)])
-    (waiting,) = pool._parked.values()
+    (waiting,) = pool._workers.values()
     os.kill(waiting.process.pid, signal.SIGSTOP)
     argv = (sys.executable, "-u", str(script))
     assert pool.take(0, argv, waiting.environment, 1, 2) is None
     assert process_state(waiting.process.pid) is ProcessState.EXITED
-    assert any("did not start" in line for line in pool._said)
+    assert any("did not start" in line for line in pool._logged)

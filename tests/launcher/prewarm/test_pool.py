@@ -13,13 +13,12 @@ import pytest
 from launcher.conftest import FakeMonitor, Launcher, wait_for
 from launcher.starts import THE_NEXT, Starts
 from rankwatch.contract.enums import ProcessState
-from rankwatch_launcher.node import memory
-from rankwatch_launcher.node.procfs import process_state
 from rankwatch_launcher.prewarm import pool as standby
 from rankwatch_launcher.prewarm.handle import Command
-from rankwatch_launcher.prewarm.pool import Standby, StandbySettings
+from rankwatch_launcher.prewarm.pool import PrewarmPool, PrewarmSettings
+from rankwatch_launcher.procfs import process_state
 
-GIB = memory.GIB
+GIB = 1 << 30
 
 
 @pytest.fixture
@@ -39,14 +38,14 @@ def train(starts: Starts) -> list[str]:
     return [str(starts.folder / "train.py")]
 
 
-def taken(pool: Standby, starts: Starts, **changes: str) -> str:
+def taken(pool: PrewarmPool, starts: Starts, **changes: str) -> str:
     """Start the next attempt's rank; return what was said if it was not taken from the standby, else nothing."""
-    before = set(pool._said)
+    before = set(pool._logged)
     process = pool.take(0, (sys.executable, "-u", *train(starts)), {**os.environ, **THE_NEXT, **changes}, 2, 2)
     if process is not None:
         assert process.wait(30) == 0
         return ""
-    return " ".join(pool._said - before) or "nothing was said"
+    return " ".join(pool._logged - before) or "nothing was said"
 
 
 # What makes a rank start fresh ----------------------------------------------------------------------------------------
@@ -58,9 +57,9 @@ def test_another_port_and_attempt_are_no_reason(starts: Starts) -> None:
 
 def test_a_variable_that_is_read_at_import_is_named(starts: Starts) -> None:
     pool = starts.ready(starts.pool(), train(starts))
-    assert "OMP_NUM_THREADS has changed since it was parked" in taken(pool, starts, OMP_NUM_THREADS="7")
-    assert not pool._parked
-    assert not pool.off, "the next one is parked with what this rank was given"
+    assert "OMP_NUM_THREADS has changed since the worker was started" in taken(pool, starts, OMP_NUM_THREADS="7")
+    assert not pool._workers
+    assert not pool.disabled, "the next one is parked with what this rank was given"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +76,7 @@ def test_a_variable_that_is_read_at_import_is_named(starts: Starts) -> None:
 def test_a_module_that_reads_what_changes_is_not_used(starts: Starts, text: str, said: str) -> None:
     module(starts, "reader", text)
     pool = starts.ready(starts.pool(), train(starts))
-    assert not pool.off
+    assert not pool.disabled
     found = taken(pool, starts)
     assert said in found
     assert bool(said) == bool(found)
@@ -95,7 +94,7 @@ def test_another_command_is_not_used(starts: Starts) -> None:
     pool = starts.ready(starts.pool(), train(starts))
     env = {**os.environ, **THE_NEXT}
     assert pool.take(0, (sys.executable, "-u", *train(starts), "--more"), env, 2, 2) is None
-    assert any("the command has changed" in line for line in pool._said)
+    assert any("the command has changed" in line for line in pool._logged)
 
 
 def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
@@ -107,7 +106,7 @@ def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
 
     def importing() -> bool:
         pool.tick()
-        return any(p.busy == "slow" for p in pool._parked.values())
+        return any(p.busy == "slow" for p in pool._workers.values())
 
     wait_for(importing)
     assert taken(pool, starts) == "nothing was said"
@@ -134,17 +133,17 @@ def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
 def test_an_import_that_cannot_be_done_ahead_is_said_once(
     starts: Starts, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
-    heard: list[str] = []
+    logged: list[str] = []
     # Not by way of handlers: an earlier test in this process may have given the logger one of its own.
-    monkeypatch.setattr(standby.logger, "warning", lambda words, *values: heard.append(words % values))
+    monkeypatch.setattr(standby.logger, "warning", lambda words, *values: logged.append(words % values))
     module(starts, "late", text)
     pool = starts.ready(starts.pool(), train(starts))
-    assert said in pool.off
-    assert not pool._parked
+    assert said in pool.disabled
+    assert not pool._workers
     for _ in range(3):
         pool.tick()
     assert taken(pool, starts) == "nothing was said"
-    assert [said in words for words in heard] == [True]
+    assert [said in words for words in logged] == [True]
 
 
 def test_a_module_that_makes_a_context_on_the_accelerator_is_refused(starts: Starts) -> None:
@@ -153,19 +152,19 @@ def test_a_module_that_makes_a_context_on_the_accelerator_is_refused(starts: Sta
     module(starts, "greedy", "import torch")
     pool = starts.ready(starts.pool(), train(starts))
     assert (
-        pool.off
+        pool.disabled
         == "greedy cannot be imported ahead: it makes a context on the accelerator (torch.cuda.is_initialized())"
     )
 
 
 def test_one_that_dies_while_it_waits_is_said(starts: Starts) -> None:
     pool = starts.ready(starts.pool(), train(starts))
-    (waiting,) = pool._parked.values()
+    (waiting,) = pool._workers.values()
     os.kill(waiting.process.pid, signal.SIGKILL)
 
     def noticed() -> str:
         pool.tick()
-        return pool.off
+        return pool.disabled
 
     assert "of local rank 0 ended while it waited (signal 9)" in wait_for(noticed)
 
@@ -181,10 +180,10 @@ def test_one_that_dies_while_it_waits_is_said(starts: Starts) -> None:
     ],
 )
 def test_commands_that_cannot_be_parked_are_named(argv: list[str], why: str, tmp_path: Path) -> None:
-    pool = Standby(StandbySettings(), dict, settle_seconds=0.0)
+    pool = PrewarmPool(PrewarmSettings(), dict, settle_seconds=0.0)
     assert pool.take(0, argv, dict(os.environ), 2, 2) is None
     pool.tick()
-    assert why in pool.off
+    assert why in pool.disabled
     assert pool._probe is None
 
 
@@ -206,7 +205,7 @@ def test_the_scripts_folder_leads(tmp_path: Path) -> None:
 
 def test_nothing_is_parked_before_the_attempt_has_settled(starts: Starts) -> None:
     now = 0.0
-    pool = Standby(StandbySettings(), dict, base=("json",), clock=lambda: now)
+    pool = PrewarmPool(PrewarmSettings(), dict, base=("json",), clock=lambda: now)
     starts.pools.append(pool)
     starts.wish(pool, train(starts))
     now = standby.SETTLE_SECONDS - 0.1
@@ -227,8 +226,8 @@ def test_one_import_at_a_time(starts: Starts) -> None:
     def all_ready() -> bool:
         nonlocal most
         pool.tick()
-        most = max(most, sum(bool(p.busy) for p in pool._parked.values()))
-        return sum(p.imported == ["json"] for p in pool._parked.values()) == 3
+        most = max(most, sum(bool(p.busy) for p in pool._workers.values()))
+        return sum(p.imported == ["json"] for p in pool._workers.values()) == 3
 
     wait_for(all_ready)
     assert most == 1
@@ -237,9 +236,9 @@ def test_one_import_at_a_time(starts: Starts) -> None:
 def test_one_that_grows_beyond_its_limit_ends_the_standby(starts: Starts) -> None:
     pool = starts.pool(memory=1 << 20)
     starts.ready(pool, train(starts))
-    wait_for(lambda: pool.tick() or pool.off)
-    assert "GiB, more than --standby-memory 0.000976562" in pool.off
-    assert not pool._parked
+    wait_for(lambda: pool.tick() or pool.disabled)
+    assert "GiB, more than --standby-memory 0.000976562" in pool.disabled
+    assert not pool._workers
 
 
 def test_none_is_parked_while_memory_is_short(starts: Starts) -> None:
@@ -247,17 +246,17 @@ def test_none_is_parked_while_memory_is_short(starts: Starts) -> None:
     free = 3 * GIB
     pool.available = lambda: free
     starts.wish(pool, train(starts))
-    waits = "standby waits for memory: 3.0 GiB are available, less than --standby-memory (2 GiB) and 2 GiB beside it"
-    wait_for(lambda: pool.tick() or waits in pool._said)
-    assert not pool._parked
+    waits = "standby waits for memory: 3.0 GiB available, less than --standby-memory (2 GiB) plus a margin of 2 GiB"
+    wait_for(lambda: pool.tick() or waits in pool._logged)
+    assert not pool._workers
     free = 5 * GIB
     starts.ready(pool, train(starts))
-    (waiting,) = pool._parked.values()
+    (waiting,) = pool._workers.values()
     free = GIB // 2
-    wait_for(lambda: pool.tick() or not pool._parked)
+    wait_for(lambda: pool.tick() or not pool._workers)
     assert process_state(waiting.process.pid) is ProcessState.EXITED
-    assert "standby gives its memory back: 0.5 GiB are available" in pool._said
-    assert not pool.off
+    assert "standby releases its memory: 0.5 GiB available" in pool._logged
+    assert not pool.disabled
 
 
 # In a job -------------------------------------------------------------------------------------------------------------
@@ -290,7 +289,7 @@ def test_a_killed_rank_is_followed_by_ranks_from_the_standby(
     assert launcher.wait(100.0) == 0, launcher.output
     second = {e["local_rank"]: e["pid"] for e in monitor.events("started") if e["attempt"] == 2}
     for local_rank, pid in second.items():
-        assert f"local rank {local_rank} starts from the standby (pid {pid})" in launcher.output
+        assert f"local rank {local_rank} starts from a prewarmed worker (pid {pid})" in launcher.output
         assert f"<rank {local_rank} attempt 2: sum 2 pid {pid}>" in launcher.output
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch_launcher.job import retry_policy
-from rankwatch_launcher.job.outcome import FAILED, FINISHED, PREEMPTED, Outcome
+from rankwatch_launcher import retry_policy
+from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, Outcome
 from rankwatch_launcher.schedulers import kubernetes, slurm
-from rankwatch_launcher.schedulers.slurm import Shown, SlurmError
-from rankwatch_launcher.schedulers.slurm_batch import build_parser, slurm_command
-from rankwatch_launcher.schedulers.slurm_launches import LAUNCHES, Launches, judged
-from rankwatch_launcher.schedulers.slurm_steps import is_launcher, launchers
+from rankwatch_launcher.schedulers.slurm import JobInfo, SlurmError, is_launcher, launchers
+from rankwatch_launcher.schedulers.slurm_batch import LAUNCHES, LaunchHistory, build_parser, reconcile, slurm_command
 
 STEP = {
     "SLURM_JOB_ID": "17",
@@ -49,12 +47,6 @@ def test_the_first_run_has_no_restart_count() -> None:
     assert slurm.restart_count(STEP | {"SLURM_RESTART_COUNT": "2"}) == 2
 
 
-def test_time_that_is_left() -> None:
-    assert slurm.seconds_left(STEP, 1000.0) is None
-    assert slurm.seconds_left(STEP | {"SLURM_JOB_END_TIME": "1060"}, 1000.0) == 60.0
-    assert slurm.seconds_left(STEP | {"SLURM_JOB_END_TIME": "1060"}, 2000.0) == 0.0
-
-
 def test_a_pod_tells_where_it_ran() -> None:
     assert kubernetes.facts({"POD_NAME": "gpt-0"}) == {}
     pod = {
@@ -85,23 +77,23 @@ def test_durations(text: str, seconds: float | None) -> None:
 
 
 def test_what_the_controller_shows() -> None:
-    shown = Shown.parse(SHOWN)
+    shown = JobInfo.parse(SHOWN)
     assert (shown.state, shown.restarts, shown.requeue) == ("RUNNING", 2, True)
     assert (shown.run_time, shown.time_limit, shown.at_limit) == (65.0, 86_400.0, False)
     assert shown.excluded == "n[7-8]"
     assert shown.arguments[-2:] == ("--steps", "5")
-    assert Shown.parse(SHOWN.replace("n[7-8]", "(null)")).excluded == ""
-    assert Shown.parse(SHOWN.replace("RunTime=00:01:05", "RunTime=1-00:00:03")).at_limit
+    assert JobInfo.parse(SHOWN.replace("n[7-8]", "(null)")).excluded == ""
+    assert JobInfo.parse(SHOWN.replace("RunTime=00:01:05", "RunTime=1-00:00:03")).at_limit
     with pytest.raises(SlurmError, match="slurm_load_jobs error"):
-        Shown.parse("slurm_load_jobs error: Invalid job id specified")
+        JobInfo.parse("slurm_load_jobs error: Invalid job id specified")
 
 
 def test_nodes_are_excluded_besides_those_that_were() -> None:
-    shown = Shown.parse(SHOWN)
+    shown = JobInfo.parse(SHOWN)
     assert slurm.exclude("17", shown, ["n1", "n0"])[-1] == "ExcNodeList=n[7-8],n1,n0"
     chained = slurm.chain("17", shown, ["n1"], ["job.sh"])
     assert chained == ["sbatch", "--parsable", "--dependency=afterany:17", "--exclude=n[7-8],n1", "job.sh"]
-    assert slurm.chain("17", Shown("RUNNING"), [], ["job.sh"])[-2:] == ["--dependency=afterany:17", "job.sh"]
+    assert slurm.chain("17", JobInfo("RUNNING"), [], ["job.sh"])[-2:] == ["--dependency=afterany:17", "job.sh"]
 
 
 def test_a_chained_job_does_not_inherit_what_slurm_said_to_this_one() -> None:
@@ -112,16 +104,16 @@ def test_a_chained_job_does_not_inherit_what_slurm_said_to_this_one() -> None:
         "HOME": "/",
         "SBATCH_QOS": "q",
     }
-    assert slurm.outside(env) == {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/", "SBATCH_QOS": "q"}
+    assert slurm.environment_outside(env) == {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/", "SBATCH_QOS": "q"}
 
 
 def test_a_command_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match="'sh -c echo no such job >&2; exit 1' failed: no such job"):
-        slurm.ask(["sh", "-c", "echo no such job >&2; exit 1"])
-    with pytest.raises(SlurmError, match="failed: it ended with exit code 3"):
-        slurm.ask(["sh", "-c", "exit 3"])
+        slurm.run(["sh", "-c", "echo no such job >&2; exit 1"])
+    with pytest.raises(SlurmError, match="failed: exit code 3"):
+        slurm.run(["sh", "-c", "exit 3"])
     with pytest.raises(SlurmError, match="No such file"):
-        slurm.ask([str(tmp_path / "scontrol")])
+        slurm.run([str(tmp_path / "scontrol")])
 
 
 @pytest.mark.parametrize(
@@ -174,24 +166,24 @@ def test_launchers_of_this_job_only_and_of_a_supervisor_only_that(tmp_path: Path
 
 
 def test_launches_are_counted_over_runs_of_the_job(tmp_path: Path) -> None:
-    launches = Launches(tmp_path / "kept")
+    launches = LaunchHistory(tmp_path / "kept")
     launches.prepare()
     assert launches.past(3).launches == 0
     failed = Outcome(FAILED, 1, "rank 0 exited with code 5", iteration=40)
     for used in range(2):
-        launches.keep(failed, 1, retry_policy.after(failed, 1, False, used, 2), {"job": "17"})
+        launches.record(failed, 1, retry_policy.after(failed, 1, False, used, 2), {"job": "17"})
     preempted = Outcome(PREEMPTED, 0, "SIGTERM", iteration=70)
-    launches.keep(preempted, 0, retry_policy.after(preempted, 0, False, 2, 2), {"job": "17"})
-    launches.keep(None, 137, retry_policy.after(None, 137, False, 0, 2), {"job": "17"})
+    launches.record(preempted, 0, retry_policy.after(preempted, 0, False, 2, 2), {"job": "17"})
+    launches.record(None, 137, retry_policy.after(None, 137, False, 0, 2), {"job": "17"})
     with (launches.folder / LAUNCHES).open("a") as file:
         file.write('{"cut off')
     past = launches.past(3)
     assert (past.launches, past.used) == (4, 3)
-    assert (past.progress.furthest, past.progress.standing) == (70, 0)
+    assert (past.progress.furthest, past.progress.stalled_launches) == (70, 0)
 
 
 def test_the_launchers_outcomes_are_told_as_one(tmp_path: Path) -> None:
-    launches = Launches(tmp_path)
+    launches = LaunchHistory(tmp_path)
     assert launches.outcome("n0") is None
     pattern = launches.outcome_pattern()
     Outcome(FAILED, 1, "of n0", iteration=5, excluded=(("n1-9", "n1", "bad"),)).write(Path(pattern.format(node="n0")))
@@ -206,7 +198,7 @@ def test_the_launchers_outcomes_are_told_as_one(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_launch_left_is_removed(tmp_path: Path) -> None:
-    launches = Launches(tmp_path)
+    launches = LaunchHistory(tmp_path)
     Outcome(FINISHED, 0).write(Path(launches.outcome_pattern().format(node="n0")))
     launches.prepare()
     assert launches.outcome("n0") is None
@@ -214,16 +206,16 @@ def test_what_an_earlier_launch_left_is_removed(tmp_path: Path) -> None:
 
 def test_only_who_was_asked_to_stop_is_preempted() -> None:
     preempted = Outcome(PREEMPTED, 0, "SIGTERM")
-    assert judged(preempted, 0, "") == preempted, "Slurm may signal the steps without the batch script"
-    assert judged(preempted, 1, "the limit is near") == preempted
-    unasked = judged(preempted, 137, "")
+    assert reconcile(preempted, 0, "") == preempted, "Slurm may signal the steps without the batch script"
+    assert reconcile(preempted, 1, "the limit is near") == preempted
+    unasked = reconcile(preempted, 137, "")
     assert unasked is not None
     assert (unasked.state, unasked.code) == (FAILED, 1)
     assert "exit code 137" in unasked.reason
-    silent = judged(None, 143, "the limit is near")
+    silent = reconcile(None, 143, "the limit is near")
     assert silent is not None
     assert silent.state == PREEMPTED
-    assert judged(None, 137, "") is None
+    assert reconcile(None, 137, "") is None
 
 
 def test_wrong_use_is_told_in_words(
@@ -232,7 +224,7 @@ def test_wrong_use_is_told_in_words(
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for words, complaint in [
         (["batch"], "give the command to run after --"),
-        (["batch", "--", "srun"], "this is no Slurm job (SLURM_JOB_ID is not set)"),
+        (["batch", "--", "srun"], "not a Slurm job (SLURM_JOB_ID is not set)"),
         (["batch", "--job-retries", "-1", "--", "srun"], "must be a whole number"),
         (["batch", "--signal", "KILL", "--", "srun"], "SIGKILL cannot be caught"),
     ]:
@@ -244,7 +236,7 @@ def test_wrong_use_is_told_in_words(
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit):
         slurm_command(["batch", "--folder", str(tmp_path / "file" / "x"), "--", "srun"])
-    assert "retries cannot be counted" in capsys.readouterr().err
+    assert "launches cannot be recorded" in capsys.readouterr().err
 
 
 def test_signals_are_named_as_sbatch_names_them() -> None:

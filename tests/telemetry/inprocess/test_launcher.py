@@ -69,7 +69,7 @@ def test_a_reserve_takes_the_place_of_a_dead_rank_and_the_launcher_lets_the_othe
         "1 of 2 in iteration 1",
         "0 of 2 in iteration 1",
     ]
-    assert "the other ranks go on, a reserve takes its place" in training.launchers[0].said()
+    assert "the other ranks continue, a reserve rank takes its place" in training.launchers[0].said()
     (incident,) = training.incidents()
     assert incident["kind"] == "restarted_in_process", incident
 

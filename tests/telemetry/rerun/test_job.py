@@ -54,7 +54,7 @@ def test_a_transient_error_ends_the_job_for_a_person_to_look(job: Training) -> N
     assert (culprit["rank"], culprit["class"]) == (1, "wrong_result")
     summary = job.summary()
     assert (summary["state"], summary["attempt"], summary["restarts"]) == ("failed", 1, 0)
-    assert "it found a result to be wrong, so the job is not run again by itself" in launcher.said()
+    assert "it rejected a result, so the job is not restarted automatically" in launcher.said()
     assert {line["code"] for lines in job.told().values() for line in lines if line["event"] == "exit"} == {17}
 
 

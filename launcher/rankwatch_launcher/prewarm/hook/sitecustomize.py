@@ -1,12 +1,12 @@
-"""Python imports a module of this name at its start. This one parks the interpreter, or prepares a rank, or both.
+"""Imported by Python at startup: turns the interpreter into a prewarmed worker, prepares a rank, or both.
 
 ==============  ====================================================================================================
-parked          the launcher has started it to wait for a later attempt (``child.py`` beside this folder)
-watched         the script is run by ``rankwatch run --auto`` (``bootstrap.py`` beside this folder)
+prewarmed       the launcher started it for a later attempt (``child.py`` beside this folder)
+watched         ``rankwatch run --auto`` runs the script (``bootstrap.py`` beside this folder)
 stand-in        ``rankwatch run --stand-in nvrx``: imports of another package find Rankwatch
 ==============  ====================================================================================================
 
-Only an interpreter that the launcher starts for one of these finds it: PYTHONPATH names this folder for it alone.
+Only interpreters that the launcher starts for one of these have this folder in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ import sys
 from typing import Final
 
 EXIT_HOOK_FAILED: Final = 70
-PARK: Final = "RANKWATCH_PARKED"
+WORKER: Final = "RANKWATCH_PREWARMED"
 AUTO: Final = "RANKWATCH_AUTO_PARENT"
 STAND_IN: Final = "RANKWATCH_STAND_IN"
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
 
-def _park() -> ImportError | None:
+def _serve() -> ImportError | None:
     source = os.path.join(os.path.dirname(_FOLDER), "child.py")
     try:
-        spec = importlib.util.spec_from_file_location("_rankwatch_parked", source)
+        spec = importlib.util.spec_from_file_location("_rankwatch_prewarmed", source)
         assert spec is not None
         assert spec.loader is not None
         program = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(program)
-        left: ImportError | None = program.park(_FOLDER)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, site would report it and go on to run the script
-        sys.stderr.write(f"parking failed: {type(error).__name__}: {error}\n")
+        left: ImportError | None = program.serve(_FOLDER)
+    except BaseException as error:  # noqa: BLE001 - site would report it and run the script
+        sys.stderr.write(f"the prewarmed worker failed: {type(error).__name__}: {error}\n")
         os._exit(EXIT_HOOK_FAILED)
     return left
 
 
-def _forget() -> None:
-    """Take back what brought us here: neither the script nor what it starts is to see it."""
+def _remove_hook() -> None:
+    """Remove the hook: neither the script nor its child processes see it."""
     sys.path[:] = [entry for entry in sys.path if entry != _FOLDER]
     sys.path_importer_cache.pop(_FOLDER, None)
     entries = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
@@ -49,7 +49,7 @@ def _forget() -> None:
 
 
 def _other_sitecustomize() -> ImportError | None:
-    """The machine's own runs first, as it does in a fresh process; what it raises is for site to deal with."""
+    """Import the machine's own sitecustomize, as in a fresh process; return its ImportError for ``site``."""
     sys.modules.pop("sitecustomize", None)
     try:
         importlib.import_module("sitecustomize")
@@ -71,26 +71,26 @@ def _stand_in() -> None:
     try:
         from rankwatch.integrations.nvrx import stand_in
     except ImportError as error:
-        words = f"--stand-in needs rankwatch in the Python that runs the script ({sys.executable}): {error}\n"
-        sys.stderr.write(words)
+        message = f"--stand-in needs rankwatch in the Python that runs the script ({sys.executable}): {error}\n"
+        sys.stderr.write(message)
         return
     stand_in.install_as_asked()
 
 
 _left: ImportError | None = None
-_parks = PARK in os.environ
-if _parks:
-    _left = _park()
+_is_worker = WORKER in os.environ
+if _is_worker:
+    _left = _serve()
 _auto = os.environ.pop(AUTO, "")
 _stands_in = bool(os.environ.get(STAND_IN))
-if not _parks or _auto or _stands_in:
-    _forget()
-if not _parks:
+if not _is_worker or _auto or _stands_in:
+    _remove_hook()
+if not _is_worker:
     _left = _other_sitecustomize()
 if _stands_in:
     _stand_in()
 if _auto == str(os.getppid()):
     _watch()
 if _left is not None:
-    # What the import of the machine's own sitecustomize raised. "There is none" is the usual case; site expects it.
+    # The ImportError of the machine's own sitecustomize, usually because there is none; site expects it.
     raise _left

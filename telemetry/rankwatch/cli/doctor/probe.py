@@ -51,8 +51,12 @@ def _nvml() -> dict[str, Any]:
 def _launcher() -> dict[str, Any]:
     """What the launcher says of this torch. By its name: the rank side imports nothing of the launcher."""
     try:
-        seams = importlib.import_module("rankwatch_launcher.agent.torch_compat")
-        return {"complaint": seams.complaint(), "standby": seams.standby_complaint(), "supported": seams.SUPPORTED}
+        torch_compat = importlib.import_module("rankwatch_launcher.torch_compat")
+        return {
+            "complaint": torch_compat.complaint(),
+            "standby": torch_compat.prewarm_complaint(),
+            "supported": torch_compat.SUPPORTED,
+        }
     except (ImportError, AttributeError) as error:
         return {"complaint": f"the launcher cannot be imported: {error}", "standby": None, "supported": []}
 

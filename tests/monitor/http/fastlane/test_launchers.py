@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from monitor.http.raw_launcher import EMPTY_HEADER, ORDINARY, SHORT, Line, Raw, Said, Served, Way
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
-from rankwatch_launcher.monitor.link import Control
+from rankwatch_launcher.monitor.link import MonitorLink
 from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane, LauncherPost
 from rankwatch_monitor.http.fastlane.requests import LARGEST_BODY, LONGEST_HEAD, FallBackError
@@ -127,7 +127,7 @@ def test_what_real_launchers_send_goes_the_short_way(served: Served, api: Api, j
     def note(answer: requests.Response, **_: object) -> None:
         seen[urlsplit(str(answer.url)).path.rpartition("/")[2]] = "date" not in answer.headers
 
-    class Watched(Control):
+    class Watched(MonitorLink):
         def session(self) -> requests.Session:
             made = super().session()
             made.hooks["response"].append(note)

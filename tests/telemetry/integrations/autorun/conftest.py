@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.training import Launcher, Training
-from rankwatch_launcher.cli.options import Options
+from rankwatch_launcher.options import Options
 from support.monitor_fixtures import monitor
 from support.monitor_process import RunningMonitor
 

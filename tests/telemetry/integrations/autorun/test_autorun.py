@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch_launcher.prewarm.bootstrap import AUTO, HOOK, FirstLine
+from rankwatch_launcher.prewarm.bootstrap import AUTO, HOOK, Bootstrap
 
 HERE = Path(__file__).parent
 STEPS = 6
@@ -20,7 +20,7 @@ STEPS = 6
 def run(*command: str, parent: int | None = None, path: str = "", warnings: str = "error", **variables: str) -> str:
     """Run Python as the launcher would run a rank; return what it wrote to stdout."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("RANKWATCH_", "PYTHONPATH"))}
-    environment = FirstLine(auto=True).environment(ours | ({"PYTHONPATH": path} if path else {}))
+    environment = Bootstrap(auto=True).environment(ours | ({"PYTHONPATH": path} if path else {}))
     environment |= variables
     if parent is not None:
         environment[AUTO] = str(parent)

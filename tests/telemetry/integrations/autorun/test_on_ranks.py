@@ -56,7 +56,7 @@ def test_as_a_module_and_from_the_standby(untouched: Untouched) -> None:
     untouched.until("interpreters wait", lambda: "interpreters wait with torch" in launcher.said())
     os.kill(untouched.pid_of(1), signal.SIGKILL)
     untouched.until_running(2, attempt=2)
-    assert "starts from the standby" in launcher.said()
+    assert "starts from a prewarmed worker" in launcher.said()
     untouched.until("all that it does is seen", lambda: {"step", "forward", "optimizer"} <= untouched.sections())
     assert untouched.finish() == [0], launcher.said()
 

@@ -23,8 +23,8 @@ from rankwatch.integrations.nemo_run.commands import (
     whole_number,
 )
 from rankwatch_launcher.cli.main import build_parser
+from rankwatch_launcher.schedulers.slurm import is_launcher
 from rankwatch_launcher.schedulers.slurm_batch import build_parser as build_batch_parser
-from rankwatch_launcher.schedulers.slurm_steps import is_launcher
 from support.waiting import wait_for
 
 OPTIONS: dict[str, str | bool] = {"--max-restarts": "3", "--heartbeat-timeout": "300", "--calculate-timeouts": True}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from e2e.training import HOST, RESUMED, SCRIPT, Training
-from rankwatch_launcher.schedulers.slurm_steps import is_launcher
+from rankwatch_launcher.schedulers.slurm import is_launcher
 from support.monitor_process import RunningMonitor
 from support.processes import MARK
 from support.slurm import slurm_cluster

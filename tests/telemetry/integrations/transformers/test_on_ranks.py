@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from rankwatch_launcher.cli.options import Options
+from rankwatch_launcher.options import Options
 from telemetry.integrations.transformers.conftest import Fit
 
 pytestmark = pytest.mark.timeout(240)

@@ -12,8 +12,8 @@ from rankwatch.contract.enums import NodeRole, ProcessState
 from rankwatch.contract.limits import RankLimits
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN, Reading, Slots
-from rankwatch_launcher.node.observe import Crowd, Need, Speech, Voice, needs_a_voice, observation
-from rankwatch_launcher.node.procfs import caught_in, state_of
+from rankwatch_launcher.node.reporter import Cause, JobScale, ProxyReason, ReportSchedule, observation, proxy_reason
+from rankwatch_launcher.procfs import caught_in, state_of
 
 
 def healthy() -> Reading:
@@ -30,8 +30,8 @@ LIMITS = RankLimits(heartbeat=5.0, out_of_section=6.0, sections={"step": 10.0})
 
 
 def voice(reading: Reading | None, state: ProcessState = ProcessState.ALIVE, launchers: int = 1) -> str | None:
-    found = needs_a_voice(state, reading, LIMITS, launchers)
-    return found.words if found is not None else None
+    found = proxy_reason(state, reading, LIMITS, launchers)
+    return found.description if found is not None else None
 
 
 def test_a_healthy_rank_speaks_for_itself() -> None:
@@ -43,10 +43,10 @@ def test_a_healthy_rank_speaks_for_itself() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"pulse_age": 2.5}, "pulse thread has not run for 2.5 s"),
-        ({"heartbeat_age": 5.1}, "past its limit: heartbeat"),
-        ({"open_sections": {"step": 10.1}}, "past its limit: section step"),
-        ({"open_sections": {}, "idle": 6.1}, "past its limit: out of section"),
+        ({"pulse_age": 2.5}, "liveness thread has not run for 2.5 s"),
+        ({"heartbeat_age": 5.1}, "exceeds a limit: heartbeat"),
+        ({"open_sections": {"step": 10.1}}, "exceeds a limit: section step"),
+        ({"open_sections": {}, "idle": 6.1}, "exceeds a limit: out of section"),
     ],
 )
 def test_a_rank_past_a_limit_is_spoken_for(change: dict[str, object], words: str) -> None:
@@ -61,7 +61,7 @@ def test_a_stopped_rank_is_spoken_for_even_without_slots() -> None:
 
 def test_a_rank_whose_reports_do_not_arrive_is_spoken_for() -> None:
     assert voice(replace(HEALTHY, overdue=None)) is None
-    assert "have not arrived" in str(voice(replace(HEALTHY, overdue=0.5)))
+    assert "overdue" in str(voice(replace(HEALTHY, overdue=0.5)))
 
 
 def test_a_rank_that_has_shut_down_keeps_its_peace() -> None:
@@ -85,13 +85,13 @@ def test_learned_limits_are_judged_as_the_rank_itself_does() -> None:
     limits = RankLimits(learned={"step": 5.0}, first_time=60.0)
 
     def words(**change: Any) -> str | None:
-        found = needs_a_voice(ProcessState.ALIVE, replace(HEALTHY, open_sections={"step": 9.0}, **change), limits)
-        return found.words if found is not None else None
+        found = proxy_reason(ProcessState.ALIVE, replace(HEALTHY, open_sections={"step": 9.0}, **change), limits)
+        return found.description if found is not None else None
 
     assert words(quiet=4.0) is None
-    assert "past its limit: section step" in str(words(quiet=6.0))
+    assert "exceeds a limit: section step" in str(words(quiet=6.0))
     assert words(quiet=6.0, first_time=frozenset({"step"})) is None
-    assert "past its limit: section step" in str(words(quiet=61.0, heartbeat_age=None, first_time=frozenset({"step"})))
+    assert "exceeds a limit: section step" in str(words(quiet=61.0, heartbeat_age=None, first_time=frozenset({"step"})))
 
 
 @pytest.mark.parametrize(
@@ -112,93 +112,93 @@ def test_caught_signals() -> None:
 # When to speak --------------------------------------------------------------------------------------------------------
 
 ACTIVE = (NodeRole.ACTIVE, "")
-LARGE = Crowd(12_500)
+LARGE = JobScale(12_500)
 
 
-def speech(chance: float = 0.5) -> Speech:
+def speech(chance: float = 0.5) -> ReportSchedule:
     """One that has said that it lives, at second 0."""
-    made = Speech(0.0, lambda: chance)
-    assert made.turn(0.0, Crowd(), {}, ACTIVE)
-    made.taken({}, ACTIVE)
+    made = ReportSchedule(0.0, lambda: chance)
+    assert made.due(0.0, JobScale(), {}, ACTIVE)
+    made.delivered({}, ACTIVE)
     return made
 
 
-def voices(need: Need, *ranks: int) -> dict[int, Voice]:
-    return {rank: Voice(need, "") for rank in ranks}
+def voices(cause: Cause, *ranks: int) -> dict[int, ProxyReason]:
+    return {rank: ProxyReason(cause, "") for rank in ranks}
 
 
-def moments(made: Speech, crowd: Crowd, said: Mapping[int, Voice], until: float) -> list[float]:
+def moments(made: ReportSchedule, crowd: JobScale, said: Mapping[int, ProxyReason], until: float) -> list[float]:
     """When it speaks, looked at every half second, where every word is taken."""
     found = []
     for half in range(1, int(2 * until) + 1):
-        if made.turn(half / 2, crowd, said, ACTIVE):
+        if made.due(half / 2, crowd, said, ACTIVE):
             found.append(half / 2)
-            made.taken(said, ACTIVE)
+            made.delivered(said, ACTIVE)
     return found
 
 
 def test_a_launcher_with_nothing_to_say_beats_where_they_are_few() -> None:
-    assert moments(speech(), Crowd(512), {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
-    assert moments(speech(), Crowd(513), {}, 20.0) == []
-    assert moments(speech(), Crowd(513, silence=60.0), {}, 20.0) == []
-    assert moments(speech(), Crowd(513, silence=30.0), {}, 20.0) == [10.0, 20.0]
-    assert moments(speech(), Crowd(12_500, leads=True), {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
+    assert moments(speech(), JobScale(512), {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
+    assert moments(speech(), JobScale(513), {}, 20.0) == []
+    assert moments(speech(), JobScale(513, silence=60.0), {}, 20.0) == []
+    assert moments(speech(), JobScale(513, silence=30.0), {}, 20.0) == [10.0, 20.0]
+    assert moments(speech(), JobScale(12_500, has_rank_0=True), {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
 
 
 def test_few_launchers_speak_at_every_look() -> None:
-    assert moments(speech(), Crowd(64), voices(Need.MUTE, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
-    assert moments(speech(), Crowd(64), voices(Need.UNHEARD, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
+    assert moments(speech(), JobScale(64), voices(Cause.FROZEN, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
+    assert moments(speech(), JobScale(64), voices(Cause.UNDELIVERED, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
 
 
 def test_of_many_launchers_each_says_at_once_what_is_new_and_seldom_what_lasts() -> None:
     made = speech()
-    assert moments(made, LARGE, voices(Need.MUTE, 1), 30.0) == [0.5, 20.5]
-    assert made.turn(31.0, LARGE, voices(Need.MUTE, 1, 2), ACTIVE), "another one is new"
-    assert made.turn(31.5, LARGE, voices(Need.NO_PULSE, 1), ACTIVE), "so is another reason"
-    made.taken(voices(Need.MUTE, 1), ACTIVE)
-    assert made.turn(32.0, LARGE, {}, ACTIVE), "so is that it has recovered"
-    made.taken({}, ACTIVE)
-    assert not made.turn(60.0, LARGE, {}, ACTIVE)
+    assert moments(made, LARGE, voices(Cause.FROZEN, 1), 30.0) == [0.5, 20.5]
+    assert made.due(31.0, LARGE, voices(Cause.FROZEN, 1, 2), ACTIVE), "another one is new"
+    assert made.due(31.5, LARGE, voices(Cause.NO_GIL, 1), ACTIVE), "so is another reason"
+    made.delivered(voices(Cause.FROZEN, 1), ACTIVE)
+    assert made.due(32.0, LARGE, {}, ACTIVE), "so is that it has recovered"
+    made.delivered({}, ACTIVE)
+    assert not made.due(60.0, LARGE, {}, ACTIVE)
 
 
 def test_what_all_launchers_see_at_once_they_say_one_after_the_other() -> None:
-    assert moments(speech(0.0), LARGE, voices(Need.UNHEARD, 1), 30.0) == [0.5, 20.5]
-    assert moments(speech(0.5), LARGE, voices(Need.UNHEARD, 1), 30.0) == [10.5]
-    assert moments(speech(0.5), Crowd(1_000), voices(Need.UNHEARD, 1), 6.0) == [1.5, 3.5, 5.5]
+    assert moments(speech(0.0), LARGE, voices(Cause.UNDELIVERED, 1), 30.0) == [0.5, 20.5]
+    assert moments(speech(0.5), LARGE, voices(Cause.UNDELIVERED, 1), 30.0) == [10.5]
+    assert moments(speech(0.5), JobScale(1_000), voices(Cause.UNDELIVERED, 1), 6.0) == [1.5, 3.5, 5.5]
 
 
 def test_a_word_that_was_not_taken_is_said_again_later_where_they_are_many() -> None:
     few, many = speech(), speech()
-    for made, crowd, later in ((few, Crowd(64), 1.0), (many, LARGE, 10.5)):
-        assert made.turn(0.5, crowd, voices(Need.MUTE, 1), ACTIVE)
-        made.lost(0.5, crowd)
-        assert made.turn(1.0, crowd, voices(Need.MUTE, 1), ACTIVE) is (crowd is not LARGE)
-        assert made.turn(later, crowd, voices(Need.MUTE, 1), ACTIVE)
+    for made, crowd, later in ((few, JobScale(64), 1.0), (many, LARGE, 10.5)):
+        assert made.due(0.5, crowd, voices(Cause.FROZEN, 1), ACTIVE)
+        made.failed(0.5, crowd)
+        assert made.due(1.0, crowd, voices(Cause.FROZEN, 1), ACTIVE) is (crowd is not LARGE)
+        assert made.due(later, crowd, voices(Cause.FROZEN, 1), ACTIVE)
 
 
 def test_that_a_mute_rank_passes_its_limit_is_new() -> None:
-    stopped = needs_a_voice(ProcessState.STOPPED, HEALTHY, LIMITS, 12_500)
-    late = needs_a_voice(ProcessState.STOPPED, replace(HEALTHY, open_sections={"step": 10.1}), LIMITS, 12_500)
+    stopped = proxy_reason(ProcessState.STOPPED, HEALTHY, LIMITS, 12_500)
+    late = proxy_reason(ProcessState.STOPPED, replace(HEALTHY, open_sections={"step": 10.1}), LIMITS, 12_500)
     assert stopped is not None
     assert late is not None
     made = speech()
     assert moments(made, LARGE, {1: stopped}, 5.0) == [0.5]
-    assert made.turn(5.5, LARGE, {1: late}, ACTIVE)
+    assert made.due(5.5, LARGE, {1: late}, ACTIVE)
 
 
 def test_words_fit_into_the_limit_for_silence_six_times() -> None:
-    crowd = Crowd(12_500, silence=60.0)
-    assert moments(speech(), crowd, voices(Need.MUTE, 1), 30.0) == [0.5, 10.5, 20.5]
+    crowd = JobScale(12_500, silence=60.0)
+    assert moments(speech(), crowd, voices(Cause.FROZEN, 1), 30.0) == [0.5, 10.5, 20.5]
 
 
 def test_another_role_is_told_at_once() -> None:
-    assert speech().turn(0.5, LARGE, {}, (NodeRole.SPARE, "a spare"))
+    assert speech().due(0.5, LARGE, {}, (NodeRole.SPARE, "a spare"))
 
 
 def test_ranks_past_a_limit_speak_for_themselves_where_launchers_are_many() -> None:
     late = replace(HEALTHY, open_sections={"step": 10.1}, reports=True)
-    assert "past its limit" in str(voice(late, launchers=64))
+    assert "exceeds a limit" in str(voice(late, launchers=64))
     assert voice(late, launchers=65) is None
-    assert "past its limit" in str(voice(replace(late, reports=False), launchers=65)), "who does not report cannot say"
-    assert "pulse thread" in str(voice(replace(late, pulse_age=2.5), launchers=65))
-    assert "have not arrived" in str(voice(replace(late, overdue=1.0), launchers=65))
+    assert "exceeds a limit" in str(voice(replace(late, reports=False), launchers=65)), "who does not report cannot say"
+    assert "liveness thread" in str(voice(replace(late, pulse_age=2.5), launchers=65))
+    assert "overdue" in str(voice(replace(late, overdue=1.0), launchers=65))

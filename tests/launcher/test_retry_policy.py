@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch_launcher.job.outcome import FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
-from rankwatch_launcher.job.retry_policy import Again, Done, GiveUp, Progress, after, exit_status, pause
+from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
+from rankwatch_launcher.retry_policy import Again, Done, GiveUp, Progress, after, backoff, exit_status
 
 CRASH = Outcome(FAILED, 1, "rank 3 on n1 exited with code 3; all 3 restarts are used up")
 
@@ -22,8 +22,8 @@ def failed(code: int, iteration: int | None = None) -> Outcome:
         (Outcome(FINISHED, 0), 0, False, Done(0, "the job has finished")),
         (Outcome(FINISHED, 0), -6, False, Done(0, "the job has finished")),  # aborted while it shut down
         (None, 0, False, Done(0, "the launcher ended with exit code 0")),
-        (Outcome(STOPPED, 0, "ann"), 0, False, Done(0, "stopped: ann; it was ordered, so it stays so")),
-        (Outcome(STOPPED, 1, "ann"), 1, False, Done(1, "stopped: ann; it was ordered, so it stays so")),
+        (Outcome(STOPPED, 0, "ann"), 0, False, Done(0, "stopped: ann; the stop was requested")),
+        (Outcome(STOPPED, 1, "ann"), 1, False, Done(1, "stopped: ann; the stop was requested")),
     ],
 )
 def test_what_is_not_run_again_because_it_is_done(outcome: Outcome, code: int, finished: bool, expected: Done) -> None:
@@ -35,8 +35,8 @@ def test_what_is_not_run_again_because_it_is_done(outcome: Outcome, code: int, f
     [
         (failed(93), 93, 93, "another launch would end the same way"),
         (None, 93, 93, "another launch would end the same way"),
-        (failed(17), 17, 17, "a person must look"),
-        (None, 2, 2, "the command line was refused"),
+        (failed(17), 17, 17, "a person must decide"),
+        (None, 2, 2, "the command line is invalid"),
     ],
 )
 def test_what_no_retry_mends_is_given_up_with_its_code(
@@ -87,7 +87,7 @@ def test_a_job_that_gets_no_further_is_given_up_with_93() -> None:
         verdicts.append(after(outcome, 1, False, used, 10, progress))
     assert [type(verdict) for verdict in verdicts] == [Again, Again, Again, GiveUp]
     assert verdicts[-1].code == 93
-    assert verdicts[-1].reason.startswith("3 launches in a row got no further than step 100; the last one: failed")
+    assert verdicts[-1].reason.startswith("3 launches in a row made no progress beyond step 100; the last one: failed")
 
 
 def test_progress_in_between_begins_the_count_anew() -> None:
@@ -126,9 +126,9 @@ def test_the_breaker_can_be_switched_off() -> None:
 def test_a_storm_of_launches_slows_down_and_a_long_launch_ends_it() -> None:
     waits = [0.0]
     for _ in range(7):
-        waits.append(pause(waits[-1], lasted=0.1))
+        waits.append(backoff(waits[-1], lasted=0.1))
     assert waits[1:] == [1, 2, 4, 8, 16, 30, 30]
-    assert pause(30.0, lasted=3600.0) == 1.0
+    assert backoff(30.0, lasted=3600.0) == 1.0
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (93, 93), (-15, 143)])

@@ -8,17 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch_launcher.cli.options import Options
-from rankwatch_launcher.job import finished
-from rankwatch_launcher.job.outcome import FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
+from rankwatch_launcher.outcome import (
+    FAILED,
+    FINISHED,
+    PREEMPTED,
+    STOPPED,
+    Outcome,
+    finished_flag_path,
+    training_complete,
+    write_finished_flag,
+)
 
 DONE = Outcome(FINISHED, 0, job_id="j1", iteration=999, complete=True)
 
 
 def test_it_says_which_job_was_complete_when_and_at_which_step(tmp_path: Path) -> None:
     flag = tmp_path / "checkpoints" / "finished"
-    assert finished.note(DONE, Options(finished_flag=str(flag)))
-    assert finished.exists(str(flag))
+    assert write_finished_flag(DONE, str(flag))
+    assert training_complete(str(flag))
     body = json.loads(flag.read_text())
     assert (body["job_id"], body["iteration"]) == ("j1", 999)
     assert body["completed_at"].endswith("+00:00")
@@ -41,33 +48,33 @@ def test_only_a_job_that_is_complete_and_ended_well_leaves_it(
     tmp_path: Path, outcome: Outcome, on_success: bool, made: bool
 ) -> None:
     flag = tmp_path / "finished"
-    assert finished.note(outcome, Options(finished_flag=str(flag), complete_on_success=on_success)) is made
+    assert write_finished_flag(outcome, str(flag), complete_on_success=on_success) is made
     assert flag.exists() is made
 
 
 def test_one_that_a_script_made_is_left_as_it_is(tmp_path: Path) -> None:
     flag = tmp_path / "finished"
     flag.touch()
-    assert not finished.note(DONE, Options(finished_flag=str(flag)))
+    assert not write_finished_flag(DONE, str(flag))
     assert flag.read_bytes() == b""
 
 
 def test_a_job_without_one_needs_none() -> None:
-    assert not finished.note(DONE, Options())
-    assert not finished.exists("")
+    assert not write_finished_flag(DONE, "")
+    assert not training_complete("")
 
 
 def test_one_that_cannot_be_written_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     with caplog.at_level(logging.ERROR, logger="rankwatch"):
-        assert not finished.note(DONE, Options(finished_flag=str(tmp_path / "file" / "finished")))
+        assert not write_finished_flag(DONE, str(tmp_path / "file" / "finished"))
     assert "a retry will train again" in caplog.text
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     nemo = {"FAULT_TOL_FINISHED_FLAG_FILE": "/shared/a"}
-    assert finished.flag_file("", {}) == ""
-    assert finished.flag_file("", nemo) == "/shared/a"
-    assert finished.flag_file("", {**nemo, "RANKWATCH_FINISHED_FLAG": "/shared/b"}) == "/shared/b"
-    assert finished.flag_file("c", nemo) == str(tmp_path / "c"), "ranks may work in another folder"
+    assert finished_flag_path("", {}) == ""
+    assert finished_flag_path("", nemo) == "/shared/a"
+    assert finished_flag_path("", {**nemo, "RANKWATCH_FINISHED_FLAG": "/shared/b"}) == "/shared/b"
+    assert finished_flag_path("c", nemo) == str(tmp_path / "c"), "ranks may work in another folder"

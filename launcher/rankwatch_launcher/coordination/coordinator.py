@@ -1,0 +1,243 @@
+"""The coordinator's part of membership: one launcher makes the rosters and watches the running attempt. No threads.
+
+What a step does
+----------------
+claim -> read all heartbeats -> the running attempt: node lost? node left? stop requested? node joined? -> the next
+attempt: a roster, or what it waits for.
+
+Any launcher may coordinate: when the coordinator's heartbeat stops, the first to notice takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from rankwatch_launcher.coordination.decisions import (
+    RESTART,
+    AttemptDecision,
+    RestartBudget,
+    StopProposal,
+    StopRequest,
+)
+from rankwatch_launcher.coordination.membership import (
+    HOST,
+    Member,
+    MembershipRules,
+    MembershipView,
+    Roster,
+    departed_reason,
+    joining_reason,
+    lost_reason,
+)
+from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.log import logger
+
+HEARTBEAT_SECONDS: Final = 1.0
+BUSY_SECONDS: Final = 0.1
+"""Interval of steps while a roster is being made or a stop step agreed on."""
+MAX_HEARTBEATS_PER_SECOND: Final = 2000
+"""Heartbeats that one store should take in a second: with more nodes, each launcher's interval is longer."""
+SETTLE_SECONDS: Final = 2.5 * HEARTBEAT_SECONDS
+"""A launcher that is alive changes its record within this time."""
+
+
+class Coordinator:
+    """Makes rosters while this launcher coordinates. Call :meth:`step` from one thread; ``now`` is monotonic."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        me: str,
+        rules: MembershipRules,
+        *,
+        budget: Callable[[], RestartBudget],
+        on_lost: Callable[[Member, int, str], None],
+    ) -> None:
+        """``on_lost`` is called once for each lost launcher, with the attempt and the reason."""
+        self.me = me
+        self.leads = False
+        """Whether this launcher coordinates."""
+        self.busy = False
+        """Whether the next step is due within ``BUSY_SECONDS``: a roster or a stop step is pending."""
+        self.nodes = 1
+        """Launchers that are present."""
+        self._store, self._rules, self._budget, self._on_lost = store, rules, budget, on_lost
+        self._view = MembershipView(rules)
+        self._coordinator = ""
+        self._roster: Roster | None = None
+        self._excluded: dict[str, str] = {}
+        self._stop_since: float | None = None
+        """When the request to stop the running attempt was first seen."""
+        self._reported: set[tuple[str, int]] = set()
+        """Lost nodes that were reported, and in which attempt."""
+        self._decide_after = 0.0
+        """A new coordinator first finds out which launchers are alive."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two steps."""
+        return self._stretch * (BUSY_SECONDS if self.busy else HEARTBEAT_SECONDS)
+
+    @property
+    def node_timeout(self) -> float:
+        """Seconds of silence after which a launcher is lost: at least three heartbeats."""
+        return max(self._rules.node_timeout, 3 * self._stretch * HEARTBEAT_SECONDS)
+
+    @property
+    def _stretch(self) -> float:
+        return max(1.0, self.nodes / MAX_HEARTBEATS_PER_SECOND)
+
+    def step(self, now: float) -> None:
+        """Coordinate if this launcher is the coordinator, else check that the coordinator is alive."""
+        self._claim(now)
+        if self.leads:
+            self._coordinate(now)
+
+    def reset_timers(self, now: float) -> None:
+        """Restart the silence timers: no heartbeat could be read for a while."""
+        self._view.reset_timers(now)
+
+    def alive(self, members: Iterable[Member], now: float) -> list[str]:
+        """Take in records of launchers; return the names of those that are alive."""
+        self._view.update(members, now)
+        return list(self._view.alive(now))
+
+    def due(self) -> bool:
+        """Whether the running attempt needs a step at once: it was decided to end, or to stop."""
+        attempt = self._roster.attempt if self._roster is not None else 0
+        return self._store.decision(attempt) is not None or self._store.stop_request(attempt) is not None
+
+    # Leadership -------------------------------------------------------------------------------------------------------
+
+    def _claim(self, now: float) -> None:
+        self._coordinator = self._store.claim_coordinator(self._coordinator or self.me, self._coordinator)
+        if self._coordinator != self.me:
+            (leader,) = self._store.members([self._coordinator])
+            self._view.update([leader], now)
+            if leader.left or self._view.silence(leader.node, now) > self.node_timeout:
+                self._coordinator = self._store.claim_coordinator(self.me, leader.node)
+        leads = self._coordinator == self.me
+        if leads and not self.leads:
+            self._take_over(now)
+        self.leads = leads
+
+    def _take_over(self, now: float) -> None:
+        self._excluded = self._store.excluded()
+        if newest := self._store.newest_attempt():
+            self._roster = self._store.roster(newest)
+            # How long launchers have been silent is unknown: those that died under the last coordinator are lost soon.
+            self._read_members(now)
+            self._view.reset_timers(now, remaining=SETTLE_SECONDS)
+            self._decide_after = now + SETTLE_SECONDS + BUSY_SECONDS
+
+    # Coordination -----------------------------------------------------------------------------------------------------
+
+    def _coordinate(self, now: float) -> None:
+        self._read_members(now)
+        roster = self._roster
+        decision = self._store.decision(roster.attempt) if roster is not None else None
+        if decision is not None:
+            self._exclude(decision.exclude, now)
+        self.busy = True
+        if now < self._decide_after:
+            return
+        if roster is not None and decision is None:
+            self.busy = self._watch_attempt(roster, now)
+        elif self._store.outcome() is not None:
+            self.busy = False
+        elif decision is None or decision.verdict == RESTART:
+            self._report_lost(roster, now)
+            self._make_roster(roster, decision.avoid if decision else None, now)
+
+    def _read_members(self, now: float) -> None:
+        names = self._store.member_names()
+        # The record of a launcher that has left does not change any more.
+        known = [self._view.member(name) for name in names]
+        present = [name for name, member in zip(names, known, strict=True) if member is None or not member.left]
+        self.nodes = max(1, len(present))
+        self._view.rules = replace(self._rules, node_timeout=self.node_timeout)
+        self._view.update(self._store.members(present), now)
+
+    def _watch_attempt(self, roster: Roster, now: float) -> bool:
+        """Watch a running attempt; return whether an agreement is pending."""
+        request = self._store.stop_request(roster.attempt)
+        missing = self._report_lost(roster, now)
+        # A launcher whose ranks all succeeded leaves only after all others have reached the same point.
+        if not missing and self._store.outcome() is None:
+            missing = next((departed_reason(m) for m in self._view.departed(roster)), "")
+        if missing and request is None:
+            self._end_attempt(roster, AttemptDecision(RESTART, missing))
+            return True
+        if request is not None:
+            if missing:  # the ranks of the other nodes still save, or are killed after the grace period
+                logger.debug("during a graceful stop: %s", missing)
+            self._agree_on_stop(roster, request, now)
+            return True
+        for member in self._view.newcomers(roster, self._excluded, now):
+            self._end_attempt(roster, AttemptDecision(RESTART, joining_reason(member), counted=False, fault=False))
+            return True
+        self._place_latecomers(roster, now)
+        return False
+
+    def _agree_on_stop(self, roster: Roster, request: StopRequest, now: float) -> None:
+        """Propose a step after which all ranks stop, and a later one when a rank has already passed it."""
+        if self._stop_since is None:
+            self._stop_since = now
+        before = self._store.stop_proposal(roster.attempt)
+        if before is None:
+            self._store.propose_stop(roster.attempt, StopProposal(0, None, request))
+            return
+        if before.number > 0 and not self._view.stop_refused(roster, before.number):
+            return
+        step = self._view.stop_step(roster) if self._view.all_answered(roster) else None
+        # A launcher may be busy, or its ranks about to complete their first step.
+        if step is not None or now - self._stop_since > SETTLE_SECONDS:
+            self._store.propose_stop(roster.attempt, StopProposal(before.number + 1, step, request))
+
+    def _place_latecomers(self, roster: Roster, now: float) -> None:
+        extended = self._view.with_latecomers(roster, self._excluded, now)
+        new = {*extended.spares, *extended.parked} - {*roster.spares, *roster.parked}
+        if new:
+            self._roster = extended
+            places = self._view.places(extended)
+            self._store.publish_places({node: place for node, place in places.items() if node in new})
+
+    def _end_attempt(self, roster: Roster, decision: AttemptDecision) -> None:
+        steps = self._view.steps(roster)
+        self._store.end_attempt(roster.attempt, decision, by=self.me, budget=self._budget(), steps=steps)
+
+    def _report_lost(self, roster: Roster | None, now: float) -> str:
+        """Report each lost launcher once; return the first reason."""
+        if roster is None:
+            return ""
+        first = ""
+        for member in self._view.lost(roster, now):
+            reason = lost_reason(member, self._view.silence(member.node, now))
+            first = first or reason
+            if (member.node, roster.attempt) not in self._reported:
+                self._reported.add((member.node, roster.attempt))
+                self._on_lost(member, roster.attempt, reason)
+        return first
+
+    def _exclude(self, nodes: Mapping[str, str], now: float) -> None:
+        new = {node: why for node, why in nodes.items() if node not in self._excluded}
+        if not new:
+            return
+        self._excluded |= new
+        for node, why in new.items():
+            member = self._view.member(node)
+            # A launcher restarted on the host has another name; with several on a host, only the named one is excluded.
+            others = [m for m in self._view.alive(now).values() if member and m.host == member.host and m.node != node]
+            if member and not others:
+                self._excluded[f"{HOST}{member.host}"] = why
+        self._store.set_excluded(self._excluded)
+
+    def _make_roster(self, last: Roster | None, avoid: str | None, now: float) -> None:
+        made = self._view.next_roster(last, self._excluded, now, avoid=avoid)
+        if isinstance(made, str):
+            self._store.set_waiting_reason(made)
+            return
+        self._roster, self._stop_since = self._store.settle_roster(made), None
+        self._store.publish_roster(self._roster, self._view.places(self._roster), last)

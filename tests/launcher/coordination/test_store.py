@@ -1,0 +1,143 @@
+"""The launchers' shared state: one decision per attempt, one count of restarts, the first stop request holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.distributed import HashStore
+
+from rankwatch_launcher.coordination.decisions import (
+    FAIL,
+    RESTART,
+    STOP,
+    AttemptDecision,
+    RestartBudget,
+    StepRange,
+    StopProposal,
+    StopRequest,
+)
+from rankwatch_launcher.coordination.membership import Member, NodeProgress, StopAnswer
+from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, FAILED, FINISHED, Outcome
+
+
+def end(store: JobStore, attempt: int, reason: str, by: str, *, max_restarts: int = 1, **more: Any) -> AttemptDecision:
+    return store.end_attempt(
+        attempt, AttemptDecision(RESTART, reason, **more), by=by, budget=RestartBudget(max_restarts)
+    )
+
+
+def test_the_first_decision_holds_and_one_restart_is_counted() -> None:
+    shared = HashStore()
+    a, b = JobStore(shared, "job"), JobStore(shared, "job")
+    assert b.decision(1) is None
+    first = end(a, 1, "rank 3 crashed", "a")
+    assert end(b, 1, "rank 0 lost its peer", "b") == first == b.decision(1)
+    assert (first.verdict, first.reason, first.by, first.used) == (RESTART, "rank 3 crashed", "a", 1)
+    assert a.restarts() == 1
+
+
+def test_a_used_up_budget_fails_the_job_on_all_launchers() -> None:
+    shared = HashStore()
+    a, b = JobStore(shared, "job"), JobStore(shared, "job")
+    assert end(a, 0, "x", "a").verdict == RESTART
+    last = end(b, 1, "y", "b")
+    assert (last.verdict, last.used) == (FAIL, 1)
+    assert last.reason == "y; all 1 restarts are used up (--max-restarts)"
+    assert end(a, 1, "z", "a") == last
+    assert end(JobStore(HashStore(), "job"), 1, "x", "a", max_restarts=0).reason.endswith("(--max-restarts 0)")
+
+
+def test_regrouping_uses_no_restart() -> None:
+    store = JobStore(HashStore(), "job")
+    for attempt in range(3):
+        decision = end(store, attempt, "a node joins", "a", max_restarts=0, counted=False, fault=False)
+        assert (decision.verdict, decision.used, decision.fault) == (RESTART, 0, False)
+
+
+def test_a_stop_holds_against_a_crash_that_it_causes() -> None:
+    shared = HashStore()
+    a, b = JobStore(shared, "job"), JobStore(shared, "job")
+    a.end_attempt(1, AttemptDecision(STOP, "requested"), by="a", budget=RestartBudget(3))
+    assert end(b, 1, "rank 0 lost its peer", "b").verdict == STOP
+
+
+def test_jobs_in_one_store_are_separate() -> None:
+    shared = HashStore()
+    end(JobStore(shared, "one"), 1, "x", "a")
+    assert JobStore(shared, "two").decision(1) is None
+
+
+def test_facts_and_counters_are_shared() -> None:
+    store = JobStore(HashStore(), "job")
+    assert store.find("monitor") is None
+    store.publish("monitor", {"url": "http://h"})
+    assert store.find("monitor") == {"url": "http://h"}
+    assert (store.count("finished"), store.count("finished", 0)) == (1, 1)
+
+
+def test_a_member_is_read_back_as_it_was_written() -> None:
+    store = JobStore(HashStore(), "job")
+    progress = NodeProgress(StepRange(3, 9), 1.5, follows_stop_step=True)
+    member = Member("n", "h", 2, ready_after=1, progress=progress, stop_answer=StopAnswer(1, False, 9))
+    store.register(member)
+    store.register(Member("m", "h", 2))
+    assert store.member_names() == ["n", "m"]
+    assert store.members(["m", "n"]) == [Member("m", "h", 2), member]
+
+
+def test_the_first_outcome_closes_the_job() -> None:
+    store = JobStore(HashStore(), "job")
+    assert store.outcome() is None
+    store.close(Outcome(FINISHED, 0, "done"))
+    store.close(Outcome(FAILED, 1, "late"))
+    assert store.outcome() == Outcome(FINISHED, 0, "done")
+
+
+def ended(store: JobStore, attempt: int, first: int, furthest: int) -> AttemptDecision:
+    decision = AttemptDecision(RESTART, "rank 1 crashed")
+    return store.end_attempt(attempt, decision, by="a", budget=RestartBudget(100, 3), steps=StepRange(first, furthest))
+
+
+def test_attempts_without_progress_fail_the_job_with_93() -> None:
+    store = JobStore(HashStore(), "job")
+    assert ended(store, 1, 0, 99).verdict == RESTART
+    assert [ended(store, n, 90, 99).verdict for n in (2, 3)] == [RESTART, RESTART]
+    last = ended(store, 4, 90, 95)
+    assert (last.verdict, last.code, last.used) == (FAIL, CODE_DO_NOT_REQUEUE, 3)
+    assert "--max-no-progress 3" in last.reason
+    assert store.furthest_step() == 99
+
+
+def test_attempts_that_get_further_each_time_do_not() -> None:
+    store = JobStore(HashStore(), "job")
+    for n in range(1, 10):
+        assert ended(store, n, 10 * n, 10 * n + 15).verdict == RESTART
+
+
+def test_a_step_count_that_restarts_in_each_attempt_counts_only_when_it_is_equal() -> None:
+    store = JobStore(HashStore(), "job")
+    # The script counts from 0 after each checkpoint: 30 steps, then 8, 12, 9 ... more.
+    assert [ended(store, n, 0, i).verdict for n, i in enumerate((29, 7, 11, 8, 15, 3), 1)] == [RESTART] * 6
+    assert [ended(store, n, 0, 3).verdict for n in (7, 8, 9)] == [RESTART, RESTART, FAIL]
+
+
+def test_attempts_with_unknown_steps_are_not_judged_by_progress() -> None:
+    store = JobStore(HashStore(), "job")
+    for n in range(1, 6):
+        decision = store.end_attempt(n, AttemptDecision(RESTART, "x"), by="a", budget=RestartBudget(100, 3))
+        assert decision.verdict == RESTART
+
+
+def test_the_first_stop_request_holds_and_a_later_proposal_replaces_an_earlier_one() -> None:
+    shared = HashStore()
+    a, b = JobStore(shared, "job"), JobStore(shared, "job")
+    assert (a.stop_request(1), a.stop_proposal(1)) == (None, None)
+    first = StopRequest("preempted: n0 got SIGTERM", "n0", "preempted")
+    a.request_stop(1, first)
+    b.request_stop(1, StopRequest("another", "n1", "stopped"))
+    assert b.stop_request(1) == first
+    a.propose_stop(1, StopProposal(1, 40, first))
+    a.propose_stop(1, StopProposal(2, 60, first))
+    assert b.stop_proposal(1) == StopProposal(2, 60, first)
+    assert b.stop_proposal(2) is None
