@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rankwatch.contract import env
-from rankwatch_launcher.prewarm.bootstrap import FirstLine
+from rankwatch_launcher.prewarm.bootstrap import Bootstrap
 from support.processes import MARK, end_marked
 from support.waiting import wait_for
 from telemetry.receiver import Answer, Receiver
@@ -38,7 +38,7 @@ def run(receiver: Receiver) -> Iterator[Run]:
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="rw") as folder:  # it holds a socket: pytest's folders are too long for it
 
-        def begin(*flags: str, watched: bool = True, first_line: FirstLine | None = None, path: str = "") -> Told:
+        def begin(*flags: str, watched: bool = True, first_line: Bootstrap | None = None, path: str = "") -> Told:
             variables = dict(os.environ) | {MARK: mark, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
             if watched:
                 variables |= {env.MONITOR_URL: receiver.url, "RANKWATCH_EXPORT_INTERVAL": "0.05"}
@@ -48,7 +48,7 @@ def run(receiver: Receiver) -> Iterator[Run]:
             with log.open("wb") as said:
                 process = subprocess.Popen(
                     [sys.executable, "-u", str(SCRIPT), *flags],
-                    env=(first_line or FirstLine()).environment(variables),
+                    env=(first_line or Bootstrap()).environment(variables),
                     stdin=subprocess.PIPE,
                     stdout=said,
                     stderr=said,
@@ -79,7 +79,7 @@ def nothing_ran(told: Told) -> bool:
 
 
 def test_workers_of_a_script_that_was_never_touched(run: Run) -> None:
-    told = run("--all", first_line=FirstLine(auto=True))
+    told = run("--all", first_line=Bootstrap(auto=True))
     assert nothing_ran(told), told
 
 
@@ -99,7 +99,7 @@ def test_the_same_workers_without_us(run: Run) -> None:
 def test_workers_of_every_kind(run: Run, flag: str) -> None:
     for needed in {"--lightning": ["lightning"], "--hugging-face": ["transformers", "accelerate"]}.get(flag, []):
         pytest.importorskip(needed)
-    told = run("--all", flag, first_line=FirstLine(stand_in="nvrx" if flag == "--nvrx" else ""))
+    told = run("--all", flag, first_line=Bootstrap(stand_in="nvrx" if flag == "--nvrx" else ""))
     assert nothing_ran(told), told
 
 
@@ -129,7 +129,7 @@ def test_workers_beside_the_oldest_and_the_newest_sdk(run: Run, version: str, tm
     if fetched.returncode:
         pytest.skip(f"{wanted} cannot be fetched here: {fetched.stderr.strip()[-300:]}")
     (installed,) = tmp_path.glob("opentelemetry_sdk-*.dist-info")
-    for flags, first_line in (((), FirstLine(auto=True)), (("--late-init",), FirstLine())):
+    for flags, first_line in (((), Bootstrap(auto=True)), (("--late-init",), Bootstrap())):
         told = run(*flags, first_line=first_line, path=str(tmp_path))
         assert f"opentelemetry_sdk-{told['sdk']}.dist-info" == installed.name
         assert nothing_ran(told), told
