@@ -1,1 +1,1 @@
-"""The monitor: one service that knows all ranks, judges them and says what is done about them."""
+"""The monitor: receives telemetry of all ranks, detects hangs and stragglers, and directs the launchers."""

@@ -1,4 +1,4 @@
-"""Wiring only: which route stands where, behind which scope. Read this file to see the whole monitor at once."""
+"""Assembles the ASGI application: all routes with their scopes, in one place."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     app = FastAPI(
         title="Rankwatch monitor",
         version=rankwatch.__version__,
-        summary="Who hangs, why, since when, and what was done about it.",
+        summary="Which ranks hang, why, since when, and what was done about it.",
         lifespan=lifespan,
     )
     problems.install(app, monitor.counters)
@@ -105,22 +105,22 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         )
         return Response(exposition(monitor.jobs.values(), own, monitor.clock.now()), media_type=CONTENT_TYPE)
 
-    @app.get("/livez", tags=["operation"], summary="The process answers")
+    @app.get("/livez", tags=["operation"], summary="Liveness: the process answers")
     async def livez() -> dict[str, str]:
         return {"status": "alive"}
 
-    @app.get("/readyz", tags=["operation"], summary="The loop judges and the store takes rows")
+    @app.get("/readyz", tags=["operation"], summary="Readiness: the loop evaluates and the database accepts rows")
     async def readyz() -> Response:
         lag = monitor.clock.now() - monitor.last_tick
         if lag > STALLED:
-            return problems.problem(503, f"the loop has not judged any job for {lag:.1f} s")
+            return problems.problem(503, f"the loop has not evaluated any job for {lag:.1f} s")
         if monitor.failing:
-            return problems.problem(503, f"{len(monitor.failing)} jobs cannot be judged; the monitor's log says why")
+            return problems.problem(503, f"{len(monitor.failing)} jobs cannot be evaluated; see the monitor's log")
         if monitor.ownership is not None and monitor.ownership.leases.db_error:
-            return problems.problem(503, "the database that monitors share does not answer; jobs move to others")
+            return problems.problem(503, "the shared database does not answer; jobs move to other monitors")
         if monitor.repository is not None and (monitor.repository.errors or monitor.repository.db_error):
             words = monitor.repository.db_error or "the database refuses rows"
-            return problems.problem(503, f"{words}; detection goes on in memory")
+            return problems.problem(503, f"{words}; detection continues in memory")
         return JSONResponse({"status": "ready"})
 
     web.mount(app)

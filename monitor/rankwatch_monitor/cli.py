@@ -1,4 +1,4 @@
-"""``rankwatch monitor``: reads the settings, opens the store, serves until it is told to end."""
+"""``rankwatch monitor``: reads the settings, opens the database, and serves until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ log = logging.getLogger("rankwatch")
 
 
 def serve(argv: Sequence[str]) -> int:
-    """Serve the monitor: telemetry in; page, API and orders to launchers out.
+    """Serve the monitor: telemetry in; page, API and directives for launchers out.
 
-    The exit code is 0 after an orderly end and 2 when the settings make no sense.
+    The exit code is 0 after an orderly shutdown and 2 when the settings are invalid.
     """
     try:
         settings = read(argv, os.environ)
@@ -50,7 +50,7 @@ def serve(argv: Sequence[str]) -> int:
         )
         repository = _repository(settings)
     except ValueError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return 2
     code = _serve(argv, settings, repository)
     if code and repository is not None:
@@ -61,14 +61,14 @@ def serve(argv: Sequence[str]) -> int:
 def _serve(argv: Sequence[str], settings: Settings, repository: Repository | None) -> int:
     if _wants_wandb(settings) and not wandb.installed():
         if any(word.startswith("--wandb") for word in argv):
-            _complain(wandb.HOW_TO_GET_IT)
+            _print_error(wandb.HOW_TO_GET_IT)
             return 2
-        # Asked for by the environment, which a monitor beside a launcher inherits: hangs are to be found all the same.
+        # Set by the environment, which a launcher's local monitor inherits: hang detection must work without W&B.
         log.warning("%s", wandb.HOW_TO_GET_IT)
     try:
         listener = _listen(settings)
     except OSError as error:
-        _complain(
+        _print_error(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "another --port may be free, --port 0 takes any"
         )
@@ -80,7 +80,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         try:
             monitor.recorder = Recorder(settings.record, monitor.clock.now())
         except ValueError as error:
-            _complain(str(error))
+            _print_error(str(error))
             listener.close()
             return 2
     tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
@@ -95,35 +95,35 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         timeout_keep_alive=deadlines.KEEP_ALIVE,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
-        # Live streams and long polls are ended by :class:`_Server`; a request that still lasts is not waited for.
+        # Live streams and long polls are ended by :class:`_Server`; other requests get these seconds.
         timeout_graceful_shutdown=3,
     )
     try:
         config.load()
     except ssl.SSLError as error:
-        _complain(f"--tls-cert and --tls-key hold no certificate and its key: {error}")
+        _print_error(f"--tls-cert and --tls-key are not a certificate and its key: {error}")
         listener.close()
         return 2
     try:
         monitor.publishing = _publishing(settings, monitor, app)
     except ValueError as error:
-        _complain(str(error))
+        _print_error(str(error))
         listener.close()
         return 2
     log.info("at most %d connections", deadlines.raise_descriptor_limit())
     server = _Server(config, monitor)
     for number in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn ends in order and then raises the signal again, for whoever handled it before: that is us.
+        # uvicorn shuts down and then raises the signal again for the previous handler, which is this one.
         signal.signal(number, server.asked_to_end)
     # asyncio's own loop: with uvloop a report costs the same (8,100 and 8,200 a second), and accept() fails in silence.
     asyncio.run(_run(server, listener, settings))
     if server.asked_by is not None:
-        log.info("the monitor has ended, as it was asked to (%s)", server.asked_by.name)
+        log.info("the monitor has shut down (%s)", server.asked_by.name)
     return 0
 
 
 class _Server(uvicorn.Server):
-    """Ends streams and long polls before it waits for what is under way."""
+    """Ends streams and long polls before it waits for requests in progress."""
 
     def __init__(self, config: uvicorn.Config, monitor: Monitor) -> None:
         super().__init__(config)
@@ -131,7 +131,7 @@ class _Server(uvicorn.Server):
         self.asked_by: signal.Signals | None = None
 
     def asked_to_end(self, number: int, frame: object) -> None:
-        """End in order; what is said of it waits, for a handler may not write to a log."""
+        """Shut down; logging is left to later, since a signal handler must not write to a log."""
         del frame
         self.should_exit, self.asked_by = True, signal.Signals(number)
 
@@ -198,8 +198,8 @@ def _wandb(settings: Settings) -> wandb.WandbPublisher | None:
     return wandb.WandbPublisher(where)
 
 
-def _complain(words: str) -> None:
-    sys.stderr.write(f"rankwatch monitor: {words}\n")
+def _print_error(message: str) -> None:
+    sys.stderr.write(f"rankwatch monitor: {message}\n")
 
 
 async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:

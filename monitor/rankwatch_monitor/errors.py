@@ -1,23 +1,23 @@
-"""Why the monitor does not answer about a job; ``api.problems`` makes HTTP answers of these."""
+"""Errors of requests about jobs; ``http.problems`` maps them to HTTP responses."""
 
 
 class UnknownJobError(LookupError):
-    """There is no such job; a launcher that hears it registers again."""
+    """There is no such job; a launcher that receives this registers again."""
 
 
 class TooManyError(Exception):
-    """A limit on how much the monitor holds was reached; the text says which."""
+    """A limit on jobs was reached; the message says which."""
 
     counted_as = "too_many_jobs"
 
 
 class TooManyRanksError(TooManyError):
-    """The ranks of one job, or of all jobs together, are more than the monitor holds."""
+    """The ranks of one job, or of all jobs together, exceed a limit."""
 
     counted_as = "too_many_ranks"
 
 
 class HeldElsewhereError(Exception):
-    """The job is another monitor's, or not ours just now; the text says whose, and what to do."""
+    """This monitor does not own the job now; the message names the owner and what to do."""
 
     counted_as = "held_elsewhere"

@@ -1,4 +1,4 @@
-"""The monitor's settings: name, default, unit and meaning in one place; flags and environment are made from here."""
+"""The monitor's settings: name, default, unit and meaning in one place; flags and variables are derived from them."""
 
 from __future__ import annotations
 
@@ -106,16 +106,16 @@ class Settings:
             return False
 
     def checked(self) -> Settings:
-        """These settings, if they make sense together.
+        """Validate.
 
         Raises:
-            ValueError: they do not; the text says what is wrong and what to do.
+            ValueError: a setting is invalid or conflicts with another; the message says which and how to fix it.
         """
         if not 0 <= self.port <= 65535:
             raise ValueError(f"--port must be 0 to 65535, not {self.port}")
         if not self.loopback and not self.token:
             raise ValueError(
-                f"listening on {self.host} needs a token, or anybody could stop jobs: set RANKWATCH_TOKEN or --token "
+                f"listening on {self.host} needs a token, or anyone could stop jobs: set RANKWATCH_TOKEN or --token "
                 "(for a new one: python -c 'import secrets; print(secrets.token_urlsafe())'), or listen on 127.0.0.1"
             )
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -135,7 +135,7 @@ class Settings:
 
     def _check_sharing(self) -> None:
         if self.shared_as is not None and self.database == "none":
-            raise ValueError("--shared-as shares a database with other monitors, but --database none keeps nothing")
+            raise ValueError("--shared-as shares a database with other monitors, but --database none stores nothing")
         if self.shared_as is not None and not (self.shared_as.isprintable() and 0 < len(self.shared_as) <= 256):
             raise ValueError("--shared-as must be a name of 1 to 256 printable characters")
         if self.lease < 3:
@@ -184,7 +184,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``rankwatch monitor``."""
     made = argparse.ArgumentParser(
         prog="rankwatch monitor",
-        description="Serve the monitor: telemetry in, verdicts, page, API and orders to launchers out.",
+        description="Serve the monitor: telemetry in, verdicts, page, API and directives for launchers out.",
     )
     for setting in fields(Settings):
         default = "" if setting.default in (None, "", ()) else f" (default {setting.default})"
@@ -200,10 +200,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """Settings from flags, else from the environment, else the defaults.
+    """Read settings from flags, else from the environment, else the defaults.
 
     Raises:
-        ValueError: a value makes no sense.
+        ValueError: a value is invalid.
     """
     given = {name: value for name, value in vars(parser().parse_args(argv)).items() if value is not None}
     values: dict[str, Any] = {}

@@ -1,21 +1,21 @@
-"""What reaches the core, as a file: written while a monitor runs, read by ``rankwatch replay``.
+"""The recording format: every event that reaches the core, written by a running monitor, read by ``rankwatch replay``.
 
 Layout
 ------
-JSON lines, compressed when the file's name ends in ``.gz`` or ``.zst``. The first line tells the format; each further
-one is one of these, ``at`` being the monitor's clock in unix seconds:
+JSON lines, compressed when the file name ends in ``.gz`` or ``.zst``. The first line is a header; each further line is
+one of these, ``at`` being the monitor's clock in unix seconds:
 
 =======================================================  ==============================================================
 line                                                     meaning
 =======================================================  ==============================================================
-``{"at": t, "job": id, "began": {...}, "open": [...]}``  a job, as it was before the first of its events that follow
+``{"at": t, "job": id, "began": {...}, "open": [...]}``  a job, as it was before its first event below
 ``{"at": t, "job": id, KIND: {...}}``                    an event; KIND is a key of :data:`KINDS`
-``{"at": t, "lost": n}``                                 so many events before this line could not be written
-``{"at": t}``                                            the monitor was awake, and nothing had come
+``{"at": t, "lost": n}``                                 n events before this line could not be written
+``{"at": t}``                                            the monitor was running and received nothing
 =======================================================  ==============================================================
 
-The monitor judges ten times a second; those times are not written, but for the last one before an event (``ticked``),
-from which a replay finds the others: an answer to what was decided must not come before the decision.
+The monitor evaluates ten times a second. Only the last tick before an event is written (``ticked``), from which a
+replay derives the others: the response to a decision must not precede it.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ KINDS: Final[Mapping[str, type[Any]]] = {
 _KIND_OF: Final = {shape: kind for kind, shape in KINDS.items()}
 
 QUEUE_LENGTH: Final = 65_536
-"""Events that may wait for the disk: four seconds of the fastest job one monitor takes."""
+"""Events that may wait for the disk: four seconds of the highest event rate of one monitor."""
 MARK_SECONDS: Final = 5.0
-"""A line is written at least so often, so that a replay knows how long nothing came."""
+"""Maximum seconds between two lines, so that a replay knows how long nothing was received."""
 FLUSH_SECONDS: Final = 1.0
-"""What was recorded before so long is in the file, also when the monitor is killed."""
+"""Seconds after which an event is in the file, even if the monitor is killed."""
 KNOWN_JOBS: Final = 65_536
 _CHUNK: Final = 1 << 16
 
 
 class RecordingError(ValueError):
-    """A recording cannot be read; the text names the line and what is wrong with it."""
+    """A recording cannot be read; the message names the line and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +79,29 @@ class Entry:
     began: Mapping[str, Any] | None = None
     """A job's row, see :func:`rankwatch_monitor.store.codec.job_row`."""
     open: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """The incidents of such a job that were open."""
+    """The open incidents of that job."""
     lost: int = 0
     ticked: float | None = None
-    """When the monitor had last judged its jobs by the clock."""
+    """The monitor's last tick."""
 
     def to_line(self) -> bytes:
-        """The line, with its end."""
-        told: dict[str, Any] = {"at": self.at}
+        """The line, with its newline."""
+        line: dict[str, Any] = {"at": self.at}
         if self.job_id is not None:
-            told["job"] = self.job_id
+            line["job"] = self.job_id
         if self.began is not None:
-            told["began"], told["open"] = self.began, list(self.open)
+            line["began"], line["open"] = self.began, list(self.open)
         if self.event is not None:
-            told[_KIND_OF[type(self.event)]] = event_codec.to_json(self.event)
+            line[_KIND_OF[type(self.event)]] = event_codec.to_json(self.event)
         if self.ticked is not None:
-            told["ticked"] = self.ticked
+            line["ticked"] = self.ticked
         if self.lost:
-            told["lost"] = self.lost
-        return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+            line["lost"] = self.lost
+        return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 def beginning(job: Job, now: float) -> Entry:
-    """The entry that tells of a job as it is at ``now``, before what comes next is applied."""
+    """The entry with a job's state at ``now``, before its next event is applied."""
     return Entry(now, job.id, began=codec.job_row(job), open=[codec.incident_row(i) for i in job.incidents if i.open])
 
 
@@ -114,10 +114,10 @@ class _Packer(Protocol):
 
 
 class Writer:
-    """A recording that is being written, on the caller's thread.
+    """Writes a recording on the caller's thread.
 
     Raises:
-        OSError: the file cannot be written, or is there already.
+        OSError: the file cannot be written, or exists.
     """
 
     def __init__(self, path: str | Path, now: float) -> None:
@@ -137,13 +137,13 @@ class Writer:
         self._write(entry.to_line())
 
     def flush(self) -> None:
-        """Put all that was written into the file."""
+        """Flush everything written to the file."""
         if self._packer is not None:
             self._file.write(self._packer.flush(self._sync))
         self._file.flush()
 
     def close(self) -> None:
-        """Write what is left and close the file, which is done even when the disk is full."""
+        """Write the rest and close the file, even when the disk is full."""
         try:
             if self._packer is not None:
                 self._file.write(self._packer.flush())
@@ -155,28 +155,28 @@ class Writer:
 
 
 class Recorder:
-    """Records what a monitor's core is given. No method waits for the disk; what does not fit the queue is counted."""
+    """Records the events of a monitor's core. No method waits for the disk; excess events are dropped and counted."""
 
     def __init__(self, path: str | Path, now: float) -> None:
-        """Begin a recording.
+        """Start a recording.
 
         Args:
-            path: the file. If it is there already, a number is put into its name, so that nothing is overwritten.
+            path: the file; if it exists, a number is added to the name.
             now: unix seconds.
 
         Raises:
-            ValueError: it cannot be written; the text says why.
+            ValueError: it cannot be written; the message says why.
         """
         try:
             self._writer = Writer(_free(Path(path)), now)
         except OSError as error:
             raise ValueError(f"--record: cannot write {path}: {error.strerror or error}") from None
         self.path = self._writer.path
-        self._crowded_out = 0
-        """Events that found no room in the queue; only the caller's thread counts here."""
+        self._dropped = 0
+        """Events dropped because the queue was full; written by the caller's thread only."""
         self._unwritten = 0
-        """Events that were in it when the disk failed; only the recorder's thread counts here."""
-        self._told = 0
+        """Queued events when the disk failed; written by the recorder's thread only."""
+        self._reported = 0
         self._queue: queue.Queue[Entry] = queue.Queue(QUEUE_LENGTH)
         self._jobs: dict[str, float] = {}
         self._marked = now
@@ -185,12 +185,12 @@ class Recorder:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankwatch-recorder", daemon=True)
         self._thread.start()
-        log.info("recording what reaches the core in %s", self.path)
+        log.info("recording the core's events in %s", self.path)
 
     @property
     def lost(self) -> int:
         """Events that could not be recorded so far."""
-        return self._crowded_out + self._unwritten
+        return self._dropped + self._unwritten
 
     def put(self, now: float, job: Job, event: JobEvent) -> None:
         """Record an event of a job; to be called just before the event is applied."""
@@ -211,23 +211,23 @@ class Recorder:
             self._add(Entry(now))
 
     def close(self, now: float, timeout: float = 5.0) -> None:
-        """End the recording; waits for the disk, but no longer than ``timeout`` seconds."""
+        """End the recording; waits for the disk for ``timeout`` seconds at most."""
         self._add(Entry(now))
         self._closing.set()
         self._thread.join(timeout)
         if self.lost:
-            log.warning("recording: %d events were not recorded", self.lost)
+            log.warning("recording: %d events were dropped", self.lost)
 
     def _add(self, entry: Entry) -> bool:
         if not self._broken:
             try:
                 self._queue.put_nowait(entry)
             except queue.Full:
-                if not self._crowded_out:
-                    log.warning("recording: the disk is too slow, so some events are not recorded")
+                if not self._dropped:
+                    log.warning("recording: the disk is too slow; events are dropped")
             else:
                 return True
-        self._crowded_out += entry.event is not None
+        self._dropped += entry.event is not None
         return False
 
     # On the thread ----------------------------------------------------------------------------------------------------
@@ -238,12 +238,12 @@ class Recorder:
             while not (self._closing.is_set() and self._queue.empty()):
                 batch = self._waiting()
                 self._write(batch)
-                self._closing.wait(FLUSH_SECONDS)  # more at a time makes smaller files
+                self._closing.wait(FLUSH_SECONDS)  # larger batches compress better
             batch = []
             self._writer.close()
         except OSError as error:
             self._broken = True
-            log.error("recording has ended: %s: %s; the monitor goes on", self.path, error.strerror or error)
+            log.error("recording has ended: %s: %s; the monitor continues", self.path, error.strerror or error)
             self._unwritten += sum(entry.event is not None for entry in (*batch, *self._drained()))
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -265,16 +265,16 @@ class Recorder:
     def _write(self, batch: Sequence[Entry]) -> None:
         for entry in batch:
             self._writer.write(entry)
-        lost = self._crowded_out - self._told
+        lost = self._dropped - self._reported
         if lost and batch:
-            self._told += lost
+            self._reported += lost
             self._writer.write(Entry(batch[-1].at, lost=lost))
         if batch:
             self._writer.flush()
 
 
 def _free(path: Path) -> Path:
-    """The path itself, or with the first number in its name that no file has yet."""
+    """The path, or with the first unused number in its name."""
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
         return path  # opening it says why
     name, dot, suffixes = path.name.partition(".")
@@ -289,20 +289,20 @@ def _free(path: Path) -> Path:
 
 
 class Recording:
-    """A recording that is read once, line by line. ``truncated`` tells in the end whether its last line was cut off."""
+    """Reads a recording line by line, once. ``truncated`` is set at the end when the last line is incomplete."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.truncated = False
         self.lines = 0
         self.bytes_read = 0
-        """Of the file as it lies on disk, packed or not."""
+        """Bytes of the file on disk, compressed or not."""
 
     def __iter__(self) -> Iterator[Entry]:
-        """All entries, in their order.
+        """All entries in order.
 
         Raises:
-            RecordingError: a line is odd. A last line that is cut off is none: a monitor may be killed.
+            RecordingError: a line is invalid. An incomplete last line is no error: the monitor may have been killed.
             OSError: the file cannot be read.
         """
         held: bytes | None = None
@@ -340,7 +340,7 @@ class Recording:
         return entry
 
     def _split(self) -> Iterator[bytes]:
-        """The lines, each with its end; the last one may lack it."""
+        """The lines with their newlines; the last one may lack it."""
         rest = b""
         for data in self._unpacked():
             *whole, rest = (rest + data).split(b"\n")

@@ -134,7 +134,7 @@ class Simulation:
             self._on_event(now, self.job, event)
         self._deliver(now, self._player.apply(event, now))
         if isinstance(event, NodeRegistration):
-            self.scene.hand_down(settings_of(self.job), now)
+            self.scene.push_settings(settings_of(self.job), now)
 
     def _deliver(self, now: float, effects: list[Effect]) -> None:
         for effect in effects:

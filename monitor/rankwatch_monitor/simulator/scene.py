@@ -1,10 +1,10 @@
-"""A simulated job: what its ranks and launchers send, in the order in which it arrives. No wall clock, no IO.
+"""A discrete-event simulation of one job: what its ranks and launchers send, in order of arrival. No clock, no IO.
 
 How this works
 --------------
-A heap holds what happens next; :meth:`Scene.step` lets one thing happen and returns what arrives at the monitor by it.
-Whoever plays the scene gives directives back by :meth:`Scene.obey`, and the launchers do as they are told. Ranks export
-at their interval and, like those of the SDK, at once when they pass a limit that was handed down to them.
+A heap holds the next events; :meth:`Scene.step` executes one and returns what arrives at the monitor by it. The caller
+passes directives back by :meth:`Scene.obey`, and the launchers execute them. Ranks export at their interval and, like
+those of the SDK, immediately when they exceed a limit that was pushed to them.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ PULSE_MARGIN: Final = 0.005
 LOOK_MARGIN: Final = 0.01
 EXPORT_JITTER: Final = 0.1
 _ELSEWHERE: Final = -2
-"""In place of an act's number, for a rank that does not go on with the others."""
+"""Activity number of a rank that does not advance with the others."""
 
 Arrival = tuple[float, JobEvent]
 NOTICED: Final = 0.1
-"""Seconds until a launcher has noticed an exit."""
+"""Seconds until a launcher detects an exit."""
 
 
 @dataclass(slots=True)
 class ExpectedVerdict:
-    """What is right about one fault. Times are unix seconds."""
+    """The expected verdict on one fault. Times are unix seconds."""
 
     fault: Fault
     at: float
     ranks: tuple[int, ...]
-    """To be named; empty: nobody."""
+    """The culprits; may be empty."""
     classes: frozenset[CulpritClass]
     until: float = math.inf
-    """When the attempt in which it struck was ended, or it ended by itself."""
+    """When its attempt ended, or the fault by itself."""
 
     @property
     def passing(self) -> bool:
-        """It ends by itself: it may be suspected, and nothing has to be done about it."""
+        """It ends by itself: it may cause a suspicion, and needs no action."""
         return self.fault.seconds is not None
 
 
 class Scene:
-    """One job from its launch to its end, with everything that goes wrong in it."""
+    """One job from its launch to its end, with its faults."""
 
     def __init__(self, plan: Plan, *, on_news: Callable[[float, str], None] | None = None) -> None:
-        """Set the stage.
+        """Schedule the launch.
 
         Args:
-            plan: the job, its habits and its faults.
-            on_news: told in words of what happens to the job itself, which the monitor does not see.
+            plan: the job, its durations and its faults.
+            on_news: called with descriptions of events in the job that the monitor cannot see.
 
         Raises:
-            ValueError: the plan makes no sense.
+            ValueError: the plan is invalid.
         """
         self.plan = plan.checked()
         self.attempt = 0
@@ -93,30 +93,30 @@ class Scene:
         for number in range(plan.nodes):
             size = sum(1 for rank in range(plan.world) if plan.node_of(rank) == number)
             self._nodes.append(Node(number, f"node-{number}", f"host-{number}", size))
-        self._at(START, self._arrive_at_the_cluster)
+        self._at(START, self._register)
         self._at(START + plan.seconds, self._finish)
 
-    # To be played -----------------------------------------------------------------------------------------------------
+    # Driving the scene ------------------------------------------------------------------------------------------------
 
     @property
     def next_at(self) -> float:
-        """When the next thing happens, whether or not anything arrives by it; infinite when all is over."""
+        """The time of the next event, whether or not anything arrives by it; infinite at the end."""
         return self._heap[0][0] if self._heap else math.inf
 
     def step(self) -> list[Arrival]:
-        """Let the next thing happen; return what arrives by it, at that time."""
+        """Execute the next event; returns what arrives by it."""
         at, _, call, arguments = heapq.heappop(self._heap)
         call(at, *arguments)
         arrived, self._out = self._out, []
         return arrived
 
     def events(self) -> Iterator[Arrival]:
-        """Everything that arrives, when nobody gives directives."""
+        """Everything that arrives when no directives are given."""
         while self._heap:
             yield from self.step()
 
-    def hand_down(self, settings: Mapping[str, Any], now: float) -> None:
-        """The launchers hand settings down to the ranks, who look at their new limits with their next pulse."""
+    def push_settings(self, settings: Mapping[str, Any], now: float) -> None:
+        """The launchers pass settings on to the ranks, which apply the new limits at their next liveness tick."""
         self._limits = RankLimits.from_settings(settings)
         self._shortest = _shortest(self._limits)
         self._arm_all(now)
@@ -127,7 +127,7 @@ class Scene:
             return
         at = now + self._rng.uniform(0.01, 0.1)
         if directive.kind is DirectiveKind.SETTINGS:
-            self._at(at, lambda then: self.hand_down(directive.settings, then))
+            self._at(at, lambda then: self.push_settings(directive.settings, then))
             return
         for node in self._nodes:
             if not node.gone:
@@ -135,7 +135,7 @@ class Scene:
 
     # Attempts ---------------------------------------------------------------------------------------------------------
 
-    def _arrive_at_the_cluster(self, now: float) -> None:
+    def _register(self, now: float) -> None:
         if self.plan.launchers:
             for node in self._nodes:
                 self._out.append((now, node.registration(0)))
@@ -147,7 +147,7 @@ class Scene:
         plan = self.plan
         self.attempt += 1
         for node in self._nodes:
-            if node.gone and plan.launchers:  # another one takes its place
+            if node.gone and plan.launchers:  # replaced by another node
                 node.gone, node.name, node.host = False, f"{node.name}x", f"{node.host}x"
                 self._out.append((now, node.registration(self.attempt)))
             node.spoken_for.clear()
@@ -233,9 +233,9 @@ class Scene:
         act = track.begin(now)
         if self._pending:
             self._threaten(act, now)
-        if act.collective and self._somebody_is_missing():
+        if act.collective and self._rank_is_missing():
             track.ends_at = math.inf
-            self._trouble_begins(now)
+            self._watch_closely(now)
         else:
             self._at(track.ends_at, self._end, attempt, track.number)
         if track.ends_at - track.oldest > self._shortest:
@@ -250,7 +250,7 @@ class Scene:
         track.end(now)
         if not stepped and track.first_iteration is not None:
             for rank in self._ranks:
-                self._at(now + self._rng.uniform(0.0, PULSE_SECONDS), self._speak, rank)
+                self._at(now + self._rng.uniform(0.0, PULSE_SECONDS), self._report, rank)
         if act.saves:
             self._saved = act.step + 1
         if act.completes and self._stop_step is not None and act.step >= self._stop_step:
@@ -260,7 +260,7 @@ class Scene:
         else:
             self._begin(now, attempt)
 
-    def _somebody_is_missing(self) -> bool:
+    def _rank_is_missing(self) -> bool:
         return any(rank.fate is not None and rank.fate is not FaultKind.STALL for rank in self._ranks)
 
     # Faults -----------------------------------------------------------------------------------------------------------
@@ -277,8 +277,8 @@ class Scene:
         named = () if fault.kind is FaultKind.STALL else tuple(rank.number for rank in struck)
         classes = ANSWERS[fault.kind]
         if not self.plan.launchers and named:
-            classes |= {CulpritClass.BEHIND, CulpritClass.HOST_SILENT}  # nobody looks at the processes
-        if fault.kind is not FaultKind.NETWORK or not self.plan.launchers:  # which speak for a rank that is cut off
+            classes |= {CulpritClass.BEHIND, CulpritClass.HOST_SILENT}  # no launcher observes the processes
+        if fault.kind is not FaultKind.NETWORK or not self.plan.launchers:  # launchers report for it
             self.answers.append(ExpectedVerdict(fault, now, named, classes))
         self._say(now, self._words(fault, struck))
         for rank in struck:
@@ -301,7 +301,7 @@ class Scene:
             return
         if fault.kind is FaultKind.STALL or (fault.freezes and self._track.act.collective):
             self._track.ends_at = math.inf
-        self._trouble_begins(now)
+        self._watch_closely(now)
         self._arm_all(now)
         if fault.seconds is not None:
             self._at(now + fault.seconds, self._recover, struck, attempt)
@@ -331,12 +331,12 @@ class Scene:
                 answer.until = min(answer.until, now)
         self._say(now, "the fault ends by itself")
         track = self._track
-        if track.blocked and not self._somebody_is_missing():
+        if track.blocked and not self._rank_is_missing():
             track.ends_at = now + track.act.seconds
             self._at(track.ends_at, self._end, attempt, track.number)
 
     def _given_up(self, now: float, gone: list[int], attempt: int) -> None:
-        """The launchers have heard nothing of some nodes for too long: they say so, and begin anew without them."""
+        """The launchers give up lost nodes after the timeout, and restart without them."""
         printer = next((node for node in self._nodes if not node.gone), None)
         if attempt != self.attempt or self._ending or self.over or printer is None:
             return
@@ -347,14 +347,14 @@ class Scene:
         self._at(now + 0.3, self._restart, attempt, f"{self._nodes[gone[0]].name} is lost")
 
     def _exited(self, now: float, rank: Rank, attempt: int) -> None:
-        """A launcher sees that a rank has died: it takes the stacks of its others, and the job is restarted."""
+        """A launcher detects an exit: it captures the stacks of its other ranks, and the job is restarted."""
         if attempt != self.attempt or self._ending:
             return
         node = self._nodes[rank.node]
         how: dict[str, Any] = {"signal": "SIGKILL"} if rank.fate is FaultKind.KILL else {"exit_code": 1}
         details = {"rank": rank.number, "local_rank": rank.identity.local_rank, "pid": rank.identity.pid}
         self._out.append((now, node.event(ProcessEventKind.EXITED, attempt, age=NOTICED, **details, **how)))
-        self._at(now + 0.2, self._shows_stacks, node, attempt, None, None)
+        self._at(now + 0.2, self._send_evidence, node, attempt, None, None)
         self._at(now + 0.3, self._restart, attempt, f"rank {rank.number} has ended")
 
     def _node_obeys(self, now: float, node: Node, directive: Directive) -> None:
@@ -365,7 +365,7 @@ class Scene:
         match directive.kind:
             case DirectiveKind.CAPTURE:
                 at = now + self._rng.uniform(0.1, 0.4)
-                self._at(at, self._shows_stacks, node, attempt, directive.incident_id, directive)
+                self._at(at, self._send_evidence, node, attempt, directive.incident_id, directive)
             case DirectiveKind.RESTART:
                 self._acknowledge(now, node, directive, AckState.DONE)
                 self._at(now + 0.2, self._restart, attempt, directive.reason)
@@ -386,11 +386,11 @@ class Scene:
         """The export at the interval."""
         if rank.over:
             return
-        self._speak(now, rank)
+        self._report(now, rank)
         interval = self.plan.interval * (1.0 + self._rng.uniform(-EXPORT_JITTER, EXPORT_JITTER))
         self._at(now + interval, self._export, rank)
 
-    def _speak(self, now: float, rank: Rank) -> None:
+    def _report(self, now: float, rank: Rank) -> None:
         if rank.over or not rank.speaks:
             return
         report = rank.report(self._track, now)
@@ -405,7 +405,7 @@ class Scene:
     def _arrives(self, now: float, event: JobEvent) -> None:
         self._out.append((now, event))
 
-    def _trouble_begins(self, now: float) -> None:
+    def _watch_closely(self, now: float) -> None:
         for node in self._nodes:
             if self.plan.launchers:
                 self._hasten(node, now + self._rng.uniform(0.0, LOOK_SECONDS))
@@ -417,7 +417,7 @@ class Scene:
     def _look(self, now: float, node: Node, number: int) -> None:
         if node.gone or number != node.looks or self.over:
             return
-        trouble = not self._ending and self._in_trouble(now)
+        trouble = not self._ending and self._needs_watching(now)
         ranks: Iterable[Rank] = self._ranks if trouble or node.spoken_for else ()
         observation = node.looks_at(ranks, self._track, self._limits, self.attempt, now)
         if observation.ranks or now - node.spoke_at >= BEAT_SECONDS:
@@ -425,13 +425,13 @@ class Scene:
             self._out.append((now, observation))
         self._hasten(node, now + (LOOK_SECONDS if trouble or node.spoken_for else BEAT_SECONDS))
 
-    def _in_trouble(self, now: float) -> bool:
+    def _needs_watching(self, now: float) -> bool:
         track = self._track
         if track.blocked or any(rank.fate is not None or rank.cut for rank in self._ranks):
             return True
         return now - track.oldest > self._shortest and bool(self._limits.passed(track.still().activity(now))[0])
 
-    def _shows_stacks(
+    def _send_evidence(
         self, now: float, node: Node, attempt: int, incident_id: str | None, directive: Directive | None
     ) -> None:
         if node.gone or attempt != self.attempt or self._ending:
@@ -457,7 +457,7 @@ class Scene:
                 self._arm(now, rank)
 
     def _arm(self, now: float, rank: Rank) -> None:
-        """Have a rank speak when it passes its next limit, as its pulse thread does."""
+        """Have a rank report when it exceeds its next limit, as its liveness thread does."""
         track = self._track
         here, place = (track.still(), track.number) if rank.still is None else (rank.still, _ELSEWHERE)
         standing, ahead = self._limits.passed(here.activity(now))
@@ -466,7 +466,7 @@ class Scene:
         rank.passed, rank.passed_in = passed, place
         rank.armed += 1
         if news:
-            self._at(now + self._rng.uniform(0.0, PULSE_SECONDS), self._speak, rank)
+            self._at(now + self._rng.uniform(0.0, PULSE_SECONDS), self._report, rank)
         ends_at = track.ends_at if rank.still is None else math.inf
         if now + ahead + PULSE_MARGIN < ends_at:
             self._at(now + ahead + PULSE_MARGIN, self._passes, rank, rank.armed, place)
@@ -475,7 +475,7 @@ class Scene:
         here = self._track.number if rank.still is None else _ELSEWHERE
         if rank.over or armed != rank.armed or place != here:
             return
-        self._speak(now, rank)
+        self._report(now, rank)
         standing, _ = self._limits.passed((rank.still or self._track.still()).activity(now))
         rank.passed, rank.passed_in = frozenset(standing), place
         if self.plan.launchers:

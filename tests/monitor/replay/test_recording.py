@@ -170,7 +170,7 @@ def test_a_full_disk_ends_the_recording_with_words_and_nothing_else(
         wait_for(lambda: "recording has ended" in caplog.text, "the recorder tells of the full disk")
         recorder.put(400.0, job, report())
         recorder.close(401.0)
-    assert "No space left on device; the monitor goes on" in caplog.text
+    assert "No space left on device; the monitor continues" in caplog.text
     assert caplog.text.count("recording has ended") == 1
     assert 0 < recorder.lost <= 201
     assert f"{recorder.lost} events were not recorded" in caplog.text

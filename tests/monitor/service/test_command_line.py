@@ -147,7 +147,7 @@ def test_told_to_end_it_saves_what_it_holds_and_ends_with_code_0(tmp_path: Path,
             monitor.process.send_signal(number)
             code = monitor.process.wait(15)
         assert code == 0, monitor.said()
-        assert f"the monitor has ended, as it was asked to ({number.name})" in monitor.said()
+        assert f"the monitor has shut down ({number.name})" in monitor.said()
     with running_monitor(tmp_path, database=monitor.database) as again, Api(again.url) as api:
         assert api.job("kept")["max_restarts"] == 5
 

@@ -17,7 +17,7 @@ SMALL = {"world": 4, "nodes": 2, "seconds": 120.0, "compilation": 5.0, "checkpoi
 def arrivals(*faults: Fault, limits: RankLimits | None = None, **habits: object) -> list[Arrival]:
     scene = Scene(Plan(**{**SMALL, "faults": faults, **habits}))  # type: ignore[arg-type]
     if limits is not None:
-        scene.hand_down(limits.to_settings(), START)
+        scene.push_settings(limits.to_settings(), START)
     return list(scene.events())
 
 
