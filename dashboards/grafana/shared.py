@@ -49,7 +49,7 @@ def stragglers(of: Selector) -> Json:
     """The ranks that are slow, with the monitor's sentence."""
     return table(
         "Stragglers",
-        "Ranks that are slow by their own fault, the 100 dearest, with the monitor's sentence.",
+        "Ranks that are slow by their own fault, the 100 costliest, with the monitor's sentence.",
         [query(f"max by (rank, host, cause, reason) ({of(names.STRAGGLER)})", table=True)],
         {"rank": "Rank", "host": "Host", "cause": "Cause", "reason": "Why"},
         overrides=[TO_RANK, override("Why", SENTENCE)],

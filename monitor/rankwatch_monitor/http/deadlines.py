@@ -201,7 +201,7 @@ logging.getLogger("uvicorn.error").addFilter(_throttle)
 
 
 def out_of_descriptors(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """An event loop's exception handler that says in words, and seldom, that nothing more can be accepted."""
+    """An event loop's exception handler that logs, at a limited rate, that no connection can be accepted."""
     if "out of system resource" in str(context.get("message")):
         _warn(_EXHAUSTED, context.get("exception"))
         return

@@ -29,7 +29,7 @@ class Limits:
     body_bytes: int = _limit(4 * MIB, "By", "bytes of one request body as it comes over the network")
     decompressed_bytes: int = _limit(16 * MIB, "By", "bytes of one request body after it was inflated")
     jobs: int = _limit(1_000, "{job}", "jobs that the monitor keeps at the same time")
-    ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is believed")
+    ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is accepted")
     ranks: int = _limit(262_144, "{rank}", "ranks of all jobs together, as their world sizes say; ended jobs make room")
     sections_per_job: int = _limit(256, "{section}", "different section names of one job")
     kernels_per_report: int = _limit(512, "{kernel}", "kernels in one report of one rank")
@@ -75,7 +75,7 @@ REASONS: Final = {
     "disconnected": "the sender went away in the middle of a request",
     "unauthorized": "no token, or one without the right",
     "too_many_points": "more resources, data points or spans in one request than the limit",
-    "no_identity": "a resource that does not say which job and rank it speaks for",
+    "no_identity": "a resource without the attributes of its job and rank",
     "bad_identity": "a rank outside its world, or identity or layout attributes that cannot be read",
     "bad_value": "a value that is missing, negative, not finite or of the wrong kind",
     "bad_name": "a name that is missing, unknown, or has control characters in it",

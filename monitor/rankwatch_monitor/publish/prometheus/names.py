@@ -26,19 +26,19 @@ JOB_REASON: Final = Family(
     "rankwatch_job_reason",
     "gauge",
     ("job", "state", "reason"),
-    "1 with why a job is in its state, in the words of page and log; none while there is nothing to say",
+    "1 with the reason of a job's state, as on the page and in the log; none without a reason",
 )
 JOB_LAST_HEARD: Final = Family(
     "rankwatch_job_last_heard_timestamp_seconds",
     "gauge",
     ("job",),
-    "when anything was last heard of a job, of a rank or a launcher, in unix time",
+    "time of the last report of a job's ranks or launchers, in unix seconds",
 )
 JOB_INSTRUMENTED: Final = Family(
     "rankwatch_job_instrumented",
     "gauge",
     ("job",),
-    "1 if a rank has spoken in this attempt; else exits are all there is",
+    "1 if a rank has reported in this attempt; else only process exits are known",
 )
 JOB_RANKS: Final = Family("rankwatch_job_ranks", "gauge", ("job", "state"), "ranks of a job by state")
 JOB_WORLD_SIZE: Final = Family("rankwatch_job_world_size", "gauge", ("job",), "ranks a job should have")
@@ -49,7 +49,7 @@ JOB_RESTARTS: Final = Family("rankwatch_job_restarts_total", "counter", ("job",)
 JOB_RESTARTS_LEFT: Final = Family(
     "rankwatch_job_restarts_left", "gauge", ("job",), "restarts that the policy still allows (max_restarts)"
 )
-JOB_OBSERVE_ONLY: Final = Family("rankwatch_job_observe_only", "gauge", ("job",), "1 while nothing is acted upon")
+JOB_OBSERVE_ONLY: Final = Family("rankwatch_job_observe_only", "gauge", ("job",), "1 while the monitor takes no action")
 GOODPUT: Final = Family(
     "rankwatch_goodput_ratio", "gauge", ("job",), "part of a job's life that was spent on new steps"
 )
@@ -113,13 +113,13 @@ STRAGGLER_COST: Final = Family(
     "rankwatch_straggler_cost_gpu_seconds_total",
     "counter",
     ("job",),
-    "GPU time that ranks spent waiting for stragglers; elsewhere it is told in GPU-hours",
+    "GPU time that ranks spent waiting for stragglers; shown in GPU-hours elsewhere",
 )
 JOB_VERDICT: Final = Family(
     "rankwatch_job_verdict",
     "gauge",
     ("job", "verdict"),
-    "1 for whose doing it is that a job loses time, 0 for the others: healthy, worker, stage, workload, link, "
+    "1 for the diagnosis of the time a job loses, 0 for the others: healthy, worker, stage, workload, link, "
     "unexplained, no_step",
 )
 STEP_SECONDS: Final = Family(
@@ -150,12 +150,12 @@ FROM_WINDOWS: Final = (
 TELEMETRY_DROPPED: Final = Family(
     "rankwatch_telemetry_dropped_total", "counter", ("job", "reason"), "what the ranks' telemetry lost"
 )
-INGEST_REPORTS: Final = Family("rankwatch_ingest_reports_total", "counter", (), "rank reports taken in")
+INGEST_REPORTS: Final = Family("rankwatch_ingest_reports_total", "counter", (), "rank reports accepted")
 INGEST_REJECTED: Final = Family(
     "rankwatch_ingest_rejected_total", "counter", ("reason",), "items that were turned away"
 )
-TICK_SECONDS: Final = Family("rankwatch_tick_seconds", "gauge", (), "how long the last judgement of all jobs took")
-TICK_ERRORS: Final = Family("rankwatch_tick_errors_total", "counter", (), "judgements of a job that failed")
+TICK_SECONDS: Final = Family("rankwatch_tick_seconds", "gauge", (), "duration of the last evaluation of all jobs")
+TICK_ERRORS: Final = Family("rankwatch_tick_errors_total", "counter", (), "evaluations of a job that failed")
 STORE_ERRORS: Final = Family(
     "rankwatch_store_errors", "gauge", (), "rows the database has refused since it last worked"
 )
@@ -170,13 +170,16 @@ STORE_FENCED: Final = Family(
     "rankwatch_store_rows_fenced_total",
     "counter",
     (),
-    "rows that were not written, since their job had become another monitor's",
+    "rows that were not written, since another monitor owns their job by now",
 )
 
 TICK_AGE: Final = Family(
-    "rankwatch_tick_age_seconds", "gauge", (), "since the jobs were last judged; from 5 s the monitor is not ready"
+    "rankwatch_tick_age_seconds",
+    "gauge",
+    (),
+    "time since the jobs were last evaluated; from 5 s the monitor is not ready",
 )
-JOBS_NOT_JUDGED: Final = Family("rankwatch_jobs_not_judged", "gauge", (), "jobs whose last judgement failed")
+JOBS_NOT_JUDGED: Final = Family("rankwatch_jobs_not_judged", "gauge", (), "jobs whose last evaluation failed")
 PUBLISH_ERRORS: Final = Family(
     "rankwatch_publish_errors_total", "counter", ("publisher",), "what could not be published elsewhere, as to W&B"
 )

@@ -66,13 +66,13 @@ class Table(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """An alert, sent once. ``told`` is false for what ended before the monitor started."""
+    """An alert, sent once. ``current`` is false for what ended before the monitor started."""
 
     id: str
     title: str
     text: str
     level: str
-    told: bool
+    current: bool
 
 
 def row(snapshot: Snapshot) -> dict[str, float]:
@@ -156,12 +156,12 @@ def alerts(snapshot: Snapshot, since: float) -> Iterator[Alert]:
     for incident in snapshot.incidents:
         if incident["confirmed"]:
             what = incident["kind"].replace("_", " ") + _of(incident["culprits"])
-            told = incident["closed_at"] is None or incident["closed_at"] >= since
-            yield Alert(incident["id"], _title(what, snapshot), _text(incident["reason"]), _level(incident), told)
+            current = incident["closed_at"] is None or incident["closed_at"] >= since
+            yield Alert(incident["id"], _title(what, snapshot), _text(incident["reason"]), _level(incident), current)
     for straggler in snapshot.stragglers:
         what = f"rank {straggler['rank']} is slow: {straggler['cause']}"
-        told = straggler["ended"] is None or straggler["ended"] >= since
-        yield Alert(straggler["id"], _title(what, snapshot), _text(straggler["reason"]), "WARN", told)
+        current = straggler["ended"] is None or straggler["ended"] >= since
+        yield Alert(straggler["id"], _title(what, snapshot), _text(straggler["reason"]), "WARN", current)
 
 
 def _level(incident: Mapping[str, Any]) -> str:

@@ -115,10 +115,10 @@ class JobRun:
         summary: Any = self._run.summary
         summary.update(rows.summary(snapshot))
         for alert in rows.alerts(snapshot, self._since):
-            if alert.id not in state.told:
-                if alert.told:
+            if alert.id not in state.sent:
+                if alert.current:
                     self._run.alert(alert.title, alert.text, level=alert.level, wait_duration=1)
-                state.told[alert.id] = None
+                state.sent[alert.id] = None
         state.save()
 
     def finish(self, *, failed: bool) -> None:
@@ -151,13 +151,13 @@ class _RunState:
         self._file = file
         self.step = -1
         """Of the last row."""
-        self.told: dict[str, None] = {}
+        self.sent: dict[str, None] = {}
         """Ids of sent alerts, the oldest first."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
-            self.step, self.told = int(known["step"]), dict.fromkeys(map(str, known["told"]))
+            self.step, self.sent = int(known["step"]), dict.fromkeys(map(str, known["told"]))
 
     def save(self) -> None:
         """Write the file."""
         with contextlib.suppress(OSError):
-            replace_file(self._file, json.dumps({"step": self.step, "told": list(self.told)[-REMEMBERED:]}))
+            replace_file(self._file, json.dumps({"step": self.step, "told": list(self.sent)[-REMEMBERED:]}))
