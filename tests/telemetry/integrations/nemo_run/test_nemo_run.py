@@ -261,9 +261,9 @@ def test_every_mistake_is_told_in_a_sentence(told: Told) -> None:
         "rank_heartbeat_timeout must be a number of seconds",
         "flags of 'rankwatch run', such as --monitor; 'monitor' is not",
         "preempt_time must be a whole number of at least 1",
-        "which SlurmRay cannot",
+        "which SlurmRay does not support",
         "remove NsysPlugin",
-        "add each task by itself",
+        "add each task on its own",
         "set MASTER_ADDR and MASTER_PORT",
         "remove NsysPlugin",
     ]
