@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from rankwatch.cli.client import add_monitor_flags, complain, print_found
+from rankwatch.cli.common import add_monitor_flags, print_error, print_result
 from rankwatch.cli.formatting import count
-from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, of
+from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import Policy
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
@@ -25,61 +25,65 @@ ORDER: Final = "rankwatch order"
 POLICY: Final = "rankwatch policy"
 ACTIONS: Final = tuple(str(action) for action in Action if action is not Action.LOG)
 
-_MEANS: Final[Mapping[str, str]] = {
-    Action.CAPTURE: "takes the stacks of",
-    Action.RESTART: "kills and starts anew",
-    Action.RESTART_EXCLUDING_NODE: "kills, and starts anew without the nodes named,",
-    Action.SAVE_AND_STOP: "ends, after they have saved,",
+_EFFECTS: Final[Mapping[str, str]] = {
+    Action.RESTART: "kills and restarts",
+    Action.RESTART_EXCLUDING_NODE: "kills, and restarts without the excluded nodes,",
+    Action.SAVE_AND_STOP: "stops, after a checkpoint,",
     Action.STOP: "kills at once",
 }
 
 
 def order(argv: Sequence[str]) -> int:
     """Order a capture of stacks, a restart or a stop of a job's ranks."""
-    told = order_parser(os.environ).parse_args(argv)
-    if told.action != Action.CAPTURE and not told.yes and not is_terminal(sys.stdin):
-        words = f"{told.action} ends work that is not saved, and nobody can be asked here: add --yes if it is meant"
-        return complain(ORDER, MonitorError(words, EXIT_WRONG))
+    arguments = order_parser(os.environ).parse_args(argv)
+    if arguments.action != Action.CAPTURE and not arguments.yes and not is_terminal(sys.stdin):
+        words = f"{arguments.action} ends work that is not saved, and stdin is no terminal: add --yes to confirm"
+        return print_error(ORDER, MonitorError(words, EXIT_WRONG))
 
     def ask(client: MonitorClient) -> tuple[str, int]:
-        if told.action != Action.CAPTURE and not told.yes and not _agreed(client, told):
+        if arguments.action != Action.CAPTURE and not arguments.yes and not _confirmed(client, arguments):
             return "nothing was ordered\n", EXIT_WRONG
-        content = {"action": told.action, "reason": told.reason, "ranks": told.rank, "nodes": told.node}
-        answer = client.send("POST", f"{path_of(told.job)}/actions", content)
-        if told.json:
+        content = {
+            "action": arguments.action,
+            "reason": arguments.reason,
+            "ranks": arguments.rank,
+            "nodes": arguments.node,
+        }
+        answer = client.send("POST", f"{path_of(arguments.job)}/actions", content)
+        if arguments.json:
             return json.dumps(answer, indent=2) + "\n", 0
         try:
             incident = answer["incident_id"]
         except (KeyError, TypeError):
             raise client.not_a_monitor() from None
-        return f"ordered; 'rankwatch incidents {told.job} {incident}' shows what becomes of it\n", 0
+        return f"ordered; 'rankwatch incidents {arguments.job} {incident}' shows what becomes of it\n", 0
 
-    return print_found(ORDER, told, ask)
+    return print_result(ORDER, arguments, ask)
 
 
 def policy(argv: Sequence[str]) -> int:
     """Show how a job is judged and what is done, or change it while the job runs."""
-    told = policy_parser(os.environ).parse_args(argv)
+    arguments = policy_parser(os.environ).parse_args(argv)
 
     def ask(client: MonitorClient) -> tuple[str, int]:
-        if told.job is not None and "=" in told.job and not told.change:
-            words = f"name the job first, then what to change: {POLICY} JOB {told.job}"
+        if arguments.job is not None and "=" in arguments.job and not arguments.change:
+            words = f"name the job first, then what to change: {POLICY} JOB {arguments.job}"
             raise MonitorError(words, EXIT_WRONG)
-        job = told.job or client.newest_job()
+        job = arguments.job or client.newest_job()
         try:
-            changes = changes_of(told.change)
+            changes = changes_of(arguments.change)
         except ValueError as error:
             raise MonitorError(str(error), EXIT_WRONG) from None
         path = f"{path_of(job)}/policy"
         found = client.send("PATCH", path, changes) if changes else client.read(path)
         if not isinstance(found, dict):
             raise client.not_a_monitor()
-        if told.json:
+        if arguments.json:
             return json.dumps(found, indent=2) + "\n", 0
         only = frozenset(changes) or None
-        return "".join(f"{line}\n" for line in lines(found, of(sys.stdout), only)), 0
+        return "".join(f"{line}\n" for line in lines(found, terminal_of(sys.stdout), only)), 0
 
-    return print_found(POLICY, told, ask)
+    return print_result(POLICY, arguments, ask)
 
 
 def lines(found: Mapping[str, Any], terminal: Terminal, only: frozenset[str] | None = None) -> list[str]:
@@ -93,8 +97,8 @@ def lines(found: Mapping[str, Any], terminal: Terminal, only: frozenset[str] | N
         unit = known[name].metadata["unit"].strip("{}") if name in known else ""
         meaning = known[name].metadata["meaning"] if name in known else ""
         style = "" if value == default.get(name) else "bold"
-        told = f"{_shown(value)} {unit}".strip() if value is not None else _shown(value)
-        rows.append([Cell(name, style), Cell(told, style), Cell("" if not style else "*"), Cell(meaning, "dim")])
+        arguments = f"{_shown(value)} {unit}".strip() if value is not None else _shown(value)
+        rows.append([Cell(name, style), Cell(arguments, style), Cell("" if not style else "*"), Cell(meaning, "dim")])
     columns = (Column("NAME"), Column("VALUE", least=8), Column(""), Column("MEANING", least=20))
     made = terminal.table(columns, rows)
     changed = any(row[2].text for row in rows)
@@ -154,16 +158,16 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _agreed(client: MonitorClient, told: argparse.Namespace) -> bool:
+def _confirmed(client: MonitorClient, arguments: argparse.Namespace) -> bool:
     """Whether the person who was asked says yes."""
-    job = client.read(path_of(told.job))
+    job = client.read(path_of(arguments.job))
     try:
         step = "" if job["iteration"] is None else f", step {job['iteration']}"
-        words = f"{told.action} {_MEANS[told.action]} all {count(job['world_size'], 'rank')} of job {told.job!r}"
-        asked = f"{words} ({job['state']}{step}). Do it? [y/N] "
+        effect = f"{arguments.action} {_EFFECTS[arguments.action]} all {count(job['world_size'], 'rank')}"
+        prompt = f"{effect} of job {arguments.job!r} ({job['state']}{step}). Do it? [y/N] "
     except (KeyError, TypeError):
         raise client.not_a_monitor() from None
-    sys.stderr.write(asked)
+    sys.stderr.write(prompt)
     sys.stderr.flush()
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")

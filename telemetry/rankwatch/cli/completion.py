@@ -2,10 +2,10 @@
 
 How this works
 --------------
-Sub-commands are entry points, and each makes its own argument parser. So every command is asked for its help, and when
-argparse is about to print it, the parser is taken instead (:func:`parser_of`): what a plug-in adds is completed like
-our own. What the parser knows (flags, choices, what is a file) becomes the script (:mod:`rankwatch.cli.shells`), which
-is plain text: nothing of this runs when the Tab key is pressed, except to ask the monitor for the ids of its jobs.
+Sub-commands are entry points, and each makes its own argument parser. :func:`parser_of` runs a command with ``--help``
+and captures the parser when argparse is about to print, so that commands of plug-ins are completed, too. The parser's
+flags, choices and file arguments become a static script (:mod:`rankwatch.cli.completion_scripts`); on Tab it runs
+``rankwatch`` only to list the ids of jobs.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from rankwatch.cli import shells
-from rankwatch.cli.client import say
+from rankwatch.cli import completion_scripts
+from rankwatch.cli.common import print_text
+from rankwatch.cli.completion_scripts import Command, Flag, Values
 from rankwatch.cli.main import GROUP, summary
-from rankwatch.cli.shells import Command, Flag, Values
 from rankwatch.contract import env
 from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
 
@@ -30,9 +30,9 @@ JOBS_SECONDS: Final = 1.0
 """For the ids of jobs: whoever presses Tab does not wait longer."""
 _FILES: Final = ("FILE", "PATH", "DIR", "FOLDER", "TRAINING_SCRIPT")
 _RENDER: Final[Mapping[str, Callable[[Sequence[Command]], str]]] = {
-    "bash": shells.bash,
-    "zsh": shells.zsh,
-    "fish": shells.fish,
+    "bash": completion_scripts.bash,
+    "zsh": completion_scripts.zsh,
+    "fish": completion_scripts.fish,
 }
 _WHERE: Final = """where the script goes:
   bash  rankwatch completion bash > ~/.local/share/bash-completion/completions/rankwatch
@@ -51,13 +51,13 @@ class _TakenError(BaseException):
 
 def completion(argv: Sequence[str]) -> int:
     """Print a script that completes commands and flags in bash, zsh or fish."""
-    told = parser().parse_args(argv)
-    if told.jobs:
-        say("".join(f"{job}\n" for job in _jobs(os.environ)))
+    arguments = parser().parse_args(argv)
+    if arguments.jobs:
+        print_text("".join(f"{job}\n" for job in _jobs(os.environ)))
         return 0
-    if told.shell is None:
+    if arguments.shell is None:
         parser().error("name a shell: bash, zsh or fish")
-    say(_RENDER[told.shell](commands()))
+    print_text(_RENDER[arguments.shell](commands()))
     return 0
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from rankwatch.cli.client import add_flags, print_answer
+from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import count, duration, printable, ranks, spaced, when
 from rankwatch.cli.status.render import incident_lines
-from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, of
+from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, terminal_of
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 COMMAND: Final = "rankwatch incidents"
@@ -39,19 +39,20 @@ Json = Mapping[str, Any]
 
 def incidents(argv: Sequence[str]) -> int:
     """List a job's incidents with what each phase took, or show one with its stacks."""
-    told = parser(os.environ).parse_args(argv)
+    arguments = parser(os.environ).parse_args(argv)
 
     def ask(client: MonitorClient, job: str) -> str:
         try:
-            found = _listed(client, job) if told.id is None else _one(client, job, told.id)
-            if told.json:
+            found = _listed(client, job) if arguments.id is None else _one(client, job, arguments.id)
+            if arguments.json:
                 return json.dumps(found, indent=2) + "\n"
-            lines = table(found["incidents"], of(sys.stdout)) if told.id is None else one(found, of(sys.stdout))
+            terminal = terminal_of(sys.stdout)
+            lines = table(found["incidents"], terminal) if arguments.id is None else incident_report(found, terminal)
         except (KeyError, TypeError, AttributeError):
             raise client.not_a_monitor() from None
         return "".join(f"{line}\n" for line in lines)
 
-    return print_answer(COMMAND, told, ask)
+    return print_for_job(COMMAND, arguments, ask)
 
 
 def table(rows: Sequence[Json], terminal: Terminal) -> list[str]:
@@ -78,7 +79,7 @@ def table(rows: Sequence[Json], terminal: Terminal) -> list[str]:
     return lines
 
 
-def one(incident: Json, terminal: Terminal) -> list[str]:
+def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     """One incident: reason, culprits, action, outcome, the timeline, the stacks in groups."""
     sure = "" if incident["confirmed"] else ", only suspected so far"
     state = "over" if incident["closed_at"] else f"OPEN, {incident['phase']}"
@@ -142,9 +143,9 @@ def _lost(incident: Json) -> str:
 
 def _group(group: Json, terminal: Terminal) -> list[str]:
     notes = [word for word, true in (("to blame", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
-    told = ", ".join([*notes, *filter(None, (group["note"],))])
+    arguments = ", ".join([*notes, *filter(None, (group["note"],))])
     style = "bad" if group["is_culprit"] else ""
-    lines = ["", *terminal.wrapped(_members(group["ranks"]) + (f": {told}" if told else ""), "  ", style)]
+    lines = ["", *terminal.wrapped(_members(group["ranks"]) + (f": {arguments}" if arguments else ""), "  ", style)]
     for frame in group["frames"][:SHOWN_FRAMES]:
         function = cut(printable(frame["function"]), terminal.width // 2)
         where = printable(f"{frame['file']}:{frame['line']}")

@@ -8,15 +8,17 @@ import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
-from rankwatch.cli.client import add_flags, print_answer
+from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.monitor_client import MonitorClient, path_of
 
 
 def report(argv: Sequence[str]) -> int:
     """Print what happened to a job: goodput, incidents, stacks, limits."""
-    told = _parser(os.environ).parse_args(argv)
-    question = (scores_as_json if told.json else scores) if told.scores else (as_json if told.json else text)
-    return print_answer("rankwatch report", told, question)
+    arguments = _parser(os.environ).parse_args(argv)
+    question = (
+        (scores_as_json if arguments.json else scores) if arguments.scores else (as_json if arguments.json else text)
+    )
+    return print_for_job("rankwatch report", arguments, question)
 
 
 def text(client: MonitorClient, job: str) -> str:

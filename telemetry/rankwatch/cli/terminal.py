@@ -2,9 +2,9 @@
 
 How this works
 --------------
-:func:`of` looks once at a stream: no terminal, or ``NO_COLOR``, or ``TERM=dumb`` means no colours; no terminal means
-:data:`WIDTH` columns unless ``COLUMNS`` says otherwise. Text is made printable and fitted *before* it is painted, so
-what is measured has no escapes in it. Standard library only.
+:func:`terminal_of` inspects a stream: without a terminal, with ``NO_COLOR`` or with ``TERM=dumb`` there are no colours;
+without a terminal the width is ``COLUMNS``, by default :data:`WIDTH`. Text is made printable and fitted *before* it is
+painted, so that measured text contains no escape sequences. Standard library only.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Terminal:
         return (" " * _GAP).join(made)
 
 
-def of(stream: TextIO, variables: Mapping[str, str] = os.environ) -> Terminal:
+def terminal_of(stream: TextIO, variables: Mapping[str, str] = os.environ) -> Terminal:
     """What is known of the terminal behind a stream, if there is one."""
     if not is_terminal(stream):
         columns = variables.get("COLUMNS", "")
@@ -210,7 +210,9 @@ class Progress:
         if not self._shown or now - self._drawn < _REDRAW_SECONDS:
             return
         self._drawn = now
-        self._write("\r" + cut(self.line(done, words, now - self._began), of(self._stream).width - 1) + "\x1b[K")
+        self._write(
+            "\r" + cut(self.line(done, words, now - self._began), terminal_of(self._stream).width - 1) + "\x1b[K"
+        )
         self._on_screen = True
 
     def now(self, doing: str) -> None:

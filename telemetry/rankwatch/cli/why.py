@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from rankwatch.cli.client import add_flags, print_answer
+from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.monitor_client import MonitorClient, path_of
 
 MOMENTS: Final = "unix seconds, ISO 8601 (UTC unless it says otherwise), HH:MM[:SS] (UTC), or -10m (s, m, h, d) ago"
@@ -25,16 +25,16 @@ _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 def why(argv: Sequence[str]) -> int:
     """Say why the steps of a job take another time than before."""
-    told = _parser(os.environ).parse_args(_joined(argv))
+    arguments = _parser(os.environ).parse_args(_joined(argv))
 
     def ask(client: MonitorClient, job: str) -> str:
-        question = "" if told.at is None else f"?at={told.at:.3f}"
+        question = "" if arguments.at is None else f"?at={arguments.at:.3f}"
         answer = client.read(f"{path_of(job)}/why{question}")
         if not isinstance(answer, dict) or "sentence" not in answer:
             raise client.not_a_monitor()
-        return json.dumps(answer, indent=2) + "\n" if told.json else text(answer)
+        return json.dumps(answer, indent=2) + "\n" if arguments.json else text(answer)
 
-    return print_answer("rankwatch why", told, ask)
+    return print_for_job("rankwatch why", arguments, ask)
 
 
 def text(answer: Mapping[str, Any]) -> str:

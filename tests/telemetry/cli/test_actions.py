@@ -46,7 +46,7 @@ def test_what_ends_work_is_not_ordered_where_nobody_can_be_asked(
     monitor: RunningMonitor, api: Api, job: str, launcher: PlayedLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert order([job, "stop", "--monitor", monitor.url]) == 2
-    assert "add --yes if it is meant" in capsys.readouterr().err
+    assert "add --yes to confirm" in capsys.readouterr().err
     assert api.incidents(job) == []
     assert order([job, "stop", "--yes", "--json", "--monitor", monitor.url]) == 0
     assert json.loads(capsys.readouterr().out)["incident_id"] == api.incidents(job)[0]["id"]
@@ -64,7 +64,7 @@ def test_a_person_is_asked_first(
 ) -> None:
     command = [sys.executable, "-m", "rankwatch", "order", job, "restart", "--monitor", monitor.url]
     with seated(command, environment(TERM="xterm")) as seat:
-        seat.until(f"restart kills and starts anew all 4 ranks of job '{job}' (running, step 7). Do it? [y/N] ")
+        seat.until(f"restart kills and restarts all 4 ranks of job '{job}' (running, step 7). Do it? [y/N] ")
         seat.press(f"{answer}\r")
         assert seat.ended() == code
     assert len(api.incidents(job)) == ordered
@@ -73,7 +73,7 @@ def test_a_person_is_asked_first(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["restart", "--rank", "1"], "'ranks' and 'nodes' go with restart_excluding_node"),
+        (["restart", "--rank", "1"], "'ranks' and 'nodes' need the action restart_excluding_node"),
         (["restart_excluding_node", "--node", "no-such"], "no-such"),
     ],
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.cli import shells
+from rankwatch.cli import completion_scripts
 from rankwatch.cli.completion import commands, completion, described, parser_of
-from rankwatch.cli.shells import Command, Flag, Values
+from rankwatch.cli.completion_scripts import Command, Flag, Values
 from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
@@ -48,7 +48,7 @@ def shell(name: str) -> str:
 
 def bash(line: Sequence[str], folder: Path, known: Sequence[Command] = KNOWN) -> list[str]:
     script = folder / "script.bash"
-    script.write_text(shells.bash(known))
+    script.write_text(completion_scripts.bash(known))
     asked = f'source {script}; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _rankwatch; printf "%s\\n" "${{COMPREPLY[@]}}"'
     command = [shell("bash"), "--norc", "-c", asked, "bash", *line]
     env = environment(PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin")
@@ -59,7 +59,7 @@ def bash(line: Sequence[str], folder: Path, known: Sequence[Command] = KNOWN) ->
 
 def fish(line: str, folder: Path) -> list[str]:
     script = folder / "script.fish"
-    script.write_text(shells.fish(KNOWN))
+    script.write_text(completion_scripts.fish(KNOWN))
     command = [shell("fish"), "--no-config", "-c", f"source {script}; complete -C '{line}'"]
     env = environment(HOME=str(folder), XDG_CONFIG_HOME=str(folder), XDG_DATA_HOME=str(folder))
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=env, cwd=folder)
@@ -76,12 +76,12 @@ def test_the_parser_is_taken_from_whatever_prints_its_help() -> None:
 
     made = parser_of(command)
     assert made is not None
-    told = described("x", "X.", made)
-    flags = {flag.names[-1]: flag for flag in told.flags}
+    answer = described("x", "X.", made)
+    flags = {flag.names[-1]: flag for flag in answer.flags}
     assert flags["--colour"] == Flag(("--colour",), "which one", Values(words=("red", "blue")))
     assert flags["--help"].values is None
     assert "--secret" not in flags
-    assert told.places == (Values(jobs=True),)
+    assert answer.places == (Values(jobs=True),)
 
 
 def test_commands_that_break_are_completed_by_name_and_help_works_afterwards(
@@ -123,7 +123,7 @@ def test_an_id_cannot_run_anything(tmp_path: Path) -> None:
     tool.write_text(f"#!/bin/sh\necho '$(touch {tmp_path}/ran)'\necho '`touch {tmp_path}/ran`'\necho plain\n")
     tool.chmod(0o755)
     script = tmp_path / "script.bash"
-    script.write_text(shells.bash(KNOWN))
+    script.write_text(completion_scripts.bash(KNOWN))
     asked = (
         f'source {script}; COMP_WORDS=(rankwatch look ""); COMP_CWORD=2; _rankwatch; printf "%s\\n" "${{COMPREPLY[@]}}"'
     )
@@ -150,7 +150,7 @@ def test_fish(line: str, offered: list[str], tmp_path: Path) -> None:
 
 
 def test_zsh(tmp_path: Path) -> None:
-    (tmp_path / "_rankwatch").write_text(shells.zsh(KNOWN))
+    (tmp_path / "_rankwatch").write_text(completion_scripts.zsh(KNOWN))
     subprocess.run([shell("zsh"), "-n", str(tmp_path / "_rankwatch")], check=True, timeout=20)
     env = environment(TERM="dumb", ZDOTDIR=str(tmp_path), HOME=str(tmp_path))
     with seated([shell("zsh"), "-f", "-i"], env, cwd=tmp_path) as seat:
@@ -184,7 +184,11 @@ def test_the_commands_that_are_installed_have_their_flags() -> None:
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_the_real_script_is_understood_by_its_shell(name: str, tmp_path: Path) -> None:
     script = tmp_path / f"rankwatch.{name}"
-    script.write_text({"bash": shells.bash, "zsh": shells.zsh, "fish": shells.fish}[name](commands()))
+    script.write_text(
+        {"bash": completion_scripts.bash, "zsh": completion_scripts.zsh, "fish": completion_scripts.fish}[name](
+            commands()
+        )
+    )
     env = environment(HOME=str(tmp_path))
     done = subprocess.run([shell(name), "-n", str(script)], capture_output=True, text=True, timeout=20, env=env)
     assert (done.returncode, done.stderr) == (0, "")

@@ -74,7 +74,7 @@ def test_an_address_that_is_none() -> None:
 
 
 @pytest.fixture
-def stranger() -> Iterator[tuple[str, dict[str, tuple[int, bytes, dict[str, str]]]]]:
+def fake_server() -> Iterator[tuple[str, dict[str, tuple[int, bytes, dict[str, str]]]]]:
     """A server with answers by path (else 404): status, body, headers."""
     answers: dict[str, tuple[int, bytes, dict[str, str]]] = {}
 
@@ -105,16 +105,16 @@ def stranger() -> Iterator[tuple[str, dict[str, tuple[int, bytes, dict[str, str]
         server.server_close()
 
 
-def test_a_server_that_is_no_monitor(stranger: tuple[str, dict]) -> None:
-    url, answers = stranger
+def test_a_server_that_is_no_monitor(fake_server: tuple[str, dict]) -> None:
+    url, answers = fake_server
     assert "answers 404 to /livez" in next(monitor_checks.checks(url, None, named=True)).found
     answers["/livez"] = (200, b"{}", {})
     [found] = monitor_checks.checks(url, None, named=True)
     assert "is no monitor of Rankwatch" in found.found
 
 
-def test_another_version_another_clock_and_refused_telemetry(stranger: tuple[str, dict]) -> None:
-    url, answers = stranger
+def test_another_version_another_clock_and_refused_telemetry(fake_server: tuple[str, dict]) -> None:
+    url, answers = fake_server
     about = {"info": {"title": "Rankwatch monitor", "version": "7.1.0"}}
     answers["/livez"] = (200, b"{}", {"Date": "Thu, 09 Oct 2025 14:00:00 GMT"})
     answers["/openapi.json"] = (200, json.dumps(about).encode(), {})
@@ -134,19 +134,19 @@ def test_another_version_another_clock_and_refused_telemetry(stranger: tuple[str
 def test_what_each_token_may(tmp_path: Path) -> None:
     with running_monitor(tmp_path, "--token", "all", "--read-token", "looks", "--ingest-token", "sends") as guarded:
 
-        def told(token: str | None) -> Finding:
+        def answers(token: str | None) -> Finding:
             return named(monitor_checks.checks(guarded.url, token, named=True), "token")
 
-        assert told("all").found == "it allows ingest, read, control"
-        assert told("sends").found.startswith("it allows ingest; this is the ranks' one")
-        assert told("looks").level is Level.WARNING
-        assert told("looks").found == "it allows read; ranks could not send with it"
-        assert (told("wrong").level, told("wrong").found) == (
+        assert answers("all").found == "it allows ingest, read, control"
+        assert answers("sends").found.startswith("it allows ingest; this is the ranks' one")
+        assert answers("looks").level is Level.WARNING
+        assert answers("looks").found == "it allows read; ranks could not send with it"
+        assert (answers("wrong").level, answers("wrong").found) == (
             Level.FAULT,
             "the monitor does not take it: the token is wrong",
         )
-        assert told(None).level is Level.FAULT
-        assert "RANKWATCH_TOKEN" in told(None).mend
+        assert answers(None).level is Level.FAULT
+        assert "RANKWATCH_TOKEN" in answers(None).mend
 
 
 # The machine ----------------------------------------------------------------------------------------------------------
@@ -283,8 +283,8 @@ def test_what_is_missing_is_said_with_its_reason(more: dict, name: str, level: L
 
 
 def test_a_machine_without_a_gpu_is_well() -> None:
-    told = {**WELL, "driver": False, "kernels": {"source": "kineto-cpu", "reason": "this process uses no GPU"}}
-    assert bad(list(package_checks.checks(told))) == []
+    answers = {**WELL, "driver": False, "kernels": {"source": "kineto-cpu", "reason": "this process uses no GPU"}}
+    assert bad(list(package_checks.checks(answers))) == []
 
 
 def test_no_torch_is_no_fault_and_a_torch_that_dies_is_one() -> None:
@@ -297,19 +297,19 @@ def test_no_torch_is_no_fault_and_a_torch_that_dies_is_one() -> None:
 def test_a_probe_that_dies_keeps_what_it_had_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import os\nos.abort()\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    told = package_checks.probe()
-    assert "driver" in told
-    assert "torch" not in told
-    assert "code -6" in told["died"]
+    answers = package_checks.probe()
+    assert "driver" in answers
+    assert "torch" not in answers
+    assert "code -6" in answers["died"]
 
 
 def test_the_real_probe() -> None:
     pytest.importorskip("torch")
-    told = package_checks.probe()
-    assert "died" not in told
-    assert told["launcher"]["complaint"] is None
-    assert told["control_plane"] is None
-    assert told["kernels"]["source"] or told["kernels"]["reason"]
+    answers = package_checks.probe()
+    assert "died" not in answers
+    assert answers["launcher"]["complaint"] is None
+    assert answers["control_plane"] is None
+    assert answers["kernels"]["source"] or answers["kernels"]["reason"]
 
 
 # The command ----------------------------------------------------------------------------------------------------------
@@ -335,9 +335,9 @@ def test_exit_codes_and_lines(monitor: RunningMonitor, capsys: pytest.CaptureFix
 @pytest.mark.usefixtures("no_probe")
 def test_json(monitor: RunningMonitor, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor(["--monitor", monitor.url, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["faults"] == 0
-    assert {"name", "level", "found", "mend"} == set(told["findings"][0])
+    answers = json.loads(capsys.readouterr().out)
+    assert answers["faults"] == 0
+    assert {"name", "level", "found", "mend"} == set(answers["findings"][0])
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rankwatch.cli.incidents import PHASES, incidents, one, table
+from rankwatch.cli.incidents import PHASES, incident_report, incidents, table
 from rankwatch.cli.terminal import Terminal
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_fixtures import api as api
@@ -81,8 +81,8 @@ def test_one_incident_is_found_by_any_clear_part_of_its_id_and_shows_its_stacks(
 
 def test_json(monitor: RunningMonitor, api: Api, restarted: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert incidents([restarted, "--json", "--monitor", monitor.url]) == 0
-    told = json.loads(capsys.readouterr().out)
-    [row] = told["incidents"]
+    shown = json.loads(capsys.readouterr().out)
+    [row] = shown["incidents"]
     assert row["took"]["total_s"] == pytest.approx(
         sum(row["took"][name] for name, _, _ in PHASES if row["took"][name] is not None), abs=0.01
     )
@@ -138,7 +138,7 @@ def test_lines_fit_and_names_cannot_steer_the_terminal() -> None:
         ],
         "stack_errors": [{"rank": r, "error": "no right"} for r in range(3)],
     }
-    lines = table([row], Terminal(60)) + one(row, Terminal(60))
+    lines = table([row], Terminal(60)) + incident_report(row, Terminal(60))
     assert max(map(len, lines)) <= 60
     assert not any("\x1b" in line or "\x07" in line for line in lines)
     assert any("only suspected so far" in line for line in " ".join(lines).split("  "))

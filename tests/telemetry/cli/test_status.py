@@ -107,7 +107,7 @@ def test_a_job_without_a_step_is_not_called_healthy() -> None:
     unknown = {"iteration": None, "iterations_per_second": None, "goodput": None}
     counts = {"started_at": 0.0, "ranks_reporting": 2, "world_size": 2, "restarts": 0, "max_restarts": 3}
     shown = {**WELL, **unknown, **counts, "id": "a", "name": "a", "verdict": "no_step", "reason": reason}
-    row, below = render.fleet([shown], Terminal(140), 100.0)[1:]
+    row, below = render.fleet_lines([shown], Terminal(140), 100.0)[1:]
     assert "no_step" in row
     assert below.strip() == reason
 
@@ -115,16 +115,16 @@ def test_a_job_without_a_step_is_not_called_healthy() -> None:
 def test_json_holds_the_same_facts(api: Api, job: str, ask: Ask) -> None:
     hang(api, job)
     code, said = ask(job, "--json")
-    told = json.loads(said)
+    shown = json.loads(said)
     assert code == 3
-    assert told["in_trouble"] is True
-    assert told["ranks"] == {"waiting": [0, 1, 3], "hung": [2]}
-    assert told["incident"]["id"] == api.incidents(job)[0]["id"]
-    assert [(p["what"], p["ranks"]) for p in told["limits_passed"]] == [("section step", [0, 1, 2, 3])]
+    assert shown["in_trouble"] is True
+    assert shown["ranks"] == {"waiting": [0, 1, 3], "hung": [2]}
+    assert shown["incident"]["id"] == api.incidents(job)[0]["id"]
+    assert [(p["what"], p["ranks"]) for p in shown["limits_passed"]] == [("section step", [0, 1, 2, 3])]
     code, said = ask("--json")
-    told = json.loads(said)
+    shown = json.loads(said)
     assert code == 3
-    assert {each["id"]: each["in_trouble"] for each in told["jobs"]}[job] is True
+    assert {each["id"]: each["in_trouble"] for each in shown["jobs"]}[job] is True
 
 
 def test_a_straggler_is_trouble_and_is_named_in_the_monitors_words(api: Api, job: str, ask: Ask) -> None:
@@ -368,9 +368,9 @@ def test_a_job_that_another_monitor_watches_stands_in_the_table() -> None:
         def read(self, path: str) -> dict[str, object]:
             return {"jobs": [row, {**row, "id": "nobody-s", "monitor": None}]}
 
-    jobs = query.fleet(Shared("http://127.0.0.1:1"))
+    jobs = query.list_jobs(Shared("http://127.0.0.1:1"))
     assert not any(query.in_trouble(job, 100.0, alone=False) for job in jobs)
-    lines = render.fleet(jobs, Terminal(100), 100.0)
+    lines = render.fleet_lines(jobs, Terminal(100), 100.0)
     assert lines[1].split() == ["far", "running", "64", "60.0", "s"]
     assert lines[2].strip() == "watched by monitor b"
     assert lines[3].split()[0] == "nobody-s"
@@ -394,7 +394,7 @@ def test_the_table_fits_a_narrow_terminal() -> None:
         "verdict": "healthy",
     }
     for width in (40, 60, 80, 140):
-        lines = render.fleet([shown], Terminal(width), 100.0)
+        lines = render.fleet_lines([shown], Terminal(width), 100.0)
         assert max(map(len, lines)) <= width
         assert "running" in lines[1]
     assert "12.50 steps/s" in lines[1]

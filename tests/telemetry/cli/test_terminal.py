@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 
 from rankwatch.cli import terminal as module
-from rankwatch.cli.terminal import Cell, Column, Progress, Terminal, cell_width, cut, cut_front, of
+from rankwatch.cli.terminal import Cell, Column, Progress, Terminal, cell_width, cut, cut_front, terminal_of
 
 COLUMNS = (Column("NAME", least=6), Column("STEP", right=True, drop=1), Column("STATE"))
 ROWS = [
@@ -30,9 +30,9 @@ def seen() -> Iterator[tuple[TextIO, int]]:
 
 
 def test_a_file_gets_no_colours_and_the_width_that_columns_says() -> None:
-    assert of(io.StringIO(), {"TERM": "xterm"}) == Terminal(module.WIDTH, 0, False)
-    assert of(io.StringIO(), {"COLUMNS": "72"}).width == 72
-    assert of(io.StringIO(), {"COLUMNS": "1"}).width == module.NARROWEST
+    assert terminal_of(io.StringIO(), {"TERM": "xterm"}) == Terminal(module.WIDTH, 0, False)
+    assert terminal_of(io.StringIO(), {"COLUMNS": "72"}).width == 72
+    assert terminal_of(io.StringIO(), {"COLUMNS": "1"}).width == module.NARROWEST
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_file_gets_no_colours_and_the_width_that_columns_says() -> None:
 def test_a_terminal_gets_colours_unless_it_says_no(
     seen: tuple[TextIO, int], variables: dict[str, str], colours: bool
 ) -> None:
-    assert of(seen[0], variables).colours is colours
+    assert terminal_of(seen[0], variables).colours is colours
 
 
 def test_a_closed_stream_is_no_terminal() -> None:

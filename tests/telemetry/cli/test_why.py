@@ -60,13 +60,13 @@ def test_only_the_sentence_when_nothing_changed() -> None:
 
 
 def test_all_that_is_known_as_lines() -> None:
-    told = {
+    answer = {
         "sentence": "Steps take 2.1 times as long.",
         "parts": [{"part": "data", "before": 0.04, "after": 0.45, "share": 0.83}],
         "contributors": [{"share": 0.8, "sentence": "kernel \x1b[2J 40 ms -> 0.45 s"}],
         "circumstances": [{"sentence": "attempt 1 began"}],
     }
-    assert text(told).splitlines() == [
+    assert text(answer).splitlines() == [
         "Steps take 2.1 times as long.",
         "",
         "What a step's time goes into",

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from rankwatch.cli.client import EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_flags, say
+from rankwatch.cli.common import EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_flags, print_text
 from rankwatch.cli.doctor import monitor_checks, node_checks, package_checks
 from rankwatch.cli.doctor.finding import Finding, Level, fault
 from rankwatch.cli.formatting import count
-from rankwatch.cli.terminal import Progress, Terminal, of
+from rankwatch.cli.terminal import Progress, Terminal, terminal_of
 from rankwatch.contract import env
 from rankwatch.monitor_client import DEFAULT_MONITOR
 
@@ -26,32 +26,32 @@ STYLES: Final[Mapping[Level, str]] = {Level.OK: "good", Level.WARNING: "warning"
 
 def doctor(argv: Sequence[str]) -> int:
     """Check this machine and the monitor: what is in the way, and how to mend it."""
-    told = parser(os.environ).parse_args(argv)
+    arguments = parser(os.environ).parse_args(argv)
     try:
-        return _examine(told)
+        return _examine(arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
 
-def _examine(told: argparse.Namespace) -> int:
-    url = told.monitor or DEFAULT_MONITOR
-    terminal = of(sys.stdout)
+def _examine(arguments: argparse.Namespace) -> int:
+    url = arguments.monitor or DEFAULT_MONITOR
+    terminal = terminal_of(sys.stdout)
     found: list[Finding] = []
     with Progress("") as progress:
-        for finding in findings(url, told.token, named=told.monitor is not None, looking=progress.now):
+        for finding in findings(url, arguments.token, named=arguments.monitor is not None, looking=progress.now):
             found.append(finding)
             progress.clear()
-            if not told.json:  # each as soon as it is known: a check may take long
-                say("".join(f"{line}\n" for line in lines(finding, terminal)))
+            if not arguments.json:  # each as soon as it is known: a check may take long
+                print_text("".join(f"{line}\n" for line in lines(finding, terminal)))
     faults = sum(each.level is Level.FAULT for each in found)
     warnings = sum(each.level is Level.WARNING for each in found)
-    if told.json:
+    if arguments.json:
         shown = {"faults": faults, "warnings": warnings, "findings": [each.to_json() for each in found]}
-        say(json.dumps(shown, indent=2) + "\n")
+        print_text(json.dumps(shown, indent=2) + "\n")
     else:
         style = "bad" if faults else "warning" if warnings else "good"
         words = f"{count(faults, 'fault')}, {count(warnings, 'warning')}, {len(found)} things looked at"
-        say(f"\n{terminal.paint(words, style)}\n")
+        print_text(f"\n{terminal.paint(words, style)}\n")
     return EXIT_TROUBLE if faults else 0
 
 
@@ -64,7 +64,7 @@ def findings(
         url: address of the monitor.
         token: for it.
         named: somebody said that there is a monitor; otherwise it is no fault if there is none.
-        looking: told what is looked at next.
+        looking: arguments what is looked at next.
     """
     parts: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
         ("monitor", lambda: monitor_checks.checks(url, token, named=named)),
@@ -86,11 +86,11 @@ def lines(finding: Finding, terminal: Terminal) -> list[str]:
     mark = f"{finding.level:<{width}}"
     first, *more = terminal.wrapped(f"{mark}  {finding.name:<14}  {finding.found}")
     indent = " " * (width + 18)
-    told = [first.replace(mark, terminal.paint(mark, STYLES[finding.level]), 1)]
-    told += [indent + line.strip() for line in more]
+    arguments = [first.replace(mark, terminal.paint(mark, STYLES[finding.level]), 1)]
+    arguments += [indent + line.strip() for line in more]
     if finding.mend:
-        told += terminal.wrapped(f"→ {finding.mend}", indent, "bold" if finding.level is not Level.OK else "dim")
-    return told
+        arguments += terminal.wrapped(f"→ {finding.mend}", indent, "bold" if finding.level is not Level.OK else "dim")
+    return arguments
 
 
 def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:

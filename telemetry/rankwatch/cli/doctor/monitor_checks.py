@@ -29,12 +29,12 @@ TIMEOUT: Final = 5.0
 """Seconds for each question."""
 CLOCKS_APART: Final = 3.0
 """Seconds: a server's Date has whole seconds, and uvicorn renews it once a second."""
-NOBODY: Final = "no-such-job-rankwatch-doctor-asks"
+PROBE_JOB: Final = "no-such-job-rankwatch-doctor-asks"
 """The job in whose name the right to control is asked; it exists nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What came back; ``status`` is 0 when nothing did."""
 
     status: int
@@ -65,16 +65,16 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
     except MonitorError as error:
         yield fault("monitor", str(error), f"set {env.MONITOR_URL}, or --monitor, to http://HOST:9560")
         return
-    alive = _ask(url, "/livez")
+    alive = _request(url, "/livez")
     if alive.status != 200:
-        yield _not_there(url, alive, named)
+        yield _unreachable(url, alive, named)
         return
-    about = _ask(url, "/openapi.json").json()
+    about = _request(url, "/openapi.json").json()
     info = about.get("info", {}) if isinstance(about, dict) else {}
     if not str(info.get("title", "")).startswith("Rankwatch"):
         yield fault("monitor", f"{url} answers, and is no monitor of Rankwatch", "give the monitor's own address")
         return
-    ready = _ask(url, "/readyz")
+    ready = _request(url, "/readyz")
     if ready.status == 200:
         yield ok("monitor", f"{url} answers and is ready")
     else:
@@ -88,7 +88,7 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
     yield _telemetry(url, token)
 
 
-def _not_there(url: str, answer: Answer, named: bool) -> Finding:
+def _unreachable(url: str, answer: Response, named: bool) -> Finding:
     if not named:
         return ok("monitor", f"none was named and none listens at {url}; 'rankwatch run' starts one of its own")
     if answer.status:
@@ -112,7 +112,7 @@ def _version(theirs: str) -> Finding:
     return warning("version", words, mend) if same else fault("version", words, mend)
 
 
-def _clock(answer: Answer) -> Finding:
+def _clock(answer: Response) -> Finding:
     try:
         theirs = email.utils.parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5
     except (KeyError, TypeError, ValueError):
@@ -130,18 +130,18 @@ def _clock(answer: Answer) -> Finding:
 
 def _token(url: str, token: str | None) -> Iterator[Finding]:
     variable = env.TOKEN
-    read = _ask(url, f"{semconv.API_PREFIX}/jobs", token=token)
+    read = _request(url, f"{semconv.API_PREFIX}/jobs", token=token)
     if token is None and read.status == 200:
         yield ok("token", "the monitor asks for none")
         return
     if token is None:
         yield fault("token", f"the monitor wants one: {read.detail or read.status}", f"set {variable}, or give --token")
         return
-    if _ask(url, f"{semconv.API_PREFIX}/jobs").status == 200:
+    if _request(url, f"{semconv.API_PREFIX}/jobs").status == 200:
         yield ok("token", "one is set, and the monitor asks for none", f"unset {variable} if it is meant for another")
         return
-    sends = _ask(url, semconv.OTLP_METRICS_PATH, b"", token=token)
-    orders = _ask(url, f"{semconv.API_PREFIX}/jobs/{NOBODY}/policy", b"{}", token=token, method="PATCH")
+    sends = _request(url, semconv.OTLP_METRICS_PATH, b"", token=token)
+    orders = _request(url, f"{semconv.API_PREFIX}/jobs/{PROBE_JOB}/policy", b"{}", token=token, method="PATCH")
     may = {"ingest": sends.status == 200, "read": read.status == 200, "control": orders.status not in (401, 403)}
     allowed = [scope for scope, yes in may.items() if yes]
     if not allowed:
@@ -175,9 +175,9 @@ def _telemetry(url: str, token: str | None) -> Finding:
     return fault("telemetry", f"an empty OTLP request was not taken: {result.reason}", mend)
 
 
-def _ask(
+def _request(
     url: str, path: str, body: bytes | None = None, *, token: str | None = None, method: str | None = None
-) -> Answer:
+) -> Response:
     kind = "application/x-protobuf" if path == semconv.OTLP_METRICS_PATH else "application/json"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if is_loopback(url) else None))
@@ -188,12 +188,12 @@ def _ask(
         )
         with opener.open(request, timeout=TIMEOUT) as answer:
             told = answer.read()
-            return Answer(answer.status, told, _lower(answer.headers), asked=(before + time.time()) / 2)
+            return Response(answer.status, told, _lower(answer.headers), asked=(before + time.time()) / 2)
     except urllib.error.HTTPError as error:
         with error:
-            return Answer(error.code, error.read(), _lower(error.headers), asked=(before + time.time()) / 2)
+            return Response(error.code, error.read(), _lower(error.headers), asked=(before + time.time()) / 2)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return Answer(0, words=str(getattr(error, "reason", None) or error))
+        return Response(0, words=str(getattr(error, "reason", None) or error))
 
 
 def _lower(headers: Any) -> dict[str, str]:

@@ -36,7 +36,7 @@ def checks(answers: Answers | None = None) -> Iterator[Finding]:
 
 
 def probe() -> dict[str, Any]:
-    """What torch and the devices say, by name; under ``died`` why there is no more of it."""
+    """What torch and the devices print_text, by name; under ``died`` why there is no more of it."""
     command = [sys.executable, "-m", "rankwatch.cli.doctor.probe"]
     answers: dict[str, Any] = {}
     try:

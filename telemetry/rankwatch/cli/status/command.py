@@ -14,11 +14,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rankwatch.cli.client import EXIT_TROUBLE, add_monitor_flags, complain, print_found
+from rankwatch.cli.common import EXIT_TROUBLE, add_monitor_flags, print_error, print_result
 from rankwatch.cli.formatting import duration
-from rankwatch.cli.screen import Screen
+from rankwatch.cli.live_display import LiveDisplay
 from rankwatch.cli.status import query, render
-from rankwatch.cli.terminal import Terminal, is_terminal, of
+from rankwatch.cli.terminal import Terminal, is_terminal, terminal_of
 from rankwatch.monitor_client import EXIT_AWAY, EXIT_WRONG, MonitorClient, MonitorError
 
 COMMAND: Final = "rankwatch status"
@@ -30,66 +30,70 @@ WATCH_TIMEOUT: Final = 5.0
 
 def status(argv: Sequence[str]) -> int:
     """Show all jobs, or one closely: state, who is to blame, why, goodput; --watch keeps looking."""
-    told = parser(os.environ).parse_args(argv)
-    if told.watch and told.json:
-        return complain(COMMAND, MonitorError("--watch draws a screen and --json prints: give one of them", EXIT_WRONG))
-    if told.watch and not is_terminal(sys.stdout):
-        words = "--watch redraws a terminal, and its output is none: leave it out, or ask again with --json"
-        return complain(COMMAND, MonitorError(words, EXIT_WRONG))
-    if told.watch:
-        return watch(told)
-    return print_found(COMMAND, told, lambda client: _as_json(client, told.job) if told.json else _text(client, told))
+    arguments = parser(os.environ).parse_args(argv)
+    if arguments.watch and arguments.json:
+        return print_error(COMMAND, MonitorError("--watch and --json are mutually exclusive", EXIT_WRONG))
+    if arguments.watch and not is_terminal(sys.stdout):
+        words = "--watch needs a terminal as output: omit it, or use --json"
+        return print_error(COMMAND, MonitorError(words, EXIT_WRONG))
+    if arguments.watch:
+        return watch(arguments)
+    return print_result(
+        COMMAND,
+        arguments,
+        lambda client: _as_json(client, arguments.job) if arguments.json else _text(client, arguments),
+    )
 
 
-def watch(told: argparse.Namespace) -> int:
+def watch(arguments: argparse.Namespace) -> int:
     """Keep looking until somebody leaves; returns the exit code of the last look."""
     try:
-        client = MonitorClient(told.monitor, told.token, WATCH_TIMEOUT)
-        lines, code = _look(client, told.job, of(sys.stdout))
+        client = MonitorClient(arguments.monitor, arguments.token, WATCH_TIMEOUT)
+        lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
         away: float | None = None
-        with contextlib.suppress(KeyboardInterrupt), Screen(sys.stdout, sys.stdin) as screen:
+        with contextlib.suppress(KeyboardInterrupt), LiveDisplay(sys.stdout, sys.stdin) as screen:
             while True:
-                screen.draw(_framed(lines, client.url, away, of(sys.stdout)))
+                screen.draw(_framed(lines, client.url, away, terminal_of(sys.stdout)))
                 if screen.wait(INTERVAL):
                     break
                 try:
-                    lines, code = _look(client, told.job, of(sys.stdout))
+                    lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
                     away = None
                 except MonitorError as error:
                     if error.code != EXIT_AWAY:
                         raise
                     away = time.monotonic() if away is None else away
     except MonitorError as error:
-        return complain(COMMAND, error)
+        return print_error(COMMAND, error)
     return EXIT_AWAY if away is not None else code
 
 
-def _look(client: MonitorClient, job: str | None, terminal: Terminal) -> tuple[list[str], int]:
+def _fetch_lines(client: MonitorClient, job: str | None, terminal: Terminal) -> tuple[list[str], int]:
     now = time.time()
     if job is None:
-        jobs = query.fleet(client)
+        jobs = query.list_jobs(client)
         trouble = any(query.in_trouble(each, now, alone=False) for each in jobs)
-        return render.fleet(jobs, terminal, now), EXIT_TROUBLE if trouble else 0
-    seen = query.one(client, job)
-    trouble = query.in_trouble(seen.job, now, alone=True)
-    return render.one(seen, terminal, now), EXIT_TROUBLE if trouble else 0
+        return render.fleet_lines(jobs, terminal, now), EXIT_TROUBLE if trouble else 0
+    snapshot = query.job_snapshot(client, job)
+    trouble = query.in_trouble(snapshot.job, now, alone=True)
+    return render.job_lines(snapshot, terminal, now), EXIT_TROUBLE if trouble else 0
 
 
-def _text(client: MonitorClient, told: argparse.Namespace) -> tuple[str, int]:
-    lines, code = _look(client, told.job, of(sys.stdout))
+def _text(client: MonitorClient, arguments: argparse.Namespace) -> tuple[str, int]:
+    lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
     return "".join(f"{line}\n" for line in lines), code
 
 
 def _as_json(client: MonitorClient, job: str | None) -> tuple[str, int]:
     now = time.time()
     if job is None:
-        jobs = [{**each, "in_trouble": query.in_trouble(each, now, alone=False)} for each in query.fleet(client)]
+        jobs = [{**each, "in_trouble": query.in_trouble(each, now, alone=False)} for each in query.list_jobs(client)]
         trouble = any(each["in_trouble"] for each in jobs)
         shown: Mapping[str, object] = {"monitor": client.url, "in_trouble": trouble, "jobs": jobs}
     else:
-        seen = query.one(client, job)
-        trouble = query.in_trouble(seen.job, now, alone=True)
-        shown = {"monitor": client.url, "in_trouble": trouble, **seen.to_json()}
+        snapshot = query.job_snapshot(client, job)
+        trouble = query.in_trouble(snapshot.job, now, alone=True)
+        shown = {"monitor": client.url, "in_trouble": trouble, **snapshot.to_json()}
     return json.dumps(shown, indent=2) + "\n", EXIT_TROUBLE if trouble else 0
 
 

@@ -14,13 +14,13 @@ from typing import Any, Final, TypeVar
 
 from rankwatch.monitor_client import MonitorClient, path_of
 
-OVER: Final = ("finished", "failed", "stopped")
-FRESH: Final = 3600.0
+TERMINAL_STATES: Final = ("finished", "failed", "stopped")
+RECENT_FAILURE: Final = 3600.0
 """Seconds for which a job that failed counts as trouble of the fleet; after that it is history."""
-CLOSELY: Final = 4096
+MAX_DETAILED_RANKS: Final = 4096
 """Ranks of a job up to which each one's own figures are asked for."""
-_JUDGED: Final = ("waiting", "hung", "silent", "stopped")
-_ELSEWHERE: Final = {
+_SUSPECT_STATES: Final = ("waiting", "hung", "silent", "stopped")
+_UNKNOWN_ELSEWHERE: Final = {
     "ended_at": None,
     "iteration": None,
     "iterations_per_second": None,
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedLimit:
     """A limit that some ranks are past."""
 
     what: str
@@ -49,7 +49,7 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class JobSnapshot:
     """One job as the monitor showed it."""
 
     job: Json
@@ -62,7 +62,7 @@ class Look:
     stragglers: Sequence[Json]
     """Open ones, the dearest first."""
     goodput: Json
-    passed: Sequence[Passed]
+    passed: Sequence[PassedLimit]
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -80,19 +80,19 @@ class Look:
         }
 
 
-def fleet(client: MonitorClient) -> list[dict[str, Any]]:
+def list_jobs(client: MonitorClient) -> list[dict[str, Any]]:
     """All jobs, the newest first; those that another monitor watches have ``monitor``, its name."""
 
     def complete(job: Json) -> dict[str, Any]:
         if "monitor" not in job:
             return {**job, "state": job["state"]}
-        return {**_ELSEWHERE, **job, "reason": f"watched by monitor {job['monitor']}" if job["monitor"] else ""}
+        return {**_UNKNOWN_ELSEWHERE, **job, "reason": f"watched by monitor {job['monitor']}" if job["monitor"] else ""}
 
-    return _known(client, lambda: [complete(each) for each in client.listed("/jobs", "jobs")])
+    return _validated(client, lambda: [complete(each) for each in client.listed("/jobs", "jobs")])
 
 
-def one(client: MonitorClient, job_id: str) -> Look:
-    """One job, closely."""
+def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
+    """One job, detailed."""
     path = path_of(job_id)
     job = client.read(path)
     live = client.first_events(f"{path}/events", frozenset(("grid",)))
@@ -100,12 +100,12 @@ def one(client: MonitorClient, job_id: str) -> Look:
     stragglers = client.listed(f"{path}/stragglers", "stragglers")
     goodput = client.read(f"{path}/goodput")
 
-    def made() -> Look:
+    def build() -> JobSnapshot:
         ranks = by_state(live.get("grid", {}))
-        judged = any(state in ranks for state in _JUDGED) and job["ended_at"] is None
-        closely = judged and job["world_size"] <= CLOSELY
-        rows = client.read(f"{path}/ranks")["ranks"] if closely else ()
-        return Look(
+        suspect = any(state in ranks for state in _SUSPECT_STATES) and job["ended_at"] is None
+        detailed = suspect and job["world_size"] <= MAX_DETAILED_RANKS
+        rows = client.read(f"{path}/ranks")["ranks"] if detailed else ()
+        return JobSnapshot(
             job=job,
             ranks=ranks,
             incident=next((each for each in incidents if each["phase"] != "closed"), None),
@@ -115,14 +115,14 @@ def one(client: MonitorClient, job_id: str) -> Look:
             passed=limits_passed(rows, job["timeouts"]),
         )
 
-    return _known(client, made)
+    return _validated(client, build)
 
 
 def in_trouble(job: Json, now: float, *, alone: bool) -> bool:
     """Whether somebody should look at a job; ``alone``: it is the one that was asked about."""
     if job["state"] == "failed":
-        return alone or now - (job["ended_at"] or now) < FRESH
-    if job["state"] in OVER:
+        return alone or now - (job["ended_at"] or now) < RECENT_FAILURE
+    if job["state"] in TERMINAL_STATES:
         return False
     if job["state"] in ("hung", "recovering", "lost"):
         return True
@@ -143,7 +143,7 @@ def by_state(grid: Json) -> dict[str, list[int]]:
     return {state: members for state, members in found.items() if members}
 
 
-def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[Passed]:
+def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[PassedLimit]:
     """Which limits the ranks are past, of those that the monitor has found something about.
 
     Only of those: a section that a rank enters for the first time has another limit, which the monitor knows.
@@ -157,7 +157,7 @@ def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[Passed
             found.setdefault((what, limit["in_force"], limit["source"] or ""), {})[rank] = age
 
     for row in rows:
-        if row["state"] not in _JUDGED:
+        if row["state"] not in _SUSPECT_STATES:
             continue
         rank, opened = row["rank"], row["open_sections"]
         innermost = min(opened, key=opened.__getitem__, default=None)
@@ -171,11 +171,12 @@ def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[Passed
             note("heartbeat", others.get("heartbeat"), rank, row["heartbeat_age"])
         note("silence", others.get("silence"), rank, row["report_age"])
     return [
-        Passed(what, limit, max(ages.values()), source, tuple(ages)) for (what, limit, source), ages in found.items()
+        PassedLimit(what, limit, max(ages.values()), source, tuple(ages))
+        for (what, limit, source), ages in found.items()
     ]
 
 
-def _known(client: MonitorClient, read: Callable[[], T]) -> T:
+def _validated(client: MonitorClient, read: Callable[[], T]) -> T:
     """What ``read`` makes of the answers, which must be those of a monitor."""
     try:
         return read()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, spaced, when
-from rankwatch.cli.status.query import Json, Look
+from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 
 SHOWN: Final = 8
@@ -28,7 +28,7 @@ _FLEET: Final = (
 )
 
 
-def fleet(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[str]:
+def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[str]:
     """All jobs as a table, each with its reason below it."""
     if not jobs:
         return ["no job yet: 'rankwatch run' starts one"]
@@ -41,16 +41,16 @@ def fleet(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[str]:
     return lines
 
 
-def one(look: Look, terminal: Terminal, now: float) -> list[str]:
+def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
     """One job: state and reason, figures, ranks, incident, stragglers, limits passed, goodput, nodes."""
     parts = (
-        _headline(look.job, terminal),
-        _ranks(look, terminal),
-        _incident(look, terminal, now),
-        _stragglers(look, terminal, now),
-        _passed(look, terminal),
-        _goodput(look, terminal),
-        _nodes(look.job, terminal),
+        _headline(snapshot.job, terminal),
+        _ranks(snapshot, terminal),
+        _incident(snapshot, terminal, now),
+        _stragglers(snapshot, terminal, now),
+        _passed(snapshot, terminal),
+        _goodput(snapshot, terminal),
+        _nodes(snapshot.job, terminal),
     )
     lines: list[str] = []
     for part in parts:
@@ -150,40 +150,40 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
     return lines + terminal.wrapped(", ".join(facts), "  ")
 
 
-def _ranks(look: Look, terminal: Terminal) -> list[str]:
-    if not look.ranks:
+def _ranks(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
+    if not snapshot.ranks:
         return []
-    width = max(len(state) for state in look.ranks)
-    digits = max(len(str(len(members))) for members in look.ranks.values())
+    width = max(len(state) for state in snapshot.ranks)
+    digits = max(len(str(len(members))) for members in snapshot.ranks.values())
     lines = ["RANKS"]
-    for state, members in look.ranks.items():
+    for state, members in snapshot.ranks.items():
         told = f"{state:<{width}}  {len(members):>{digits}}"
         first, *more = terminal.wrapped(f"{told}  ({ranks(members)})", "  ")
         lines += [first.replace(state, terminal.paint(state, state_style(state)), 1), *more]
     return lines
 
 
-def _incident(look: Look, terminal: Terminal, now: float) -> list[str]:
-    if look.incident is None:
-        if look.last is None:
+def _incident(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
+    if snapshot.incident is None:
+        if snapshot.last is None:
             return []
-        ended = f"{spaced(look.last['kind'])}, {look.last['outcome'] or 'closed'}"
-        before = f"LAST INCIDENT {duration(max(0.0, now - look.last['opened_at']))} ago: {ended}"
-        return terminal.wrapped(f"{before}  [{look.last['id']}]")
-    incident = look.incident
+        ended = f"{spaced(snapshot.last['kind'])}, {snapshot.last['outcome'] or 'closed'}"
+        before = f"LAST INCIDENT {duration(max(0.0, now - snapshot.last['opened_at']))} ago: {ended}"
+        return terminal.wrapped(f"{before}  [{snapshot.last['id']}]")
+    incident = snapshot.incident
     since = incident["timeline"]["since"] or incident["opened_at"]
     sure = "" if incident["confirmed"] else ", only suspected so far"
     title = f"INCIDENT {spaced(incident['kind'])} for {duration(max(0.0, now - since))}, {incident['phase']}{sure}"
     style = "bad" if incident["confirmed"] else "warning"
     lines = terminal.wrapped(f"{title}  [{incident['id']}]", "", style)
-    return lines + incident_lines(incident, terminal, look.job["reason"])
+    return lines + incident_lines(incident, terminal, snapshot.job["reason"])
 
 
-def _stragglers(look: Look, terminal: Terminal, now: float) -> list[str]:
-    if not look.stragglers:
+def _stragglers(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
+    if not snapshot.stragglers:
         return []
-    lines = [terminal.paint(f"STRAGGLERS {len(look.stragglers)} now", "warning")]
-    for each in look.stragglers[:SHOWN]:
+    lines = [terminal.paint(f"STRAGGLERS {len(snapshot.stragglers)} now", "warning")]
+    for each in snapshot.stragglers[:SHOWN]:
         lines += terminal.wrapped(each["reason"], "  ")
         lines += terminal.wrapped(
             f"for {duration(max(0.0, now - each['since']))}, {each['cost_gpu_hours']:.2f} GPU-hours so far; action: "
@@ -191,12 +191,12 @@ def _stragglers(look: Look, terminal: Terminal, now: float) -> list[str]:
             "    ",
             "dim",
         )
-    more = len(look.stragglers) - SHOWN
+    more = len(snapshot.stragglers) - SHOWN
     return lines + ([f"  and {count(more, 'more rank')}: 'rankwatch report --scores'"] if more > 0 else [])
 
 
-def _passed(look: Look, terminal: Terminal) -> list[str]:
-    if not look.passed:
+def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
+    if not snapshot.passed:
         return []
     columns = (
         Column("LIMITS PASSED", least=10),
@@ -213,22 +213,22 @@ def _passed(look: Look, terminal: Terminal) -> list[str]:
             Cell(spaced(p.source)),
             Cell(ranks(p.ranks)),
         ]
-        for p in look.passed
+        for p in snapshot.passed
     ]
     return terminal.table(columns, rows)
 
 
-def _goodput(look: Look, terminal: Terminal) -> list[str]:
-    lived, ratio = look.goodput["seconds"], look.goodput["ratio"]
+def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
+    lived, ratio = snapshot.goodput["seconds"], snapshot.goodput["ratio"]
     if not lived:
         return []
     if ratio is None:
         return [f"GOODPUT not known yet: no rank has told of a step in {duration(lived)}"]
-    lately = look.goodput["window"]
+    lately = snapshot.goodput["window"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into new steps"
     if lately["ratio"] is not None and lately["seconds"] < lived:
         words += f"; {percent(lately['ratio'])} of the last {duration(lately['seconds'])}"
-    spent = sorted(((s, name) for name, s in look.goodput["buckets"].items() if s / lived >= 0.001), reverse=True)
+    spent = sorted(((s, name) for name, s in snapshot.goodput["buckets"].items() if s / lived >= 0.001), reverse=True)
     return [
         *terminal.wrapped(words),
         *terminal.wrapped(", ".join(f"{spaced(name)} {percent(s / lived)}" for s, name in spent), "  ", "dim"),

@@ -43,30 +43,30 @@ def add_monitor_flags(parser: argparse.ArgumentParser, variables: Mapping[str, s
     )
 
 
-def print_answer(command: str, told: argparse.Namespace, ask: Callable[[MonitorClient, str], str]) -> int:
+def print_for_job(command: str, arguments: argparse.Namespace, ask: Callable[[MonitorClient, str], str]) -> int:
     """Print what ``ask(client, job)`` returns, or why there is no answer; returns the exit code of ``command``."""
-    return print_found(command, told, lambda client: (ask(client, told.job or client.newest_job()), 0))
+    return print_result(command, arguments, lambda client: (ask(client, arguments.job or client.newest_job()), 0))
 
 
-def print_found(command: str, told: argparse.Namespace, ask: Callable[[MonitorClient], tuple[str, int]]) -> int:
+def print_result(command: str, arguments: argparse.Namespace, ask: Callable[[MonitorClient], tuple[str, int]]) -> int:
     """The same for a question that needs no job: ``ask(client)`` returns what to print and the exit code."""
     try:
-        words, code = ask(MonitorClient(told.monitor, told.token))
-        say(words)
+        words, code = ask(MonitorClient(arguments.monitor, arguments.token))
+        print_text(words)
     except MonitorError as error:
-        return complain(command, error)
+        return print_error(command, error)
     except KeyboardInterrupt:  # a monitor that does not answer is waited for; a traceback would say nothing more
         return EXIT_INTERRUPTED
     return code
 
 
-def complain(command: str, error: MonitorError) -> int:
+def print_error(command: str, error: MonitorError) -> int:
     """Say why there is no answer, as every command does; returns the exit code."""
     sys.stderr.write(f"{command}: {error}\n")
     return error.code
 
 
-def say(words: str) -> None:
+def print_text(words: str) -> None:
     """Write to stdout, whatever its encoding and whoever reads it."""
     encoding = sys.stdout.encoding or "utf-8"
     try:

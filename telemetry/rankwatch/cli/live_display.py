@@ -8,7 +8,7 @@ read one by one and not echoed, so that a ``q`` ends it and a stray key does not
 ================================  ======================================================================================
 what happens                      what is done
 ================================  ======================================================================================
-``q``, Ctrl-D                     :meth:`Screen.wait` returns True
+``q``, Ctrl-D                     :meth:`LiveDisplay.wait` returns True
 Ctrl-C, SIGTERM, SIGHUP           ``KeyboardInterrupt``, at once, also while a monitor does not answer
 Ctrl-Z                            the shell's screen comes back, the program stops; ``fg`` brings the picture back
 any exception                     the shell's screen is back before its words are printed
@@ -36,7 +36,7 @@ _QUIT: Final = (b"q", b"Q", b"\x04", b"\x03")
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
-class Screen:
+class LiveDisplay:
     """The second screen of the terminal behind ``output``, while this is entered. For the main thread."""
 
     def __init__(self, output: TextIO, keys: TextIO) -> None:
