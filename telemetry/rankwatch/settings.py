@@ -310,7 +310,7 @@ def load(
                 break
             except ValueError as expected:
                 shown = "" if setting.name in ("token", "otlp_headers") else f", not {raw!r}"
-                problems.append(f"{source} must be {expected}{shown}; it is passed over")
+                problems.append(f"{source} must be {expected}{shown}; it is ignored")
     if values.get("job_id") == "none" and not env.get(environment.JOB_ID):
         del values["job_id"]  # torchrun's value for a missing rendezvous id
     values.setdefault("job_id", _shared_by_all_ranks(env))

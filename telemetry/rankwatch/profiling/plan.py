@@ -14,7 +14,7 @@ from rankwatch.contract.enums import KernelSource
 from rankwatch.contract.policy import Policy, Ranks, parse_ranks
 from rankwatch.settings import Settings
 
-HANDED_DOWN: Final = "profiling"
+PUSHED_KEY: Final = "profiling"
 """The key in the slots' settings."""
 MAX_STRIDE: Final = 2**20
 MAX_TRACE_ID: Final = 64
@@ -63,13 +63,13 @@ def of_settings(settings: Settings) -> ProfilingPlan:
     )
 
 
-def handed_down(own: ProfilingPlan, handed: Mapping[str, Any]) -> tuple[ProfilingPlan, list[str]]:
+def with_pushed(own: ProfilingPlan, pushed: Mapping[str, Any]) -> tuple[ProfilingPlan, list[str]]:
     """Return ``own`` with the launcher's values in place, and a message for each invalid one."""
-    told = handed.get(HANDED_DOWN)
-    if told is None:
+    given = pushed.get(PUSHED_KEY)
+    if given is None:
         return own, []
-    if not isinstance(told, Mapping):
-        return own, [f"the setting {HANDED_DOWN!r} must map names to values, not {told!r}; it is passed over"]
+    if not isinstance(given, Mapping):
+        return own, [f"the setting {PUSHED_KEY!r} must map names to values, not {given!r}; it is ignored"]
     problems: list[str] = []
     policy = Policy(
         kernel_timings=own.source,
@@ -78,16 +78,16 @@ def handed_down(own: ProfilingPlan, handed: Mapping[str, Any]) -> tuple[Profilin
         report_interval=own.report_interval,
     )
     for key, name in _POLICY_NAMES.items():
-        if told.get(key) is not None:
+        if given.get(key) is not None:
             try:
-                policy = policy.changed({name: told[key]})
+                policy = policy.changed({name: given[key]})
             except ValueError as error:
-                problems.append(f"{error}; it is passed over")
-    stride = told.get("stride") or 0
+                problems.append(f"{error}; it is ignored")
+    stride = given.get("stride") or 0
     if isinstance(stride, bool) or not isinstance(stride, int) or not 0 <= stride <= MAX_STRIDE:
-        problems.append(f"stride must be a whole number from 0 to {MAX_STRIDE}, not {stride!r}; it is passed over")
+        problems.append(f"stride must be a whole number from 0 to {MAX_STRIDE}, not {stride!r}; it is ignored")
         stride = 0
-    trace, problem = _trace(told.get("trace"))
+    trace, problem = _trace(given.get("trace"))
     plan = ProfilingPlan(
         policy.kernel_timings,
         policy.profiling_interval,
@@ -99,10 +99,10 @@ def handed_down(own: ProfilingPlan, handed: Mapping[str, Any]) -> tuple[Profilin
     return plan, problems + problem
 
 
-def _trace(told: Any) -> tuple[TraceRequest | None, list[str]]:
-    if told is None:
+def _trace(given: Any) -> tuple[TraceRequest | None, list[str]]:
+    if given is None:
         return None, []
-    rank, name = (told.get("rank"), told.get("id")) if isinstance(told, Mapping) else (None, None)
+    rank, name = (given.get("rank"), given.get("id")) if isinstance(given, Mapping) else (None, None)
     if isinstance(rank, bool) or not isinstance(rank, int) or not isinstance(name, str) or not name:
-        return None, [f'a trace is asked for as {{"rank": 3, "id": "..."}}, not {told!r}; it is passed over']
+        return None, [f'a trace request is written {{"rank": 3, "id": "..."}}, not {given!r}; it is ignored']
     return TraceRequest(rank, name[:MAX_TRACE_ID]), []

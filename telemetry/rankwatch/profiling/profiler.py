@@ -23,7 +23,7 @@ from rankwatch.contract.intervals import window_seconds, window_spread
 from rankwatch.contract.semconv import Metric
 from rankwatch.profiling.cpu import CpuClock
 from rankwatch.profiling.nvml import Devices
-from rankwatch.profiling.plan import handed_down, of_settings
+from rankwatch.profiling.plan import of_settings, with_pushed
 from rankwatch.profiling.sampler import Recording, SamplingController, StepPace
 from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics
 from rankwatch.recording.recorder import Recorder, SectionRun
@@ -38,7 +38,7 @@ MAX_REMEMBERED: Final = 4096
 """Section runs kept until their step's sample is read."""
 REPORTS_A_WINDOW: Final = 1.5
 """A window of a configured stride lasts at least so many export intervals, each of which reads one recording."""
-MAX_SAID: Final = 100
+MAX_LOGGED: Final = 100
 
 DROP_WINDOWS: Final = "windows"
 DROP_RUNS: Final = "window_runs"
@@ -87,11 +87,11 @@ class Profiling:
         self._recorder = recorder
         self._settings = settings
         self._own = self._plan = of_settings(settings)
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._windows = StepWindows(
             self._plan.configured_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
         )
-        self._sampling = SamplingController(recorder, settings, self._say)
+        self._sampling = SamplingController(recorder, settings, self._notify)
         self._waiting: deque[_Waiting] = deque()
         self._sections: deque[SectionRun] = deque(maxlen=MAX_REMEMBERED)
         self._warm = False
@@ -104,11 +104,11 @@ class Profiling:
         """Seconds between the end of a window and its report by this rank."""
         self._ending = self._closing = False
 
-    def configure(self, handed: Mapping[str, Any]) -> None:
+    def configure(self, pushed: Mapping[str, Any]) -> None:
         """Apply settings pushed by the launcher; on the liveness thread."""
-        self._plan, problems = handed_down(self._own, handed)
+        self._plan, problems = with_pushed(self._own, pushed)
         for problem in problems:
-            self._say(problem, of_node=True)
+            self._notify(problem, of_node=True)
 
     def before_fork(self) -> None:
         """End a window of this thread, for the child would record it on and on; on the thread that forks."""
@@ -165,7 +165,7 @@ class Profiling:
             runs, completed=mark.completed, first=mark.first, counts_steps=mark.counts_steps, now=now
         )
         cpu = self._cpu_time(mark, bool(closed))
-        self._say_stride()
+        self._log_short_interval()
         for window in closed:
             self._recorder.drop(DROP_RUNS, window.runs_not_kept)
             self._waiting.append(_Waiting(window, cpu, now + self._later))
@@ -174,11 +174,11 @@ class Profiling:
             self._recorder.drop(DROP_WINDOWS)
         self._sample(mark)
 
-    def _say_stride(self) -> None:
+    def _log_short_interval(self) -> None:
         """Log on rank 0 that a configured interval is too short to be kept."""
         stride, plan = self._windows.stride, self._plan
         if self._settings.rank == 0 and not plan.stride and stride > plan.interval > 0:
-            self._say(
+            self._notify(
                 f"profiling_interval={plan.interval} is less than a rank can tell one by one: of these fast steps, one "
                 f"in {stride} is profiled"
             )
@@ -226,12 +226,10 @@ class Profiling:
 
     def _failed(self) -> None:
         if not self._recorder.dropped.get(DROP_PROFILING):
-            _log.warning(
-                "what is known of this rank's speed could not be told; more of this is only counted", exc_info=True
-            )
+            _log.warning("profiling failed; further failures are only counted", exc_info=True)
         self._recorder.drop(DROP_PROFILING)
 
-    def _say(self, words: str, *, of_node: bool = False) -> None:
-        if words not in self._said and len(self._said) < MAX_SAID:
-            self._said.add(words)
+    def _notify(self, words: str, *, of_node: bool = False) -> None:
+        if words not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(words)
             _log.log(logging.DEBUG if of_node and self._settings.local_rank else logging.WARNING, "%s", words)

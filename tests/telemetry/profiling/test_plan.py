@@ -6,7 +6,7 @@ import pytest
 
 from rankwatch.contract.enums import KernelSource
 from rankwatch.contract.policy import parse_ranks
-from rankwatch.profiling.plan import ProfilingPlan, TraceRequest, handed_down, of_settings
+from rankwatch.profiling.plan import ProfilingPlan, TraceRequest, of_settings, with_pushed
 from rankwatch.settings import load
 
 OWN = ProfilingPlan(KernelSource.OFF, 32, parse_ranks("0,2-3"), 60.0)
@@ -27,16 +27,16 @@ def test_a_process_has_settings_of_its_own() -> None:
 
 def test_what_is_handed_down_beats_it_value_by_value() -> None:
     told = {"source": "auto", "interval": 64, "ranks": "all", "report_interval": 30, "stride": 128}
-    plan, problems = handed_down(OWN, {"profiling": told})
+    plan, problems = with_pushed(OWN, {"profiling": told})
     assert problems == []
     assert plan == ProfilingPlan(KernelSource.AUTO, 64, parse_ranks("all"), 30.0, 128)
     assert plan.configured_stride == 128, "the launcher has it for all its ranks"
-    assert handed_down(OWN, {"profiling": {"source": "cupti"}})[0].ranks == OWN.ranks
-    assert handed_down(OWN, {"export_interval": 1}) == (OWN, [])
+    assert with_pushed(OWN, {"profiling": {"source": "cupti"}})[0].ranks == OWN.ranks
+    assert with_pushed(OWN, {"export_interval": 1}) == (OWN, [])
 
 
 def test_a_trace_is_asked_for_by_rank_and_name() -> None:
-    plan, problems = handed_down(OWN, {"profiling": {"trace": {"rank": 3, "id": "incident-7"}}})
+    plan, problems = with_pushed(OWN, {"profiling": {"trace": {"rank": 3, "id": "incident-7"}}})
     assert (plan.trace, problems) == (TraceRequest(3, "incident-7"), [])
 
 
@@ -49,16 +49,16 @@ def test_a_trace_is_asked_for_by_rank_and_name() -> None:
         ({"ranks": "some"}, "ranks are written all, none or like 0,8-15; not 'some'"),
         ({"report_interval": "often"}, "report_interval must be a number of seconds"),
         ({"stride": 1.5}, "stride must be a whole number"),
-        ({"trace": {"rank": "3"}}, "a trace is asked for as"),
-        ({"trace": 3}, "a trace is asked for as"),
+        ({"trace": {"rank": "3"}}, "a trace request is written"),
+        ({"trace": 3}, "a trace request is written"),
         ("off", "must map names to values"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_said_in_words_and_passed_over(told: Any, words: str) -> None:
-    plan, (problem,) = handed_down(OWN, {"profiling": told})
+def test_an_invalid_value_is_reported_and_ignored(told: Any, words: str) -> None:
+    plan, (problem,) = with_pushed(OWN, {"profiling": told})
     assert plan == OWN
     assert words in problem
-    assert "passed over" in problem
+    assert "is ignored" in problem
 
 
 @pytest.mark.parametrize(
