@@ -66,7 +66,7 @@ def lost(job: Job, now: float) -> bool:
     limit, silence = job.policy.silence_timeout, now - max(job.last_heard, job.silence_baseline)
     if limit is None or silence <= limit or all_shut_down(job):
         return False
-    return silence > SILENT_INTERVALS * _usual_interval(job)
+    return silence > SILENT_INTERVALS * usual_report_interval(job)
 
 
 def all_silent(job: Job, now: float) -> bool:
@@ -83,7 +83,7 @@ def heard(job: Job, now: float) -> None:
     """
     pause, job.last_heard = now - job.last_heard, max(job.last_heard, now)
     silence = job.policy.silence_timeout
-    if silence is not None and pause > silence / 2 and pause > SILENT_INTERVALS * _usual_interval(job):
+    if silence is not None and pause > silence / 2 and pause > SILENT_INTERVALS * usual_report_interval(job):
         job.silence_baseline = now
 
 
@@ -92,7 +92,7 @@ def may_compact(job: Job, state: JobState, now: float) -> bool:
     return state in TERMINAL_STATES and now - job.last_heard > COMPACT_AFTER
 
 
-def _usual_interval(job: Job) -> float:
+def usual_report_interval(job: Job) -> float:
     """Median report interval of the ranks, in seconds; 0 while none is known."""
     intervals_R = job.columns.report_interval_R
     known_R = intervals_R[~np.isnan(intervals_R)]

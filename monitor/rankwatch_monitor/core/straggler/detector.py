@@ -24,7 +24,7 @@ from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Slowed
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import live_ranks
+from rankwatch_monitor.core.liveness import live_ranks, usual_report_interval
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns
 from rankwatch_monitor.core.straggler import diagnosis, lateness
 from rankwatch_monitor.core.straggler.describe import changed_much, describe
@@ -100,8 +100,7 @@ def ready_at(job: Job) -> float:
     # In the first minute all ranks may still come: the first one that reports is not the whole job.
     settled = assembly.since - job.silence_baseline > SETTLED
     expected = int(np.sum(live_ranks(columns) if settled else ~_gone(columns)))
-    interval_R = columns.report_interval_R[~np.isnan(columns.report_interval_R)]
-    return assembly.ready_at(expected, float(np.median(interval_R)) if len(interval_R) else 0.0)
+    return assembly.ready_at(expected, usual_report_interval(job))
 
 
 def _gone(columns: RankColumns) -> Bools:

@@ -44,7 +44,7 @@ SPARSE: Final = 16
 """Windows in a row without a profiled step after which sections are used instead: ranks need not profile every one."""
 MAX_SECTIONS: Final = 32
 MAX_KERNELS: Final = 512
-"""Different sections and kernels of one job that are compared; further ones are counted and ignored."""
+"""Different sections and kernels of one job that are compared; further ones are ignored."""
 KEPT_STRAGGLERS: Final = 200
 """Stragglers kept in memory, ended ones included."""
 DEVICES_A_RANK: Final = 4
@@ -65,8 +65,6 @@ class Table:
 
     def __init__(self, statistics: Sequence[str], limit: int) -> None:
         self.names: list[str] = []
-        self.refused = 0
-        """Names beyond the limit."""
         self._index: dict[str, int] = {}
         self._limit = limit
         self._columns: dict[str, Any] = {each: np.full((0, 0), np.nan, dtype=np.float32) for each in statistics}
@@ -98,7 +96,6 @@ class Table:
         if known is not None:
             return known
         if len(self.names) >= self._limit:
-            self.refused += 1
             return None
         self._index[name] = len(self.names)
         self.names.append(name)
