@@ -12,7 +12,7 @@ from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor
 
-FRONTS_SHOWN = 1024
+PROGRESS_SHOWN = 1024
 """Positions within process groups in one response."""
 
 RankCount = Annotated[int | None, Query(ge=1, le=100_000)]
@@ -78,7 +78,9 @@ def job_routes(monitor: Monitor) -> APIRouter:
                 for failure in incident.stacks.failures()
                 for rank in failure.ranks
             ],
-            "collectives": [{**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.fronts()[:FRONTS_SHOWN]],
+            "collectives": [
+                {**f._asdict(), "ranks": list(f.ranks)} for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
+            ],
         }
 
     routes.include_router(_score_routes(monitor))

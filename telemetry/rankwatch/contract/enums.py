@@ -77,8 +77,6 @@ class CulpritClass(StrEnum):
     """Alive and moving, but slower than its peers, who wait for it in every step."""
     WRONG_RESULT = "wrong_result"
     """It has rejected a result of its own, and says why."""
-    ALL_STUCK = "all_stuck"
-    """All ranks are stuck in the same place; no rank is named."""
 
 
 class LimitSource(StrEnum):

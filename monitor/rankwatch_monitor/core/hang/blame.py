@@ -1,23 +1,23 @@
-"""Who is to blame for a hang, and in which words.
+"""Blame: which ranks caused a hang, and why.
 
 How this works
 --------------
-Evidence is asked in the order of how hard it is; the first that names somebody ends the search.
+Rules are tried from the strongest evidence to the weakest; the first that yields culprits ends the search.
 
-0.  A node that the launchers have given up: what crashed after it was lost, crashed for want of it.
-1.  A process that ended, is stopped, or was never there is to blame: the others wait for it.
-2.  A rank past a limit whose process is stuck in the kernel: a device or the network of its node does not answer.
-3.  A rank whose pulse thread cannot run although its process does: something holds its GIL.
-4.  A rank, or a whole node, of which nothing is heard while others speak: the host or its network.
+0.  A node that the launchers declared lost. Crashes after the loss are its consequence.
+1.  A process that exited, is stopped, or never started: the others wait for it.
+2.  A rank over a limit whose process is in uninterruptible sleep: a device or the network of its node is stuck.
+3.  A rank whose liveness thread cannot run although its process does: something holds the GIL.
+4.  A rank, or a whole node, that is silent while others report: the host or its network.
 5.  A rank that has not entered a collective in which others of its process group wait, by the sequence numbers of
-    torch's flight recorder, be they many or few; not one that waits in another group itself, and one whose stack
-    stands outside every call that waits for peers before one whose stack stands in such a call.
-6.  A rank whose progress vector (step, progress within the step) is behind the furthest one. When the ranks behind
-    are not fewer than the others, counts alone prove nothing (ranks may count differently): the stacks must agree.
-7.  A rank whose stack stands outside every call that waits for peers, while the others' stacks stand in one.
-8.  Else everybody is stuck in the same place, and nobody is named.
+    torch's flight recorder. A rank that waits in another group is not blamed, and one whose stack is outside every
+    waiting call is blamed before one whose stack is in such a call.
+6.  A rank whose progress (step, progress within the step) is behind the furthest one. If the ranks behind are not in
+    the minority, counts alone prove nothing (ranks may count differently) and the stacks must agree.
+7.  A rank whose stack is outside every waiting call, while the stacks of the others are in one.
+8.  Otherwise all ranks are stuck in the same place, and none is blamed.
 
-Nobody is accused for lack of evidence: a rank that could not be asked is only mentioned.
+Missing evidence never makes a culprit: a rank whose stack could not be taken is only mentioned.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import numpy as np
 
 from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
 from rankwatch.contract.messages import Frame
-from rankwatch_monitor.core.hang.collectives import Standing, place, standing
+from rankwatch_monitor.core.hang.collectives import WaitingRanks, place, waiting_ranks
 from rankwatch_monitor.core.hang.messages import exit_words
-from rankwatch_monitor.core.hang.stacks import Front, StackGroup, waiting_call
+from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, waiting_call
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
 from rankwatch_monitor.core.liveness import live_ranks
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns
 
-PULSE_LOST = 3.0
-"""Seconds without a pulse (which comes four times a second) after which a running process is said to hold its GIL."""
+TICK_LOST = 3.0
+"""Seconds without a tick of the liveness thread (four a second) after which the GIL counts as held."""
 
 
 def blame(
@@ -44,34 +44,34 @@ def blame(
     verdicts: Sequence[Verdict],
     groups: Sequence[StackGroup],
     *,
-    fronts: Sequence[Front] = (),
+    progress: Sequence[GroupProgress] = (),
     unasked: Sequence[str] = (),
 ) -> Blame:
     """Name the culprits among the ranks of an attempt.
 
     Args:
         columns: the ranks.
-        verdicts: who is past which limit.
-        groups: the ranks' stacks, as far as they are known.
-        fronts: how far the process groups have come, as far as that is known.
-        unasked: hosts that were asked for stacks and did not answer in time.
+        verdicts: ranks over limits.
+        groups: stacks of the ranks, as far as known.
+        progress: how far the ranks are in each process group, as far as known.
+        unasked: hosts whose launchers did not send stacks in time.
     """
-    for rule in (_given_up, _process, _device, _gil, _silent):
+    for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
             return Blame(culprits, _joined(culprits))
-    odd, told = _odd_by_stack(groups), standing(fronts)
+    odd, waiting = _odd_by_stack(groups), waiting_ranks(progress)
     culprits = (
-        _by_collectives(columns, told, odd, groups)
+        _by_collectives(columns, waiting, odd, groups)
         or _by_progress(columns, odd)
         or _by_stack(columns, odd, groups)
         or _alone(columns, verdicts)
     )
     if culprits:
         return Blame(culprits, _joined(culprits))
-    return Blame((), _nobody(columns, groups, told, unasked))
+    return Blame((), _explain_no_culprit(columns, groups, waiting, unasked))
 
 
-def _given_up(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+def _lost_node(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
     return tuple(_culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss) for v in verdicts if v.node_loss)
 
@@ -96,7 +96,7 @@ def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence
 
 
 def _device(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
-    # Everybody is in that state for a moment, whenever it reads a file: only past a limit it means something.
+    # Every process is in that state briefly when it reads a file: it means something only over a limit.
     ranks = sorted({v.rank for v in verdicts} & _in_kernel(columns, groups))
     if 2 * len(ranks) > len(_live(columns)) and len({columns.hosts[r] for r in ranks}) > 1:
         return ()  # most ranks of several nodes at once: what they share is stuck, and no node is to blame
@@ -113,18 +113,16 @@ def _device(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
 
 
 def _in_kernel(columns: RankColumns, groups: Sequence[StackGroup]) -> set[int]:
-    """Ranks in uninterruptible sleep when they were last looked at, or when their stacks were taken."""
+    """Ranks in uninterruptible sleep at the last observation, or when their stacks were taken."""
     seen = set(np.flatnonzero(columns.process_R == UNINTERRUPTIBLE).tolist())
     return seen.union(*(g.ranks for g in groups if g.process_state == ProcessState.UNINTERRUPTIBLE))
 
 
 def _gil(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del verdicts, groups
-    lost_R = (
-        columns.last_heard_R - columns.liveness_tick_R
-    )  # as its launcher last saw it; what it was not told it does not guess
+    lost_R = columns.last_heard_R - columns.liveness_tick_R  # as its launcher last observed
     runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
-    ranks = np.flatnonzero((lost_R > PULSE_LOST) & runs_R)
+    ranks = np.flatnonzero((lost_R > TICK_LOST) & runs_R)
     return tuple(
         _culprit(
             columns,
@@ -159,16 +157,16 @@ def _live(columns: RankColumns) -> Ints:
 
 
 def _by_collectives(
-    columns: RankColumns, told: Standing, odd: set[int], groups: Sequence[StackGroup]
+    columns: RankColumns, waiting: WaitingRanks, odd: set[int], groups: Sequence[StackGroup]
 ) -> tuple[Culprit, ...]:
     live = set(_live(columns).tolist())
-    late = {rank: each for rank, each in told.late.items() if rank in live}
+    late = {rank: each for rank, each in waiting.late.items() if rank in live}
     outside = {rank for rank in late if rank in odd}
     waits = {rank for g in groups if g.waits for rank in g.ranks}
     if not outside and odd & live and set(late) <= waits:
         return ()  # they wait for one that makes no collectives with them: point to point, or by a store
     named = sorted(outside or set(late) - waits or late)
-    return tuple(_culprit(columns, rank, CulpritClass.BEHIND, late[rank].words) for rank in named)
+    return tuple(_culprit(columns, rank, CulpritClass.BEHIND, late[rank].sentence) for rank in named)
 
 
 def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
@@ -188,8 +186,8 @@ def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
         others = len(ranks) - len(behind)
     steps = int(iteration_R[last] - iteration_R[first])
     gap = f"{steps} {'step' if steps == 1 else 'steps'} behind" if steps else "behind within the same step"
-    waiting = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
-    text = f"it is {gap}, and {waiting} for it"
+    wait = "the other rank waits" if others == 1 else f"the {others} other ranks wait"
+    text = f"it is {gap}, and {wait} for it"
     return tuple(_culprit(columns, int(r), CulpritClass.BEHIND, text) for r in behind)
 
 
@@ -214,7 +212,9 @@ def _where(frame: Frame | None) -> str:
     return f"in {frame.function} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
 
 
-def _nobody(columns: RankColumns, groups: Sequence[StackGroup], told: Standing, unasked: Sequence[str]) -> str:
+def _explain_no_culprit(
+    columns: RankColumns, groups: Sequence[StackGroup], waiting: WaitingRanks, unasked: Sequence[str]
+) -> str:
     ranks = _live(columns)
     places = set(zip(columns.iteration_R[ranks].tolist(), columns.progress_R[ranks].tolist(), strict=True))
     silent = ""
@@ -223,11 +223,11 @@ def _nobody(columns: RankColumns, groups: Sequence[StackGroup], told: Standing, 
         silent = f"; {few} did not answer in time, so the ranks there could not be asked"
     if asleep := len(_in_kernel(columns, groups)):
         silent += f"; {asleep} of {len(ranks)} ranks are stuck in the kernel (state D)"
-    if told.circle:
-        few = ", ".join(map(str, told.circle[:8])) + (" and more" if len(told.circle) > 8 else "")
+    if waiting.cycle:
+        few = ", ".join(map(str, waiting.cycle[:8])) + (" and more" if len(waiting.cycle) > 8 else "")
         return f"ranks {few} wait for each other in different collectives, so nobody is named{silent}"
     if unasked and groups:
-        where = _in_which(groups, told)
+        where = _place_of_all(groups, waiting)
         return f"the ranks that could be asked all wait for their peers{where}, so nobody is named{silent}"
     if len(places) > 1 and not groups:
         return (
@@ -236,20 +236,20 @@ def _nobody(columns: RankColumns, groups: Sequence[StackGroup], told: Standing, 
         )
     if len(places) > 1 and not any(g.waits for g in groups):
         return f"the ranks stand in different places, and none waits for another, so nobody is named{silent}"
-    return f"all ranks are stuck in the same place{_in_which(groups, told)}, so nobody is named{silent}"
+    return f"all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so nobody is named{silent}"
 
 
-def _in_which(groups: Sequence[StackGroup], told: Standing) -> str:
-    """Where all of them stand, in parentheses: the collective that everybody has entered, else the function."""
-    if told.everywhere:
-        front = max(told.everywhere, key=lambda f: len(f.ranks))
+def _place_of_all(groups: Sequence[StackGroup], waiting: WaitingRanks) -> str:
+    """Where all ranks are, in parentheses: the collective that all have entered, else the function."""
+    if waiting.everywhere:
+        front = max(waiting.everywhere, key=lambda each: len(each.ranks))
         return f" ({place(front)})"
     calls = {call.function for g in groups if (call := waiting_call(g.frames)) is not None}
     return f" ('{calls.pop()}')" if len(calls) == 1 and all(g.waits for g in groups) else ""
 
 
 def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, ...]:
-    """Some are past their limits while the others go on, or while these are more, or there are no others."""
+    """Ranks over a limit, if the others make progress or are in the majority, or if there are no others."""
     offenders, ranks = {v.rank for v in verdicts}, _live(columns)
     live = len(ranks)
     others = np.array([r for r in ranks.tolist() if r not in offenders], dtype=np.int64)
@@ -262,7 +262,7 @@ def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, 
 
 
 def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:
-    """Ranks that stand outside every call that waits for peers, if there are others that stand in one."""
+    """Ranks whose stacks are outside every call that waits for peers, if other stacks are in one."""
     if not any(g.waits for g in groups):
         return set()
     return {rank for g in groups if not g.waits for rank in g.ranks}

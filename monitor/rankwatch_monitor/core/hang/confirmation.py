@@ -1,16 +1,16 @@
-"""When a suspicion is confirmed: who has stood still for the whole window, by its own word, and waits for nobody.
+"""Confirms suspicions: whether ranks over a learned limit really hang, or wait for a rank that is busy.
 
-A rank that saves or evaluates alone lets the others stand in the next step, whose limit is short. They are not stuck:
-they wait for it. So while a rank that is no further than they are is within a limit of its own, theirs proves nothing:
+A rank that checkpoints or evaluates alone keeps the others waiting in the next step, whose limit is short. While a rank
+that is not ahead of them is within a limit of its own, theirs proves nothing:
 
 =============================================  ========================================================================
 the rank that may be waited for                excuses the others
 =============================================  ========================================================================
-entered a section and has not moved since      until the limit of that section
-moves (in whatever it does alone)              until they have stood still for ``first_time_timeout``
+entered a section, without progress since      until the limit of that section
+makes progress (in whatever it does alone)     until they have made none for ``first_time_timeout``
 =============================================  ========================================================================
 
-When more than half of the ranks move, the others wait for none of them: such ranks go each at its own pace.
+If more than half of the ranks make progress, the others wait for none of them: such ranks run independently.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from rankwatch_monitor.core.liveness import live_ranks
 from rankwatch_monitor.core.ranks import STOPPED, Bools, RankColumns
 
 SAME_MOMENT: Final = 0.001
-"""Seconds between two times of one report that are the same but for rounding."""
+"""Seconds by which two equal times of one report may differ by rounding."""
 
 
 def proven(job: Job, suspected_at: float, verdicts: Sequence[Verdict], now: float) -> bool:
-    """Whether a suspicion holds at ``now``: see above, or a limit that a person configured was passed meanwhile."""
+    """Whether a suspicion holds at ``now``: see above, or a configured limit was passed meanwhile."""
     if any(v.source.acts_at_once for v in verdicts):
         return True
     begun, window = max(suspected_at, job.silence_baseline), job.policy.confirmation_window
     if now - begun < window:
         return False
-    # Counted up to a rank's last word: nobody knows what it has done since then.
+    # Counted up to the rank's last report: what it did since is unknown.
     lasting = [v for v in verdicts if v.since + v.elapsed - max(begun, v.since + v.limit) >= window]
-    return bool(lasting) and _somebody_waits_for_nobody(job, lasting, verdicts, now)
+    return bool(lasting) and _some_rank_waits_for_none(job, lasting, verdicts, now)
 
 
-def _somebody_waits_for_nobody(job: Job, lasting: Sequence[Verdict], verdicts: Sequence[Verdict], now: float) -> bool:
+def _some_rank_waits_for_none(job: Job, lasting: Sequence[Verdict], verdicts: Sequence[Verdict], now: float) -> bool:
     columns, rank = job.columns, job.limits.rank
     live_R = live_ranks(columns)
     free_R = live_R & (columns.process_R != STOPPED)
@@ -59,7 +59,7 @@ def _somebody_waits_for_nobody(job: Job, lasting: Sequence[Verdict], verdicts: S
 
 
 def _busy(columns: RankColumns, rank: RankLimits, free_R: Bools) -> Bools:
-    """Ranks within the limit of the section that they entered last, and in which they have not moved since."""
+    """Ranks within the limit of the section that they entered last, without progress since."""
     busy_R = np.zeros(len(columns), dtype=np.bool_)
     entered_R = np.fmax.reduce(columns.open_since_RS, axis=1, initial=-np.inf)
     still_R = free_R & (np.abs(entered_R - columns.last_progress_R) <= SAME_MOMENT)
@@ -74,5 +74,5 @@ def _busy(columns: RankColumns, rank: RankLimits, free_R: Bools) -> Bools:
 
 
 def _least_iteration(columns: RankColumns, where_R: Bools) -> float:
-    """The last completed step of those that are least far; infinite when there are none."""
+    """The least iteration of these ranks; infinite when there are none."""
     return float(np.min(columns.iteration_R[where_R])) if where_R.any() else np.inf

@@ -1,9 +1,9 @@
-"""Who is past a limit: columns, limits and ``now`` in, verdicts out.
+"""Detects ranks over their limits: columns, limits and ``now`` in, verdicts out.
 
-A limit on a rank's own doings (heartbeat, section, outside all sections) is judged by what was *last said* of the rank,
-never by extrapolating: a section may have closed since. That costs no time, because a rank speaks at once when it
-passes a limit it knows, and its launcher speaks in its name when it cannot. Only silence itself is judged by the clock.
-How sections are judged stands in :mod:`rankwatch.contract.limits`; here it is done for all ranks at once.
+Limits on what a rank does (heartbeat, section, outside all sections) are compared with its *last report*, never with an
+extrapolation to ``now``: a section may have closed since. This delays nothing, because a rank reports at once when it
+passes a limit it knows, and its launcher reports for it when it cannot. Only silence is measured by the clock. The
+rules for sections are those of :mod:`rankwatch.contract.limits`, here for all ranks at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _past(
     end: Floats | float,
     source: LimitSource = LimitSource.CONFIGURED,
 ) -> list[Verdict]:
-    # NaN compares false, so a rank of whom nothing is known is never past a limit.
+    # NaN compares false: a rank of which nothing is known is never over a limit.
     limit_R = np.broadcast_to(limit, elapsed_R.shape)
     end_R = np.broadcast_to(end, elapsed_R.shape)
     ranks = np.flatnonzero(where_R & (elapsed_R > limit_R))
@@ -87,7 +87,7 @@ def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list
         elapsed_R = columns.last_update_R - columns.last_heartbeat_R
         judged_R = speaking_R & has_beaten_R
         if limits.rank.heartbeat_outside:
-            # Where every section has a limit, only the time outside of them is left, since the last of them closed.
+            # Every section has a limit, so this one counts outside of sections, since the last of them closed.
             elapsed_R = np.fmin(elapsed_R, columns.sections_updated_R - columns.last_progress_R)
             judged_R &= np.all(np.isnan(columns.open_since_RS), axis=1) | np.isnan(columns.last_progress_R)
         kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
@@ -95,7 +95,7 @@ def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list
     if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
         others_beat = float(np.nanmin(columns.first_heartbeat_R))
         elapsed_R = columns.last_update_R - np.fmax(columns.first_report_R, others_beat)
-        # A rank that shows progress otherwise need not beat: many scripts call heartbeat() on one rank only.
+        # A rank with other signs of progress need not send heartbeats: many scripts call heartbeat() on one rank.
         waiting_R = speaking_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
         kind = VerdictKind.HEARTBEAT_OVERRUN
         verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.last_update_R)
@@ -135,7 +135,7 @@ def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Flo
 
 
 def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
-    """Ranks that have shown no progress for longer than the limit that nobody configured of the section they are in."""
+    """Ranks without progress for longer than the limit of their section, where that limit is not configured."""
     quiet_R = columns.sections_updated_R - columns.last_progress_R
     open_RS = columns.open_since_RS
     shortest = min((*limits.rank.learned.values(), limits.rank.first_time or np.inf), default=np.inf)
@@ -144,7 +144,7 @@ def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -
     if not len(ranks):
         return []
     innermost_R = np.full(len(columns), -1)
-    # Of two entered in the same moment the one first seen later is the inner one, so ties go to the last.
+    # Of two sections entered at the same time the one observed later is the inner one, so ties go to the last.
     innermost_R[ranks] = open_RS.shape[1] - 1 - np.nanargmax(open_RS[ranks, ::-1], axis=1)
     verdicts: list[Verdict] = []
     for s in np.unique(innermost_R[ranks]):
@@ -156,7 +156,7 @@ def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -
             source = limits.source_of(name, source)
             elapsed_R = quiet_R
             if source is LimitSource.FIRST_TIME:
-                # Nothing says what this section does: a heartbeat in it is as good a sign of life as any.
+                # Nothing is known of this section, so a heartbeat in it counts as progress.
                 elapsed_R = np.fmin(quiet_R, columns.last_update_R - columns.last_heartbeat_R)
             where_R = speaking_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
@@ -171,11 +171,11 @@ def _silent(
         return []
     elapsed_R = silent_for(columns, now, silence_baseline)
     limit_R = silence_limit(columns, limits.silence)
-    # When nobody speaks at all, the path to the monitor is the likelier cause: the job is lost from sight, not hung.
-    # The last reports before a cut lie up to an export interval apart: "speaks" must mean well within the limit.
+    # If no rank reports, the network to the monitor is the likelier cause: the job is lost, not hung. The last reports
+    # before an outage lie up to an export interval apart, so "fresh" is well within the limit.
     fresh_R = elapsed_R <= silence_limit(columns, limits.silence / 2)
-    somebody_speaks = bool(np.any(speaking_R & fresh_R))
-    return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if somebody_speaks else []
+    any_reports = bool(np.any(speaking_R & fresh_R))
+    return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if any_reports else []
 
 
 def _never_started(

@@ -1,18 +1,18 @@
-"""Nodes that are lost, with all that is on them.
+"""Lost nodes: verdicts on all ranks of a node instead of one verdict per rank.
 
 How this works
 --------------
-======================================================  ==============================  ===============================
-who notices                                             when                            who acts
-======================================================  ==============================  ===============================
-the other launchers: they hear nothing of one (event    at once                         the launchers, by themselves
-``node_lost``), and the verdict is *told*
-the monitor: it hears neither a launcher nor any of     within the limit for silence    the policy
-its ranks, while others speak
-======================================================  ==============================  ===============================
+=====================================================  =============================  =================================
+detected by                                            after                          acted on by
+=====================================================  =============================  =================================
+the other launchers, which receive nothing of it       at once                        the launchers, by themselves
+(event ``node_lost``); the verdict has ``node_loss``
+the monitor, which receives nothing of its launcher    ``silence_timeout``            the policy
+nor of its ranks, while others report
+=====================================================  =============================  =================================
 
-A lost node makes the others crash: their collectives fail when the connection breaks. Those crashes are what follows,
-so the loss is to blame. Not when the node has shown a sign of life after the first crash: then that came by itself.
+A lost node makes others crash: their collectives fail when the connection breaks. The loss is to blame for those
+crashes, unless the node gave a sign of life after the first of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit, Verdict
 from rankwatch_monitor.core.job import Job, Node, NodeLoss
 
 ON_ITS_WAY: Final = 0.25
-"""Seconds a message may take: so long after what followed from its end may the last word of a lost node come."""
+"""Seconds a message may take: the last message of a lost node may arrive this long after what its loss caused."""
 UNSTATED: Final = "its launcher no longer answers the others"
 
 
@@ -43,25 +43,25 @@ class LostNode(NamedTuple):
 
 
 def declare(job: Job, event: ProcessEvent, at: float) -> None:
-    """Launchers have given a node up; ``at`` is when."""
+    """Apply the launchers' report that a node was lost; ``at`` is when."""
     node = job.nodes.get(event.lost_node or "")
     if node is None or node.lost is not None or node.ended is not None:
         return
     if event.attempt < job.attempt and node.ranks:
-        return  # it was said of an attempt that is over, and the node is back
+        return  # the report is about an attempt that is over, and the node is back
     columns = job.columns
     ranks = node.ranks or node.former
-    words = [node.seen]
+    signs = [node.seen]
     if node.ranks:
-        words += [float(columns.last_heard_R[r]) for r in node.ranks if r < len(columns)]
-    since = float(min(np.nanmax(words), at))
+        signs += [float(columns.last_heard_R[r]) for r in node.ranks if r < len(columns)]
+    since = float(min(np.nanmax(signs), at))
     said = event.reason.rstrip(". ")
-    reason = said.partition(" is lost: ")[2] or said or UNSTATED  # the launchers' own sentence names the node, too
+    reason = said.partition(" is lost: ")[2] or said or UNSTATED  # the launchers' sentence names the node as well
     node.lost = NodeLoss(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
 
 
 def merge(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
-    """The verdicts on a job's ranks, with those on lost nodes in place of what each of their ranks did by itself."""
+    """Replace the verdicts on ranks of lost nodes by verdicts on the loss."""
     lost: dict[int, Verdict] = {}
     for name, node in job.nodes.items():
         if node.lost is not None:
@@ -99,7 +99,7 @@ def _declared(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now:
     if lost.attempt != job.attempt:
         return {}
     exits = {v.rank: v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED}
-    # Whoever told of an exit was there to tell it.
+    # A launcher that reported an exit was alive then.
     first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
     said = sentence(job, name) if first else ""
     ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.shut_down_R[r] and r not in exits]
@@ -110,8 +110,8 @@ def _declared(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now:
 def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:
     """Ranks that fell silent together with their launcher.
 
-    Their last words were told at different times within an export interval: once one of them is past the limit, and
-    launcher and ranks are well on the way to it, the whole node is lost.
+    Their last reports lie up to an export interval apart: once one rank is over the limit, and the launcher and the
+    other ranks are past half of it, the whole node is lost.
     """
     silent = {v.rank: v for v in verdicts if v.kind is VerdictKind.SILENT}
     limit = job.limits.silence
@@ -124,8 +124,8 @@ def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[
             [r for r in node.ranks if r < len(last_heard_R) and not job.columns.shut_down_R[r]], dtype=np.int64
         )
         first = next((silent[r] for r in of_node.tolist() if r in silent), None)
-        last_word = max(node.seen, float(np.max(last_heard_R[of_node], initial=0.0)))
-        if first is None or node.ended is not None or node.lost is not None or now - last_word <= limit / 2:
+        last_sign = max(node.seen, float(np.max(last_heard_R[of_node], initial=0.0)))
+        if first is None or node.ended is not None or node.lost is not None or now - last_sign <= limit / 2:
             continue
         for rank in of_node.tolist():
             since = float(last_heard_R[rank])

@@ -1,7 +1,7 @@
-"""Stacks of many ranks, grouped: "15 ranks here, 1 there", and how far their process groups have come.
+"""Stacks of many ranks, grouped by place ("15 ranks here, 1 there"), and their progress in process groups.
 
-What is kept is bounded by the number of different places, not of ranks: each stack that differs is kept once, with the
-ranks that stand there. Of 100,000 ranks that hang in one collective this is one stack and a set of numbers.
+Memory is bounded by the number of different stacks, not of ranks: each different stack is kept once, with its set of
+ranks. 100,000 ranks that hang in one collective take one stack and a set of numbers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, Frame, RankStack
 
 MAX_PLACES: Final = 64
-"""Different stacks kept of one incident; ranks beyond are kept without theirs, told apart by whether they wait."""
+"""Different stacks kept of one incident; further ranks are kept without frames, in two groups by whether they wait."""
 MAX_FRAMES: Final = 64
 MAX_TEXT: Final = 300
 MAX_ERRORS: Final = 64
-"""Different reasons kept for stacks that could not be had."""
+"""Different errors kept for stacks that could not be taken."""
 MAX_COLLECTIVES: Final = 64
 """Process groups kept of one rank."""
-MAX_STORED_FRONTS: Final = 1024
-"""Positions within process groups that are stored with an incident: first those of groups whose ranks differ."""
+MAX_STORED_PROGRESS: Final = 1024
+"""Entries of group progress stored with an incident: first those of groups whose ranks differ."""
 OTHER_ERRORS: Final = "no stack; the reasons differ too much to keep them all"
 
 WAITING_FUNCTIONS: Final = frozenset(
@@ -39,17 +39,17 @@ synchronisation with a device, and autograd's engine, inside which DDP and FSDP 
 
 
 class StackGroup(NamedTuple):
-    """Ranks whose main threads stand in the same functions. Frames are those of the lowest rank, innermost first."""
+    """Ranks whose main threads are in the same functions. Frames are those of the lowest rank, innermost first."""
 
     ranks: tuple[int, ...]
     frames: tuple[Frame, ...]
-    """Empty: the ranks stand in different places beyond those that are kept."""
+    """Empty: the ranks are in different places beyond those that are kept."""
     process_state: str
     waits: bool
-    """The ranks stand in a call that waits for peers."""
+    """The ranks are in a call that waits for peers."""
     method: str = ""
     note: str = ""
-    """What was cut, of the lowest rank."""
+    """What was truncated, of the lowest rank."""
 
     @property
     def label(self) -> str:
@@ -57,8 +57,8 @@ class StackGroup(NamedTuple):
         return f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
 
 
-class Front(NamedTuple):
-    """Ranks that have come equally far in one process group; see :class:`rankwatch.contract.messages.Collective`."""
+class GroupProgress(NamedTuple):
+    """Ranks with equal progress in one process group; see :class:`rankwatch.contract.messages.Collective`."""
 
     group: str
     operation: str
@@ -73,7 +73,7 @@ class Front(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Ranks whose stacks could not be had, for the same reason."""
+    """Ranks whose stacks could not be taken, for the same reason."""
 
     ranks: tuple[int, ...]
     error: str
@@ -83,7 +83,7 @@ class Failure(NamedTuple):
 def waiting_call(frames: Sequence[Frame]) -> Frame | None:
     """The innermost torch function on the stack that waits for peers, if there is one.
 
-    The file must be torch's own: a user's ``wait()`` or ``send()`` says nothing.
+    The file must be torch's own: a user's ``wait()`` or ``send()`` does not count.
     """
     for frame in frames:
         named = frame.function.rsplit(".", 1)[-1] in WAITING_FUNCTIONS
@@ -97,17 +97,9 @@ def waits_for_peers(frames: Sequence[Frame]) -> bool:
     return waiting_call(frames) is not None
 
 
-def group(stacks: Iterable[RankStack]) -> list[StackGroup]:
-    """Group stacks by the functions on them, line numbers aside; smallest group first, since it is the odd one.
-
-    Stacks that could not be had are left out.
-    """
-    return Stacks.of(stacks).groups()
-
-
 @dataclass(slots=True)
 class _Place:
-    """One stack that is kept, and who stands there."""
+    """One stack that is kept, with its ranks."""
 
     frames: tuple[Frame, ...]
     state: str
@@ -124,7 +116,7 @@ _Position = tuple[str, str, int, int]
 
 
 class Stacks:
-    """The stacks of one incident. A rank's newest replaces what was known of it."""
+    """The stacks of one incident. A rank's newest stack replaces the one before."""
 
     def __init__(self) -> None:
         self._places: dict[_Key, _Place] = {}
@@ -133,18 +125,18 @@ class Stacks:
         self._positions: dict[int, tuple[_Position, ...]] = {}
         self._known: dict[_Position, _Position] = {}
         self._groups: list[StackGroup] | None = None
-        self._fronts: list[Front] | None = None
+        self._progress: list[GroupProgress] | None = None
 
     @classmethod
     def of(cls, stacks: Iterable[RankStack]) -> Stacks:
-        """All of these."""
+        """The stacks of these ranks."""
         made = cls()
         for stack in stacks:
             made.add(stack)
         return made
 
     def __len__(self) -> int:
-        """Ranks that were asked for their stacks, those included that could not be had."""
+        """Number of ranks, those included whose stacks could not be taken."""
         return len(self._held)
 
     def __iter__(self) -> Iterator[int]:
@@ -152,7 +144,7 @@ class Stacks:
         return iter(sorted(self._held))
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same is known of the same ranks."""
+        """Whether both hold the same of the same ranks."""
         return isinstance(other, Stacks) and self._shown() == other._shown()
 
     __hash__ = None  # type: ignore[assignment]
@@ -161,22 +153,22 @@ class Stacks:
         return f"<Stacks of {len(self)} ranks in {len(self._places)} places>"
 
     def _shown(self) -> tuple[object, ...]:
-        return self.groups(), self.failures(), self.fronts()
+        return self.groups(), self.failures(), self.group_progress()
 
     def add(self, stack: RankStack) -> None:
-        """Take one rank's stack in, cut to what is kept."""
-        self._groups = self._fronts = None
+        """Add one rank's stack, truncated to what is kept."""
+        self._groups = self._progress = None
         self._forget(stack.rank)
         if stack.frames:
             self._add_place(stack)
         else:
             self._add_failure((stack.rank,), stack.error[:MAX_TEXT], str(stack.process_state))
-        # Ranks that are equally far share one tuple: there may be 100,000 of them in a dozen groups each.
+        # Ranks with equal progress share one tuple: there may be 100,000 of them in a dozen groups each.
         positions = (_position(c) for c in stack.collectives[:MAX_COLLECTIVES])
         self._positions[stack.rank] = tuple(self._known.setdefault(p, p) for p in positions)
 
     def groups(self) -> list[StackGroup]:
-        """Who stands where; the smallest group first, since it is the odd one."""
+        """Ranks by place; the smallest group first, since it is the odd one."""
         if self._groups is None:
             found = [
                 StackGroup(tuple(sorted(p.ranks)), p.frames, p.state, p.waits, ", ".join(sorted(p.methods)), p.note)
@@ -185,28 +177,28 @@ class Stacks:
             self._groups = sorted(found, key=lambda g: (len(g.ranks), g.ranks))
         return self._groups
 
-    def fronts(self) -> list[Front]:
-        """How far the process groups of all ranks have come; the furthest of each group first."""
-        if self._fronts is None:
+    def group_progress(self) -> list[GroupProgress]:
+        """Progress of all ranks in their process groups; the furthest of each group first."""
+        if self._progress is None:
             ranks_at: dict[_Position, list[int]] = {}
             for rank in sorted(self._positions):
                 for position in self._positions[rank]:
                     ranks_at.setdefault(position, []).append(rank)
             self._known = {p: p for p in ranks_at}  # without those of earlier captures
-            found = [Front(*position, tuple(ranks)) for position, ranks in ranks_at.items()]
-            self._fronts = sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation))
-        return self._fronts
+            found = [GroupProgress(*position, tuple(ranks)) for position, ranks in ranks_at.items()]
+            self._progress = sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation))
+        return self._progress
 
     def failures(self) -> list[Failure]:
-        """Whose stacks could not be had, and why."""
+        """Ranks whose stacks could not be taken, and why."""
         found = [Failure(tuple(sorted(ranks)), str(key[0]), str(key[1])) for key, ranks in self._failures.items()]
         return sorted(found, key=lambda f: f.ranks)
 
     def to_json(self) -> dict[str, Any]:
         """What is stored with the incident; ranks are written as ``0-6,8``."""
-        fronts = self.fronts()
+        fronts = self.group_progress()
         differing = {f.group for f, g in pairwise(fronts) if f.group == g.group}
-        kept = sorted(fronts, key=lambda f: (f.group not in differing, not f.waits))[:MAX_STORED_FRONTS]
+        kept = sorted(fronts, key=lambda f: (f.group not in differing, not f.waits))[:MAX_STORED_PROGRESS]
         return {
             "places": [
                 {**g._asdict(), "ranks": ranges(g.ranks), "frames": [[f.function, f.file, f.line] for f in g.frames]}
@@ -252,7 +244,7 @@ class Stacks:
         self._put_place(group)
 
     def _put_place(self, group: StackGroup) -> None:
-        # A process that cannot run is told apart from those that stand in the same functions and can.
+        # A process that cannot run is kept apart from those in the same functions that can.
         odd = group.process_state if group.process_state in _CANNOT_RUN else ""
         key: _Key = (tuple((f.function, f.file) for f in group.frames), odd)
         if key not in self._places and len(self._places) >= MAX_PLACES:
@@ -306,7 +298,7 @@ def _position(collective: Collective) -> _Position:
 
 
 def _cut(stack: RankStack) -> tuple[tuple[Frame, ...], str]:
-    """The frames that are kept of a stack, and a note when they are not all of it."""
+    """The frames that are kept of a stack, and a note if it was truncated."""
     note = stack.error[:MAX_TEXT]
     if len(stack.frames) > MAX_FRAMES:
         cut = f"cut to the inner {MAX_FRAMES} of {len(stack.frames)} frames"

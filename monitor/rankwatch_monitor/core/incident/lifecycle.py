@@ -229,7 +229,9 @@ def _diagnose(
     if not verdicts:
         return None
     stacks = incident.stacks
-    blamed = blame(job.columns, verdicts, stacks.groups(), fronts=stacks.fronts(), unasked=_unasked(job, incident))
+    blamed = blame(
+        job.columns, verdicts, stacks.groups(), progress=stacks.group_progress(), unasked=_unasked(job, incident)
+    )
     same = [c[:3] for c in blamed.culprits] == [c[:3] for c in incident.culprits]
     if not anew and incident.reason and same and _already_stated(incident, blamed):
         return None

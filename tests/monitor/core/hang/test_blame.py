@@ -203,7 +203,7 @@ def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int 
 
 
 def blamed(columns: RankColumns, verdicts: list[Verdict], stacks: Stacks, unasked: Sequence[str] = ()) -> Blame:
-    return blame(columns, verdicts, stacks.groups(), fronts=stacks.fronts(), unasked=unasked)
+    return blame(columns, verdicts, stacks.groups(), progress=stacks.group_progress(), unasked=unasked)
 
 
 # Collectives ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankwatch.contract.messages import Collective, RankStack
-from rankwatch_monitor.core.hang.collectives import Standing, standing
+from rankwatch_monitor.core.hang.collectives import WaitingRanks, waiting_ranks
 from rankwatch_monitor.core.hang.stacks import Stacks
 
 WORLD = "default_pg"
@@ -14,29 +14,30 @@ def at(sequence: int, *, done: int | None = None, group: str = WORLD, operation:
     return Collective(group, operation, sequence, sequence - 1 if done is None else done)
 
 
-def judged(**ranks: list[Collective]) -> Standing:
+def judged(**ranks: list[Collective]) -> WaitingRanks:
     """``r0=[...]``: what each rank told."""
     stacks = Stacks.of(RankStack(int(name[1:]), 1, "py-spy", collectives=tuple(of)) for name, of in ranks.items())
-    return standing(stacks.fronts())
+    return waiting_ranks(stacks.group_progress())
 
 
 def test_the_rank_that_has_not_entered_is_late_and_the_words_say_so() -> None:
     found = judged(r0=[at(58)], r1=[at(57, done=57)], r2=[at(58)], r3=[at(58)])
     assert set(found.late) == {1}
     assert (
-        found.late[1].words == "it has not entered 'all_reduce' number 58 of group 'default_pg', in which 3 ranks wait"
+        found.late[1].sentence
+        == "it has not entered 'all_reduce' number 58 of group 'default_pg', in which 3 ranks wait"
     )
 
 
 def test_a_majority_may_be_late() -> None:
     found = judged(r0=[at(58)], r1=[at(57, done=57)], r2=[at(57, done=57)])
     assert set(found.late) == {1, 2}
-    assert "in which 1 rank waits" in found.late[1].words
+    assert "in which 1 rank waits" in found.late[1].sentence
 
 
 def test_a_wider_gap_is_told() -> None:
     found = judged(r0=[at(58, done=54)], r1=[at(54, done=54)])
-    assert found.late[1].words.endswith("; the newest that it has entered there is number 54")
+    assert found.late[1].sentence.endswith("; the newest that it has entered there is number 54")
 
 
 def test_who_waits_for_a_later_one_in_the_same_group_is_not_to_blame() -> None:
@@ -52,7 +53,7 @@ def test_who_waits_in_another_group_is_not_to_blame() -> None:
         r3=[at(3, done=3, group="dp (5)")],
     )
     assert set(found.late) == {3}
-    assert "group 'dp (5)'" in found.late[3].words
+    assert "group 'dp (5)'" in found.late[3].sentence
 
 
 def test_groups_go_at_their_own_pace() -> None:
@@ -63,7 +64,7 @@ def test_groups_go_at_their_own_pace() -> None:
 def test_who_went_on_does_not_wait() -> None:
     # The rank with the higher number was asked later, or has left a broadcast: nobody stands in number 58.
     found = judged(r0=[at(58, done=58)], r1=[at(57, done=57)])
-    assert found == Standing({}, (), ())
+    assert found == WaitingRanks({}, (), ())
 
 
 def test_a_rank_without_evidence_is_not_accused() -> None:
@@ -83,4 +84,4 @@ def test_a_circle_is_seen_and_names_nobody() -> None:
         r1=[at(4, done=4, group="a"), at(5, group="b")],
     )
     assert not found.late
-    assert found.circle == (0, 1)
+    assert found.cycle == (0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,8 +19,8 @@ from rankwatch_monitor.core.hang.stacks import (
     MAX_PLACES,
     MAX_TEXT,
     Failure,
+    StackGroup,
     Stacks,
-    group,
     of_ranges,
     ranges,
     waits_for_peers,
@@ -28,29 +29,33 @@ from rankwatch_monitor.core.hang.stacks import (
 TORCH = "/opt/conda/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 
 
+def grouped(stacks: Iterable[RankStack]) -> list[StackGroup]:
+    return Stacks.of(stacks).groups()
+
+
 def stack(rank: int, *functions: str, file: str = "/srv/me/train.py", line: int = 1) -> RankStack:
     return RankStack(rank, 100 + rank, "py-spy", tuple(Frame(f, file, line) for f in functions))
 
 
 def test_the_odd_one_comes_first() -> None:
-    groups = group([stack(r, "all_reduce", file=TORCH) for r in range(16) if r != 7] + [stack(7, "load")])
+    groups = grouped([stack(r, "all_reduce", file=TORCH) for r in range(16) if r != 7] + [stack(7, "load")])
     assert [g.ranks for g in groups] == [(7,), tuple(r for r in range(16) if r != 7)]
     assert [g.label for g in groups] == ["rank 7", "15 ranks"]
 
 
 def test_line_numbers_do_not_split_a_group_and_the_lowest_rank_is_shown() -> None:
-    (only,) = group([stack(3, "f", line=30), stack(1, "f", line=10)])
+    (only,) = grouped([stack(3, "f", line=30), stack(1, "f", line=10)])
     assert only.ranks == (1, 3)
     assert only.frames[0].line == 10
 
 
 def test_the_same_function_of_another_file_is_another_place() -> None:
-    assert len(group([stack(0, "f"), stack(1, "f", file="/srv/me/other.py")])) == 2
+    assert len(grouped([stack(0, "f"), stack(1, "f", file="/srv/me/other.py")])) == 2
 
 
 def test_stacks_that_could_not_be_had_are_left_out() -> None:
-    assert group([RankStack(0, 1, "", error="no permission")]) == []
-    assert group([]) == []
+    assert grouped([RankStack(0, 1, "", error="no permission")]) == []
+    assert grouped([]) == []
 
 
 @pytest.mark.parametrize("function", ["all_reduce", "ProcessGroupNCCL.barrier", "Work.wait", "_engine_run_backward"])
@@ -79,7 +84,7 @@ def test_a_windows_path_is_understood() -> None:
 
 @given(st.dictionaries(st.integers(0, 50), st.sampled_from(["f", "g", "h"])))
 def test_every_rank_is_in_exactly_one_group(places: dict[int, str]) -> None:
-    groups = group(stack(rank, function) for rank, function in places.items())
+    groups = grouped(stack(rank, function) for rank, function in places.items())
     ranks = [r for g in groups for r in g.ranks]
     assert sorted(ranks) == sorted(places)
     assert [len(g.ranks) for g in groups] == sorted(len(g.ranks) for g in groups)
@@ -143,16 +148,19 @@ def test_a_call_that_waits_counts_although_it_was_cut_away() -> None:
     assert only.waits
 
 
-def test_fronts_are_per_group_with_the_furthest_first_and_bounded() -> None:
+def test_progress_are_per_group_with_the_furthest_first_and_bounded() -> None:
     many = tuple(Collective(f"g{i:03}", "all_reduce", 1, 0) for i in range(500))
     stacks = Stacks.of([replace(stack(0, "f"), collectives=many)])
-    assert len(stacks.fronts()) == MAX_COLLECTIVES
+    assert len(stacks.group_progress()) == MAX_COLLECTIVES
     stacks = Stacks.of(
         replace(stack(r, "f"), collectives=(Collective("dp", "all_reduce", 57 + (r != 2), 57),)) for r in range(4)
     )
-    assert [(f.enqueued, f.ranks, f.waits) for f in stacks.fronts()] == [(58, (0, 1, 3), True), (57, (2,), False)]
+    assert [(f.enqueued, f.ranks, f.waits) for f in stacks.group_progress()] == [
+        (58, (0, 1, 3), True),
+        (57, (2,), False),
+    ]
     stacks.add(stack(2, "f"))
-    assert [f.ranks for f in stacks.fronts()] == [(0, 1, 3)], "the newest word of a rank counts"
+    assert [f.ranks for f in stacks.group_progress()] == [(0, 1, 3)], "the newest word of a rank counts"
 
 
 RANK_STACKS = st.builds(
@@ -178,7 +186,7 @@ def test_what_is_stored_comes_back(taken: list[RankStack]) -> None:
     back = Stacks.of_json(json.loads(json.dumps(stacks.to_json())))
     assert back.groups() == stacks.groups()
     assert back.failures() == stacks.failures()
-    assert back.fronts() == stacks.fronts()
+    assert back.group_progress() == stacks.group_progress()
     assert list(back) == list(stacks) == sorted({s.rank for s in taken})
     assert back == stacks
     back.add(stack(31, "f"))
