@@ -125,8 +125,8 @@ def hung(action: Action, why: str, *, culprits: int = 1, policy: Policy | None =
     """A job with an open incident about which ``action`` is taken, and why."""
     job = Job("job", NOW - 60.0, policy=policy)
     blamed = tuple(Culprit(rank, "host-0", CulpritClass.HOST_SILENT, "silent") for rank in range(culprits))
-    about = Incident("i1", "job", VerdictKind.SILENT, 0, NOW, "Rank 0 is silent.", blamed, action=action)
-    about.action_reason = why
+    reason = "Rank 0 is silent."
+    about = Incident("i1", "job", VerdictKind.SILENT, 0, NOW, reason, blamed, action=action, action_reason=why)
     job.incidents.append(about)
     job.last_heard = NOW
     return job

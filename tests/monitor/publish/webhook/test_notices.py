@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -52,23 +53,23 @@ def test_an_incident_is_told_when_it_opens_and_when_it_is_over() -> None:
     json.dumps([opened.body, closed.body], allow_nan=False)
 
 
-def test_what_is_only_suspected_is_not_told_until_it_is_confirmed() -> None:
+def test_a_suspicion_is_announced_when_it_is_confirmed() -> None:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
     (incident,) = scene.job.incidents
-    incident.confirmed = False
-    told = announced_so_far(scene.job, scene.now)
-    assert news(scene.job, told, scene.now) == []
-    incident.confirmed = True
-    assert events(news(scene.job, told, scene.now)) == ["incident_opened"]
+    scene.job.incidents[:] = [replace(incident, confirmed=False)]
+    announced = announced_so_far(scene.job, scene.now)
+    assert news(scene.job, announced, scene.now) == []
+    scene.job.incidents[:] = [replace(incident, confirmed=True)]
+    assert events(news(scene.job, announced, scene.now)) == ["incident_opened"]
 
 
-def test_a_suspicion_that_came_to_nothing_is_never_told() -> None:
-    scene, told = Accounted(ranks=4).run(20), Announced()
+def test_a_suspicion_that_came_to_nothing_is_never_announced() -> None:
+    scene, announced = Accounted(ranks=4).run(20), Announced()
     scene.hang(2).until_found()
     (incident,) = scene.job.incidents
-    incident.confirmed, incident.phase = False, Phase.CLOSED
-    assert [e for e in events(news(scene.job, told, scene.now)) if e.startswith("incident")] == []
+    scene.job.incidents[:] = [replace(incident, confirmed=False, phase=Phase.CLOSED)]
+    assert [e for e in events(news(scene.job, announced, scene.now)) if e.startswith("incident")] == []
 
 
 def test_the_same_thing_has_the_same_key_whoever_tells_it() -> None:
