@@ -130,7 +130,7 @@ def _table(asked: argparse.Namespace) -> int:
     changes = policy_changes(asked.policy)
     table = optable.read(asked.file, asked.time_unit)
     job = Job(table.path.name, optable.START, policy=Policy().changed({**NO_HANG_DETECTION, **changes}))
-    for _ in play_windows(table.windows(), job):
+    for _ in play_windows(optable.windows(table), job):
         pass
     judged = summarize(job.performance)
     held = {"operations": len(table), "ranks": len(table.ranks), "steps": len(table.steps)}

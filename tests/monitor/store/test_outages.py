@@ -195,7 +195,7 @@ def test_postgresql_that_goes_and_comes_back(tmp_path: Path) -> None:
             assert "memory" in unready(api, "early")
             begins(api, "late")
             late = hangs_and_is_named(api, "late")
-            assert "see that the server of" in monitor.said()
+            assert "check that the server of" in monitor.said()
             server.start()
             wait_for(lambda: ready(api), "it is ready again", 30)
             monitor.kill()
@@ -212,7 +212,7 @@ def test_postgresql_that_is_not_there_at_the_start(tmp_path: Path) -> None:
             begins(api, "j")
             incident = hangs_and_is_named(api, "j")
             assert "memory" in unready(api, "j")
-            assert f"127.0.0.1:{server.port}/test1 runs and can be reached from here" in monitor.said()
+            assert f"127.0.0.1:{server.port}/test1 runs and is reachable from here" in monitor.said()
             server.start()
             wait_for(lambda: ready(api), "it is ready", 30)
             with server.connect("test1") as connection:

@@ -231,7 +231,7 @@ def test_postgresql_that_is_killed_frozen_and_back(opened: Open, caplog: pytest.
         server.kill()
         store.save(schema.transitions, turn(2), lambda: told.append("killed"))
         wait_for(lambda: told == ["killed"], "nobody waits for one that is gone")
-        assert f"see that the server of postgresql+psycopg://rankwatch@127.0.0.1:{server.port}" in store.db_error
+        assert f"check that the server of postgresql+psycopg://rankwatch@127.0.0.1:{server.port}" in store.db_error
         server.start()
         wait_for(lambda: not store.db_error, "it works again", 30)
         assert place.ask("select at from transitions order by at") == [(1.0,), (2.0,)]

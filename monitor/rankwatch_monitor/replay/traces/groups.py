@@ -15,16 +15,14 @@ Shapes: N operations; M those that communicate; P pairs of a send and its receiv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from rankwatch_monitor.core.events import CollectiveWindow
 from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.replay.traces.parts import Kind, grouped, spread
-
-if TYPE_CHECKING:
-    from rankwatch_monitor.replay.traces.windows import Table
+from rankwatch_monitor.replay.traces.table import OperationTable
 
 TOGETHER: Final = 0.05
 """Ends of a collective on all stages that lie within this part of the step are those of one group."""
@@ -41,7 +39,7 @@ def turns(cell_N: Ints) -> Ints:
     return np.arange(len(cell_N)) - np.repeat(first, np.diff(np.append(first, len(cell_N))))
 
 
-def collectives(table: Table, exposed_N: Floats) -> dict[int, dict[str, CollectiveWindow]]:
+def collectives(table: OperationTable, exposed_N: Floats) -> dict[int, dict[str, CollectiveWindow]]:
     """Time of each cell in the collectives of each process group, by cell and group.
 
     Args:
@@ -71,7 +69,7 @@ def collectives(table: Table, exposed_N: Floats) -> dict[int, dict[str, Collecti
     return found
 
 
-def _together(table: Table, chosen: Ints) -> set[int]:
+def _together(table: OperationTable, chosen: Ints) -> set[int]:
     """The kinds of collectives that are one group over all stages that take part."""
     found: set[int] = set()
     span = float(np.median(_spans(table)))
@@ -92,14 +90,14 @@ def _together(table: Table, chosen: Ints) -> set[int]:
     return found
 
 
-def _spans(table: Table) -> Floats:
+def _spans(table: OperationTable) -> Floats:
     """Seconds of each cell from its first beginning to its last end."""
     first_C = np.flatnonzero(np.concatenate([[True], np.diff(table.cell_N) != 0]))
     end_C: Floats = np.maximum.reduceat(table.start_N + table.duration_N, first_C) - table.start_N[first_C]
     return end_C
 
 
-def _transfers(table: Table) -> Floats:
+def _transfers(table: OperationTable) -> Floats:
     """Seconds of each operation without waiting for its partner (N)."""
     transfer_N = table.duration_N.copy()
     lasts = int(table.stage_N.max()) + 1
@@ -135,7 +133,7 @@ def _transfers(table: Table) -> Floats:
     return transfer_N
 
 
-def _codes(table: Table, name: str) -> list[int]:
+def _codes(table: OperationTable, name: str) -> list[int]:
     return [code for code, optype in enumerate(table.types) if optype.lower().replace("_", "-") == name]
 
 

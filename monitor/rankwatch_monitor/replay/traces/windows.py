@@ -9,7 +9,6 @@ Shapes: N operations, C cells (one step of one rank each).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +36,7 @@ from rankwatch_monitor.replay.traces.parts import (
     waits_in_gaps,
 )
 from rankwatch_monitor.replay.traces.read import Rows, TableError, read_rows
+from rankwatch_monitor.replay.traces.table import OperationTable
 
 START: Final = 1_700_000_000.0
 """Unix seconds at which a table begins whose times are no unix times."""
@@ -72,46 +72,7 @@ def kind_of(optype: str) -> Kind | None:
     return next((kind for kind, words in WORDS.items() if any(word in name for word in words)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Operations in seconds, sorted by step, rank and start."""
-
-    path: Path
-    notes: tuple[str, ...]
-    """What had to be assumed, one sentence each."""
-    rank_N: Ints
-    step_N: Ints
-    type_N: Ints
-    types: tuple[str, ...]
-    kind_N: Ints
-    start_N: Floats
-    duration_N: Floats
-    dp_rank_N: Ints
-    tp_rank_N: Ints
-    stage_N: Ints
-    host_N: Ints
-    hosts: tuple[str, ...]
-    cell_N: Ints = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.rank_N)
-
-    @property
-    def ranks(self) -> Ints:
-        """The ranks that occur."""
-        return np.unique(self.rank_N)
-
-    @property
-    def steps(self) -> Ints:
-        """The steps that occur."""
-        return np.unique(self.step_N)
-
-    def windows(self) -> Iterator[tuple[float, list[RankReport]]]:
-        """The reports of all ranks, step by step, with unix seconds at which they come."""
-        return _windows(self)
-
-
-def read(path: str | Path, time_unit: str | None = None) -> Table:
+def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
     """Read a table of operations.
 
     Args:
@@ -139,7 +100,7 @@ def read(path: str | Path, time_unit: str | None = None) -> Table:
             f"taken for computation, as their names say nothing: {', '.join(name or '(none)' for name in unknown)}"
         )
     kind_of_type = np.array([Kind.COMPUTE if kind is None else kind for kind in kinds], np.int64)
-    return Table(
+    return OperationTable(
         path=rows.path,
         notes=tuple(notes),
         rank_N=rank_N,
@@ -187,7 +148,8 @@ def _unusual(step: float) -> float:
 # Windows --------------------------------------------------------------------------------------------------------------
 
 
-def _windows(table: Table) -> Iterator[tuple[float, list[RankReport]]]:
+def windows(table: OperationTable) -> Iterator[tuple[float, list[RankReport]]]:
+    """The reports of all ranks, step by step, with unix seconds at which they arrive."""
     first_C = np.searchsorted(table.cell_N, np.arange(int(table.cell_N[-1]) + 1))
     line = Line.of(table.cell_N, table.kind_N, table.start_N, table.duration_N)
     begin_C = table.start_N[first_C]
@@ -281,7 +243,7 @@ def _begin_together(step_C: Ints, begin_C: Floats, lead_C: Floats) -> bool:
     return spread(step_C, begin_C) < WAITING_IN_GAPS * spread(step_C, before_C)
 
 
-def _waiting(table: Table, gap_N: Floats) -> Bools:
+def _waiting(table: OperationTable, gap_N: Floats) -> Bools:
     """Of each operation, whether a gap before it is waiting for other ranks."""
     communicates_N = table.kind_N == Kind.COMMUNICATION
     staged = len(np.unique(table.stage_N)) > 1
@@ -309,7 +271,7 @@ def _coordinate(rank_N: Ints, value_N: Ints) -> dict[int, int]:
     return dict(zip(rank.tolist(), least.tolist(), strict=True))
 
 
-def _kernels(table: Table) -> dict[int, dict[str, KernelStatistics]]:
+def _kernels(table: OperationTable) -> dict[int, dict[str, KernelStatistics]]:
     """Statistics of each kind of computation, by stage, of each cell."""
     chosen = np.flatnonzero(table.kind_N == Kind.COMPUTE)
     stages, types = int(table.stage_N.max()) + 2, len(table.types)

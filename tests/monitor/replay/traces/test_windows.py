@@ -17,6 +17,7 @@ from rankwatch_monitor.replay.summary import Summary, summarize
 from rankwatch_monitor.replay.traces import windows as optable
 from rankwatch_monitor.replay.traces.parts import Kind
 from rankwatch_monitor.replay.traces.read import TableError
+from rankwatch_monitor.replay.traces.table import OperationTable
 from rankwatch_monitor.replay.traces.windows import kind_of
 from support.pipeline_trace import Slow, Trace, write
 
@@ -26,23 +27,23 @@ NOBODY: tuple[int, ...] = ()
 
 def read(
     tmp_path: Path, *rows: tuple[Any, ...], heads: tuple[str, ...] = HEAD, unit: str | None = "s"
-) -> optable.Table:
+) -> OperationTable:
     return optable.read(write(tmp_path / "t.csv", [dict(zip(heads, row, strict=True)) for row in rows]), unit)
 
 
-def windows(table: optable.Table) -> dict[tuple[int, int], WindowReport]:
+def windows(table: OperationTable) -> dict[tuple[int, int], WindowReport]:
     """By step and rank."""
     return {(r.iteration or 0, r.identity.rank): w for r in reports(table) if (w := r.window) is not None}
 
 
-def reports(table: optable.Table) -> list[RankReport]:
-    return [report for _, some in table.windows() for report in some]
+def reports(table: OperationTable) -> list[RankReport]:
+    return [report for _, some in optable.windows(table) for report in some]
 
 
 def judged(tmp_path: Path, trace: Trace) -> Summary:
     table = optable.read(write(tmp_path / "t.csv", trace.rows()))
     job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
-    for _ in play_windows(table.windows(), job):
+    for _ in play_windows(optable.windows(table), job):
         pass
     return summarize(job.performance)
 
@@ -146,7 +147,7 @@ def test_ranks_may_be_missing_from_steps(tmp_path: Path) -> None:
     table = optable.read(write(tmp_path / "t.csv", rows))
     assert len(windows(table)) == 6 * 16 - 3
     job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
-    times = list(play_windows(table.windows(), job))
+    times = list(play_windows(optable.windows(table), job))
     assert times == sorted(times)
     assert summarize(job.performance).verdict is StragglerVerdict.HEALTHY
 
@@ -267,6 +268,6 @@ def test_columns_beyond_the_needed_ones_may_be_absent(tmp_path: Path) -> None:
     rows = [{name: row[name] for name in HEAD} for row in trace.rows()]
     table = optable.read(write(tmp_path / "t.csv", rows))
     job = Job("t", optable.START, policy=Policy().changed(NO_HANG_DETECTION))
-    for _ in play_windows(table.windows(), job):
+    for _ in play_windows(optable.windows(table), job):
         pass
     assert [s.rank for s in summarize(job.performance).stragglers] == [2]
