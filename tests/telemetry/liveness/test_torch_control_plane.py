@@ -26,7 +26,7 @@ dist.init_process_group("gloo", init_method=f"file://{path.parent}/store", rank=
 def asked(path):
     import time
     from rankwatch_launcher.stacks import collectives
-    return collectives.ask(path, collectives.FLIGHT_RECORDER, time.monotonic() + 5)
+    return collectives.query(path, collectives.FLIGHT_RECORDER, time.monotonic() + 5)
 
 def offered():
     assert control_plane.offer(path)
