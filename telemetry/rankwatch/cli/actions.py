@@ -1,7 +1,7 @@
-"""``rankwatch order`` and ``rankwatch policy``: what a person orders or changes while a job runs.
+"""``rankwatch order`` and ``rankwatch policy``: act on a running job, or change its policy.
 
-The monitor judges both; what it refuses is printed in its own words. Both need a token that may control, where the
-monitor has one.
+The monitor validates both, and the reason of a rejection is printed. Both need a token that may control, if the monitor
+has tokens.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ def order(argv: Sequence[str]) -> int:
             incident = answer["incident_id"]
         except (KeyError, TypeError):
             raise client.not_a_monitor() from None
-        return f"ordered; 'rankwatch incidents {arguments.job} {incident}' shows what becomes of it\n", 0
+        return f"ordered; 'rankwatch incidents {arguments.job} {incident}' shows its progress\n", 0
 
     return print_result(ORDER, arguments, ask)
 
 
 def policy(argv: Sequence[str]) -> int:
-    """Show how a job is judged and what is done, or change it while the job runs."""
+    """Show or change the policy of a job: limits, and actions on problems."""
     arguments = policy_parser(os.environ).parse_args(argv)
 
     def ask(client: MonitorClient) -> tuple[str, int]:
         if arguments.job is not None and "=" in arguments.job and not arguments.change:
-            words = f"name the job first, then what to change: {POLICY} JOB {arguments.job}"
+            words = f"the job is missing before the changes: {POLICY} JOB {arguments.job}"
             raise MonitorError(words, EXIT_WRONG)
         job = arguments.job or client.newest_job()
         try:
@@ -87,7 +87,7 @@ def policy(argv: Sequence[str]) -> int:
 
 
 def lines(found: Mapping[str, Any], terminal: Terminal, only: frozenset[str] | None = None) -> list[str]:
-    """A policy as a table; ``only`` some of its settings. What is not the default stands out."""
+    """A policy as a table, or ``only`` some settings; values other than the default are marked."""
     known = {each.name: each for each in fields(Policy)}
     default = Policy().to_json()
     rows = []
@@ -106,16 +106,16 @@ def lines(found: Mapping[str, Any], terminal: Terminal, only: frozenset[str] | N
 
 
 def changes_of(given: Sequence[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE`` as changes of a policy; ``section_timeouts=step=30,save=none`` for those of sections.
+    """Parse ``NAME=VALUE`` as changes of a policy, for sections ``section_timeouts=step=30,save=none``.
 
     Raises:
-        ValueError: one of them is not written so. Whether a value makes sense is for the monitor to say.
+        ValueError: the syntax is wrong. The monitor validates names and values.
     """
     changes: dict[str, Any] = {}
     for each in given:
         name, mark, text = (part.strip() for part in each.partition("="))
         if not mark or not name:
-            raise ValueError(f"changes are written NAME=VALUE, for example silence_timeout=30; {each!r} is not")
+            raise ValueError(f"invalid change {each!r}: give NAME=VALUE, for example silence_timeout=30")
         if name == "section_timeouts":
             changes[name] = {**changes.get(name, {}), **_sections(text)}
         else:
@@ -129,8 +129,8 @@ def _sections(text: str) -> dict[str, Any]:
         section, mark, seconds = (word.strip() for word in part.rpartition("="))
         if not mark or not section:
             raise ValueError(
-                f"limits of sections are written section_timeouts=NAME=SECONDS,NAME=none, for example "
-                f"section_timeouts=step=30; {part!r} is not"
+                f"invalid section limit {part!r}: give section_timeouts=NAME=SECONDS,NAME=none, for example "
+                f"section_timeouts=step=30"
             )
         found[section] = _value(seconds)
     return found
@@ -159,7 +159,7 @@ def _shown(value: Any) -> str:
 
 
 def _confirmed(client: MonitorClient, arguments: argparse.Namespace) -> bool:
-    """Whether the person who was asked says yes."""
+    """Ask for confirmation on the terminal."""
     job = client.read(path_of(arguments.job))
     try:
         step = "" if job["iteration"] is None else f", step {job['iteration']}"
@@ -180,8 +180,8 @@ def order_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser of ``rankwatch order``."""
     made = argparse.ArgumentParser(
         prog=ORDER,
-        description="Orders something for a job's ranks. Nothing but a capture is done without being asked once more.",
-        epilog="Exit codes: 0 ordered; 1 the monitor is away; 2 refused, or not confirmed.",
+        description="Orders an action on a job's ranks. Every action but capture asks for confirmation.",
+        epilog="Exit codes: 0 ordered; 1 the monitor is unreachable; 2 rejected, or not confirmed.",
     )
     made.add_argument("job", metavar="JOB", help="the job's id")
     made.add_argument("action", choices=ACTIONS, metavar="ACTION", help=f"one of {', '.join(ACTIONS)}")
@@ -201,9 +201,9 @@ def order_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="X",
         help="restart_excluding_node: leave out this node, by name or host; may be repeated",
     )
-    made.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    made.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
     add_monitor_flags(made, variables, "control")
-    made.add_argument("--json", action="store_true", help="the answer as JSON")
+    made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
 
@@ -211,8 +211,8 @@ def policy_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser of ``rankwatch policy``."""
     made = argparse.ArgumentParser(
         prog=POLICY,
-        description="Shows the policy of a job, or changes some values of it at once; none switches a limit off.",
-        epilog="Exit codes: 0 shown or changed; 1 the monitor is away; 2 refused.",
+        description="Shows the policy of a job, or changes values of it, with immediate effect; none disables a limit.",
+        epilog="Exit codes: 0 shown or changed; 1 the monitor is unreachable; 2 rejected.",
     )
     made.add_argument("job", nargs="?", metavar="JOB", help="the job's id; without it the newest job's is shown")
     made.add_argument(
@@ -222,5 +222,5 @@ def policy_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
         help="what to change, for example observe_only=true or section_timeouts=step=30,save=none",
     )
     add_monitor_flags(made, variables, "read, or control to change it")
-    made.add_argument("--json", action="store_true", help="the policy as JSON")
+    made.add_argument("--json", action="store_true", help="print JSON")
     return made

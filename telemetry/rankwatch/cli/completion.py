@@ -27,7 +27,7 @@ from rankwatch.contract import env
 from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
 
 JOBS_SECONDS: Final = 1.0
-"""For the ids of jobs: whoever presses Tab does not wait longer."""
+"""Timeout of the request for the ids of jobs when Tab is pressed."""
 _FILES: Final = ("FILE", "PATH", "DIR", "FOLDER", "TRAINING_SCRIPT")
 _RENDER: Final[Mapping[str, Callable[[Sequence[Command]], str]]] = {
     "bash": completion_scripts.bash,
@@ -38,11 +38,11 @@ _WHERE: Final = """where the script goes:
   bash  rankwatch completion bash > ~/.local/share/bash-completion/completions/rankwatch
   zsh   rankwatch completion zsh > DIR/_rankwatch, DIR being one of $fpath, before compinit
   fish  rankwatch completion fish > ~/.config/fish/completions/rankwatch.fish
-Write it anew after an update; with torch installed that takes some seconds."""
+Regenerate it after an update; with torch installed that takes some seconds."""
 
 
 class _TakenError(BaseException):
-    """Carries a parser out of whatever was about to print its help; nothing of ours may swallow it on the way."""
+    """Carries a parser out of ``print_help``. A BaseException, so that no ``except Exception`` catches it."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         super().__init__()
@@ -56,24 +56,24 @@ def completion(argv: Sequence[str]) -> int:
         print_text("".join(f"{job}\n" for job in _jobs(os.environ)))
         return 0
     if arguments.shell is None:
-        parser().error("name a shell: bash, zsh or fish")
+        parser().error("the shell is missing: give bash, zsh or fish")
     print_text(_RENDER[arguments.shell](commands()))
     return 0
 
 
 def commands() -> list[Command]:
-    """Every sub-command that is installed, by name. One that cannot be loaded is completed by its name alone."""
+    """All installed sub-commands, by name. One that cannot be loaded is completed by its name alone."""
     found = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         made: argparse.ArgumentParser | None = None
-        with contextlib.suppress(Exception):  # another package's: whatever it does at import is its own affair
+        with contextlib.suppress(Exception):  # a plug-in may fail in any way at import
             made = parser_of(point.load())
         found.append(described(point.name, summary(point), made))
     return found
 
 
 def parser_of(function: Callable[[Sequence[str]], Any]) -> argparse.ArgumentParser | None:
-    """The parser of a command, taken when it prints its help; None when it has none."""
+    """The parser of a command, captured when it prints its help; None if it has none."""
     original = argparse.ArgumentParser.print_help
 
     def take(self: argparse.ArgumentParser, file: Any = None) -> None:
@@ -97,7 +97,7 @@ def parser_of(function: Callable[[Sequence[str]], Any]) -> argparse.ArgumentPars
 
 
 def described(name: str, words: str, parser: argparse.ArgumentParser | None) -> Command:
-    """A command as the scripts need it."""
+    """Describe a command for the scripts."""
     if parser is None:
         return Command(name, words)
     flags, values, nested = [], [], []
@@ -125,14 +125,14 @@ def _values(action: argparse.Action) -> Values:
 
 
 def _help(action: argparse.Action) -> str:
-    """The first few words of a flag's help: a completion is no manual."""
+    """The beginning of a flag's help, at most 70 characters."""
     words = " ".join((action.help or "").replace("%%", "%").split())
     short = words.split("; ")[0].split(". ")[0].split(" (")[0]
     return short if len(short) <= 70 else short[:69].rstrip() + "…"
 
 
 def _jobs(variables: Mapping[str, str]) -> list[str]:
-    """Ids of the monitor's jobs; none when it cannot be asked: Tab must not print errors."""
+    """Ids of the monitor's jobs; empty on errors, which must not be printed on Tab."""
     try:
         client = MonitorClient(
             variables.get(env.MONITOR_URL) or DEFAULT_MONITOR, variables.get(env.TOKEN), JOBS_SECONDS
@@ -146,12 +146,10 @@ def parser() -> argparse.ArgumentParser:
     """Make the parser."""
     made = argparse.ArgumentParser(
         prog="rankwatch completion",
-        description="Prints a script that completes the commands and flags of rankwatch, those of plug-ins too.",
+        description="Prints a script that completes the commands and flags of rankwatch and its plug-ins.",
         epilog=_WHERE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("shell", nargs="?", choices=tuple(_RENDER), help="bash, zsh or fish")
-    made.add_argument(
-        "--jobs", action="store_true", help="print the ids of the jobs instead, as the scripts ask for them"
-    )
+    made.add_argument("--jobs", action="store_true", help="print the ids of the jobs instead (used by the scripts)")
     return made

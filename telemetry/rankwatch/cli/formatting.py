@@ -1,4 +1,4 @@
-"""Words of everything that is read in a terminal: durations, ranks as runs, figures, lines that cannot steer it."""
+"""Formats values for text output: durations, ranks as ranges, numbers; removes control characters."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def duration(seconds: float) -> str:
 
 
 def ranks(members: Iterable[int], shown: int = 12) -> str:
-    """Ranks as runs: ``0-2, 5, 8-11``, with no more than ``shown`` of them."""
+    """Ranks as ranges: ``0-2, 5, 8-11``, at most ``shown`` of them."""
     runs: list[tuple[int, int]] = []
     for rank in sorted(members):
         if runs and rank == runs[-1][1] + 1:
             runs[-1] = (runs[-1][0], rank)
         else:
             runs.append((rank, rank))
-    words = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-    more = f" and {len(words) - shown} more" if len(words) > shown else ""
-    return ", ".join(words[:shown]) + more
+    parts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    more = f" and {len(parts) - shown} more" if len(parts) > shown else ""
+    return ", ".join(parts[:shown]) + more
 
 
 def when(at: float) -> str:
@@ -61,11 +61,11 @@ def size(amount: float) -> str:
 
 
 def spaced(word: str) -> str:
-    """A word of the API as people read it: ``section_overrun`` is ``section overrun``."""
+    """An identifier of the API with spaces: ``section_overrun`` becomes ``section overrun``."""
     return word.replace("_", " ")
 
 
 def printable(line: str) -> str:
-    """The line without anything that could steer a terminal."""
-    # Names come from outside: a host called "\x1b[2J" must not clear a screen.
+    """The line with unprintable characters replaced."""
+    # Names are untrusted: a host called "\x1b[2J" must not clear the screen.
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)

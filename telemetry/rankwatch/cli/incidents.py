@@ -32,7 +32,7 @@ PHASES: Final = (
     ("restart_s", "RESTART", "to restart"),
     ("first_step_s", "FIRST STEP", "to the first new step"),
 )
-"""Of the ledger: name, title, words."""
+"""Phases of an incident: field, column title, text in the timeline."""
 
 Json = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ def incidents(argv: Sequence[str]) -> int:
 
 
 def table(rows: Sequence[Json], terminal: Terminal) -> list[str]:
-    """A job's incidents, the newest first, each with its outcome below it."""
+    """Table of a job's incidents, newest first, each with its outcome below it."""
     if not rows:
         return ["no incident"]
     columns = (
@@ -105,7 +105,7 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
 
 
 def _row(row: Json) -> list[Cell]:
-    blamed = ", ".join(f"{c['rank']} {spaced(c['class'])}" for c in row["culprits"][:SHOWN_RANKS]) or "nobody"
+    blamed = ", ".join(f"{c['rank']} {spaced(c['class'])}" for c in row["culprits"][:SHOWN_RANKS]) or "none"
     more = len(row["culprits"]) - SHOWN_RANKS
     took = row["took"]
     return [
@@ -124,7 +124,7 @@ def _row(row: Json) -> list[Cell]:
 def _timeline(incident: Json, terminal: Terminal) -> list[str]:
     took = incident["took"]
     since = incident["timeline"]["since"] or incident["opened_at"]
-    lines = ["TIMELINE", f"  {when(since)}  the trouble began"]
+    lines = ["TIMELINE", f"  {when(since)}  the problem began"]
     passed = 0.0
     for name, _, words in PHASES:
         if took.get(name) is not None:
@@ -171,7 +171,7 @@ def _members(members: Sequence[int]) -> str:
     return f"rank {members[0]}" if len(members) == 1 else f"{len(members)} ranks ({ranks(members)})"
 
 
-# Asking ---------------------------------------------------------------------------------------------------------------
+# Requests -------------------------------------------------------------------------------------------------------------
 
 
 def _listed(client: MonitorClient, job: str) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _listed(client: MonitorClient, job: str) -> dict[str, Any]:
 
 
 def _one(client: MonitorClient, job: str, wanted: str) -> dict[str, Any]:
-    """An incident by its id, or by a part at its beginning or end if that is clear."""
+    """An incident by its id, or by an unambiguous beginning or end of it."""
     rows = _listed(client, job)["incidents"]
     fitting = [row for row in rows if row["id"] == wanted] or [
         row for row in rows if row["id"].startswith(wanted) or row["id"].endswith(f"-{wanted}")
@@ -206,6 +206,6 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
         "with its timeline and the stacks of all ranks.",
     )
     add_flags(made, variables)
-    made.add_argument("id", nargs="?", metavar="ID", help="one incident: its id, or how that begins or ends")
-    made.add_argument("--json", action="store_true", help="the same facts as JSON")
+    made.add_argument("id", nargs="?", metavar="ID", help="one incident: its id, or a unique beginning or end of it")
+    made.add_argument("--json", action="store_true", help="print JSON")
     return made

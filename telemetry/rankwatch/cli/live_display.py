@@ -1,17 +1,16 @@
-"""A screen of its own in the terminal, redrawn in place, which leaves the terminal as it was however it ends.
+"""Full-screen display on the terminal's alternate screen, redrawn in place; the terminal is restored on every exit.
 
 How this works
 --------------
-Full-screen programs have a second screen: the shell's stays untouched below and is back at the end. Meanwhile keys are
-read one by one and not echoed, so that a ``q`` ends it and a stray key does not spoil the picture.
+The shell's screen is preserved while the alternate screen is active. Keys are read unbuffered and not echoed.
 
 ================================  ======================================================================================
-what happens                      what is done
+event                             action
 ================================  ======================================================================================
 ``q``, Ctrl-D                     :meth:`LiveDisplay.wait` returns True
-Ctrl-C, SIGTERM, SIGHUP           ``KeyboardInterrupt``, at once, also while a monitor does not answer
-Ctrl-Z                            the shell's screen comes back, the program stops; ``fg`` brings the picture back
-any exception                     the shell's screen is back before its words are printed
+Ctrl-C, SIGTERM, SIGHUP           ``KeyboardInterrupt``, at once, also during a request
+Ctrl-Z                            the shell's screen is restored and the process stops; ``fg`` redraws the display
+any exception                     the shell's screen is restored before the traceback
 ================================  ======================================================================================
 """
 
@@ -29,7 +28,7 @@ from types import FrameType
 from typing import Any, Final, Self, TextIO
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"
-"""The second screen, no cursor, no wrapping of what is too long."""
+"""Alternate screen on, cursor off, line wrapping off."""
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _QUIT: Final = (b"q", b"Q", b"\x04", b"\x03")
 
@@ -37,7 +36,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class LiveDisplay:
-    """The second screen of the terminal behind ``output``, while this is entered. For the main thread."""
+    """Context manager for the alternate screen of ``output``. Main thread only, as it sets signal handlers."""
 
     def __init__(self, output: TextIO, keys: TextIO) -> None:
         self._output, self._keys = output, keys
@@ -55,20 +54,20 @@ class LiveDisplay:
 
     def __exit__(self, *_: object) -> None:
         for number in self._handlers:
-            signal.signal(number, signal.SIG_IGN)  # an impatient second Ctrl-C must not leave half of it behind
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the restore
         self._hide()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines instead of those before; each must fit the width."""
+        """Replace the displayed lines; each must fit the width."""
         self._drawn = list(lines)
-        # Line by line over the old ones, not onto a cleared screen: nothing flickers.
+        # Overwrites line by line instead of clearing the screen first, which would flicker.
         self._write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines[:-1]))
         self._write("".join(f"{line}\x1b[K" for line in lines[-1:]) + "\x1b[J")
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so long, or until somebody wants to leave: True then."""
+        """Wait; returns True, possibly early, if the user quits."""
         until = time.monotonic() + seconds
         while not self._ended and (left := until - time.monotonic()) > 0:
             if self._modes is None:
@@ -77,7 +76,7 @@ class LiveDisplay:
             ready, _, _ = select.select([self._keys], [], [], min(left, 0.1))
             if ready:
                 pressed = os.read(self._keys.fileno(), 1)
-                if not pressed or pressed in _QUIT:  # nothing to be read: the terminal is gone
+                if not pressed or pressed in _QUIT:  # end of file: the terminal is gone
                     self._ended = True
         return self._ended
 
@@ -86,13 +85,13 @@ class LiveDisplay:
             self._modes = termios.tcgetattr(self._keys.fileno())
             tty.setcbreak(self._keys.fileno())
         except (termios.error, ValueError, OSError):
-            self._modes = None  # keys come from somewhere else: only signals end it
+            self._modes = None  # stdin is no terminal: only signals end the display
         self._write(_ENTER)
 
     def _hide(self) -> None:
         self._write(_LEAVE)
         if self._modes is not None:
-            with contextlib.suppress(termios.error, ValueError, OSError):  # the terminal may be gone, its modes with it
+            with contextlib.suppress(termios.error, ValueError, OSError):  # the terminal may be gone
                 termios.tcsetattr(self._keys.fileno(), termios.TCSADRAIN, self._modes)
             self._modes = None
 
@@ -114,4 +113,4 @@ class LiveDisplay:
             self._output.write(text.encode(encoding, "replace").decode(encoding))
             self._output.flush()
         except (OSError, ValueError):
-            self._ended = True  # nobody looks any more
+            self._ended = True  # the terminal is gone

@@ -1,7 +1,7 @@
-"""The ``rankwatch`` command: hands over to the sub-command that its first argument names.
+"""The ``rankwatch`` command: runs the sub-command named by its first argument.
 
 Sub-commands are the entry points of the group ``rankwatch.commands``. Each is a function that takes the remaining
-arguments and returns an exit code (None counts as 0); the first line of its docstring is its line in the help.
+arguments and returns an exit code (None counts as 0); the first line of its docstring is its summary in the help.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ GROUP: Final = "rankwatch.commands"
 EXIT_USAGE: Final = 2
 
 _EXTRAS: Final = {"run": "torch", "monitor": "monitor"}
-"""What to install for a sub-command of ours whose imports are missing."""
+"""The extra to install, by built-in sub-command, when its imports are missing."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sub-command named by the first argument and return its exit code.
 
-    Returns 2, after saying why, for an unknown sub-command and for one whose extra is not installed.
+    Returns 2, after printing the reason, for an unknown sub-command and for one whose extra is not installed.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     commands = {point.name: point for point in entry_points(group=GROUP)}
@@ -48,21 +48,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(function(rest) or 0)
 
 
-def _fail(words: str) -> int:
-    print(f"rankwatch: {words}", file=sys.stderr)  # noqa: T201
+def _fail(message: str) -> int:
+    print(f"rankwatch: {message}", file=sys.stderr)  # noqa: T201
     return EXIT_USAGE
 
 
 def _help(commands: Mapping[str, EntryPoint]) -> str:
     width = max(map(len, commands), default=0)
-    lines = ["usage: rankwatch COMMAND [arguments]", "", "Watches every rank of a distributed PyTorch job.", ""]
+    lines = ["usage: rankwatch COMMAND [arguments]", "", "Monitors every rank of a distributed PyTorch job.", ""]
     lines += [f"  {name:<{width}}  {summary(commands[name])}".rstrip() for name in sorted(commands)]
-    lines += ["", "rankwatch COMMAND --help tells more; rankwatch --version prints the version."]
+    lines += ["", "rankwatch COMMAND --help shows its arguments; rankwatch --version prints the version."]
     return "\n".join(lines)
 
 
 def summary(command: EntryPoint) -> str:
-    """First line of the function's docstring, read from its source: help must not take as long as importing torch."""
+    """First line of the function's docstring, parsed from its source, because importing the module may import torch."""
     try:
         spec = find_spec(command.module)
         if spec is None or spec.origin is None:

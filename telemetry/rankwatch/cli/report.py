@@ -1,4 +1,4 @@
-"""``rankwatch report``: asks the monitor for the report of a job and prints it. Standard library only."""
+"""``rankwatch report``: prints the report of a job. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from rankwatch.monitor_client import MonitorClient, path_of
 def report(argv: Sequence[str]) -> int:
     """Print what happened to a job: goodput, incidents, stacks, limits."""
     arguments = _parser(os.environ).parse_args(argv)
-    question = (
-        (scores_as_json if arguments.json else scores) if arguments.scores else (as_json if arguments.json else text)
-    )
-    return print_for_job("rankwatch report", arguments, question)
+    as_text, json_form = (scores, scores_as_json) if arguments.scores else (text, as_json)
+    return print_for_job("rankwatch report", arguments, json_form if arguments.json else as_text)
 
 
 def text(client: MonitorClient, job: str) -> str:
@@ -27,7 +25,7 @@ def text(client: MonitorClient, job: str) -> str:
 
 
 def scores(client: MonitorClient, job: str) -> str:
-    """The performance of all ranks as text, in the form that nvidia-resiliency-ext made known."""
+    """The performance of all ranks as text, in the format of nvidia-resiliency-ext."""
     return client.get(f"{path_of(job)}/scores/report").decode()
 
 
@@ -37,7 +35,7 @@ def scores_as_json(client: MonitorClient, job: str) -> str:
 
 
 def as_json(client: MonitorClient, job: str) -> str:
-    """The same facts as JSON: the job, its goodput, its incidents with their stacks."""
+    """The report as JSON: the job, its goodput, its incidents with their stacks."""
     path = path_of(job)
     facts = {"job": client.read(path), "goodput": client.read(f"{path}/goodput")}
     listed = client.listed(f"{path}/incidents", "incidents")
@@ -52,7 +50,7 @@ def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add_flags(parser, variables)
     parser.add_argument(
-        "--scores", action="store_true", help="instead: how fast each rank is, stragglers and whose doing it is"
+        "--scores", action="store_true", help="print the performance of each rank, stragglers and their causes instead"
     )
-    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -1,4 +1,4 @@
-"""What a terminal needs and a file does not: colours, its width, tables that fit, a line that shows progress.
+"""Terminal output: colours, width, tables that fit, and a progress line.
 
 How this works
 --------------
@@ -22,9 +22,9 @@ from typing import Final, NamedTuple, Self, TextIO, TypeVar
 from rankwatch.cli.formatting import duration, printable
 
 WIDTH: Final = 100
-"""Columns of what is not written to a terminal."""
+"""Columns of output to anything but a terminal."""
 NARROWEST: Final = 40
-"""Columns that are used even when a terminal claims to have fewer."""
+"""Minimum columns used, even if a terminal reports fewer."""
 
 STYLES: Final[Mapping[str, str]] = {
     "bold": "1",
@@ -40,7 +40,7 @@ STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("recovering", "waiting", "stopped"), "warning"),
     **dict.fromkeys(("hung", "failed", "lost", "silent", "dead"), "bad"),
 }
-"""How the word for a state is painted; a verdict that is not in here is a warning."""
+"""Style by state or verdict; anything else is a warning."""
 
 _GAP: Final = 2
 _REDRAW_SECONDS: Final = 0.1
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Cell(NamedTuple):
-    """Text with a style of :data:`STYLES`; an empty one is none."""
+    """Text with a style of :data:`STYLES`, or an empty one for none."""
 
     text: str
     style: str = ""
@@ -59,8 +59,8 @@ class Cell(NamedTuple):
 class Column:
     """One column of a table.
 
-    When the terminal is too narrow, columns with ``drop`` above 0 are left out, the highest number first; then those
-    with ``least`` above 0 are cut to no less than that.
+    If the terminal is too narrow, columns with ``drop`` above 0 are omitted, the highest number first; then those with
+    ``least`` above 0 are truncated to that width at most.
     """
 
     title: str
@@ -71,21 +71,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """How wide the output is, and whether it may be painted."""
+    """Size of the output, and whether it supports colours."""
 
     width: int = WIDTH
     height: int = 0
-    """Lines; 0: not a terminal, so as many as one likes."""
+    """Lines; 0 if unlimited (not a terminal)."""
     colours: bool = False
 
     def paint(self, text: str, style: str) -> str:
-        """The text in a style of :data:`STYLES`, where colours are wanted."""
+        """The text in a style of :data:`STYLES`; unchanged if colours are off."""
         return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style and text and self.colours else text
 
     def wrapped(self, text: str, indent: str = "", style: str = "", most: int = 0) -> list[str]:
-        """A sentence as lines that fit; those after the first stand two columns further in.
+        """A sentence as lines that fit; continuation lines are indented by two more columns.
 
-        ``most`` above 0 keeps so many lines and marks what was cut off.
+        ``most`` above 0 limits the number of lines; truncation is marked with an ellipsis.
         """
         lines = textwrap.wrap(
             printable(text),
@@ -101,7 +101,7 @@ class Terminal:
         return [self.paint(line, style) for line in lines]
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], indent: str = "") -> list[str]:
-        """Rows under their titles, fitted to the width; a column that is empty in every row is left out."""
+        """Rows below their titles, fitted to the width; columns that are empty in every row are omitted."""
         cells = [[Cell(printable(text), style) for text, style in row] for row in rows]
         shown = [i for i in range(len(columns)) if any(row[i].text for row in cells)]
         widths = {i: max(cell_width(columns[i].title), *(cell_width(row[i].text) for row in cells)) for i in shown}
@@ -127,7 +127,7 @@ class Terminal:
 
 
 def terminal_of(stream: TextIO, variables: Mapping[str, str] = os.environ) -> Terminal:
-    """What is known of the terminal behind a stream, if there is one."""
+    """Size and colour support of the terminal behind a stream, or the defaults for other output."""
     if not is_terminal(stream):
         columns = variables.get("COLUMNS", "")
         return Terminal(max(int(columns), NARROWEST) if columns.isdecimal() else WIDTH)
@@ -135,14 +135,14 @@ def terminal_of(stream: TextIO, variables: Mapping[str, str] = os.environ) -> Te
         width, height = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
         width, height = 0, 0
-    if not (width and height):  # a serial line, for one, does not know
+    if not (width and height):  # unknown, for example on a serial line
         width, height = shutil.get_terminal_size((80, 24))
     plain = bool(variables.get("NO_COLOR")) or variables.get("TERM", "") in ("", "dumb")
     return Terminal(max(width, NARROWEST), height, not plain)
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person looks at it; False for a stream that is closed."""
+    """Whether the stream is a terminal; False if it is closed."""
     try:
         return stream.isatty()
     except (ValueError, AttributeError):
@@ -150,14 +150,14 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def cell_width(text: str) -> int:
-    """Columns that a text takes: Chinese, Japanese and Korean signs take two, combining ones none."""
+    """Columns that a text occupies: East Asian wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def cut(text: str, width: int) -> str:
-    """The text in no more than ``width`` columns, with a mark where something is missing."""
+    """The text truncated to ``width`` columns, with an ellipsis at the end."""
     if cell_width(text) <= width:
         return text
     kept = text[:width]
@@ -167,7 +167,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_front(text: str, width: int) -> str:
-    """The same for what matters most at its end, as in a path."""
+    """The text truncated to ``width`` columns at its beginning, as for a path."""
     return text if cell_width(text) <= width else f"…{cut(text[::-1], width)[-2::-1]}"
 
 
@@ -176,7 +176,7 @@ def _needed(widths: Mapping[int, int]) -> int:
 
 
 def _squeeze(widths: dict[int, int], columns: Sequence[Column], room: int) -> None:
-    """Take what is too much from the widest of the columns that may be cut, one column of signs after the other."""
+    """Shrink the widest columns that may be truncated until the table fits."""
     while _needed(widths) > room:
         soft = [i for i, width in widths.items() if 0 < columns[i].least < width]
         if not soft:
@@ -185,7 +185,7 @@ def _squeeze(widths: dict[int, int], columns: Sequence[Column], room: int) -> No
 
 
 class Progress:
-    """One line on stderr that says how far long work has come. Nothing at all where stderr is no terminal.
+    """A progress line on stderr. Prints nothing if stderr is no terminal.
 
     >>> with Progress("reading", total=size) as progress:
     ...     progress.at(done, "12,000 events")
@@ -205,7 +205,7 @@ class Progress:
         self.clear()
 
     def at(self, done: float, words: str = "") -> None:
-        """So much of the total is done; drawn ten times a second at most, and not in the first tenth."""
+        """Set the amount done; redraws at most ten times a second, and not in the first tenth."""
         now = time.monotonic()
         if not self._shown or now - self._drawn < _REDRAW_SECONDS:
             return
@@ -216,15 +216,15 @@ class Progress:
         self._on_screen = True
 
     def now(self, doing: str) -> None:
-        """Something else is done from here on; drawn at once."""
+        """Set the current activity; redraws at once."""
         self._doing, self._drawn = doing, 0.0
         self.at(0)
 
     def line(self, done: float, words: str, passed: float) -> str:
-        """What is shown after ``passed`` seconds."""
-        told = f"{self._doing}: {words}" if words else self._doing
+        """The line shown after ``passed`` seconds."""
+        text = f"{self._doing}: {words}" if words else self._doing
         if not self._total:
-            return f"{told}, {duration(passed)}" if passed >= 1.0 else f"{told} …"
+            return f"{text}, {duration(passed)}" if passed >= 1.0 else f"{text} …"
         part = min(max(done / self._total, 0.0), 1.0)
         filled = round(part * _BAR)
         left = f", {duration(passed / part - passed)} left" if part > 0.02 and passed > 1.0 else ""
@@ -233,16 +233,16 @@ class Progress:
         )
 
     def clear(self) -> None:
-        """Take the line away, before something else is written or at the end."""
+        """Erase the line, before other output and at the end."""
         if self._on_screen:
             self._write("\r\x1b[K")
             self._on_screen = False
 
     def over(self, items: Iterable[T], unit: str) -> Iterator[T]:
-        """The same items, counted while they are used."""
+        """Yield the items and show how many have been consumed."""
         for number, item in enumerate(items, 1):
             yield item
-            if not number & 0xFF:  # the clock is not asked for every one of a million
+            if not number & 0xFF:  # reads the clock once in 256 items
                 self.at(number, f"{number:,} {unit}")
 
     def _write(self, text: str) -> None:
@@ -250,4 +250,4 @@ class Progress:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            self._shown = False  # whoever looked is gone; the work goes on
+            self._shown = False  # the terminal is gone; the work continues

@@ -1,6 +1,4 @@
-"""``rankwatch why``: asks the monitor why steps take another time than before, and prints the answer. Standard library
-only. The answer itself is made by the monitor; this command reads moments and lays out lines.
-"""
+"""``rankwatch why``: prints the monitor's explanation of a change in step time. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from rankwatch.cli.common import add_flags, print_for_job
+from rankwatch.cli.formatting import printable
 from rankwatch.monitor_client import MonitorClient, path_of
 
-MOMENTS: Final = "unix seconds, ISO 8601 (UTC unless it says otherwise), HH:MM[:SS] (UTC), or -10m (s, m, h, d) ago"
+MOMENTS: Final = "unix seconds, ISO 8601 (UTC unless it has an offset), HH:MM[:SS] (UTC), or -10m (s, m, h, d) ago"
 
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -24,7 +23,7 @@ _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
 def why(argv: Sequence[str]) -> int:
-    """Say why the steps of a job take another time than before."""
+    """Explain a change in the step time of a job."""
     arguments = _parser(os.environ).parse_args(_joined(argv))
 
     def ask(client: MonitorClient, job: str) -> str:
@@ -38,7 +37,7 @@ def why(argv: Sequence[str]) -> int:
 
 
 def text(answer: Mapping[str, Any]) -> str:
-    """The answer as lines: the sentence, then what the change consists of, each with its share."""
+    """The answer as text: the summary, then the contributions with their shares, then correlated changes."""
     lines = [str(answer["sentence"])]
     if answer.get("parts"):
         lines += ["", "What a step's time goes into"]
@@ -51,14 +50,14 @@ def text(answer: Mapping[str, Any]) -> str:
     if answer.get("circumstances"):
         lines += ["", "What else changed at that time"]
         lines += [f"  {each['sentence']}" for each in answer["circumstances"]]
-    return "".join(f"{_printable(line)}\n" for line in lines)
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def moment(words: str, now: float) -> float:
-    """Unix seconds of a moment that a person names; see :data:`MOMENTS`. A time of day is the last such one.
+    """Parse a point in time, in a form of :data:`MOMENTS`, as Unix seconds. A time of day is its latest occurrence.
 
     Raises:
-        ValueError: it is no such moment.
+        ValueError: the text has none of these forms.
     """
     words = words.strip()
     if ago := _AGO.fullmatch(words):
@@ -66,7 +65,7 @@ def moment(words: str, now: float) -> float:
     if clock := _CLOCK.fullmatch(words):
         today = datetime.fromtimestamp(now, UTC)
         then = today.replace(hour=int(clock[1]), minute=int(clock[2]), second=int(clock[3] or 0), microsecond=0)
-        # Shortly after midnight, 23:50 is meant to be yesterday's.
+        # Shortly after midnight, 23:50 means yesterday's.
         return (then if then <= today else then - timedelta(days=1)).timestamp()
     if re.fullmatch(r"\d{9,11}(\.\d*)?", words):
         return float(words)
@@ -78,11 +77,11 @@ def _moment_flag(words: str) -> float:
     try:
         return moment(words, time.time())
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{words!r} is no moment: give {MOMENTS}") from None
+        raise argparse.ArgumentTypeError(f"invalid time {words!r}: give {MOMENTS}") from None
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
-    """The arguments with ``--at -10m`` as ``--at=-10m``: what begins with a dash would be taken for a flag."""
+    """The arguments with ``--at -10m`` as ``--at=-10m``: argparse takes an argument with a leading dash for a flag."""
     joined: list[str] = []
     for each in argv:
         if joined and joined[-1] == "--at" and re.match(r"-\d", each):
@@ -100,16 +99,11 @@ def _percent(share: float) -> int:
     return round(100 * share)  # a whole number: there is no -0
 
 
-def _printable(line: str) -> str:
-    # Names come from outside: a kernel called "\x1b[2J" must not clear a screen.
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-
-
 def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rankwatch why",
-        description="Says why the steps of a job take another time than before: what the change consists of, with "
-        "shares, and what else changed at that time.",
+        description="Explains a change in the step time of a job: its contributions, with their shares, and other "
+        "changes at the same time.",
     )
     add_flags(parser, variables)
     parser.add_argument(
@@ -118,5 +112,5 @@ def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="T",
         help=f"when it changed: {MOMENTS}; without it, the largest lasting change of the last hour",
     )
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

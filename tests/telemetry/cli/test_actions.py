@@ -37,9 +37,7 @@ def test_an_order_reaches_the_launcher_with_its_reason(
     directive = launcher.next_directive("capture")
     assert "just looking" in directive["reason"]
     [incident] = api.incidents(job)
-    assert capsys.readouterr().out == (
-        f"ordered; 'rankwatch incidents {job} {incident['id']}' shows what becomes of it\n"
-    )
+    assert capsys.readouterr().out == (f"ordered; 'rankwatch incidents {job} {incident['id']}' shows its progress\n")
 
 
 def test_what_ends_work_is_not_ordered_where_nobody_can_be_asked(
@@ -127,9 +125,9 @@ def test_a_policy_is_changed_and_shown(
     [
         (["JOB", "observe_only=maybe"], "observe_only must be true or false, not 'maybe'"),
         (["JOB", "no_such=1"], "unknown policy setting 'no_such'"),
-        (["JOB", "observe_only"], "changes are written NAME=VALUE"),
+        (["JOB", "observe_only"], "invalid change 'observe_only': give NAME=VALUE"),
         (["JOB", "section_timeouts=30"], "section_timeouts=NAME=SECONDS"),
-        (["observe_only=true"], "name the job first, then what to change: rankwatch policy JOB observe_only=true"),
+        (["observe_only=true"], "the job is missing before the changes: rankwatch policy JOB observe_only=true"),
     ],
 )
 def test_changes_that_make_no_sense(

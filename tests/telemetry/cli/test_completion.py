@@ -214,4 +214,4 @@ def test_a_shell_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         completion([])
     assert ended.value.code == 2
-    assert "name a shell: bash, zsh or fish" in capsys.readouterr().err
+    assert "give bash, zsh or fish" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""``rankwatch status``: is it healthy, who is it, since when, why, what is done about it. Standard library only.
+"""``rankwatch status``: state of all jobs, or of one in detail. Standard library only.
 
-Exit codes, for scripts: 0 all is well; 3 somebody should look; 1 the monitor is away; 2 the question was wrong.
+Exit codes: 0 healthy; 3 needs attention; 1 the monitor is unreachable; 2 invalid arguments.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rankwatch.monitor_client import EXIT_AWAY, EXIT_WRONG, MonitorClient, Monit
 
 COMMAND: Final = "rankwatch status"
 INTERVAL: Final = 1.0
-"""Seconds between two looks of --watch."""
+"""Seconds between two refreshes of --watch."""
 WATCH_TIMEOUT: Final = 5.0
-"""Seconds without an answer after which --watch says that the monitor is away."""
+"""Timeout of the requests of --watch, in seconds."""
 
 
 def status(argv: Sequence[str]) -> int:
-    """Show all jobs, or one closely: state, who is to blame, why, goodput; --watch keeps looking."""
+    """Show all jobs, or one in detail: state, culprit, reason, goodput; --watch refreshes."""
     arguments = parser(os.environ).parse_args(argv)
     if arguments.watch and arguments.json:
         return print_error(COMMAND, MonitorError("--watch and --json are mutually exclusive", EXIT_WRONG))
@@ -46,7 +46,7 @@ def status(argv: Sequence[str]) -> int:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    """Keep looking until somebody leaves; returns the exit code of the last look."""
+    """Refresh until the user quits; returns the exit code of the last refresh."""
     try:
         client = MonitorClient(arguments.monitor, arguments.token, WATCH_TIMEOUT)
         lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
@@ -98,13 +98,13 @@ def _as_json(client: MonitorClient, job: str | None) -> tuple[str, int]:
 
 
 def _framed(lines: Sequence[str], url: str, away: float | None, terminal: Terminal) -> list[str]:
-    """The lines of one look with a headline and a foot, no more than the terminal has."""
+    """The lines with a header and a footer, cut to the height of the terminal."""
     clock = time.strftime("%H:%M:%S")
     if away is None:
         head = terminal.paint(f"{url}  {clock}"[: terminal.width], "dim")
     else:
         gone = duration(time.monotonic() - away)
-        words = f"THE MONITOR IS AWAY since {gone}; asked again every second. Below: the last answer"
+        words = f"THE MONITOR IS AWAY since {gone}; retrying every second. Below: the last response"
         head = terminal.paint(words[: terminal.width], "bad")
     room = max(1, terminal.height - 4)
     shown = list(lines[:room])
@@ -117,12 +117,12 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser."""
     made = argparse.ArgumentParser(
         prog=COMMAND,
-        description="Shows all jobs of a monitor, or one job closely.",
-        epilog="Exit codes: 0 all is well; 3 a job is hung, recovering, lost or has failed (of all jobs: within the "
-        "last hour), or has an open incident or straggler; 1 the monitor is away; 2 the question was wrong.",
+        description="Shows all jobs of a monitor, or one job in detail.",
+        epilog="Exit codes: 0 healthy; 3 a job is hung, recovering, lost or has failed (of all jobs: within the "
+        "last hour), or has an open incident or straggler; 1 the monitor is unreachable; 2 invalid arguments.",
     )
     made.add_argument("job", nargs="?", metavar="JOB", help="the job's id; without it all jobs")
     add_monitor_flags(made, variables)
     made.add_argument("--watch", "-w", action="store_true", help="redraw every second, until q is pressed")
-    made.add_argument("--json", action="store_true", help="the same facts as JSON")
+    made.add_argument("--json", action="store_true", help="print JSON")
     return made

@@ -1,7 +1,7 @@
-"""One look at a monitor for ``rankwatch status``: what is asked, and whether it is trouble. No words, no layout.
+"""Requests of ``rankwatch status``, and which jobs need attention. No formatting.
 
-States of ranks come from the live stream, one byte a rank, also for 100,000 of them. What single ranks say of
-themselves is asked only where the monitor has found something, and for jobs of a size that makes it worth its while.
+States of ranks come from the live stream, one byte per rank. Per-rank details are requested only if the monitor has
+found a problem, and for jobs of up to :data:`MAX_DETAILED_RANKS` ranks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rankwatch.monitor_client import MonitorClient, path_of
 
 TERMINAL_STATES: Final = ("finished", "failed", "stopped")
 RECENT_FAILURE: Final = 3600.0
-"""Seconds for which a job that failed counts as trouble of the fleet; after that it is history."""
+"""Seconds for which a failed job needs attention in the list of all jobs."""
 MAX_DETAILED_RANKS: Final = 4096
-"""Ranks of a job up to which each one's own figures are asked for."""
+"""World size up to which per-rank details are requested."""
 _SUSPECT_STATES: Final = ("waiting", "hung", "silent", "stopped")
 _UNKNOWN_ELSEWHERE: Final = {
     "ended_at": None,
@@ -30,7 +30,7 @@ _UNKNOWN_ELSEWHERE: Final = {
     "open_incidents": 0,
     "open_stragglers": 0,
 }
-"""What only the monitor that watches a job knows, where several share a database; ``monitor`` names it."""
+"""Fields of a job that another monitor on the same database watches; only that monitor knows them."""
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -38,29 +38,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PassedLimit:
-    """A limit that some ranks are past."""
+    """A limit that some ranks exceed."""
 
     what: str
     limit: float
     longest: float
-    """Seconds, of the rank that is furthest past it."""
+    """Seconds, the maximum over the ranks."""
     source: str
     ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """One job as the monitor showed it."""
+    """State of one job at one time."""
 
     job: Json
     ranks: Mapping[str, Sequence[int]]
-    """By state; states that no rank is in are left out."""
+    """By state; states without ranks are omitted."""
     incident: Json | None
     """The open one."""
     last: Json | None
     """The newest closed one."""
     stragglers: Sequence[Json]
-    """Open ones, the dearest first."""
+    """Open ones, the costliest first."""
     goodput: Json
     passed: Sequence[PassedLimit]
 
@@ -81,7 +81,7 @@ class JobSnapshot:
 
 
 def list_jobs(client: MonitorClient) -> list[dict[str, Any]]:
-    """All jobs, the newest first; those that another monitor watches have ``monitor``, its name."""
+    """All jobs, newest first; ``monitor`` is set on a job that another monitor watches."""
 
     def complete(job: Json) -> dict[str, Any]:
         if "monitor" not in job:
@@ -92,7 +92,7 @@ def list_jobs(client: MonitorClient) -> list[dict[str, Any]]:
 
 
 def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
-    """One job, detailed."""
+    """Fetch one job with its ranks, incidents, stragglers and goodput."""
     path = path_of(job_id)
     job = client.read(path)
     live = client.first_events(f"{path}/events", frozenset(("grid",)))
@@ -119,7 +119,7 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
 
 
 def in_trouble(job: Json, now: float, *, alone: bool) -> bool:
-    """Whether somebody should look at a job; ``alone``: it is the one that was asked about."""
+    """Whether a job needs attention; ``alone``: a single job was requested, so an old failure counts."""
     if job["state"] == "failed":
         return alone or now - (job["ended_at"] or now) < RECENT_FAILURE
     if job["state"] in TERMINAL_STATES:
@@ -144,9 +144,9 @@ def by_state(grid: Json) -> dict[str, list[int]]:
 
 
 def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[PassedLimit]:
-    """Which limits the ranks are past, of those that the monitor has found something about.
+    """Limits exceeded by ranks in which the monitor has found a problem.
 
-    Only of those: a section that a rank enters for the first time has another limit, which the monitor knows.
+    Other ranks are skipped: the first entry into a section has a limit of its own, which only the monitor knows.
     """
     sections = {row["section"]: row for row in timeouts if row["section"]}
     others = {row["what"]: row for row in timeouts if not row["section"]}
@@ -163,7 +163,7 @@ def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[Passed
         innermost = min(opened, key=opened.__getitem__, default=None)
         for name, age in opened.items():
             limit = sections.get(name)
-            # A learned limit is about the innermost section only: one that holds others lasts as long as they do.
+            # A learned limit applies to the innermost section only: an enclosing one lasts as long as its children.
             if limit is not None and (limit["source"] == "configured" or name == innermost):
                 note(f"section {name}", limit, rank, age)
         if not opened:
@@ -177,7 +177,7 @@ def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[Passed
 
 
 def _validated(client: MonitorClient, read: Callable[[], T]) -> T:
-    """What ``read`` makes of the answers, which must be those of a monitor."""
+    """Run ``read``; a malformed response raises the error for a server that is no monitor."""
     try:
         return read()
     except (KeyError, TypeError, AttributeError):

@@ -1,4 +1,4 @@
-"""How ``rankwatch status`` lays out what was seen: the table of all jobs, and one job from its state to its nodes."""
+"""Formats ``rankwatch status``: the table of all jobs, and one job in detail."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 
 SHOWN: Final = 8
-"""Culprits, stragglers and nodes that are named."""
+"""Maximum culprits, stragglers and nodes listed."""
 _REASON_LINES: Final = 2
-"""Of a job's reason in the table of all jobs."""
+"""Maximum lines of a job's reason in the table of all jobs."""
 
 _FLEET: Final = (
     Column("JOB", least=12),
@@ -59,12 +59,12 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
 
 
 def state_style(word: str) -> str:
-    """How the word for a state or a verdict is painted."""
+    """Style of a state or a verdict."""
     return STATE_STYLES.get(word, "warning")
 
 
 def reason_style(job: Json) -> str:
-    """How a job's reason is painted: as loud as its state, and a reason why it runs slowly as a warning."""
+    """Style of a job's reason: that of its state, or a warning for a running job."""
     if "monitor" in job:
         return ""
     if job["state"] == "running":
@@ -72,10 +72,10 @@ def reason_style(job: Json) -> str:
     return "" if job["state"] in ("finished", "stopped", "starting") else state_style(job["state"])
 
 
-def incident_lines(incident: Json, terminal: Terminal, said: str = "") -> list[str]:
-    """Reason, culprits, action and outcome of one incident; without the reason where that was ``said`` already."""
+def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[str]:
+    """Reason, culprits, action and outcome of one incident; without the reason if it equals ``shown``."""
     indent = "  "
-    lines = [] if incident["reason"] == said else terminal.wrapped(incident["reason"], indent)
+    lines = [] if incident["reason"] == shown else terminal.wrapped(incident["reason"], indent)
     for culprit in incident["culprits"][:SHOWN]:
         host = f" on {culprit['host']}" if culprit["host"] else ""
         why = f": {culprit['reason']}" if culprit["reason"] and culprit["reason"] not in incident["reason"] else ""
@@ -86,7 +86,7 @@ def incident_lines(incident: Json, terminal: Terminal, said: str = "") -> list[s
     if more > 0:
         lines.append(f"{indent}and {count(more, 'more rank')} to blame")
     if not incident["culprits"]:
-        lines.append(f"{indent}to blame: nobody")
+        lines.append(f"{indent}to blame: none")
     why = f"; {incident['action_reason']}" if incident["action_reason"] else ""
     lines += terminal.wrapped(f"action: {spaced(incident['action'])}{why}", indent)
     if incident["outcome"]:
@@ -115,13 +115,13 @@ def _row(job: Json, now: float) -> list[Cell]:
 
 
 def _speed(job: Json) -> float | None:
-    """Steps a second; of a job that stands still it says nothing, as it only fades."""
+    """Steps per second of a running job; in other states the smoothed rate only decays."""
     speed: float | None = job["iterations_per_second"] if job["state"] == "running" else None
     return speed
 
 
 def _verdict(job: Json) -> Cell:
-    """Whose doing it is that a job is slow. Beside a hang "healthy" would be read as if all were well."""
+    """Performance verdict; "healthy" is omitted next to a hang, where it would mislead."""
     if job["verdict"] == "healthy" and (job["state"] != "running" or job["open_incidents"]):
         return Cell("")
     slow = f" ({job['open_stragglers']})" if job["open_stragglers"] else ""
@@ -143,7 +143,7 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
         speed = _speed(job)
         facts.insert(0, f"step {job['iteration']}" + (f" at {pace(speed)}" if speed else ""))
     if job["observe_only"]:
-        facts.append("observe only: nothing is done to the ranks")
+        facts.append("observe only: no action on the ranks")
     facts.append(f"began {when(job['started_at'])}")
     if job["ended_at"] is not None:
         facts.append(f"ended {when(job['ended_at'])}")
@@ -157,8 +157,8 @@ def _ranks(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
     digits = max(len(str(len(members))) for members in snapshot.ranks.values())
     lines = ["RANKS"]
     for state, members in snapshot.ranks.items():
-        told = f"{state:<{width}}  {len(members):>{digits}}"
-        first, *more = terminal.wrapped(f"{told}  ({ranks(members)})", "  ")
+        label = f"{state:<{width}}  {len(members):>{digits}}"
+        first, *more = terminal.wrapped(f"{label}  ({ranks(members)})", "  ")
         lines += [first.replace(state, terminal.paint(state, state_style(state)), 1), *more]
     return lines
 
@@ -223,7 +223,7 @@ def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
     if not lived:
         return []
     if ratio is None:
-        return [f"GOODPUT not known yet: no rank has told of a step in {duration(lived)}"]
+        return [f"GOODPUT not known yet: no rank has reported a step in {duration(lived)}"]
     lately = snapshot.goodput["window"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into new steps"
     if lately["ratio"] is not None and lately["seconds"] < lived:
@@ -247,14 +247,14 @@ def _nodes(job: Json, terminal: Terminal) -> list[str]:
         Column("NOTE", drop=1, least=8),
     )
     over = job["ended_at"] is not None
-    told = sorted(nodes, key=lambda node: (not node["lost"], node["role"], min(node["ranks"], default=0)))
+    ordered = sorted(nodes, key=lambda node: (not node["lost"], node["role"], min(node["ranks"], default=0)))
     rows = []
-    for node in told[:SHOWN]:
+    for node in ordered[:SHOWN]:
         note = node["lost"] or node["role_reason"] or node["ended_reason"] or (node["ended"] or "")
         role = "lost" if node["lost"] else node["role"]
         style = "bad" if node["lost"] else ""
         seen = "" if over else f"{duration(node['last_seen_age'])} ago"
         named = node["host"] if node["host"] == node["node"] or not node["host"] else f"{node['host']} ({node['node']})"
         rows.append([Cell(named), Cell(role, style), Cell(ranks(node["ranks"])), Cell(seen), Cell(note)])
-    more = len(told) - SHOWN
+    more = len(ordered) - SHOWN
     return terminal.table(columns, rows) + ([f"and {count(more, 'more node')}"] if more > 0 else [])
