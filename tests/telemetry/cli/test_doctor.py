@@ -143,7 +143,7 @@ def test_what_each_token_may(tmp_path: Path) -> None:
         assert answers("looks").found == "it allows read; ranks could not send with it"
         assert (answers("wrong").level, answers("wrong").found) == (
             Level.FAULT,
-            "the monitor does not take it: the token is wrong",
+            "the monitor rejects it: the token is wrong",
         )
         assert answers(None).level is Level.FAULT
         assert "RANKWATCH_TOKEN" in answers(None).mend
@@ -350,7 +350,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(
     monkeypatch.setattr(node_checks, "checks", broken)
     monkeypatch.setattr(package_checks, "checks", lambda: iter(()))
     assert doctor(["--monitor", "http://127.0.0.1:9"]) == 3
-    assert "looking at it failed: RuntimeError('boom')" in capsys.readouterr().out
+    assert "the check failed: RuntimeError('boom')" in capsys.readouterr().out
 
 
 def test_promtool_is_no_fault_when_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:

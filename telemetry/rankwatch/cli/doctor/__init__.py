@@ -1,6 +1,6 @@
-"""``rankwatch doctor``: would Rankwatch work here, and how is it mended where not? Run it where the ranks run.
+"""``rankwatch doctor``: checks this node and the monitor, and prints remedies. Run it where the ranks run.
 
-Each check gives a :class:`~rankwatch.cli.doctor.finding.Finding`. Exit codes: 0 no fault (warnings may be); 3 a fault;
+Each check yields a :class:`~rankwatch.cli.doctor.finding.Finding`. Exit codes: 0 no fault (warnings may be); 3 a fault;
 2 wrong flags.
 """
 
@@ -25,7 +25,7 @@ STYLES: Final[Mapping[Level, str]] = {Level.OK: "good", Level.WARNING: "warning"
 
 
 def doctor(argv: Sequence[str]) -> int:
-    """Check this machine and the monitor: what is in the way, and how to mend it."""
+    """Check this node and the monitor, and print how to fix problems."""
     arguments = parser(os.environ).parse_args(argv)
     try:
         return _examine(arguments)
@@ -41,7 +41,7 @@ def _examine(arguments: argparse.Namespace) -> int:
         for finding in findings(url, arguments.token, named=arguments.monitor is not None, looking=progress.now):
             found.append(finding)
             progress.clear()
-            if not arguments.json:  # each as soon as it is known: a check may take long
+            if not arguments.json:  # at once: a check may take long
                 print_text("".join(f"{line}\n" for line in lines(finding, terminal)))
     faults = sum(each.level is Level.FAULT for each in found)
     warnings = sum(each.level is Level.WARNING for each in found)
@@ -50,21 +50,21 @@ def _examine(arguments: argparse.Namespace) -> int:
         print_text(json.dumps(shown, indent=2) + "\n")
     else:
         style = "bad" if faults else "warning" if warnings else "good"
-        words = f"{count(faults, 'fault')}, {count(warnings, 'warning')}, {len(found)} things looked at"
-        print_text(f"\n{terminal.paint(words, style)}\n")
+        totals = f"{count(faults, 'fault')}, {count(warnings, 'warning')}, {len(found)} checks"
+        print_text(f"\n{terminal.paint(totals, style)}\n")
     return EXIT_TROUBLE if faults else 0
 
 
 def findings(
     url: str, token: str | None, *, named: bool, looking: Callable[[str], None] = lambda _: None
 ) -> Iterator[Finding]:
-    """All of it, in the order in which one would look.
+    """Run all checks.
 
     Args:
         url: address of the monitor.
-        token: for it.
-        named: somebody said that there is a monitor; otherwise it is no fault if there is none.
-        looking: arguments what is looked at next.
+        token: for the monitor.
+        named: the address was configured; otherwise a missing monitor is no fault.
+        looking: called with the name of the next group of checks.
     """
     parts: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
         ("monitor", lambda: monitor_checks.checks(url, token, named=named)),
@@ -72,16 +72,17 @@ def findings(
         ("packages", package_checks.checks),
     )
     for name, look in parts:
-        looking(f"looking at the {name}")
+        looking(f"checking the {name}")
         try:
             yield from look()
-        except Exception as error:  # noqa: BLE001 - a check that fails is itself a finding, and the others still count
-            words = f"looking at it failed: {error!r}"
-            yield fault(name, words, "please report this, with the output of 'rankwatch doctor --json'")
+        except Exception as error:  # noqa: BLE001 - a failed check is a finding; the others still run
+            yield fault(
+                name, f"the check failed: {error!r}", "please report this, with the output of 'rankwatch doctor --json'"
+            )
 
 
 def lines(finding: Finding, terminal: Terminal) -> list[str]:
-    """One finding: level, name, what was found, and below it how to mend it."""
+    """One finding: level, name and result, and the remedy below it."""
     width = max(len(level) for level in Level)
     mark = f"{finding.level:<{width}}"
     first, *more = terminal.wrapped(f"{mark}  {finding.name:<14}  {finding.found}")
@@ -97,11 +98,11 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser."""
     made = argparse.ArgumentParser(
         prog="rankwatch doctor",
-        description="Checks whether Rankwatch works on this machine and reaches its monitor, and says how to mend what "
-        "does not. Changes nothing.",
-        epilog="Exit codes: 0 no fault (there may be warnings); 3 a fault; 2 wrong flags.",
+        description="Checks whether Rankwatch works on this node and reaches its monitor, and prints how to fix "
+        "problems. Changes nothing.",
+        epilog="Exit codes: 0 no fault (there may be warnings); 3 a fault; 2 invalid flags.",
     )
-    add_monitor_flags(made, variables, "do what you want to know of")
+    add_monitor_flags(made, variables, "do what is to be checked")
     made.set_defaults(monitor=variables.get(env.MONITOR_URL) or None)
-    made.add_argument("--json", action="store_true", help="the same findings as JSON")
+    made.add_argument("--json", action="store_true", help="print JSON")
     return made

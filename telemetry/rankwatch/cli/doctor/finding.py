@@ -1,4 +1,4 @@
-"""What the doctor finds: one line a thing, with how to mend it."""
+"""Result of one check: one line, with a remedy."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity."""
 
     OK = "ok"
     WARNING = "warning"
-    """Rankwatch works, and something of it is missing or doubtful."""
+    """Rankwatch works, but part of it is missing or may not work."""
     FAULT = "fault"
-    """Something that was asked for cannot work."""
+    """Something that is configured cannot work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     name: str
     level: Level
     found: str
     mend: str = ""
-    """What to do; empty where nothing needs doing."""
+    """The remedy; empty if none is needed."""
 
     def to_json(self) -> dict[str, str]:
-        """For programs."""
+        """The finding as JSON."""
         return {**asdict(self), "level": str(self.level)}
 
 
 def ok(name: str, found: str, mend: str = "") -> Finding:
-    """All is well."""
+    """A finding without a problem."""
     return Finding(name, Level.OK, found, mend)
 
 
 def warning(name: str, found: str, mend: str) -> Finding:
-    """Worth knowing; work goes on."""
+    """A finding that does not prevent training."""
     return Finding(name, Level.WARNING, found, mend)
 
 
 def fault(name: str, found: str, mend: str) -> Finding:
-    """It does not work."""
+    """A finding about something that does not work."""
     return Finding(name, Level.FAULT, found, mend)

@@ -1,7 +1,7 @@
-"""Is the monitor there, is it ours, does the token fit, do the clocks agree, does it take telemetry?
+"""Checks of the monitor: reachable, version, token, clock, telemetry.
 
-Nothing that is asked leaves anything behind: telemetry is an empty request, and whether the token may control is asked
-about a job that does not exist.
+The requests change nothing: the telemetry request is empty, and the permission to control is tested on a job that does
+not exist.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from rankwatch.monitor_client import MonitorClient, MonitorError, is_loopback
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
-"""Seconds for each question."""
+"""Seconds per request."""
 CLOCKS_APART: Final = 3.0
-"""Seconds: a server's Date has whole seconds, and uvicorn renews it once a second."""
+"""Seconds: a server's Date has whole seconds, and uvicorn updates it once per second."""
 PROBE_JOB: Final = "no-such-job-rankwatch-doctor-asks"
-"""The job in whose name the right to control is asked; it exists nowhere."""
+"""Id of a job that does not exist, to test the permission to control."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back; ``status`` is 0 when nothing did."""
+    """A response; ``status`` is 0 if there was none."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     words: str = ""
     asked: float = 0.0
-    """Unix seconds in the middle between question and answer."""
+    """Unix time halfway between request and response."""
 
     def json(self) -> Any:
-        """The body; None when it is no JSON."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -53,13 +53,13 @@ class Response:
 
     @property
     def detail(self) -> str:
-        """The sentence of a problem document."""
-        told = self.json()
-        return str(told.get("detail", "")) if isinstance(told, dict) else ""
+        """The detail of a problem document."""
+        document = self.json()
+        return str(document.get("detail", "")) if isinstance(document, dict) else ""
 
 
 def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
-    """Look at the monitor at ``url``; ``named``: somebody said that there is one."""
+    """Check the monitor at ``url``; ``named``: the address was configured, so that a missing monitor is a fault."""
     try:
         MonitorClient(url)
     except MonitorError as error:
@@ -72,7 +72,7 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
     about = _request(url, "/openapi.json").json()
     info = about.get("info", {}) if isinstance(about, dict) else {}
     if not str(info.get("title", "")).startswith("Rankwatch"):
-        yield fault("monitor", f"{url} answers, and is no monitor of Rankwatch", "give the monitor's own address")
+        yield fault("monitor", f"the server at {url} is no monitor of Rankwatch", "give the monitor's own address")
         return
     ready = _request(url, "/readyz")
     if ready.status == 200:
@@ -90,7 +90,7 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
 
 def _unreachable(url: str, answer: Response, named: bool) -> Finding:
     if not named:
-        return ok("monitor", f"none was named and none listens at {url}; 'rankwatch run' starts one of its own")
+        return ok("monitor", f"none is configured and none listens at {url}; 'rankwatch run' starts one of its own")
     if answer.status:
         return fault("monitor", f"{url} answers {answer.status} to /livez", "give the monitor's own address")
     host, port = urlsplit(url).hostname, urlsplit(url).port or (443 if url.startswith("https") else 80)
@@ -124,7 +124,7 @@ def _clock(answer: Response) -> Finding:
         return ok("clock", f"this machine's agrees with the monitor's within {CLOCKS_APART:g} s")
     words = f"this machine's is {duration(abs(apart))} {'ahead of' if apart > 0 else 'behind'} the monitor's"
     return warning(
-        "clock", f"{words}: spans and times of reports will not fit together", "run chrony or systemd-timesyncd on both"
+        "clock", f"{words}: spans and times of reports will be inconsistent", "run chrony or systemd-timesyncd on both"
     )
 
 
@@ -132,13 +132,15 @@ def _token(url: str, token: str | None) -> Iterator[Finding]:
     variable = env.TOKEN
     read = _request(url, f"{semconv.API_PREFIX}/jobs", token=token)
     if token is None and read.status == 200:
-        yield ok("token", "the monitor asks for none")
+        yield ok("token", "the monitor requires none")
         return
     if token is None:
-        yield fault("token", f"the monitor wants one: {read.detail or read.status}", f"set {variable}, or give --token")
+        yield fault(
+            "token", f"the monitor requires one: {read.detail or read.status}", f"set {variable}, or give --token"
+        )
         return
     if _request(url, f"{semconv.API_PREFIX}/jobs").status == 200:
-        yield ok("token", "one is set, and the monitor asks for none", f"unset {variable} if it is meant for another")
+        yield ok("token", "one is set, and the monitor requires none", f"unset {variable} if it is meant for another")
         return
     sends = _request(url, semconv.OTLP_METRICS_PATH, b"", token=token)
     orders = _request(url, f"{semconv.API_PREFIX}/jobs/{PROBE_JOB}/policy", b"{}", token=token, method="PATCH")
@@ -146,7 +148,7 @@ def _token(url: str, token: str | None) -> Iterator[Finding]:
     allowed = [scope for scope, yes in may.items() if yes]
     if not allowed:
         words = read.detail or f"it answers {read.status}"
-        yield fault("token", f"the monitor does not take it: {words}", f"set {variable} to one of the monitor's tokens")
+        yield fault("token", f"the monitor rejects it: {words}", f"set {variable} to one of the monitor's tokens")
         return
     said = f"it allows {', '.join(allowed)}"
     if not may["ingest"]:
@@ -158,7 +160,7 @@ def _token(url: str, token: str | None) -> Iterator[Finding]:
 
 
 def _telemetry(url: str, token: str | None) -> Finding:
-    """The way a rank goes: its own transport, which uses no proxy."""
+    """Sends through a rank's own transport, which uses no proxy."""
     settings, _ = load({"monitor": url, "token": token, "otlp_timeout": TIMEOUT})
     client = OtlpClient(url.rstrip("/") + semconv.OTLP_METRICS_PATH, settings)
     try:
@@ -166,13 +168,13 @@ def _telemetry(url: str, token: str | None) -> Finding:
     finally:
         client.close()
     if result.status is SendStatus.DELIVERED:
-        return ok("telemetry", "an empty OTLP request was taken")
+        return ok("telemetry", "an empty OTLP request was accepted")
     mend = (
         "see the lines above"
         if result.status is SendStatus.REJECTED
         else "can the ranks' nodes reach it without a proxy?"
     )
-    return fault("telemetry", f"an empty OTLP request was not taken: {result.reason}", mend)
+    return fault("telemetry", f"an empty OTLP request was not accepted: {result.reason}", mend)
 
 
 def _request(
@@ -187,8 +189,8 @@ def _request(
             url.rstrip("/") + path, body, headers | ({"Content-Type": kind} if body is not None else {}), method=method
         )
         with opener.open(request, timeout=TIMEOUT) as answer:
-            told = answer.read()
-            return Response(answer.status, told, _lower(answer.headers), asked=(before + time.time()) / 2)
+            content = answer.read()
+            return Response(answer.status, content, _lower(answer.headers), asked=(before + time.time()) / 2)
     except urllib.error.HTTPError as error:
         with error:
             return Response(error.code, error.read(), _lower(error.headers), asked=(before + time.time()) / 2)

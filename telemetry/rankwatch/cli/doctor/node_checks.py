@@ -1,4 +1,4 @@
-"""Is this machine fit to run ranks: the right to take stacks, memory for the slots, files, proxies, leftovers?"""
+"""Checks of this node: settings, stack capture, shared memory, open files, proxies, running and leftover launchers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from rankwatch.settings import load
 
 MEMORY: Final = Path("/dev/shm")
 LITTLE_MEMORY: Final = 4 * 2**20
-"""Bytes in /dev/shm below which the slots of a node may not fit: 12 KiB a rank, and files of stacks beside them."""
+"""Bytes in /dev/shm below which the slots of a node may not fit: 12 KiB per rank, plus the stack files."""
 FEW_FILES: Final = 4096
-"""File descriptors below which a monitor runs out of connections for a middling job, one a rank."""
+"""File descriptors below which a monitor runs out of connections for a medium job, one per rank."""
 TOO_FEW_FILES: Final = 256
 PY_SPY_SECONDS: Final = 20.0
 SYS_PTRACE: Final = 19
@@ -37,7 +37,7 @@ _SCOPES: Final[Mapping[int, str]] = {
     0: "any process of the same user",
     1: "children, and those that allow it, as rankwatch.init() does",
     2: "processes with CAP_SYS_PTRACE only",
-    3: "nobody, until the next boot",
+    3: "no process, until the next boot",
 }
 _IN_A_CONTAINER: Final = (
     "give the launcher CAP_SYS_PTRACE (docker: --cap-add SYS_PTRACE; Kubernetes: securityContext.capabilities.add)"
@@ -45,7 +45,7 @@ _IN_A_CONTAINER: Final = (
 
 
 def checks(monitor: str, variables: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Look at this machine, as one that runs ranks which report to ``monitor``."""
+    """Check this node as one whose ranks report to ``monitor``."""
     yield from settings(variables)
     yield stacks()
     yield memory()
@@ -55,17 +55,17 @@ def checks(monitor: str, variables: Mapping[str, str] = os.environ) -> Iterator[
 
 
 def settings(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Variables that make no sense, which a rank would pass over."""
+    """Invalid variables, which a rank would ignore."""
     _, problems = load(variables=variables)
     for problem in problems:
         yield warning("settings", problem, "correct or unset the variable")
     if not problems:
         ours = sorted(name for name in variables if name.startswith("RANKWATCH_"))
-        yield ok("settings", f"set and understood: {', '.join(ours)}" if ours else "no RANKWATCH_ variable is set")
+        yield ok("settings", f"valid: {', '.join(ours)}" if ours else "no RANKWATCH_ variable is set")
 
 
 def stacks() -> Finding:
-    """py-spy and the right to trace: tried on this process, which allows it as ``rankwatch.init()`` does."""
+    """py-spy and the permission to trace, tested on this process, which allows it as ``rankwatch.init()`` does."""
     tool = _py_spy()
     if tool is None:
         return warning(
@@ -98,12 +98,12 @@ def stacks() -> Finding:
 
 
 def memory(folder: Path = MEMORY) -> Finding:
-    """Where the slots lie: a file of them is really made, and removed."""
+    """Shared memory for slots; creates and removes a slot file."""
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         where = tempfile.gettempdir()
         return warning(
             "slots",
-            f"{folder} is not there or not writable: slots go to {where}, where a busy disk may hold up a rank",
+            f"{folder} is not there or not writable: slots go to {where}, where a busy disk may delay a rank",
             f"mount a tmpfs at {folder} that all users may write",
         )
     state = os.statvfs(folder)
@@ -125,7 +125,7 @@ def memory(folder: Path = MEMORY) -> Finding:
 
 
 def files() -> Finding:
-    """How many files a process may have open."""
+    """The limit of open files per process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
         return ok("open files", "no limit" if soft == resource.RLIM_INFINITY else f"{soft} a process")
@@ -138,7 +138,7 @@ def files() -> Finding:
 
 
 def proxies(monitor: str, variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Proxies of the environment that would take what is meant for loopback or the monitor."""
+    """Proxies from the environment that apply to loopback or the monitor."""
     found = {
         name.lower().removesuffix("_proxy"): value
         for name, value in sorted(
@@ -156,29 +156,28 @@ def proxies(monitor: str, variables: Mapping[str, str]) -> Iterator[Finding]:
     if not used:
         yield ok("proxies", "none is set")
         return
-    told = ", ".join(f"{name}_proxy={_without_password(value)}" for name, value in sorted(used.items()))
+    setting = ", ".join(f"{name}_proxy={_without_password(value)}" for name, value in sorted(used.items()))
     if not taken:
-        yield ok("proxies", f"{told}; not used for loopback and the monitor")
+        yield ok("proxies", f"{setting}; not used for loopback and the monitor")
         return
     mend = f"export no_proxy={','.join(dict.fromkeys(('127.0.0.1', 'localhost', host)))}"
     if host in taken and not is_loopback(monitor) and (scheme in used or "all" in used):
         yield warning(
             "proxies",
-            f"{told} takes what is meant for the monitor on {host}: launchers and these commands go through it, ranks "
-            "do not",
+            f"{setting} applies to the monitor on {host}: launchers and these commands use it, ranks do not",
             mend,
         )
     else:
         yield warning(
             "proxies",
-            f"{told} would take what is meant for {', '.join(taken)}; Rankwatch leaves it aside there, other clients "
+            f"{setting} applies to {', '.join(taken)}; Rankwatch ignores it there, other clients "
             "(curl, OpenTelemetry exporters) do not",
             mend,
         )
 
 
 def launchers() -> Iterator[Finding]:
-    """The slots of launchers that run here, and what a launcher that was killed has left."""
+    """Slots of running launchers, and those left by a killed launcher."""
     places = dict.fromkeys(place for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir())
     seen = False
     for folder in sorted(f for place in places for f in place.glob("rankwatch-*") if f.is_dir()):
@@ -204,7 +203,7 @@ def _attempt(folder: Path, attempt: Path) -> Finding:
         return warning(
             "launcher",
             f"{folder} is a leftover: its ranks are gone",
-            f"if no launcher of yours is about to start them anew: rm -r {folder}",
+            f"if no launcher is about to restart them: rm -r {folder}",
         )
     if not readings:
         return ok("launcher", f"{attempt}: no rank has called rankwatch.init() (yet)")
@@ -244,16 +243,16 @@ def _scope() -> int | None:
 
 
 def _rights() -> str:
-    """What decides who may trace whom, in words."""
+    """The permissions that decide about tracing, as text."""
     scope, capable = _scope(), False
     with suppress(OSError, ValueError, StopIteration):
         status = Path("/proc/self/status").read_text().splitlines()
         effective = next(line for line in status if line.startswith("CapEff:")).split()[1]
         capable = bool(int(effective, 16) >> SYS_PTRACE & 1)
-    told = ["with CAP_SYS_PTRACE" if capable else "without CAP_SYS_PTRACE"]
+    rights = ["with CAP_SYS_PTRACE" if capable else "without CAP_SYS_PTRACE"]
     if scope is not None:
-        told.append(f"ptrace_scope {scope}: {_SCOPES.get(scope, 'unknown')}")
-    return ", ".join(told)
+        rights.append(f"ptrace_scope {scope}: {_SCOPES.get(scope, 'unknown')}")
+    return ", ".join(rights)
 
 
 def _without_password(url: str) -> str:

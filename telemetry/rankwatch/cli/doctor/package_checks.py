@@ -1,4 +1,4 @@
-"""Is what Rankwatch builds on there and of the right kind: Python, torch, what the launcher uses of it, NVML, CUPTI?"""
+"""Checks of the installed packages: Python, torch and its internals that the launcher uses, NVML, CUPTI."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import rankwatch
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 
 PROBE_SECONDS: Final = 60.0
-"""For importing torch and waking the driver; both take seconds where all is well."""
+"""Timeout for importing torch and initialising the driver; both normally take seconds."""
 EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
     "monitor": ("fastapi", "a monitor cannot run here; ranks and launchers do not need one on their machine"),
     "wandb": ("wandb", "nothing is published to Weights & Biases from here; only a monitor would"),
 }
-"""By extra: the package that shows that it is there, and what is missing without it."""
+"""By extra: the package that indicates it, and what is missing without it."""
 
 Answers = Mapping[str, Any]
 
 
 def checks(answers: Answers | None = None) -> Iterator[Finding]:
-    """Look at the packages; ``answers`` are those of :mod:`rankwatch.cli.doctor.probe`, which is run without them."""
+    """Check the packages; ``answers`` are the results of :mod:`rankwatch.cli.doctor.probe`, by default run now."""
     yield ok("rankwatch", f"{rankwatch.__version__} on Python {platform.python_version()}")
-    told = probe() if answers is None else answers
-    yield from torch(told)
-    yield from devices(told)
+    answers = probe() if answers is None else answers
+    yield from torch(answers)
+    yield from devices(answers)
     yield from extras()
 
 
@@ -43,13 +43,13 @@ def probe() -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, check=False, env=_bare(os.environ))
         out = done.stdout
         if done.returncode:
-            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
+            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
             answers["died"] = f"the process that imports torch ended with code {done.returncode}: {last[:300]}"
     except subprocess.TimeoutExpired as error:
         out = error.stdout or b""
-        answers["died"] = f"importing torch and asking the devices was not done after {PROBE_SECONDS:.0f} s"
+        answers["died"] = f"importing torch and querying the devices timed out after {PROBE_SECONDS:.0f} s"
     except OSError as error:
-        return {"died": f"no process can be started: {error}"}
+        return {"died": f"the probe process did not start: {error}"}
     for line in out.splitlines():
         try:
             answers |= json.loads(line)
@@ -58,48 +58,52 @@ def probe() -> dict[str, Any]:
     return answers
 
 
-def torch(told: Answers) -> Iterator[Finding]:
+def torch(answers: Answers) -> Iterator[Finding]:
     """torch and what the launcher needs of it."""
-    if "torch" not in told:
-        if "died" in told and "torch_missing" not in told:
-            yield fault("torch", str(told["died"]), "try it: python -c 'import torch'; `nvidia-smi` if there is a GPU")
+    if "torch" not in answers:
+        if "died" in answers and "torch_missing" not in answers:
+            yield fault(
+                "torch", str(answers["died"]), "try it: python -c 'import torch'; `nvidia-smi` if there is a GPU"
+            )
         else:
             mend = "pip install 'rankwatch[torch]' where ranks run; a monitor needs none"
             yield warning("torch", "it is not installed: no rank can run here", mend)
         return
-    seams = told.get("launcher", {})
-    if "launcher" not in told:
-        yield fault("torch", f"{told['torch']}; {told.get('died', 'the launcher did not answer')}", "install it again")
+    seams = answers.get("launcher", {})
+    if "launcher" not in answers:
+        yield fault(
+            "torch", f"{answers['torch']}; {answers.get('died', 'the launcher did not answer')}", "install it again"
+        )
     elif seams["complaint"]:
         supported = ", ".join(f"{minor}.x" for minor in seams["supported"]) or "the one of rankwatch[torch]"
         words = f"{seams['complaint']}: 'rankwatch run' does no more than torchrun"
         yield warning("torch", words, f"install torch {supported}: pip install 'rankwatch[torch]'")
     else:
-        yield ok("torch", f"{told['torch']}, which the launcher supports")
+        yield ok("torch", f"{answers['torch']}, which the launcher supports")
         if seams["standby"]:
             yield warning("standby", f"{seams['standby']}: --standby has no effect", "pip install 'rankwatch[torch]'")
-    if "control_plane" not in told:
+    if "control_plane" not in answers:
         return
-    if told["control_plane"]:
-        words = f"{told['control_plane']}: no one can tell which rank has not entered a collective"
+    if answers["control_plane"]:
+        words = f"{answers['control_plane']}: a rank that has not entered a collective cannot be identified"
         yield warning("control plane", words, "install a torch that the launcher supports")
     else:
-        yield ok("control plane", "torch can tell how far each process group has come")
+        yield ok("control plane", "torch reports the progress of each process group")
 
 
-def devices(told: Answers) -> Iterator[Finding]:
+def devices(answers: Answers) -> Iterator[Finding]:
     """NVML and kernel timings."""
-    if not told.get("driver"):
+    if not answers.get("driver"):
         yield ok("nvml", "this machine shows no NVIDIA GPU: no device is read")
-    elif told.get("nvml", {}).get("reason") or "nvml" not in told:
-        reason = told.get("nvml", {}).get("reason") or told.get("died", "it did not answer")
+    elif answers.get("nvml", {}).get("reason") or "nvml" not in answers:
+        reason = answers.get("nvml", {}).get("reason") or answers.get("died", "no response")
         yield warning("nvml", str(reason), "pip install 'rankwatch[gpu]'; does `nvidia-smi` work here?")
     else:
-        yield ok("nvml", f"tells {told['nvml']['metrics']} figures of the first GPU")
-    kernels = told.get("kernels")
+        yield ok("nvml", f"reads {answers['nvml']['metrics']} metrics of the first GPU")
+    kernels = answers.get("kernels")
     if kernels is None:
-        if "torch" in told:
-            words = str(told.get("died", "no source answered"))
+        if "torch" in answers:
+            words = str(answers.get("died", "no source answered"))
             yield warning("kernel timings", words, "set RANKWATCH_KERNEL_TIMINGS=off if training stops at it, too")
     elif kernels["source"] is None:
         yield warning("kernel timings", f"none: {kernels['reason']}", "pip install 'rankwatch[gpu]'")
@@ -110,7 +114,7 @@ def devices(told: Answers) -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    """What is needed in some places only: its absence is said and is no fault."""
+    """Optional packages; their absence is no fault."""
     for extra, (package, without) in EXTRAS.items():
         name, installed = f"extra {extra}", _version(package)
         if installed:
@@ -119,7 +123,7 @@ def extras() -> Iterator[Finding]:
             words = f"{package} is not installed: {without}"
             yield ok(name, words, f"if you want it: pip install 'rankwatch[{extra}]'")
     where = shutil.which("promtool")
-    yield ok("promtool", f"{where}" if where else "not here; only who changes alert rules needs it")
+    yield ok("promtool", f"{where}" if where else "not installed; only needed to change alert rules")
 
 
 def _version(package: str) -> str | None:
@@ -130,6 +134,6 @@ def _version(package: str) -> str | None:
 
 
 def _bare(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what belongs to a rank: the probe is none."""
+    """The environment without the variables of a rank."""
     ours = ("RANKWATCH_INJECT", "RANKWATCH_SLOTS_DIR", "TORCH_LOGS")
     return {name: value for name, value in variables.items() if name not in ours}

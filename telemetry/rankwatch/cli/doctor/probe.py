@@ -1,8 +1,7 @@
-"""What the doctor asks torch and the devices, in a process of its own: ``python -m rankwatch.cli.doctor.probe``.
+"""Probes torch and the devices in a separate process: ``python -m rankwatch.cli.doctor.probe``.
 
-Importing torch takes seconds and memory, a broken build can end the process that imports it, and a sick driver can keep
-it for minutes. None of this must happen to whoever asks, so the answers come as lines of JSON, each as soon as it is
-known: what was answered before a probe died or got stuck still counts.
+Importing torch takes seconds and memory, a broken build can crash the process, and a faulty driver can block it for
+minutes. Results are printed as lines of JSON, each at once, so that those before a crash or hang are kept.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from rankwatch.contract.enums import KernelSource
 from rankwatch.profiling import nvml, sampler
 
 SLOWEST_ANSWER = 8
-"""Times that NVML is asked again while it wakes up: a driver without persistence takes seconds."""
+"""Attempts to read NVML: a driver without persistence mode takes seconds to initialise."""
 
 
 def answers() -> Iterator[tuple[str, Any]]:
-    """One thing after the other, the safest first."""
+    """Yield results by name, the safest probe first."""
     yield "driver", nvml.driver_present()
     yield "nvml", _nvml()
     try:
@@ -49,7 +48,7 @@ def _nvml() -> dict[str, Any]:
 
 
 def _launcher() -> dict[str, Any]:
-    """What the launcher says of this torch. By its name: the rank side imports nothing of the launcher."""
+    """The launcher's check of torch, imported by name, as this package must not depend on the launcher."""
     try:
         torch_compat = importlib.import_module("rankwatch_launcher.torch_compat")
         return {
@@ -62,7 +61,7 @@ def _launcher() -> dict[str, Any]:
 
 
 def _control_plane() -> str | None:
-    """Why torch cannot tell how far its collectives have come; None when it can."""
+    """Why torch cannot report the progress of collectives; None if it can."""
     try:
         bindings: Any = importlib.import_module("torch._C._distributed_c10d")
     except ImportError as error:
@@ -71,7 +70,7 @@ def _control_plane() -> str | None:
 
 
 def main() -> int:
-    """Print the answers, one a line."""
+    """Print the results, one per line."""
     for name, value in answers():
         sys.stdout.write(json.dumps({name: value}) + "\n")
         sys.stdout.flush()
