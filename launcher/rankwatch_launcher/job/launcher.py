@@ -140,7 +140,7 @@ class Launcher:
                 failures = dict(result.failures)
         except JobOver as over:
             ended = over.outcome
-            logger.info("the job has already ended (%s)%s", ended.state, f": {ended.reason}" if ended.reason else "")
+            logger.info("the job has ended (%s)%s", ended.state, f": {ended.reason}" if ended.reason else "")
             self.outcome = Outcome(ended.state, ended.code, ended.reason)
         except Interrupted:
             if signals.stop_received is not None:
