@@ -123,7 +123,7 @@ def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
     [
         ("import not_there", "late cannot be imported ahead: ModuleNotFoundError: No module named 'not_there'"),
         ("raise SystemExit(0)", "late cannot be imported ahead: SystemExit: 0"),
-        ("import os; os._exit(9)", "ended while it imported late (exit code 9)"),
+        ("import os; os._exit(9)", "exited while it imported late (exit code 9)"),
         ("import os; os.write(2, b'x\\nno license\\n'); os.abort()", "(signal 6: no license)"),
         ("import threading, time; threading.Thread(target=time.sleep, args=(60,), name='beat').start()", "(beat)"),
         ("import sys; sys.path.insert(0, '/nowhere')", "before the script's in sys.path"),
@@ -153,7 +153,7 @@ def test_a_module_that_makes_a_context_on_the_accelerator_is_refused(starts: Sta
     pool = starts.ready(starts.pool(), train(starts))
     assert (
         pool.disabled
-        == "greedy cannot be imported ahead: it makes a context on the accelerator (torch.cuda.is_initialized())"
+        == "greedy cannot be imported ahead: it creates a context on the accelerator (torch.cuda.is_initialized())"
     )
 
 
@@ -166,15 +166,15 @@ def test_one_that_dies_while_it_waits_is_said(starts: Starts) -> None:
         pool.tick()
         return pool.disabled
 
-    assert "of local rank 0 ended while it waited (signal 9)" in wait_for(noticed)
+    assert "of local rank 0 exited while it waited (signal 9)" in wait_for(noticed)
 
 
 @pytest.mark.parametrize(
     ("argv", "why"),
     [
         (["/bin/true"], "not by the launcher's own"),
-        ([sys.executable, "-u", "-X", "dev", "train.py"], "Python's option -X"),
-        ([sys.executable, "-u", "nowhere.py"], "nowhere.py is no file"),
+        ([sys.executable, "-u", "-X", "dev", "train.py"], "Python option -X"),
+        ([sys.executable, "-u", "nowhere.py"], "nowhere.py is not a file"),
         ([sys.executable, "train.py"], "not started with python -u"),
         ([sys.executable, "-u"], "no script"),
     ],
