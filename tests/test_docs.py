@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("telemetry", "monitor", "launcher")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 
 
@@ -34,3 +35,16 @@ def test_every_flag_of_ours_in_a_document_exists() -> None:
     ]
     assert len(used) > 50, "the pattern no longer finds the commands in the documents"
     assert [use for use in used if use[2] not in known[use[1]]] == []
+
+
+def test_every_module_that_a_map_of_the_code_names_is_there() -> None:
+    modules = {str(path.relative_to(ROOT)) for path in ROOT.glob("*/rankwatch*/**/*.py")}
+    maps = ["README.md", "docs/architecture.md", "docs/glossary.md", *(f"{p}/README.md" for p in PACKAGES)]
+    named = [
+        (document, name)
+        for document in maps
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", (ROOT / document).read_text())
+    ]
+    assert len(named) > 50, "the pattern no longer finds the modules in the documents"
+    gone = [use for use in named if not any(f"/{module}".endswith(f"/{use[1]}") for module in modules)]
+    assert gone == []
