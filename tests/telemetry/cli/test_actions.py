@@ -40,7 +40,7 @@ def test_an_order_reaches_the_launcher_with_its_reason(
     assert capsys.readouterr().out == (f"ordered; 'rankwatch incidents {job} {incident['id']}' shows its progress\n")
 
 
-def test_what_ends_work_is_not_ordered_where_nobody_can_be_asked(
+def test_a_destructive_action_needs_yes_without_a_terminal(
     monitor: RunningMonitor, api: Api, job: str, launcher: PlayedLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert order([job, "stop", "--monitor", monitor.url]) == 2
@@ -51,7 +51,7 @@ def test_what_ends_work_is_not_ordered_where_nobody_can_be_asked(
 
 
 @pytest.mark.parametrize(("answer", "code", "ordered"), [("y", 0, 1), ("", 2, 0), ("no", 2, 0)])
-def test_a_person_is_asked_first(
+def test_a_destructive_action_asks_for_confirmation(
     monitor: RunningMonitor,
     api: Api,
     job: str,
@@ -75,7 +75,7 @@ def test_a_person_is_asked_first(
         (["restart_excluding_node", "--node", "no-such"], "no-such"),
     ],
 )
-def test_what_the_monitor_refuses_is_said_in_its_words(
+def test_a_rejection_is_printed_with_the_monitors_reason(
     monitor: RunningMonitor,
     api: Api,
     job: str,
@@ -144,7 +144,7 @@ def test_changes_that_make_no_sense(
     assert words in said
 
 
-def test_a_token_that_may_only_read_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_read_token_cannot_change_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running_monitor(tmp_path, "--token", "all", "--read-token", "looks") as guarded:
         with Api(guarded.url, "all") as api:
             assert api.post("/v1/metrics", content=body(*reports_of_all("job", 2)), headers=PROTOBUF).status_code == 200

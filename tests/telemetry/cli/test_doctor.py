@@ -58,7 +58,7 @@ def test_nothing_of_a_check_stays_behind(monitor: RunningMonitor) -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_a_monitor_that_is_away_is_a_fault_only_if_somebody_named_it(is_named: bool) -> None:
+def test_a_monitor_that_is_away_is_a_fault_only_if_configured(is_named: bool) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -275,7 +275,7 @@ def test_packages_that_are_well() -> None:
         ),
     ],
 )
-def test_what_is_missing_is_said_with_its_reason(more: dict, name: str, level: Level) -> None:
+def test_a_missing_package_is_a_warning_with_a_remedy(more: dict, name: str, level: Level) -> None:
     found = list(package_checks.checks({**WELL, **more}))
     assert [each.name for each in bad(found)] == [name]
     assert named(found, name).level is level
@@ -294,7 +294,7 @@ def test_no_torch_is_no_fault_and_a_torch_that_dies_is_one() -> None:
     assert [each.level for each in died] == [Level.FAULT]
 
 
-def test_a_probe_that_dies_keeps_what_it_had_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_crashes_keeps_its_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import os\nos.abort()\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     answers = package_checks.probe()

@@ -56,7 +56,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err
 
 
-def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_monitor(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"

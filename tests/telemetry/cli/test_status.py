@@ -151,7 +151,7 @@ def test_a_straggler_is_trouble_and_is_named_in_the_monitors_words(api: Api, job
     assert "GPU-hours so far; action: log" in flat
 
 
-def test_a_job_nobody_knows_is_a_wrong_question(
+def test_an_unknown_job_is_a_usage_error(
     monitor: RunningMonitor, api: Api, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report(api, *reports_of_all(job, 1))
@@ -174,7 +174,7 @@ def test_ctrl_c_while_waiting_for_an_answer_prints_no_traceback() -> None:
             assert "Traceback" not in seat.seen
 
 
-def test_no_job_yet_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_monitor_without_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running_monitor(tmp_path) as empty:
         assert status(["--monitor", empty.url]) == 0
     assert capsys.readouterr().out == "no job yet: 'rankwatch run' starts one\n"
@@ -195,7 +195,7 @@ def watching(url: str, job: str, **more: int) -> AbstractContextManager[Seat]:
 
 
 @pytest.mark.parametrize("leave", ["q", "\x03", "\x04"])
-def test_whoever_watches_leaves_the_terminal_as_it_was(monitor: RunningMonitor, api: Api, job: str, leave: str) -> None:
+def test_quitting_restores_the_terminal(monitor: RunningMonitor, api: Api, job: str, leave: str) -> None:
     report(api, *reports_of_all(job, 4))
     with watching(monitor.url, job) as seat:
         seen = seat.until("q leaves")
@@ -235,7 +235,7 @@ def test_a_job_that_gets_into_trouble_is_redrawn_and_is_the_exit_code(
         assert seat.ended() == 3
 
 
-def test_a_lost_monitor_is_said_and_found_again(tmp_path: Path, job: str) -> None:
+def test_a_lost_monitor_is_shown_and_retried(tmp_path: Path, job: str) -> None:
     def visible(seat: Seat, url: str) -> None:
         seat.until("q leaves")
         seat.forget()

@@ -105,7 +105,7 @@ def test_cut_front_keeps_the_end() -> None:
     assert cut_front("train.py:30", 12) == "train.py:30"
 
 
-def test_progress_says_nothing_where_nobody_looks() -> None:
+def test_progress_prints_nothing_without_a_terminal() -> None:
     stream = io.StringIO()
     with Progress("reading", 10, stream) as progress:
         progress.now("still reading")

@@ -1,7 +1,7 @@
 """``rankwatch doctor``: checks this node and the monitor, and prints remedies. Run it where the ranks run.
 
 Each check yields a :class:`~rankwatch.cli.doctor.finding.Finding`. Exit codes: 0 no fault (warnings may be); 3 a fault;
-2 wrong flags.
+2 invalid flags.
 """
 
 from __future__ import annotations

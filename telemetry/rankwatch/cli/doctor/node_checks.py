@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # what urllib itself asks
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined] # the rule that urllib applies
 
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import count, ranks, size

@@ -36,7 +36,7 @@ def checks(answers: Answers | None = None) -> Iterator[Finding]:
 
 
 def probe() -> dict[str, Any]:
-    """What torch and the devices print_text, by name; under ``died`` why there is no more of it."""
+    """Results of the probe process by name; ``died`` has the reason if it did not complete."""
     command = [sys.executable, "-m", "rankwatch.cli.doctor.probe"]
     answers: dict[str, Any] = {}
     try:
