@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Final
+
+WIDTH: Final = 100
+"""Columns of output to anything but a terminal."""
 
 
 def duration(seconds: float) -> str:
@@ -69,3 +74,15 @@ def printable(line: str) -> str:
     """The line with unprintable characters replaced."""
     # Names are untrusted: a host called "\x1b[2J" must not clear the screen.
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def wrapped(sentence: str, indent: str) -> list[str]:
+    """A sentence as lines of :data:`WIDTH` columns; continuation lines are indented by two more."""
+    return textwrap.wrap(
+        sentence,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -19,10 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TextIO, TypeVar
 
-from rankwatch.cli.formatting import duration, printable
+from rankwatch.cli.formatting import WIDTH, duration, printable
 
-WIDTH: Final = 100
-"""Columns of output to anything but a terminal."""
 NARROWEST: Final = 40
 """Minimum columns used, even if a terminal reports fewer."""
 

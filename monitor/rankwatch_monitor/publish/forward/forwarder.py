@@ -33,13 +33,13 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from rankwatch.cli.formatting import printable
 from rankwatch.contract import semconv
 from rankwatch_monitor.publish.forward.verdict_metrics import VerdictMetrics
 from rankwatch_monitor.publish.http_post import Answer, Target, backoff, checked, shown
 from rankwatch_monitor.publish.prometheus import names
 from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.snapshot import Snapshot
-from rankwatch_monitor.publish.text.formatting import printable
 
 log = logging.getLogger("rankwatch")
 

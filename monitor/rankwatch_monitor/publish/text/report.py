@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, when, wrapped
 from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.goodput import accounting
@@ -16,7 +17,6 @@ from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.publish.text import scores_report
-from rankwatch_monitor.publish.text.formatting import count, duration, pace, percent, printable, ranks, when, wrapped
 
 SHOWN_INCIDENTS: Final = 20
 SHOWN_GROUPS: Final = 8
@@ -26,9 +26,9 @@ SHOWN_CULPRITS: Final = 8
 SHOWN_NODES: Final = 12
 
 _PHASES: Final = (
-    ("detect_s", "to find it"),
+    ("detect_s", "to detect"),
     ("decide_s", "to decide"),
-    ("capture_s", "to take stacks"),
+    ("capture_s", "to capture stacks"),
     ("restart_s", "to restart"),
     ("first_step_s", "to the first new step"),
 )
@@ -125,7 +125,7 @@ def _incident(incident: Incident, now: float) -> list[str]:
     if len(incident.culprits) > SHOWN_CULPRITS:
         lines.append(f"    and {count(len(incident.culprits) - SHOWN_CULPRITS, 'more rank')} to blame")
     if not incident.culprits:
-        lines.append("    to blame: nobody")
+        lines.append("    to blame: none")
     action = incident.action.replace("_", " ")
     lines += wrapped(f"action: {action}" + (f"; {incident.action_reason}" if incident.action_reason else ""), "    ")
     if incident.outcome:
@@ -153,7 +153,7 @@ def _stacks(incident: Incident) -> list[str]:
     if len(groups) > SHOWN_GROUPS:
         lines.append(f"      and {count(len(groups) - SHOWN_GROUPS, 'more group')}")
     for failure in failures[:SHOWN_GROUPS]:
-        lines += wrapped(f"{_members(failure.ranks)}: no stack, {failure.error or 'without a reason'}", "      ")
+        lines += wrapped(f"{_members(failure.ranks)}: no stack, {failure.error or 'reason unknown'}", "      ")
     return lines
 
 
@@ -164,7 +164,7 @@ def _group(group: dict[str, Any]) -> list[str]:
         f"        {frame['function']}  {frame['file']}:{frame['line']}" for frame in group["frames"][:SHOWN_FRAMES]
     ]
     if not group["frames"]:
-        lines.append("        in different places, of which no more are kept")
+        lines.append("        in different places; their frames are not kept")
     more = len(group["frames"]) - SHOWN_FRAMES
     return lines + ([f"        and {count(more, 'more frame')}"] if more > 0 else [])
 

@@ -1,10 +1,10 @@
-"""The text report of a job's performance, beginning with the lines of nvidia-resiliency-ext.
+"""The text report of a job's performance, in the format of nvidia-resiliency-ext with additions.
 
 How this works
 --------------
 First the GPU scores in exactly nvidia-resiliency-ext's format, including ``Straggler report processing time``, so that
-scripts which parse it keep working; then the same for each section; then what that format lacks: robust scores, the
-latest ranks, stragglers with their reasons, the diagnosis, and the cost.
+scripts which parse it keep working; then the same for each section; then what that format lacks: robust scores,
+lateness, stragglers with their reasons, the verdict, and the cost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from rankwatch.cli.formatting import count, duration, percent, printable, ranks, when, wrapped
 from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
@@ -22,38 +23,37 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import rankings
 from rankwatch_monitor.core.views.job_verdict import finding
-from rankwatch_monitor.publish.text.formatting import count, duration, percent, printable, ranks, when, wrapped
 
-USUAL: Final = 5
-"""Ranks shown when the policy says 0, which means: only if there are stragglers."""
+DEFAULT_SHOWN: Final = 5
+"""Ranks shown if the policy's number is 0, with which the log shows the report only if there are stragglers."""
 SHOWN_SECTIONS: Final = 8
 SHOWN_STRAGGLERS: Final = 20
 
 _FINDING: Final = {
-    StragglerVerdict.HEALTHY: "nobody loses time that others have to wait for",
-    StragglerVerdict.WORKER: "ranks that are slow by their own fault",
-    StragglerVerdict.STAGE: "a whole pipeline stage: the job's doing, no node is to blame",
-    StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the job's doing, no node is to blame",
-    StragglerVerdict.LINK: "the network between the members of a group, not one of them",
-    StragglerVerdict.UNEXPLAINED: "time is lost, and nothing that was measured explains it",
-    StragglerVerdict.NO_STEP: "nothing shows yet that the job trains",
+    StragglerVerdict.HEALTHY: "no rank delays the others",
+    StragglerVerdict.WORKER: "some ranks are slow by their own fault",
+    StragglerVerdict.STAGE: "a whole pipeline stage is slow: the stages are unbalanced, no node is to blame",
+    StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the workload is uneven, no node is to blame",
+    StragglerVerdict.LINK: "the network between the members of a group is slow, not one of the members",
+    StragglerVerdict.UNEXPLAINED: "time is lost, and no measurement explains it",
+    StragglerVerdict.NO_STEP: "no step was completed yet",
 }
 
 
 def scores_text(job: Job, now: float, shown: int | None = None, *, each_section: bool = True) -> str:
-    """The report on request, ending in a line feed, with ``shown`` worst and best ranks (default: as the policy says).
+    """The report on request, ending in a line feed, with ``shown`` worst and best ranks (default: the policy's number).
 
-    ``each_section``: with the worst and best ranks of each section; their worst ones are named in any case.
+    ``each_section``: also list the worst and best ranks of each section; the worst rank of each is named in any case.
     """
-    shown = shown or job.policy.num_gpu_perf_scores_to_print or USUAL
+    shown = shown or job.policy.num_gpu_perf_scores_to_print or DEFAULT_SHOWN
     scores = job.performance.scores
     parts: list[list[str]]
     if scores is None:
-        parts = [wrapped(_why_no_scores(job.policy), "")]
+        parts = [wrapped(_no_scores(job.policy), "")]
     else:
         sections = _sections(job, scores, shown) if each_section else []
-        parts = [*_known_form(job, scores, shown), *sections, *_own(job, scores, shown)]
-    parts.append(stragglers(job, now) or _nobody())
+        parts = [*_nvrx_scores(job, scores, shown), *sections, *_details(job, scores, shown)]
+    parts.append(stragglers(job, now) or ["STRAGGLERS none known"])
     return "\n\n".join("\n".join(map(printable, lines)) for lines in parts if lines) + "\n"
 
 
@@ -68,19 +68,19 @@ def stragglers(job: Job, now: float) -> list[str]:
     """The lines about stragglers; none while nothing is known."""
     performance = job.performance
     if performance.scores is None and not performance.stragglers:
-        return [] if job.policy.straggler_detection else ["STRAGGLERS are not looked for: straggler_detection is off"]
+        return [] if job.policy.straggler_detection else ["STRAGGLERS are not detected: straggler_detection is off"]
     every = rankings.stragglers(job)
     still = [s for s in every if s.open]
     ended = every[len(still) :]
     lines = [f"STRAGGLERS {len(still) or 'none'}" + (" now, the costliest first" if still else " now")]
     lines[0] += f"; {len(ended)} earlier" if ended else ""
     if not job.policy.straggler_detection:
-        lines.append("  straggler_detection is off: these are the last that were known")
+        lines.append("  straggler_detection is off: these are the last that were detected")
     for each in still[:SHOWN_STRAGGLERS]:
         lines += _straggler(each, now)
     if len(still) > SHOWN_STRAGGLERS:
         lines.append(f"  and {count(len(still) - SHOWN_STRAGGLERS, 'more rank')}: /api/v1/jobs/{job.id}/stragglers")
-    lines += _whose_doing(job, now)
+    lines += _verdict(job, now)
     if performance.cost_gpu_hours > 0:
         lines.append(f"  cost so far: {_hours(performance.cost_gpu_hours)}")
     return lines
@@ -89,7 +89,7 @@ def stragglers(job: Job, now: float) -> list[str]:
 # The form of nvidia-resiliency-ext ------------------------------------------------------------------------------------
 
 
-def _known_form(job: Job, scores: Scores, shown: int) -> list[list[str]]:
+def _nvrx_scores(job: Job, scores: Scores, shown: int) -> list[list[str]]:
     parts = []
     if job.policy.calc_relative:
         parts.append(_ranking(job, "GPU relative performance:", scores.gpu_relative_R, shown))
@@ -137,10 +137,10 @@ def _slowest_sections(scores: Scores) -> list[int]:
     return [int(index) for index in first]
 
 
-# What is our own ------------------------------------------------------------------------------------------------------
+# Details --------------------------------------------------------------------------------------------------------------
 
 
-def _own(job: Job, scores: Scores, shown: int) -> list[list[str]]:
+def _details(job: Job, scores: Scores, shown: int) -> list[list[str]]:
     policy = job.policy
     decides = (
         "robust scores and lateness, against the noise of this job"
@@ -148,8 +148,8 @@ def _own(job: Job, scores: Scores, shown: int) -> list[list[str]]:
         else f"these thresholds: relative {policy.relative_threshold:g}, individual {policy.individual_threshold:g}"
     )
     which = (
-        "Which is which: relative compares a rank with the fastest one and individual with its own best, as "
-        "nvidia-resiliency-ext does; robust compares it with the middle of its peers, the slower half of the calls "
+        "Scores: relative compares a rank with the fastest one and individual with its own best, as "
+        "nvidia-resiliency-ext does; robust compares it with the median of its peers, the slower half of the calls "
         f"included. In this job stragglers are named by {decides} (straggler_reference={policy.straggler_reference})."
     )
     parts = [wrapped(which, ""), _ranking(job, "GPU robust performance:", scores.gpu_robust_R, shown)]
@@ -178,7 +178,7 @@ def _lateness(job: Job, scores: Scores, shown: int) -> list[str]:
         return ["Lateness (how long the others wait for a rank in each step):", " not known for any rank"]
     members = [rank for rank in rankings.highest(late_R, shown) if late_R[rank] > 0]
     lines = ["Lateness (how long the others wait for a rank in each step):"]
-    lines.append(f" Latest {len(members)}/{known} ranks:" if members else " nobody is waited for")
+    lines.append(f" Latest {len(members)}/{known} ranks:" if members else " no rank is waited for")
 
     def figure(rank: int) -> str:
         share = "" if np.isnan(share_R[rank]) else f" Share={percent(share_R[rank])}"
@@ -207,25 +207,21 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
     )
 
 
-def _whose_doing(job: Job, now: float) -> list[str]:
+def _verdict(job: Job, now: float) -> list[str]:
     found = finding(job, now)
-    words = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
+    text = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
     if found.verdict is StragglerVerdict.HEALTHY:
-        return wrapped(words, "  ")
+        return wrapped(text, "  ")
     facts = [f"{percent(found.share)} of each step"] if found.share > 0 else []
     facts += [f"{count(len(found.ranks), 'rank')} ({ranks(found.ranks)})"] if found.ranks else []
     facts += [f"cause: {found.cause}"] if found.verdict is not StragglerVerdict.NO_STEP else []
     facts += [f"since {when(found.since)}"] if found.since is not None else []
-    lines = wrapped(f"{words}; {', '.join(facts)}", "  ")
-    told_above = found.reason in [s.reason for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
-    return lines + (wrapped(found.reason, "    ") if found.reason and not told_above else [])
+    lines = wrapped(f"{text}; {', '.join(facts)}", "  ")
+    shown_above = found.reason in [s.reason for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
+    return lines + (wrapped(found.reason, "    ") if found.reason and not shown_above else [])
 
 
-def _nobody() -> list[str]:
-    return ["STRAGGLERS none known"]
-
-
-def _why_no_scores(policy: Policy) -> str:
+def _no_scores(policy: Policy) -> str:
     if not policy.straggler_detection:
         return "There are no scores: straggler_detection is off. Switch it on in the policy, also while the job runs."
     return (

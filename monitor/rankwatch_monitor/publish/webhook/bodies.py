@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from rankwatch_monitor.publish.text.formatting import printable, when
+from rankwatch.cli.formatting import printable, when
 from rankwatch_monitor.publish.webhook.notices import Event
 
 FORMATS: Final = ("slack", "json")
@@ -32,7 +32,7 @@ _TITLES: Final = {
     Event.JOB_FAILED: ("\N{LARGE RED CIRCLE}", "job failed"),
     Event.JOB_STOPPED: ("\N{LARGE ORANGE CIRCLE}", "job stopped"),
     Event.JOB_LOST: ("\N{LARGE RED CIRCLE}", "job lost"),
-    Event.JOB_BACK: ("\N{LARGE GREEN CIRCLE}", "job heard of again"),
+    Event.JOB_BACK: ("\N{LARGE GREEN CIRCLE}", "job reports again"),
 }
 
 
@@ -62,7 +62,7 @@ def secret_key(secret: str) -> bytes:
     """The key in a secret of the form ``whsec_BASE64``.
 
     Raises:
-        ValueError: it is malformed; the text says how to create one.
+        ValueError: it is malformed; the message says how to create one.
     """
     try:
         if not secret.startswith(SECRET_PREFIX):
@@ -117,11 +117,11 @@ def _facts(body: Mapping[str, Any]) -> list[tuple[str, str]]:
     if incident is None:
         return []
     culprits, more = incident["culprits"], incident["culprits_count"] - len(incident["culprits"])
-    who = [f"rank {c['rank']}" + (f" on {c['host']}" if c["host"] else "") for c in culprits[:4]]
-    more += len(culprits) - len(who)
-    named = ", ".join(who) + (f" and {more} more" if more else "")
+    shown = [f"rank {c['rank']}" + (f" on {c['host']}" if c["host"] else "") for c in culprits[:4]]
+    more += len(culprits) - len(shown)
+    named = ", ".join(shown) + (f" and {more} more" if more else "")
     facts = [
-        ("To blame", named or "nobody"),
+        ("To blame", named or "none"),
         ("Action", incident["action"].replace("_", " ")),
         ("Attempt", str(incident["attempt"])),
     ]

@@ -8,7 +8,7 @@ The messages of one job form a queue: the next one is sent only when the first w
 response                                  what follows
 ========================================  ================================================================
 2xx                                       accepted: the message is removed
-none, 429, 503                            the receiver is away or busy: all queues wait, then retry
+none, 429, 503                            the receiver is unreachable or busy: all queues wait, then retry
 408 and other 5xx                         this queue waits, others go on: the message may be the cause
 3xx and other 4xx                         given up and logged: the same message would be refused again
 ========================================  ================================================================
@@ -195,9 +195,9 @@ class Delivery:
             self.delivered += 1
             self._pause.over()
             self._finish(message)
-            mended = failed and not any(queue.pause.failures for queue in self._queues.values())
+            recovered = failed and not any(queue.pause.failures for queue in self._queues.values())
         self._removed(message)
-        if mended:
+        if recovered:
             log.info("webhook %s accepts messages again", self.name)
 
     def _give_up(self, message: Message, why: str) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from rankwatch.cli.formatting import count, duration, ranks, when
 from rankwatch.contract.enums import Action, JobState
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.publish.text.formatting import count, duration, ranks, when
 
 SHOWN: Final = 16
 """Culprits, and stragglers, named in one notice; further ones are counted."""
@@ -181,7 +181,7 @@ def _state(job: Job, announced: Announced, now: float) -> Sequence[Notice]:
         about = f"{job.launches}/{job.attempt}" + (f"/{job.last_heard:.0f}" if state is JobState.LOST else "")
         return (_notice(_ENDS[state], job, about, now, f"The job is {state}{because}"),)
     if before is JobState.LOST:
-        text = f"The job is heard of again; it is {state}{because}"
+        text = f"The job reports again; it is {state}{because}"
         return (_notice(Event.JOB_BACK, job, f"{job.last_heard:.0f}", now, text),)
     return ()
 

@@ -1,4 +1,4 @@
-"""The report of a job's performance: the lines that scripts know, then which is which and who is to blame."""
+"""The report of a job's performance: the lines that scripts know, then scores, lateness and stragglers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from monitor.publish.scored import NOW, scored, straggler
+from rankwatch.cli.formatting import WIDTH
 from rankwatch.contract.enums import StragglerVerdict
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Finding
-from rankwatch_monitor.publish.text.formatting import WIDTH
 from rankwatch_monitor.publish.text.report import text
 from rankwatch_monitor.publish.text.scores_report import scores_log, scores_text
 
@@ -140,7 +140,7 @@ def test_robust_scores_lateness_stragglers_verdict_and_cost_follow() -> None:
         "rank 5 on host-1: compute, by the robust reference, for 10 min 00 s, score 0.50, the others wait 0.200 s in "
         "each step (20.0 %), 1.25 GPU-hours its kernels take twice as long"
     ) in words
-    assert "verdict: worker, ranks that are slow by their own fault; 20.0 % of each step, 1 rank (5)" in words
+    assert "verdict: worker, some ranks are slow by their own fault; 20.0 % of each step, 1 rank (5)" in words
     assert "rank 5 makes the others wait cost so far: 1.25 GPU-hours" in words
 
 
@@ -154,7 +154,7 @@ def test_the_sentence_of_a_straggler_is_not_said_twice() -> None:
 def test_the_healthy_twin_names_nobody() -> None:
     shown = scores_text(scored(8), NOW)
     assert "STRAGGLERS none now" in shown
-    assert " nobody is waited for" in shown
+    assert " no rank is waited for" in shown
     assert "verdict: healthy" in shown
     assert "cost so far" not in shown
 
@@ -162,7 +162,7 @@ def test_the_healthy_twin_names_nobody() -> None:
 def test_a_verdict_that_blames_no_node_says_so() -> None:
     job = scored(8)
     job.performance.finding = Finding(StragglerVerdict.STAGE, ranks=tuple(range(4, 8)), share=0.1)
-    assert "the job's doing, no node is to blame; 10.0 % of each step, 4 ranks (4-7)" in " ".join(
+    assert "the stages are unbalanced, no node is to blame; 10.0 % of each step, 4 ranks (4-7)" in " ".join(
         scores_text(job, NOW).split()
     )
 
@@ -183,7 +183,7 @@ def test_before_there_are_scores_it_says_what_they_need() -> None:
     assert "STRAGGLERS" not in text(job, NOW)
     job.policy = job.policy.changed({"straggler_detection": False})
     assert scores_text(job, NOW).startswith("There are no scores: straggler_detection is off.")
-    assert "STRAGGLERS are not looked for" in text(job, NOW)
+    assert "STRAGGLERS are not detected" in text(job, NOW)
 
 
 def test_the_log_gets_it_unless_nobody_wants_it() -> None:
