@@ -61,7 +61,7 @@ def sources(torch: Any) -> dict[str, Source | None]:
     made: dict[str, Source | None] = {"none": None}
     for name, make in (
         ("cupti", CuptiSource),
-        ("kineto-cuda", lambda: KinetoSource(torch, on_device=True, end_ours=lambda: None)),
+        ("kineto-cuda", lambda: KinetoSource(torch, on_device=True, end_window=lambda: None)),
     ):
         try:
             made[name] = make()

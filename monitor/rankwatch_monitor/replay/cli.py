@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
-from rankwatch.contract.policy import Policy, parse_section_timeouts
+from rankwatch.contract.policy import Policy, parse_section_timeouts, parse_value
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.job import Job
@@ -213,21 +213,9 @@ def policy_changes(given: Sequence[str]) -> dict[str, Any]:
         if name == "section_timeouts":
             changes[name] = {**changes.get(name, {}), **parse_section_timeouts(text)}
         else:
-            changes[name] = _value(text)
+            changes[name] = parse_value(text)
     Policy().changed(changes)
     return changes
-
-
-def _value(text: str) -> Any:
-    words: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def fail(command: str, words: str) -> int:

@@ -18,7 +18,7 @@ from rankwatch.cli.common import add_monitor_flags, print_error, print_result
 from rankwatch.cli.formatting import count
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import Policy
+from rankwatch.contract.policy import Policy, parse_value
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
 ORDER: Final = "rankwatch order"
@@ -119,7 +119,7 @@ def changes_of(given: Sequence[str]) -> dict[str, Any]:
         if name == "section_timeouts":
             changes[name] = {**changes.get(name, {}), **_sections(text)}
         else:
-            changes[name] = _value(text)
+            changes[name] = parse_value(text)
     return changes
 
 
@@ -132,20 +132,8 @@ def _sections(text: str) -> dict[str, Any]:
                 f"invalid section limit {part!r}: give section_timeouts=NAME=SECONDS,NAME=none, for example "
                 f"section_timeouts=step=30"
             )
-        found[section] = _value(seconds)
+        found[section] = parse_value(seconds)
     return found
-
-
-def _value(text: str) -> Any:
-    words: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _shown(value: Any) -> str:

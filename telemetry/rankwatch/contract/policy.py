@@ -283,6 +283,22 @@ def timeout(what: str, value: Any) -> float:
     return seconds
 
 
+def parse_value(text: str) -> bool | int | float | str | None:
+    """Read a setting's value from a command line: true, false, none (or null), a number, or else the text itself.
+
+    :meth:`Policy.changed` validates it.
+    """
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def parse_section_timeouts(text: str) -> dict[str, float]:
     """Read ``step=10,checkpointing=420`` (or with ``:`` for ``=``, as NVRx writes it).
 

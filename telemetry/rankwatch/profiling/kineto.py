@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rankwatch.profiling.kernel_name import short_name
-from rankwatch.profiling.profiler_lock import Guard
+from rankwatch.profiling.profiler_lock import ProfilerGuard
 from rankwatch.profiling.source import (
     KINETO_CPU,
     KINETO_CUDA,
@@ -98,18 +98,18 @@ class _Torch:
 
 
 class KinetoSource:
-    """Torch's profiler on the thread that starts it. ``end_ours`` is called when the user starts a profiler himself.
+    """Torch's profiler on the thread that starts it. ``end_window`` is called when the user starts a profiler himself.
 
     Raises:
         SourceUnavailable: this torch does not have what is needed, or the process was forked from a profiled one.
     """
 
-    def __init__(self, torch: ModuleType, *, on_device: bool, end_ours: Callable[[], None]) -> None:
+    def __init__(self, torch: ModuleType, *, on_device: bool, end_window: Callable[[], None]) -> None:
         if _used_by not in (None, os.getpid()):
             raise SourceUnavailable("this process was forked from one that was profiled, where Kineto cannot go on")
         try:
             self._torch = _Torch(torch)
-            self._guard = Guard(self._torch.guarded, end_ours)
+            self._guard = ProfilerGuard(self._torch.guarded, end_window)
         except (AttributeError, KeyError, TypeError) as error:
             version = getattr(torch, "__version__", "?")
             raise SourceUnavailable(

@@ -1,14 +1,14 @@
-"""What NVML tells of the GPU that this rank uses: load, memory, heat, power, clocks, why they are held down, errors.
+"""NVML readings of this rank's GPU: utilization, memory, temperature, power, clocks, throttling, errors.
 
 How this works
 --------------
 The device is found once: ``CUDA_VISIBLE_DEVICES`` holds indices, UUIDs or MIG ids (both may be abbreviated), and the
 local rank indexes it; a rank that sees one device only uses that one. See :func:`_find` for what indices mean.
 
-NVML answers within milliseconds, but a sick driver can keep a caller for minutes, and this is exactly when the rank
-must go on telling that it lives. So every question is asked on a thread of its own; whoever asks waits for at most
-:data:`READ_LIMIT`, and while an answer is outstanding nothing else is asked. Each reading can be unsupported on a
-device: then that one is left out. Where there is no NVML at all, there is one sentence: :attr:`Devices.reason`.
+NVML answers within milliseconds, but a failing driver can block a call for minutes, during which the rank must keep
+exporting its liveness. So each query runs on a thread of its own: the caller waits :data:`READ_LIMIT` at most, and no
+second query starts while one is pending. A reading that the device does not support is left out; if there is no NVML,
+:attr:`Devices.reason` describes why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Points = list[tuple[float, Mapping[str, str]]]
 
 READ_LIMIT: Final = 0.25
 IDENTITY_LIMIT: Final = 0.05
-"""Seconds that a caller is kept at most: the exporter for a reading, a starting rank for the name of its device."""
+"""Longest wait in seconds: of the exporter for a reading, of a starting rank for its device's UUID and name."""
 
 THROTTLING: Final[Mapping[int, str]] = {
     0x004: "power_cap",
@@ -43,72 +43,72 @@ THROTTLING: Final[Mapping[int, str]] = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""NVML's bits ``nvmlClocksEventReason*`` that hold clocks down; idling (1) and clocks that were chosen (2) do not."""
+"""NVML's ``nvmlClocksEventReason*`` bits that mean throttling; idle (1) and application clocks (2) do not."""
 
 _XIDS_AT_ONCE: Final = 64
-"""Events taken in one reading; a device that reports more has told enough."""
+"""Events read at once, so that a device that reports them without end does not block the reading."""
 
 _log = logging.getLogger("rankwatch")
 
 
 class NoDeviceError(Exception):
-    """There is no device to ask about; the message says why and what to do."""
+    """No device can be read; the message describes the cause and the remedy."""
 
 
 class Devices:
-    """The device of one local rank. Nothing happens before the first :meth:`read`."""
+    """Readings of one local rank's device, which is opened by the first :meth:`read`."""
 
     def __init__(self, local_rank: int) -> None:
         self.reason: str | None = None
         """Why the last :meth:`read` returned nothing; ``None`` when it did return readings."""
         self._local_rank = local_rank
         self._device: _Device | None = None
-        self._asked: _Question | None = None
-        self._hopeless = False
+        self._pending: _Query | None = None
+        self._unavailable = False
 
     def read(self) -> dict[Metric, Points] | None:
-        """Ask for everything in :data:`~rankwatch.contract.semconv.DEVICE_METRICS`; what is unsupported is left out.
+        """Read all of :data:`~rankwatch.contract.semconv.DEVICE_METRICS` that the device supports.
 
         Returns after 0.25 s at the latest and never raises: ``None`` where there is no device, or no answer yet.
         """
-        if self._hopeless:
+        if self._unavailable:
             return None
-        if self._asked is None:
-            self._asked = _Question(self._ask)
-        if not self._asked.wait(READ_LIMIT):
-            self.reason = "NVML does not answer: its driver is busy or stuck; `nvidia-smi` on this node would tell."
+        if self._pending is None:
+            self._pending = _Query(self._query)
+        if not self._pending.wait(READ_LIMIT):
+            self.reason = "NVML does not answer: its driver is busy or stuck; run `nvidia-smi` on this node to check."
             return None
-        asked, self._asked = self._asked, None
-        if isinstance(asked.answer, dict):
+        query, self._pending = self._pending, None
+        if isinstance(query.result, dict):
             self.reason = None
-            return asked.answer
-        self.reason = str(asked.answer)
-        self._hopeless = self._device is None  # it was not found, and it will not appear while this process lives
+            return query.result
+        self.reason = str(query.result)
+        self._unavailable = self._device is None  # a missing device does not appear while this process runs
         return None
 
-    def _ask(self) -> dict[Metric, Points]:
+    def _query(self) -> dict[Metric, Points]:
         if self._device is None:
             self._device = _find(_nvml(), self._local_rank)
         return self._device.readings()
 
 
 def identity(local_rank: int) -> dict[str, str]:
-    """UUID and product name of the rank's device, as resource attributes; ``{}`` where there is none to be told.
+    """UUID and product name of the rank's device, as resource attributes; ``{}`` if they are not available.
 
-    Returns after 50 ms at the latest and never raises: a driver that takes longer to wake up leaves the name out.
+    Returns after 50 ms at the latest and never raises; with a driver that takes longer to start they are left out.
     """
     if not driver_present():
         return {}
-    asked = _Question(lambda: _find(_nvml(), local_rank).identity())
-    asked.wait(IDENTITY_LIMIT)
-    return asked.answer if isinstance(asked.answer, dict) else {}
+    query = _Query(lambda: _find(_nvml(), local_rank).identity())
+    query.wait(IDENTITY_LIMIT)
+    return query.result if isinstance(query.result, dict) else {}
 
 
-class _Question:
-    """One call on a daemon thread: an answer, or the exception that it ended with."""
+class _Query:
+    """One call on a daemon thread, and its result or exception."""
 
     def __init__(self, call: Callable[[], dict[Any, Any]]) -> None:
-        self.answer: dict[Any, Any] | Exception | None = None
+        self.result: dict[Any, Any] | Exception | None = None
         self._call = call
         self._thread = threading.Thread(target=self._run, name="rankwatch-nvml", daemon=True)
         self._thread.start()
@@ -119,13 +119,13 @@ class _Question:
 
     def _run(self) -> None:
         try:
-            self.answer = self._call()
+            self.result = self._call()
         except Exception as error:  # noqa: BLE001 - the thread's boundary: whatever NVML raises becomes the reason
-            self.answer = error if isinstance(error, NoDeviceError) else NoDeviceError(f"NVML failed: {error}")
+            self.result = error if isinstance(error, NoDeviceError) else NoDeviceError(f"NVML failed: {error}")
 
 
 class _Device:
-    """One device, found and open. A MIG instance has memory of its own; heat, power and clocks are its GPU's."""
+    """One open device. A MIG instance has memory of its own; temperature, power and clocks are those of its GPU."""
 
     def __init__(self, nvml: Any, handle: Any, gpu: Any) -> None:
         self._nvml = nvml
@@ -137,16 +137,16 @@ class _Device:
 
     def identity(self) -> dict[str, str]:
         nvml = self._nvml
-        told = {
+        attributes = {
             semconv.HW_ID: self._try(lambda: nvml.nvmlDeviceGetUUID(self._handle)),
             semconv.HW_NAME: self._try(lambda: nvml.nvmlDeviceGetName(self._handle)),
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in attributes.items() if value is not None}
 
     def readings(self) -> dict[Metric, Points]:
         nvml, gpu = self._nvml, self._gpu
         memory = self._try(lambda: nvml.nvmlDeviceGetMemoryInfo(self._handle))
-        told: dict[Metric, float | None] = {
+        values: dict[Metric, float | None] = {
             semconv.GPU_UTILIZATION: self._try(lambda: nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100),
             semconv.GPU_MEMORY_USAGE: memory and memory.used,
             semconv.GPU_MEMORY_LIMIT: memory and memory.total,
@@ -156,7 +156,7 @@ class _Device:
             semconv.GPU_CLOCK: self._try(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6),
             semconv.GPU_CLOCK_LIMIT: self._try(lambda: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6),
         }
-        points: dict[Metric, Points] = {m: [(float(value), {})] for m, value in told.items() if value is not None}
+        points: dict[Metric, Points] = {m: [(float(value), {})] for m, value in values.items() if value is not None}
         by_reason = {
             semconv.GPU_THROTTLED: [(reason, 1) for reason in self._throttled()],
             semconv.GPU_ERRORS: [(reason, count) for reason, count in self._errors() if count is not None],
@@ -166,13 +166,13 @@ class _Device:
                 points[metric] = [(float(value), {semconv.ATTR_REASON: reason}) for reason, value in reasons]
         if not points:
             raise NoDeviceError(
-                "NVML tells nothing of this device: every reading failed; `nvidia-smi` on this node would."
+                "NVML reads nothing from this device: every reading failed; run `nvidia-smi` on this node to check."
             )
         return points
 
     def _throttled(self) -> list[str]:
         nvml = self._nvml
-        # Drivers before 535 know only the older name of the same question.
+        # Drivers before 535 have this function under its older name only.
         new = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
         bits = self._try(partial(new, self._gpu)) if new is not None else None
         if bits is None:
@@ -185,14 +185,14 @@ class _Device:
             ("ecc_uncorrected", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
             ("ecc_corrected", nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         ):
-            # Volatile: since the driver was loaded. What the card saw in earlier years says nothing of this job.
+            # Volatile counts start when the driver is loaded; lifetime counts include errors of earlier jobs.
             yield reason, self._try(partial(nvml.nvmlDeviceGetTotalEccErrors, gpu, kind, nvml.NVML_VOLATILE_ECC))
         if not self._watched:
             self._watched, self._events = True, self._watch()
         yield "xid", self._xids_seen() if self._events is not None else None
 
     def _watch(self) -> Any:
-        """An event set for XIDs, or ``None`` where the device or the rights do not allow one."""
+        """An event set for XIDs; ``None`` if the device does not support one or the process may not create it."""
         nvml = self._nvml
 
         def watch() -> Any:
@@ -214,24 +214,26 @@ class _Device:
                 break
             if event.eventType & self._nvml.nvmlEventTypeXidCriticalError:
                 self._xids += 1
-                _log.warning("The GPU of this rank reported XID %d; `dmesg` on this node tells more.", event.eventData)
+                _log.warning(
+                    "The GPU of this rank reported XID %d; see `dmesg` on this node for details.", event.eventData
+                )
         return self._xids
 
-    def _try(self, question: Callable[[], Any]) -> Any:
-        """Answer, or ``None`` where this device, driver or user cannot have it."""
+    def _try(self, query: Callable[[], Any]) -> Any:
+        """The result of ``query``; ``None`` if the device, the driver or the user's rights do not allow it."""
         try:
-            return question()
+            return query()
         except self._nvml.NVMLError:
             return None
 
 
 def driver_present() -> bool:
-    """Whether this machine has an NVIDIA driver at all: asked before anything is imported for it."""
+    """Whether this machine has an NVIDIA driver, so that nothing is imported in vain."""
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
 
 
 def _nvml() -> Any:
-    """Import and initialise NVML; it stays so until the process ends, since a shutdown would be the user's as well."""
+    """Import and initialise NVML. It is never shut down, since that would also affect the user's own use of it."""
     if not driver_present():
         raise NoDeviceError(
             "This machine shows no NVIDIA GPU (there is no /dev/nvidiactl), so its devices are not read."
@@ -273,7 +275,7 @@ def _find(nvml: Any, local_rank: int) -> _Device:
             if setting is None
             else f"CUDA_VISIBLE_DEVICES={setting!r} leaves this rank no GPU."
         )
-    # One device to see, whatever the local rank: Slurm and others give each rank its own.
+    # A single visible device is the rank's, whatever its local rank: Slurm and others give each rank its own.
     position = 0 if len(visible) == 1 else local_rank
     if not 0 <= position < len(visible):
         raise NoDeviceError(f"Local rank {local_rank} has no GPU: {len(visible)} are visible to it.")
@@ -288,31 +290,31 @@ def _find(nvml: Any, local_rank: int) -> _Device:
         return _Device(nvml, handles[int(chosen)], handles[int(chosen)])
     for handle, gpu in _by_uuid(nvml, chosen, handles):
         return _Device(nvml, handle, gpu)
-    raise NoDeviceError(f"CUDA_VISIBLE_DEVICES names {chosen}, which NVML does not know, or knows more than once.")
+    raise NoDeviceError(f"CUDA_VISIBLE_DEVICES names {chosen}, which matches no device of NVML, or more than one.")
 
 
 def visible_devices(setting: str | None, count: int) -> Sequence[str]:
-    """The devices that CUDA shows: indices below ``count`` and ids, in order, up to the first that cannot be one."""
+    """The devices visible to CUDA: indices below ``count`` and ids, in order, up to the first invalid entry."""
     if setting is None:
         return [str(index) for index in range(count)]
     visible: list[str] = []
     for entry in (word.strip() for word in setting.split(",")):
         if not (entry.startswith(("GPU-", "MIG-")) or (entry.isdecimal() and int(entry) < count)):
-            break  # CUDA ignores the rest, too: -1 hides all that follow
+            break  # as CUDA does: -1 hides all that follow
         visible.append(entry)
     return visible
 
 
 def _by_uuid(nvml: Any, wanted: str, handles: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the one device whose UUID begins so, and the GPU it is a part of; nothing unless there is exactly one."""
+    """Yield the device whose UUID starts with ``wanted``, and its GPU; nothing unless exactly one matches."""
     devices = list(_instances(nvml, handles)) if wanted.startswith("MIG-") else [(gpu, gpu) for gpu in handles]
-    fitting = [pair for pair in devices if nvml.nvmlDeviceGetUUID(pair[0]).startswith(wanted)]
-    if len(fitting) == 1:
-        yield fitting[0]
+    matching = [pair for pair in devices if nvml.nvmlDeviceGetUUID(pair[0]).startswith(wanted)]
+    if len(matching) == 1:
+        yield matching[0]
 
 
 def _instances(nvml: Any, handles: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Every MIG instance of every GPU, with the GPU; a place without one raises ``NotFound``."""
+    """Every MIG instance of every GPU, with the GPU; an index without an instance raises ``NotFound``."""
     for gpu in handles:
         try:
             places = nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)

@@ -16,16 +16,16 @@ BEGINNINGS: Final = ("_prepare_profiler", "_enable_profiler")
 END: Final = "_disable_profiler"
 
 
-class Guard:
-    """Wraps the names in ``module`` while it is installed; ``end_ours`` is called on the user's thread and is quick.
+class ProfilerGuard:
+    """Wraps the names in ``module`` while it is installed; ``end_window`` is called on the user's thread and is quick.
 
     Raises:
         AttributeError: this torch has other names.
     """
 
-    def __init__(self, module: ModuleType, end_ours: Callable[[], None]) -> None:
+    def __init__(self, module: ModuleType, end_window: Callable[[], None]) -> None:
         self._module = module
-        self._end_ours = end_ours
+        self._end_window = end_window
         self._originals: dict[str, Any] = {name: getattr(module, name) for name in (*BEGINNINGS, END)}
         self._ours: dict[str, Any] = {name: self._beginning(original) for name, original in self._originals.items()}
         self._ours[END] = self._ending(self._originals[END])
@@ -46,7 +46,7 @@ class Guard:
     def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*args: Any, **kwargs: Any) -> Any:
             self.user_profiles = True
-            self._end_ours()
+            self._end_window()
             try:
                 return original(*args, **kwargs)
             except BaseException:

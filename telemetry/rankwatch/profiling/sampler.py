@@ -483,15 +483,15 @@ def uses_gpu(torch: ModuleType) -> bool:
     return bool(torch.cuda.is_initialized())
 
 
-def choose_source(wanted: KernelSource, torch: ModuleType, end_ours: Callable[[], None]) -> SourceChoice:
-    """Make the source that ``wanted`` names; ``end_ours`` ends an open window when the user starts a profiler."""
+def choose_source(wanted: KernelSource, torch: ModuleType, end_window: Callable[[], None]) -> SourceChoice:
+    """Make the source that ``wanted`` names; ``end_window`` ends an open window when the user starts a profiler."""
     gpu = uses_gpu(torch)
     try:
         if wanted is KernelSource.CUPTI or (wanted is KernelSource.AUTO and gpu):
             if not gpu:
                 raise SourceUnavailable("cupti needs a GPU, and this process uses none; set kernel_timings=auto")
             return SourceChoice(CuptiSource(), "")
-        source = KinetoSource(torch, on_device=gpu, end_ours=end_ours)
+        source = KinetoSource(torch, on_device=gpu, end_window=end_window)
         return SourceChoice(source, "kernel_timings=kineto" if gpu else "this process uses no GPU")
     except SourceUnavailable as error:
         return SourceChoice(None, str(error))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import MAX_TIMEOUT, Policy, parse_section_timeouts
+from rankwatch.contract.policy import MAX_TIMEOUT, Policy, parse_section_timeouts, parse_value
 
 LIMITS = (
     "initial_heartbeat_timeout",
@@ -32,6 +32,25 @@ def test_every_setting_has_a_meaning_and_a_unit() -> None:
 
 def test_the_defaults_come_back_through_json() -> None:
     assert Policy().changed(json.loads(json.dumps(Policy().to_json()))) == Policy()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("none", None),
+        ("NULL", None),
+        ("30", 30),
+        ("1.5", 1.5),
+        ("save_and_stop", "save_and_stop"),
+        ("", ""),
+    ],
+)
+def test_a_value_of_a_command_line_has_its_type(text: str, value: object) -> None:
+    parsed = parse_value(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 def test_a_policy_is_not_changed_in_place() -> None:

@@ -355,7 +355,7 @@ def test_the_emulation_has_only_names_that_cupti_has() -> None:
     assert [name for name in functions if not hasattr(real, name)] == []
     assert {result.name: int(real.Result[result.name]) for result in Result} == {r.name: int(r) for r in Result}
     assert int(real.ActivityKind.CONCURRENT_KERNEL) == EmulatedCupti.ActivityKind.CONCURRENT_KERNEL
-    assert set(cupti._WORDS) <= set(real.Result.__members__)
+    assert set(cupti._REMEDIES) <= set(real.Result.__members__)
     kernel = EmulatedCupti().launch()
     newest = max((name for name in vars(real) if name.startswith("ActivityKernel")), key=lambda name: int(name[14:]))
     assert [name for name in vars(kernel) if not hasattr(getattr(real, newest), name)] == []

@@ -34,7 +34,7 @@ def sampler(recorder: Recorder) -> Sampler:
 
 @pytest.fixture
 def source(sampler: Sampler) -> Iterator[KinetoSource]:
-    source = KinetoSource(torch, on_device=False, end_ours=sampler.interrupt)
+    source = KinetoSource(torch, on_device=False, end_window=sampler.interrupt)
     yield source
     source.close()
     assert not torch._C._autograd._profiler_enabled()
@@ -176,7 +176,7 @@ def test_another_threads_profiler_does_not_end_our_window(sampler: Sampler, sour
 def test_a_torch_with_other_names_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C._autograd, "_prepare_profiler")
     with pytest.raises(SourceUnavailable, match="another profiler than Rankwatch knows"):
-        KinetoSource(torch, on_device=False, end_ours=lambda: None)
+        KinetoSource(torch, on_device=False, end_window=lambda: None)
 
 
 def test_a_child_of_a_profiled_process_is_told_that_it_cannot_profile(
@@ -186,7 +186,7 @@ def test_a_child_of_a_profiled_process_is_told_that_it_cannot_profile(
     assert kineto._used_by == os.getpid()
     monkeypatch.setattr(kineto, "_used_by", os.getpid() + 1)
     with pytest.raises(SourceUnavailable, match="was forked from one"):
-        KinetoSource(torch, on_device=False, end_ours=lambda: None)
+        KinetoSource(torch, on_device=False, end_window=lambda: None)
 
 
 GROUPS = """
@@ -198,7 +198,7 @@ rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
 one = torch.ones(4)
 dist.all_reduce(one)
-source = KinetoSource(torch, on_device=False, end_ours=lambda: None)
+source = KinetoSource(torch, on_device=False, end_window=lambda: None)
 
 def step():
     source.start()

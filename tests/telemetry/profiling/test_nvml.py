@@ -247,8 +247,8 @@ def test_the_rank_reads_its_own_device(
         ("", 0, "CUDA_VISIBLE_DEVICES='' leaves this rank no GPU"),
         ("-1", 0, "leaves this rank no GPU"),
         ("0,1", 2, "Local rank 2 has no GPU: 2 are visible"),
-        ("GPU-3", 0, "names GPU-3, which NVML does not know"),
-        ("GPU-", 0, "more than once"),
+        ("GPU-3", 0, "names GPU-3, which matches no device"),
+        ("GPU-", 0, "more than one"),
         ("MIG-1", 0, "names MIG-1"),
     ],
 )
@@ -326,7 +326,7 @@ def test_without_a_gpu_there_is_one_sentence_and_no_thread() -> None:
         devices.reason == "This machine shows no NVIDIA GPU (there is no /dev/nvidiactl), so its devices are not read."
     )
     assert devices.read() is None
-    assert devices._asked is None, "it will not appear while this process lives"
+    assert devices._pending is None, "a missing device is not looked for again"
     assert identity(0) == {}
 
 

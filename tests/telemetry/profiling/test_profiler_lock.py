@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rankwatch.profiling.profiler_lock import Guard
+from rankwatch.profiling.profiler_lock import ProfilerGuard
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def module() -> Any:
 
 
 def test_ours_is_ended_before_the_users_begins(module: Any) -> None:
-    guard = Guard(module, lambda: module.calls.append("ended"))
+    guard = ProfilerGuard(module, lambda: module.calls.append("ended"))
     guard.install()
     assert module._prepare_profiler(1, two=2) == "_prepare_profiler"
     assert guard.user_profiles
@@ -39,7 +39,7 @@ def test_ours_is_ended_before_the_users_begins(module: Any) -> None:
 
 @pytest.mark.parametrize("name", ["_prepare_profiler", "_enable_profiler", "_disable_profiler"])
 def test_a_users_profiler_that_fails_fails_as_it_did_and_is_over(module: Any, name: str) -> None:
-    guard = Guard(module, lambda: None)
+    guard = ProfilerGuard(module, lambda: None)
     guard.install()
     with pytest.raises(RuntimeError, match=name):
         getattr(module, name)("fail")
@@ -48,7 +48,7 @@ def test_a_users_profiler_that_fails_fails_as_it_did_and_is_over(module: Any, na
 
 def test_what_was_there_is_put_back_unless_somebody_wrapped_it_again(module: Any) -> None:
     prepare, enable = module._prepare_profiler, module._enable_profiler
-    guard = Guard(module, lambda: None)
+    guard = ProfilerGuard(module, lambda: None)
     guard.install()
     module._enable_profiler = somebodys = lambda: enable()
     guard.remove()
@@ -58,4 +58,4 @@ def test_what_was_there_is_put_back_unless_somebody_wrapped_it_again(module: Any
 
 def test_other_names_are_an_error() -> None:
     with pytest.raises(AttributeError):
-        Guard(ModuleType("other"), lambda: None)
+        ProfilerGuard(ModuleType("other"), lambda: None)
