@@ -105,7 +105,7 @@ def test_its_twin_nothing_changed(page: Page, monitor_url: str, script: Script) 
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j?tab=charts")
     expect(page.get_by_text("Nothing changed in the last hour.")).to_be_visible()
-    expect(page.locator(".told[data-kind=change]")).to_have_count(0)
+    expect(page.locator(".explanation[data-kind=change]")).to_have_count(0)
 
 
 # Policy and actions -------------------------------------------------------------------------------------------------

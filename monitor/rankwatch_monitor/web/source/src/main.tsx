@@ -1,7 +1,7 @@
 import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { takeTokenFromAddress } from "./api/token";
-import { startClock } from "./live/connection";
+import { startClock } from "./api/connection";
 import { addressOf, parse } from "./logic/route";
 import "./style/tokens.css";
 import "./style/base.css";
@@ -35,7 +35,7 @@ function Page() {
   }
   return (
     <Shell crumbs={<a href="#/">Jobs</a>}>
-      <Job key={here.job} id={here.job} asked={here.incident} tab={here.tab} sight={here.sight} />
+      <Job key={here.job} id={here.job} requested={here.incident} tab={here.tab} sight={here.sight} />
     </Shell>
   );
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { inWords, slices, windowName, windowTells } from "../src/logic/goodput";
+import { inWords, slices, windowName, windowDiffers } from "../src/logic/goodput";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -31,7 +31,7 @@ test("the window is an hour once the run is that old", () => {
 
 test("the last hour is told apart once there was more than it", () => {
   const run = (productive: number, seconds: number) => ({ ratio: 1, window: { seconds, ratio: 1 }, buckets: { productive }, incidents: [] });
-  assert.equal(windowTells(run(1200, 1200)), false);
-  assert.equal(windowTells(run(0, 0)), false);
-  assert.equal(windowTells(run(7200, 3600)), true);
+  assert.equal(windowDiffers(run(1200, 1200)), false);
+  assert.equal(windowDiffers(run(0, 0)), false);
+  assert.equal(windowDiffers(run(7200, 3600)), true);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Incident, JobSummary } from "../src/api/shapes";
-import { doing, focus, hosts, merged, rankTime, who } from "../src/logic/incidents";
+import type { Incident, JobSummary } from "../src/api/types";
+import { doing, focus, hosts, merged, rankTime, culpritRanks } from "../src/logic/incidents";
 import { incidentAddress, parse } from "../src/logic/route";
 import { incident as some } from "./samples";
 
@@ -38,9 +38,9 @@ test("a changed incident replaces its old self and the newest stays first", () =
 
 test("culprits are named in few words", () => {
   const named = (rank: number) => ({ rank, host: "n1", class: "dead", reason: "" });
-  assert.equal(who([]), "nobody named");
-  assert.equal(who([named(2)]), "rank 2");
-  assert.equal(who([8, 9, 10].map(named)), "ranks 8–10");
+  assert.equal(culpritRanks([]), "nobody named");
+  assert.equal(culpritRanks([named(2)]), "rank 2");
+  assert.equal(culpritRanks([8, 9, 10].map(named)), "ranks 8–10");
   assert.deepEqual(hosts([8, 9].map(named)), ["n1"]);
 });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Launcher } from "../src/api/shapes";
-import { aside, figures } from "../src/logic/launchers";
+import type { Launcher } from "../src/api/types";
+import { idleLaunchers, figures } from "../src/logic/launchers";
 import { restartsRanks } from "../src/logic/incidents";
 import { incident } from "./samples";
 
@@ -10,7 +10,7 @@ const launcher = (node: string, facts: Partial<Launcher> = {}): Launcher => ({
 });
 
 test("who runs ranks or has ended is not told of", () => {
-  assert.deepEqual(aside([launcher("a"), launcher("b", { role: "spare", ended: "finished" })]), []);
+  assert.deepEqual(idleLaunchers([launcher("a"), launcher("b", { role: "spare", ended: "finished" })]), []);
 });
 
 test("the lost stand first, then the excluded, then the spares, each with its reason", () => {
@@ -18,7 +18,7 @@ test("the lost stand first, then the excluded, then the spares, each with its re
     launcher("a"), launcher("s", { role: "spare", role_reason: "one node is enough" }),
     launcher("p", { role: "parked", role_reason: "excluded: bad memory" }), launcher("l", { lost: "nothing was heard of it" }),
   ];
-  assert.deepEqual(aside(all).map(({ name, what, reason }) => [name, what, reason]), [
+  assert.deepEqual(idleLaunchers(all).map(({ name, what, reason }) => [name, what, reason]), [
     ["l", "lost", "nothing was heard of it"], ["p", "parked", "excluded: bad memory"], ["s", "spare", "one node is enough"],
   ]);
   assert.equal(figures(all), "1 active, 1 spare, 1 parked, 1 lost");
@@ -26,7 +26,7 @@ test("the lost stand first, then the excluded, then the spares, each with its re
 
 test("launchers that share a host are told apart by their own names", () => {
   const all = [launcher("h-1", { host: "h", role: "spare" }), launcher("h-2", { host: "h" }), launcher("x-3", { host: "x", role: "spare" })];
-  assert.deepEqual(aside(all).map(({ name }) => name), ["h-1", "x"]);
+  assert.deepEqual(idleLaunchers(all).map(({ name }) => name), ["h-1", "x"]);
 });
 
 test("a restart without a node is a restart", () => {

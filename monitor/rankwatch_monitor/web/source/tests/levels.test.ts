@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { ageByte, cellWords, isLevel, LEVELS, levels, slowestFirst } from "../src/logic/levels";
 import { byCoordinate } from "../src/logic/nodes";
 import { isTrouble } from "../src/logic/severity";
-import { type Palette, stamp } from "../src/logic/stamps";
+import { type Palette, glyph } from "../src/logic/glyphs";
 
 const named = (look: "lateness" | "robust", ...bytes: number[]) =>
   [...levels(look, Uint8Array.from(bytes), bytes.length)].map((code) => cellWords(look, LEVELS[code]!));
@@ -35,7 +35,7 @@ test("states are their own words, and only the slowest levels are trouble", () =
 const one = Object.fromEntries(LEVELS.map((level) => [level, 7])) as Palette["fill"];
 for (const size of [9, 13, 20, 36]) {
   test(`at ${size} pixels every level has a shape of its own`, () => {
-    const shapes = new Set(LEVELS.map((level) => stamp(level, size, { fill: one, dimmed: one, mark: 9 }).join()));
+    const shapes = new Set(LEVELS.map((level) => glyph(level, size, { fill: one, dimmed: one, mark: 9 }).join()));
     assert.equal(shapes.size, LEVELS.length);
   });
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Timeout } from "../src/api/shapes";
+import type { Timeout } from "../src/api/types";
 import { limited, ordered, origin } from "../src/logic/limits";
 
 const timeout = (facts: Partial<Timeout>): Timeout => ({

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Setting } from "../src/api/shapes";
+import type { Setting } from "../src/api/types";
 import { asText, asValue, changed, consequence, rankList, shown } from "../src/logic/policy";
 
 const setting = (kind: Setting["kind"], facts: Partial<Setting> = {}): Setting => ({

@@ -1,6 +1,6 @@
 // What tests start from: an incident that is confirmed and about nobody.
 
-import type { Incident } from "../src/api/shapes";
+import type { Incident } from "../src/api/types";
 
 export const incident = (facts: Partial<Incident>): Incident => ({
   id: "i", opened_at: 100, closed_at: null, job_id: "j", kind: "section_overrun", attempt: 1, culprits: [], affected: [], reason: "",

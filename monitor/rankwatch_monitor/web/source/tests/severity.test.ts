@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { RankReport, RankState } from "../src/api/shapes";
+import type { RankReport, RankState } from "../src/api/types";
 import { openSection, tally, worstFirst } from "../src/logic/severity";
 
 const report = (rank: number, iteration: number | null, open_sections: Record<string, number> = {}): RankReport => ({

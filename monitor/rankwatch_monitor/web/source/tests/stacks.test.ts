@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Frame, StackGroup } from "../src/api/shapes";
+import type { Frame, StackGroup } from "../src/api/types";
 import { isUserFrame, sharedOuter, shortFile } from "../src/logic/frames";
 
 const frame = (name: string, file: string, line = 1): Frame => ({ function: name, file, line });

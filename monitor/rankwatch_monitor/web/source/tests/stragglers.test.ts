@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Finding, Performance } from "../src/api/shapes";
-import { findingFacts, findingWords, gpuHours, isLoud, isSaid, score } from "../src/logic/stragglers";
+import type { Finding, Performance } from "../src/api/types";
+import { findingFacts, findingWords, gpuHours, isLoud, isShown, score } from "../src/logic/stragglers";
 
 const finding = (facts: Partial<Finding>): Finding => ({
   verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
@@ -32,6 +32,6 @@ test("costs keep three digits, and scores two decimals", () => {
 });
 
 test("a sentence is said once: in the headline, or below it", () => {
-  assert.equal(isSaid("Rank 3 is slow.", "Rank 3 is slow. 2 more ranks are slow."), true);
-  assert.deepEqual([isSaid("Rank 3 is slow.", "Rank 33 is slow."), isSaid("", "Rank 3 is slow.")], [false, false]);
+  assert.equal(isShown("Rank 3 is slow.", "Rank 3 is slow. 2 more ranks are slow."), true);
+  assert.deepEqual([isShown("Rank 3 is slow.", "Rank 33 is slow."), isShown("", "Rank 3 is slow.")], [false, false]);
 });

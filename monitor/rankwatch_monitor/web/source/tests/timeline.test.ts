@@ -1,17 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { SectionTimeline } from "../src/api/shapes";
+import type { SectionTimeline } from "../src/api/types";
 import { beside, lanes, ROW, spanAt, sums, total, written } from "../src/logic/timeline";
 
 /** Two ranks and two steps; rank 5 takes twice as long in its data and never came to step 20. */
-const TOLD: SectionTimeline = {
+const TIMELINE: SectionTimeline = {
   attempt: 1, sampled: [10, 20], sections: ["data", "step", "forward"], ranks_known: 2,
   ranks: [
     { rank: 0, host: "a", steps: [10, 20].map((iteration) => ({ iteration, seconds: 0.5, spans: [[0, 0, 0, 0.1], [1, 0, 0.1, 0.4], [2, 1, 0.1, 0.2]] })) },
     { rank: 5, host: "b", steps: [{ iteration: 10, seconds: 1, spans: [[0, 0, 0, 0.6], [1, 0, 0.6, 0.4], [2, 1, 0.6, 0.2]] }] },
   ],
 };
-const placed = lanes(TOLD, 314);
+const placed = lanes(TIMELINE, 314);
 const at = (lane: number, step: number, section: number) => placed.spans.findIndex((span) => span.lane === lane && span.step === step && span.section === section);
 
 test("steps stand side by side, as wide as the slowest rank needs, and fill the width", () => {
@@ -41,8 +41,8 @@ test("arrow keys go along the lane and to the same section of the next rank", ()
 });
 
 test("sums are seconds a step, the longest section first", () => {
-  const { sections, seconds, medians } = sums(TOLD, 8);
-  assert.deepEqual(sections.map((section) => TOLD.sections[section]), ["step", "data", "forward"]);
+  const { sections, seconds, medians } = sums(TIMELINE, 8);
+  assert.deepEqual(sections.map((section) => TIMELINE.sections[section]), ["step", "data", "forward"]);
   assert.deepEqual(seconds, [[0.4, 0.1, 0.2], [0.4, 0.6, 0.2]]);
   assert.equal(medians[1], 0.35);
   assert.equal(total(placed, 1, 0, 0), 0.6);
@@ -53,6 +53,6 @@ test("ranks are written as the monitor reads them", () => {
 });
 
 test("nothing at all has no lanes that fail", () => {
-  const none = lanes({ ...TOLD, ranks: [{ rank: 0, host: "", steps: [] }] }, 300);
+  const none = lanes({ ...TIMELINE, ranks: [{ rank: 0, host: "", steps: [] }] }, 300);
   assert.deepEqual([none.columns, none.spans, none.missing], [[], [], []]);
 });

@@ -1,6 +1,6 @@
 // Reading from the monitor, with its own words when something is wrong.
 
-import { answers, heard, refused, serverTime } from "../live/connection";
+import { responding, markContact, tokenRefused, serverTime } from "./connection";
 import { controlToken, token } from "./token";
 
 export class Problem extends Error {
@@ -22,17 +22,17 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
     signal: signal ? AbortSignal.any([signal, patience]) : patience,
     cache: "no-store",
   }).catch((problem: unknown) => {
-    answers.value = false;
+    responding.value = false;
     throw problem;
   });
   // A proxy's error is not the monitor's word.
-  answers.value = answer.ok || (answer.headers.get("content-type") ?? "").startsWith("application/problem+json");
-  if (answers.value) heard();
+  responding.value = answer.ok || (answer.headers.get("content-type") ?? "").startsWith("application/problem+json");
+  if (responding.value) markContact();
   serverTime(answer.headers.get("date"));
-  if (answer.status === 401 || answer.status === 403) refused.value = true;
+  if (answer.status === 401 || answer.status === 403) tokenRefused.value = true;
   if (!answer.ok) throw new Problem(answer.status, await detail(answer));
   const body = (await answer.json()) as T;
-  refused.value = false;
+  tokenRefused.value = false;
   return body;
 }
 

@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { JobElsewhere, JobSummary } from "../api/shapes";
+import type { JobElsewhere, JobSummary } from "../api/types";
 import { listen, type Stream } from "./stream";
 
 export type Listed = JobSummary | JobElsewhere;

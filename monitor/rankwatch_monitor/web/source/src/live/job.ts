@@ -2,11 +2,11 @@
 
 import { batch, type Signal, signal } from "@preact/signals";
 import { get, Problem } from "../api/client";
-import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/shapes";
+import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
 import { bytesOf } from "./grid";
 import { sample } from "./samples";
-import { type Seldom, watchSeldom } from "./seldom";
+import { type SlowPoll, startSlowPoll } from "./slow_poll";
 import { listen, type Stream } from "./stream";
 
 export interface Grid {
@@ -27,7 +27,7 @@ export interface JobWatch extends Stream {
   reports: Signal<{ at: number; byRank: (RankReport | undefined)[] }>;
   /** Null until the first answer. */
   incidents: Signal<Incident[] | null>;
-  seldom: Seldom;
+  slow: SlowPoll;
   /** Why the monitor shows nothing of the job: it knows none, or another one watches it. */
   unknown: Signal<Problem | null>;
 }
@@ -41,11 +41,11 @@ export function watchJob(id: string): JobWatch {
   const reports = signal<{ at: number; byRank: (RankReport | undefined)[] }>({ at: 0, byRank: [] });
   const incidents = signal<Incident[] | null>(null);
   const unknown = signal<Problem | null>(null);
-  const seldom = watchSeldom(path, () => (job.value?.ended_at ?? null) !== null);
+  const slow = startSlowPoll(path, () => (job.value?.ended_at ?? null) !== null);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   /** What the stream tells while a reading is under way: an answer that was made before does not undo it. */
-  let told: { job: boolean; incidents: Incident[] } | null = null;
+  let received: { job: boolean; incidents: Incident[] } | null = null;
 
   function take(summary: JobSummary): void {
     job.value = summary;
@@ -54,22 +54,22 @@ export function watchJob(id: string): JobWatch {
   }
 
   async function readAll(): Promise<void> {
-    const meanwhile = (told = { job: false, incidents: [] as Incident[] });
+    const meanwhile = (received = { job: false, incidents: [] as Incident[] });
     try {
       const [summary, list] = await Promise.all([
         get<JobDetail>(path, ended.signal),
         get<{ incidents: Incident[] }>(`${path}/incidents`, ended.signal),
       ]);
-      if (told !== meanwhile) return; // another reading has begun since
+      if (received !== meanwhile) return; // another reading has begun since
       batch(() => {
         if (!meanwhile.job) take(summary);
-        seldom.took(summary);
+        slow.update(summary);
         incidents.value = meanwhile.incidents.reduce(merged, list.incidents);
       });
     } catch (problem) {
       if (problem instanceof Problem && [404, 503].includes(problem.status)) unknown.value = problem;
     } finally {
-      if (told === meanwhile) told = null;
+      if (received === meanwhile) received = null;
     }
   }
 
@@ -92,7 +92,7 @@ export function watchJob(id: string): JobWatch {
     `${path}/events`,
     {
       job: (data) => {
-        if (told) told.job = true;
+        if (received) received.job = true;
         take(data as JobSummary);
       },
       grid: (data) => {
@@ -107,15 +107,15 @@ export function watchJob(id: string): JobWatch {
         });
       },
       incident: (data) => {
-        told?.incidents.push(data as Incident);
+        received?.incidents.push(data as Incident);
         incidents.value = merged(incidents.value ?? [], data as Incident);
         void readRanks();
-        seldom.soon();
+        slow.refreshSoon();
       },
     },
     () => {
       void Promise.all([readAll(), readRanks()]);
-      seldom.soon();
+      slow.refreshSoon();
     },
     () => void readAll(),
   );
@@ -123,10 +123,10 @@ export function watchJob(id: string): JobWatch {
   document.addEventListener("visibilitychange", seen);
 
   return {
-    id, job, grid, performance, looks, reports, incidents, seldom, unknown,
+    id, job, grid, performance, looks, reports, incidents, slow, unknown,
     close() {
       stream.close();
-      seldom.close();
+      slow.close();
       ended.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);

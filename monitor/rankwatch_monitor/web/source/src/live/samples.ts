@@ -1,7 +1,7 @@
 // Speed over time, collected while the page is open. Kept outside the views, so that looking elsewhere loses nothing.
 
 import { signal } from "@preact/signals";
-import type { JobSummary } from "../api/shapes";
+import type { JobSummary } from "../api/types";
 
 export interface Samples {
   time: number[];

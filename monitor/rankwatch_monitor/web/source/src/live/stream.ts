@@ -1,7 +1,7 @@
 // One event stream that comes back by itself.
 
 import { streamAddress } from "../api/client";
-import { heard, retryAt } from "./connection";
+import { markContact, retryAt } from "../api/connection";
 
 const FIRST_RETRY_S = 1;
 const LONGEST_RETRY_S = 10;
@@ -19,7 +19,7 @@ export function retryNow(): void {
 
 /**
  * Listen to named events. `opened` is called after every connect, `broken` after every break: an EventSource does not
- * say why, so the caller asks over plain HTTP, where a wrong token and an unknown job have their own answers.
+ * say why, so the caller asks over plain HTTP, where a wrong token and an unknown job have their own responding.
  */
 export function listen(
   path: string,
@@ -38,7 +38,7 @@ export function listen(
     source.onopen = () => {
       pause = FIRST_RETRY_S;
       retryAt.value = null;
-      heard();
+      markContact();
       opened();
     };
     source.onerror = () => {
@@ -51,7 +51,7 @@ export function listen(
     };
     for (const [name, handle] of Object.entries(events)) {
       source.addEventListener(name, (event: MessageEvent<string>) => {
-        heard();
+        markContact();
         handle(JSON.parse(event.data));
       });
     }

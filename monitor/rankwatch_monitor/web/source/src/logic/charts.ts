@@ -1,6 +1,6 @@
 // Samples as the columns of a chart: gaps where nothing was told, areas on top of each other.
 
-import type { HistorySample } from "../api/shapes";
+import type { HistorySample } from "../api/types";
 
 export interface Line {
   name: string;

@@ -1,6 +1,6 @@
 // Which stack frames a person wants to see: their own code, and where groups part ways.
 
-import type { Frame, StackGroup } from "../api/shapes";
+import type { Frame, StackGroup } from "../api/types";
 
 const LIBRARY = /(^<)|[\\/](site|dist)-packages[\\/]|[\\/]lib(64)?[\\/]python\d|[\\/]python\d[\d.]*[\\/]lib[\\/]|[\\/]torch[\\/](csrc|_C)/;
 

@@ -1,6 +1,6 @@
 // Where a job's time went: buckets of seconds as slices of one bar, and the words for them.
 
-import type { Goodput } from "../api/shapes";
+import type { Goodput } from "../api/types";
 import { percent, wholeDuration, words } from "./text";
 
 /** In the order of the bar: what moves training, what it needs besides, what was lost, what nobody knows. */
@@ -55,7 +55,7 @@ export function inWords(found: readonly Slice[]): string {
 const HOUR = 3600;
 
 /** Whether the sliding ratio is about less than the whole run; until then it would be the same figure twice. */
-export function windowTells({ buckets, window }: Goodput): boolean {
+export function windowDiffers({ buckets, window }: Goodput): boolean {
   return lived(buckets) > window.seconds + 60;
 }
 

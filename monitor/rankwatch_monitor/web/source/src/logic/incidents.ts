@@ -1,19 +1,19 @@
 // Which incident the page speaks about, and what it says of it.
 
-import type { Culprit, Incident, JobSummary } from "../api/shapes";
+import type { Culprit, Incident, JobSummary } from "../api/types";
 import { count, runs, words } from "./text";
 
 /** After this a healthy job is not introduced by its last trouble any more; the list still has it. */
 const RECENT = 3600;
 
 /**
- * The one that was asked for, else the open one, else the last if it is recent or the job ended badly by it. What was
+ * The one that was requested for, else the open one, else the last if it is recent or the job ended badly by it. What was
  * only suspected and went on by itself stays in the list: it needs nobody's attention any more.
  */
 export function focus(
-  incidents: readonly Incident[], asked: string | null, job: JobSummary | null, now: number,
+  incidents: readonly Incident[], requested: string | null, job: JobSummary | null, now: number,
 ): Incident | null {
-  if (asked !== null) return incidents.find((incident) => incident.id === asked) ?? null;
+  if (requested !== null) return incidents.find((incident) => incident.id === requested) ?? null;
   const open = incidents.find((incident) => incident.closed_at === null);
   if (open) return open;
   const last = incidents.find((incident) => incident.confirmed);
@@ -30,7 +30,7 @@ export function merged(incidents: readonly Incident[], changed: Incident): Incid
 }
 
 /** "rank 2", "ranks 9208–9215", or that nobody is named. */
-export function who(culprits: readonly Culprit[]): string {
+export function culpritRanks(culprits: readonly Culprit[]): string {
   if (culprits.length === 0) return "nobody named";
   if (culprits.length === 1) return `rank ${count(culprits[0]!.rank)}`;
   return `ranks ${runs(culprits.map((culprit) => culprit.rank), 4)}`;

@@ -1,8 +1,8 @@
 // Launchers that run no ranks, and why: spares, nodes that were excluded, nodes that are lost.
 
-import type { Launcher } from "../api/shapes";
+import type { Launcher } from "../api/types";
 
-export interface Aside {
+export interface IdleLauncher {
   name: string;
   what: "spare" | "parked" | "lost";
   reason: string;
@@ -11,10 +11,10 @@ export interface Aside {
 const ORDER = ["lost", "parked", "spare"] as const;
 
 /** Lost ones first, since they are what a person can do something about. Who has ended is not there any more. */
-export function aside(launchers: readonly Launcher[]): Aside[] {
+export function idleLaunchers(launchers: readonly Launcher[]): IdleLauncher[] {
   const hosts = new Map<string, number>();
   for (const { host } of launchers) hosts.set(host, (hosts.get(host) ?? 0) + 1);
-  const found: Aside[] = [];
+  const found: IdleLauncher[] = [];
   for (const { node, host, role, role_reason, lost, ended } of launchers) {
     if (ended !== null || (role === "active" && lost === null)) continue;
     // Several launchers may share a host: their own names tell them apart.
@@ -28,7 +28,7 @@ export function aside(launchers: readonly Launcher[]): Aside[] {
 /** "2 active, 1 spare, 1 lost". */
 export function figures(launchers: readonly Launcher[]): string {
   const active = launchers.filter(({ role, lost, ended }) => role === "active" && lost === null && ended === null).length;
-  const rest = aside(launchers);
+  const rest = idleLaunchers(launchers);
   const each = (["spare", "parked", "lost"] as const).map((what) => [rest.filter((one) => one.what === what).length, what] as const);
   return [[active, "active"] as const, ...each].filter(([n]) => n > 0).map(([n, what]) => `${n} ${what}`).join(", ");
 }

@@ -1,6 +1,6 @@
 // What the rank grid can show besides states: how slow a rank is, in a few levels, each with a picture of its own.
 
-import type { RankState } from "../api/shapes";
+import type { RankState } from "../api/types";
 
 /** In the order of the code: the higher, the slower. */
 export const LEVELS = ["level-0", "level-1", "level-2", "level-3", "level-4", "level-unknown"] as const;

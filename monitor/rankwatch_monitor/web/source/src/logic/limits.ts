@@ -1,6 +1,6 @@
 // Limits as rows for people: what is limited, by how much, and who says so.
 
-import type { Timeout } from "../api/shapes";
+import type { Timeout } from "../api/types";
 import { words } from "./text";
 
 const NAMES: Record<string, string> = {

@@ -1,6 +1,6 @@
 // The story of an incident as consecutive phases, each named for what was going on until its end mark.
 
-import type { Incident, Timeline } from "../api/shapes";
+import type { Incident, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
 
 export interface Phase {

@@ -1,6 +1,6 @@
 // The policy as text in fields, and back: what is checked here is only what could not be sent; the monitor judges the rest.
 
-import type { Setting, SettingValue } from "../api/shapes";
+import type { Setting, SettingValue } from "../api/types";
 import { count } from "./text";
 
 /** A value as a person edits it. */

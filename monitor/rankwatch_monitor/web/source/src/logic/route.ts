@@ -21,8 +21,8 @@ export function parse(hash: string): Route {
   const [path, query] = hash.replace(/^#?\/?/, "").split("?", 2);
   const [place, job, below, incident] = path!.split("/").map(decoded);
   if (place !== "jobs" || !job) return { view: "fleet" };
-  const asked = new URLSearchParams(query);
-  const [tab, look, group, rank] = ["tab", "look", "group", "rank"].map((name) => asked.get(name) ?? "");
+  const named = new URLSearchParams(query);
+  const [tab, look, group, rank] = ["tab", "look", "group", "rank"].map((name) => named.get(name) ?? "");
   const sight: Sight = {};
   if (/^\d{1,7}$/.test(rank!)) sight.rank = Number(rank);
   if (isLook(look!)) sight.look = look;
@@ -51,14 +51,14 @@ export function incidentAddress(job: string, incident: string): string {
   return `${jobAddress(job)}/incidents/${encodeURIComponent(incident)}`;
 }
 
-/** The address of exactly this sight; what is as it is without being asked for is left out. */
+/** The address of exactly this sight; what is as it is without being query for is left out. */
 export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping }): string {
   if (route.view === "fleet") return "#/";
-  const asked = new URLSearchParams();
-  if (route.tab !== "overview") asked.set("tab", route.tab);
-  if (sight.look !== "state") asked.set("look", sight.look);
-  if (sight.group !== "node") asked.set("group", sight.group);
-  if (sight.rank !== null) asked.set("rank", String(sight.rank));
+  const query = new URLSearchParams();
+  if (route.tab !== "overview") query.set("tab", route.tab);
+  if (sight.look !== "state") query.set("look", sight.look);
+  if (sight.group !== "node") query.set("group", sight.group);
+  if (sight.rank !== null) query.set("rank", String(sight.rank));
   const path = route.incident === null ? jobAddress(route.job) : incidentAddress(route.job, route.incident);
-  return asked.size > 0 ? `${path}?${asked}` : path;
+  return query.size > 0 ? `${path}?${query}` : path;
 }

@@ -1,6 +1,6 @@
 // Which rank deserves to be read first.
 
-import type { RankReport, RankState } from "../api/shapes";
+import type { RankReport, RankState } from "../api/types";
 import type { Cell } from "./levels";
 
 /** Worst first. "unseen" stands before "waiting": a rank that never came may be what the others wait for. */

@@ -1,6 +1,6 @@
 // How fast the ranks are, in words: whose doing it is, what it costs, which score says what.
 
-import type { Finding, Performance, Straggler } from "../api/shapes";
+import type { Finding, Performance, Straggler } from "../api/types";
 import { percent, plural, runs } from "./text";
 
 const VERDICTS: Record<string, string> = {
@@ -35,7 +35,7 @@ export function findingFacts(finding: Finding): string {
 }
 
 /** Whether a sentence stands in what the reader has before him already. */
-export function isSaid(sentence: string, above: string): boolean {
+export function isShown(sentence: string, above: string): boolean {
   return sentence !== "" && above.includes(sentence);
 }
 

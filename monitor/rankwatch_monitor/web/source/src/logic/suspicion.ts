@@ -1,6 +1,6 @@
 // Incidents that are not sure yet: a limit that nobody configured was passed, and the ranks may still go on.
 
-import type { Incident } from "../api/shapes";
+import type { Incident } from "../api/types";
 import { clock, words } from "./text";
 
 /** Open, and nothing is done about it before it is confirmed. */

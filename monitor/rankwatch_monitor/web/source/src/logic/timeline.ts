@@ -1,6 +1,6 @@
 // Where each span of a section timeline lies: one lane a rank, one column a step, nested sections below each other.
 
-import type { RankLane, SectionTimeline } from "../api/shapes";
+import type { RankLane, SectionTimeline } from "../api/types";
 import { runs } from "./text";
 
 /** CSS pixels. */
@@ -42,9 +42,9 @@ export interface Lanes {
 }
 
 /** Steps stand side by side by their iteration, each beginning with the rank's own first span: hosts' clocks differ. */
-export function lanes(told: SectionTimeline, width: number): Lanes {
-  const iterations = [...new Set(told.ranks.flatMap((lane) => lane.steps.map((step) => step.iteration)))].sort((a, b) => a - b);
-  const longest = iterations.map((iteration) => Math.max(1e-9, ...told.ranks.map((lane) => stepOf(lane, iteration)?.seconds ?? 0)));
+export function lanes(timeline: SectionTimeline, width: number): Lanes {
+  const iterations = [...new Set(timeline.ranks.flatMap((lane) => lane.steps.map((step) => step.iteration)))].sort((a, b) => a - b);
+  const longest = iterations.map((iteration) => Math.max(1e-9, ...timeline.ranks.map((lane) => stepOf(lane, iteration)?.seconds ?? 0)));
   const scale = Math.max(1, width - STEP_GAP * Math.max(0, iterations.length - 1)) / Math.max(1e-9, longest.reduce((a, b) => a + b, 0));
   const columns: Column[] = [];
   let x = 0;
@@ -52,10 +52,10 @@ export function lanes(told: SectionTimeline, width: number): Lanes {
     columns.push({ iteration, x, width: longest[i]! * scale, seconds: longest[i]! });
     x += longest[i]! * scale + STEP_GAP;
   });
-  const depths = told.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([, depth]) => Math.min(DEEPEST, depth))));
+  const depths = timeline.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([, depth]) => Math.min(DEEPEST, depth))));
   const laneHeight = (1 + Math.max(0, ...depths)) * ROW;
-  const placed: Lanes = { columns, spans: [], tops: [], laneHeight, height: told.ranks.length * (laneHeight + LANE_GAP), missing: [] };
-  told.ranks.forEach((rank, lane) => {
+  const placed: Lanes = { columns, spans: [], tops: [], laneHeight, height: timeline.ranks.length * (laneHeight + LANE_GAP), missing: [] };
+  timeline.ranks.forEach((rank, lane) => {
     const top = lane * (laneHeight + LANE_GAP);
     placed.tops.push(top);
     columns.forEach((column, step) => {
@@ -119,14 +119,14 @@ export interface Sums {
 }
 
 /** What each section took a step, on average over the steps shown. */
-export function sums(told: SectionTimeline, most: number): Sums {
-  const byLane = told.ranks.map((lane) => {
+export function sums(timeline: SectionTimeline, most: number): Sums {
+  const byLane = timeline.ranks.map((lane) => {
     const found = new Map<number, number>();
     for (const step of lane.steps) for (const [section, , , seconds] of step.spans) found.set(section, (found.get(section) ?? 0) + seconds / lane.steps.length);
     return found;
   });
   const column = (section: number) => byLane.flatMap((found) => found.get(section) ?? []);
-  const sections = told.sections.map((_, i) => i).filter((i) => column(i).length > 0).sort((a, b) => median(column(b)) - median(column(a))).slice(0, most);
+  const sections = timeline.sections.map((_, i) => i).filter((i) => column(i).length > 0).sort((a, b) => median(column(b)) - median(column(a))).slice(0, most);
   return {
     sections,
     seconds: byLane.map((found) => sections.map((section) => found.get(section) ?? null)),

@@ -3,8 +3,8 @@
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
-import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/shapes";
-import { now } from "../live/connection";
+import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
+import { now } from "../api/connection";
 import { poll } from "../live/poll";
 import { stepChart } from "../logic/charts";
 import { SCORES, score } from "../logic/stragglers";
@@ -40,7 +40,7 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
             {SPANS.map(([words, value]) => <option key={value} value={value}>{words}</option>)}
           </select>
         </label>
-        {why.value && <Told why={why.value} />}
+        {why.value && <Explanation why={why.value} />}
         {samples.value === null ? <p class="note">Asking for the history.</p> : steps.time.length === 0 ? (
           <p class="note">Nothing yet: ranks tell how long their steps take about every 10 s.</p>
         ) : (
@@ -80,9 +80,9 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
   );
 }
 
-function Told({ why }: { why: Why }) {
+function Explanation({ why }: { why: Why }) {
   return (
-    <div class="told" data-kind={why.kind}>
+    <div class="explanation" data-kind={why.kind}>
       <p>{why.sentence}</p>
       {why.contributors.length > 0 && (
         <ul>

@@ -1,64 +1,20 @@
-// Orders and the policy: behind the control token, each said in words before it is done.
+// The tab "Policy and actions": control token, orders with a confirmation, policy editor.
 
-import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { order, Problem } from "../api/client";
-import type { JobSummary, Launcher } from "../api/shapes";
-import { controlToken, keepControlToken } from "../api/token";
+import { order } from "../api/client";
+import type { JobSummary, Launcher } from "../api/types";
 import { ACTIONS, type ActionName, consequence, rankList } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
+import { ControlTokenForm, refusal } from "./control_token";
 import { PolicyEditor } from "./policy";
-
-/** The monitor's words when it refused an order for want of the right token. */
-export const wanted = signal<string | null>(null);
 
 export function Control({ job, launchers }: { job: JobSummary; launchers: readonly Launcher[] }) {
   return (
     <div class="control">
-      <TokenLine />
+      <ControlTokenForm />
       <Actions job={job} launchers={launchers} />
       <PolicyEditor job={job} />
     </div>
-  );
-}
-
-/** Say what a failure was: the monitor's own words, and ask for the token when that is what was missing. */
-export function refusal(problem: unknown): string {
-  if (!(problem instanceof Problem)) return "The monitor does not answer. Look again before you repeat it.";
-  if (problem.status === 401 || problem.status === 403) {
-    wanted.value = problem.message;
-    return `Nothing was done: ${problem.message}.`;
-  }
-  return problem.message;
-}
-
-function TokenLine() {
-  const keep = (event: SubmitEvent) => {
-    event.preventDefault();
-    const value = new FormData(event.currentTarget as HTMLFormElement).get("control");
-    if (typeof value !== "string" || value === "") return;
-    keepControlToken(value);
-    wanted.value = null;
-  };
-  if (controlToken.value !== null && wanted.value === null) {
-    return (
-      <p class="note">
-        Orders of this tab carry the control token you gave.{" "}
-        <button type="button" class="quiet" onClick={() => keepControlToken(null)}>Forget it</button>
-      </p>
-    );
-  }
-  return (
-    <form class="token" onSubmit={keep}>
-      <label>
-        Control token{" "}
-        <input name="control" type="password" autocomplete="off" spellcheck={false} required aria-describedby="control-token" />
-      </label>
-      <button type="submit">Use it</button>
-      <small id="control-token">
-        {wanted.value === null ? "Needed where the monitor has tokens." : `The monitor says: ${wanted.value}.`} It is kept in this tab only.
-      </small>
-    </form>
   );
 }
 
@@ -67,7 +23,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
   const [reason, setReason] = useState("");
   const [ranks, setRanks] = useState("");
   const [nodes, setNodes] = useState<readonly string[]>([]);
-  const [asking, ask] = useState(false);
+  const [confirming, setConfirming] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
   const [done, setDone] = useState<string | null>(null);
   const over = job.ended_at !== null;
@@ -81,7 +37,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
     if (excluding && rankList(ranks) === null) return setProblem(`Ranks are written like 0,8-11; not "${ranks}".`);
     if (excluding && left === "") return setProblem("Name nodes to leave out, or ranks on them.");
     setProblem(null);
-    ask(true);
+    setConfirming(true);
   };
   const send = async () => {
     try {
@@ -92,7 +48,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
     } catch (failure) {
       setProblem(refusal(failure));
     } finally {
-      ask(false);
+      setConfirming(false);
     }
   };
   return (
@@ -100,7 +56,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
       <h2 id="actions">Actions</h2>
       {over ? <p class="note">This job has ended: there is nothing to act on.</p> : (
         <form onSubmit={confirm}>
-          <fieldset class="looks" disabled={asking}>
+          <fieldset class="looks" disabled={confirming}>
             <legend>Order</legend>
             {ACTIONS.map(([name, words]) => (
               <label key={name}>
@@ -113,7 +69,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
             <>
               <label class="line">
                 Nodes
-                <select multiple size={Math.min(6, Math.max(2, launchers.length))} disabled={asking} onChange={(event) => setNodes([...event.currentTarget.selectedOptions].map((option) => option.value))}>
+                <select multiple size={Math.min(6, Math.max(2, launchers.length))} disabled={confirming} onChange={(event) => setNodes([...event.currentTarget.selectedOptions].map((option) => option.value))}>
                   {launchers.filter((each) => each.role === "active").map((each) => (
                     <option key={each.node} value={each.node}>{each.node}{each.host !== each.node && ` (${each.host})`}</option>
                   ))}
@@ -121,26 +77,26 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
               </label>
               <label class="line">
                 or nodes of ranks
-                <input value={ranks} disabled={asking} placeholder="0,8-11" onInput={(event) => setRanks(event.currentTarget.value)} />
+                <input value={ranks} disabled={confirming} placeholder="0,8-11" onInput={(event) => setRanks(event.currentTarget.value)} />
               </label>
             </>
           )}
           <label class="line">
             Reason
             <input
-              value={reason} maxLength={500} required disabled={asking} placeholder="It stands in the incident and in the log"
+              value={reason} maxLength={500} required disabled={confirming} placeholder="It stands in the incident and in the log"
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
-          {!asking && <button type="submit">{title} …</button>}
-          {asking && (
+          {!confirming && <button type="submit">{title} …</button>}
+          {confirming && (
             <div class="confirm" role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words">
               <h3 id="confirm-title">{title}: {job.name}</h3>
               <p id="confirm-words">{consequence(action, job, left)}</p>
               <button type="button" class={action === "capture" ? "go" : "go grave"} onClick={() => void send()} ref={(button) => button?.focus()}>
                 {title}
               </button>
-              <button type="button" onClick={() => ask(false)}>Not now</button>
+              <button type="button" onClick={() => setConfirming(false)}>Not now</button>
             </div>
           )}
         </form>

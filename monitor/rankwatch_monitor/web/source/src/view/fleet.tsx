@@ -2,8 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobElsewhere, JobState, JobSummary } from "../api/shapes";
-import { asOf } from "../live/connection";
+import type { JobElsewhere, JobState, JobSummary } from "../api/types";
+import { asOf } from "../api/connection";
 import { type FleetWatch, type Listed, watchFleet } from "../live/fleet";
 import { jobAddress } from "../logic/route";
 import { ago, count, percent, rate } from "../logic/text";

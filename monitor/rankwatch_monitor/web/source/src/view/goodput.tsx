@@ -1,9 +1,9 @@
 // Where the time went: the effective-time ratio, one bar of all seconds, and what each incident took.
 
 import { useState } from "preact/hooks";
-import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/shapes";
-import { asOf } from "../live/connection";
-import { inWords, type Slice, slices, windowName, windowTells } from "../logic/goodput";
+import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
+import { asOf } from "../api/connection";
+import { inWords, type Slice, slices, windowName, windowDiffers } from "../logic/goodput";
 import { incidentAddress } from "../logic/route";
 import { clock, count, duration, percent, words } from "../logic/text";
 import { Facts } from "./facts";
@@ -22,7 +22,7 @@ export function GoodputSection({ job, goodput, incidents }: { job: JobSummary; g
         kind="facts"
         facts={[
           { label: "Whole run", value: percent(goodput.ratio) },
-          ...(windowTells(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
+          ...(windowDiffers(goodput) ? [{ label: windowName(goodput.window.seconds), value: percent(goodput.window.ratio) }] : []),
         ]}
       />
       <Bar found={found} />
@@ -56,7 +56,7 @@ function Bar({ found }: { found: Slice[] }) {
 function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonly LedgerEntry[]; incidents: readonly Incident[] }) {
   const [all, showAll] = useState(false);
   const visible = all ? entries : entries.slice(0, FEW);
-  const told = new Map(incidents.map((incident) => [incident.id, incident]));
+  const byId = new Map(incidents.map((incident) => [incident.id, incident]));
   return (
     <>
       <h3>What each incident took</h3>
@@ -80,7 +80,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
             {visible.map((entry) => (
               <tr key={entry.id}>
                 <th scope="row">
-                  <a href={incidentAddress(job.id, entry.id)} title={told.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
+                  <a href={incidentAddress(job.id, entry.id)} title={byId.get(entry.id)?.reason}>{clock(entry.opened_at, asOf.value)}</a>
                 </th>
                 <td>{words(entry.kind)}</td>
                 <td class="number">{duration(entry.detect_s)}</td>
@@ -90,7 +90,7 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
                 <td class="number">{duration(entry.first_step_s)}</td>
                 <td class="number force">{duration(entry.total_s)}</td>
                 <td class="number">{count(entry.steps_lost)}</td>
-                <td class="outcome">{entry.outcome || (told.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
+                <td class="outcome">{entry.outcome || (byId.get(entry.id)?.confirmed === false ? "suspected" : "open")}</td>
               </tr>
             ))}
           </tbody>

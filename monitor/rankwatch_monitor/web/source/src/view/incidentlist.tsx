@@ -1,8 +1,8 @@
 // All incidents of the job as a ledger: when, what, what it cost.
 
 import { signal } from "@preact/signals";
-import type { Incident, JobSummary } from "../api/shapes";
-import { asOf } from "../live/connection";
+import type { Incident, JobSummary } from "../api/types";
+import { asOf } from "../api/connection";
 import { downtime } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { unconfirmedEnd } from "../logic/suspicion";

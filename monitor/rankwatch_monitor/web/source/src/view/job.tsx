@@ -2,8 +2,8 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
-import type { JobState, JobSummary } from "../api/shapes";
-import { asOf } from "../live/connection";
+import type { JobState, JobSummary } from "../api/types";
+import { asOf } from "../api/connection";
 import { type JobWatch, watchJob } from "../live/job";
 import { samplesOf } from "../live/samples";
 import { focus } from "../logic/incidents";
@@ -32,7 +32,7 @@ import { Verdict } from "./verdict";
 const LOUD: ReadonlySet<JobState> = new Set<JobState>(["hung", "lost", "failed"]);
 const TAB_WORDS: Record<Tab, string> = { overview: "Overview", timeline: "Section timeline", charts: "Charts", control: "Policy and actions" };
 
-export function Job({ id, asked, tab, sight }: { id: string; asked: string | null; tab: Tab; sight: Sight }) {
+export function Job({ id, requested, tab, sight }: { id: string; requested: string | null; tab: Tab; sight: Sight }) {
   const watch: JobWatch = useMemo(() => watchJob(id), [id]);
   useEffect(() => () => (watch.close(), forgetSelection()), [watch]);
   useEffect(() => takeSight(sight), [sight]);
@@ -46,25 +46,25 @@ export function Job({ id, asked, tab, sight }: { id: string; asked: string | nul
   if (watch.unknown.value !== null && job === null) return <Unknown id={id} problem={watch.unknown.value} />;
   if (job === null) return <p class="loading">Asking the monitor for job {id}.</p>;
   const incidents = watch.incidents.value ?? [];
-  const { timeouts, confirmationWindow, goodput, launchers } = watch.seldom;
+  const { timeouts, confirmationWindow, goodput, launchers } = watch.slow;
   const over = job.ended_at !== null;
   const performance = watch.performance.value;
   const loud = isLoud(performance);
-  const incident = focus(incidents, asked, job, asOf.value);
+  const incident = focus(incidents, requested, job, asOf.value);
   const now = job.reason || sentence(job);
-  const headline = incident === null ? now : asked === null && incident.closed_at !== null ? `${now} ${incident.reason}` : incident.reason;
+  const headline = incident === null ? now : requested === null && incident.closed_at !== null ? `${now} ${incident.reason}` : incident.reason;
   const stragglers = performance !== null && <Stragglers performance={performance} headline={headline} />;
   return (
     <article class="job" data-state={job.state}>
       <Head job={job} />
-      {asked !== null && incident === null && watch.incidents.value !== null && (
+      {requested !== null && incident === null && watch.incidents.value !== null && (
         <p class="note">
-          This job has no incident {asked}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
+          This job has no incident {requested}. <a href={`#/jobs/${encodeURIComponent(id)}`}>Show the job as it is now</a>
         </p>
       )}
-      {asked === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{now}</p>}
+      {requested === null && incident?.closed_at !== null && <p class={LOUD.has(job.state) ? "now loud" : "now"}>{now}</p>}
       {incident && (tab === "overview" || incident.closed_at === null) && (
-        <Verdict job={job} incident={incident} asked={asked !== null} confirmationWindow={confirmationWindow.value} />
+        <Verdict job={job} incident={incident} byAddress={requested !== null} confirmationWindow={confirmationWindow.value} />
       )}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (

@@ -1,8 +1,8 @@
 // The lanes themselves: a canvas for the eye, arrow keys for everybody.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { SectionTimeline } from "../api/shapes";
-import { readableOn } from "../logic/stamps";
+import type { SectionTimeline } from "../api/types";
+import { readableOn } from "../logic/glyphs";
 import { beside, type Lanes, ROW, sectionTone, spanAt } from "../logic/timeline";
 import { count, duration } from "../logic/text";
 import { colour, repaint } from "./theme";
@@ -11,16 +11,16 @@ import { colour, repaint } from "./theme";
 const INSET = 5;
 
 interface Field {
-  told: SectionTimeline;
+  timeline: SectionTimeline;
   /** Null until the width is known. */
   placed: Lanes | null;
-  /** The span that is told about below. */
+  /** The span that is timeline about below. */
   at: number | null;
   choose: (at: number | null) => void;
   resized: (width: number) => void;
 }
 
-export function LaneField({ told, placed, at, choose, resized }: Field) {
+export function LaneField({ timeline, placed, at, choose, resized }: Field) {
   const holder = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const painted = repaint.value;
@@ -30,7 +30,7 @@ export function LaneField({ told, placed, at, choose, resized }: Field) {
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
-    if (placed && canvas.current) draw(canvas.current, told, placed, at);
+    if (placed && canvas.current) draw(canvas.current, timeline, placed, at);
   }, [placed, at, painted]);
   const under = (event: PointerEvent) => {
     if (!placed) return null;
@@ -48,15 +48,15 @@ export function LaneField({ told, placed, at, choose, resized }: Field) {
     <div class="lanes">
       <ol aria-hidden="true" style={{ height: `${placed?.height ?? 0}px` }}>
         {placed?.tops.map((top, lane) => (
-          <li key={lane} style={{ top: `${top}px`, height: `${placed.laneHeight}px` }} title={told.ranks[lane]?.host}>
-            {told.ranks[lane] && <b>{told.ranks[lane].rank}</b>}
-            <small>{told.ranks[lane]?.host}</small>
+          <li key={lane} style={{ top: `${top}px`, height: `${placed.laneHeight}px` }} title={timeline.ranks[lane]?.host}>
+            {timeline.ranks[lane] && <b>{timeline.ranks[lane].rank}</b>}
+            <small>{timeline.ranks[lane]?.host}</small>
           </li>
         ))}
       </ol>
       <div
         ref={holder} class="field" tabIndex={0} role="application" aria-roledescription="section timeline" aria-describedby="lane-keys"
-        aria-label={`${told.ranks.length} ranks, steps ${placed?.columns.map((column) => column.iteration).join(", ") ?? ""}`}
+        aria-label={`${timeline.ranks.length} ranks, steps ${placed?.columns.map((column) => column.iteration).join(", ") ?? ""}`}
         onKeyDown={keys} onPointerMove={(event) => choose(under(event) ?? at)} onPointerDown={(event) => choose(under(event))}
       >
         <canvas ref={canvas} style={{ height: `${placed?.height ?? 0}px` }} aria-hidden="true" />
@@ -70,7 +70,7 @@ export function LaneField({ told, placed, at, choose, resized }: Field) {
   );
 }
 
-function draw(canvas: HTMLCanvasElement, told: SectionTimeline, placed: Lanes, at: number | null): void {
+function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lanes, at: number | null): void {
   const scale = devicePixelRatio;
   const last = placed.columns.at(-1);
   canvas.width = Math.max(1, Math.ceil((last ? last.x + last.width : 0) * scale));
@@ -80,7 +80,7 @@ function draw(canvas: HTMLCanvasElement, told: SectionTimeline, placed: Lanes, a
   context.scale(scale, scale);
   context.font = `11px ${colour("sans")}`;
   context.textBaseline = "middle";
-  const tones = told.sections.map((_, section) => colour(sectionTone(section)));
+  const tones = timeline.sections.map((_, section) => colour(sectionTone(section)));
   const inks = tones.map(readableOn);
   const quiet = colour("quiet");
   for (const { lane, step } of placed.missing) {
@@ -94,7 +94,7 @@ function draw(canvas: HTMLCanvasElement, told: SectionTimeline, placed: Lanes, a
   for (const span of placed.spans) {
     context.fillStyle = tones[span.section]!;
     context.fillRect(span.x, span.y, span.width > 3 ? span.width - 1 : span.width, ROW - 1);
-    write(context, told.sections[span.section]!, span.x, span.y + ROW / 2, span.width, inks[span.section]!);
+    write(context, timeline.sections[span.section]!, span.x, span.y + ROW / 2, span.width, inks[span.section]!);
   }
   const here = at === null ? undefined : placed.spans[at];
   if (!here) return;

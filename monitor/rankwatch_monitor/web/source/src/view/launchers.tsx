@@ -1,14 +1,14 @@
 // Nodes that run no ranks, each with the reason. A job all of whose nodes do has nothing to tell here.
 
 import { useState } from "preact/hooks";
-import type { Launcher } from "../api/shapes";
-import { aside, figures } from "../logic/launchers";
+import type { Launcher } from "../api/types";
+import { idleLaunchers, figures } from "../logic/launchers";
 
 const FEW = 8;
 
 export function Launchers({ launchers }: { launchers: readonly Launcher[] }) {
   const [all, showAll] = useState(false);
-  const rows = aside(launchers);
+  const rows = idleLaunchers(launchers);
   if (rows.length === 0) return null;
   const visible = all ? rows : rows.slice(0, FEW);
   return (

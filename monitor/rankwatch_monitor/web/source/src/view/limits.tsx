@@ -1,7 +1,7 @@
 // Every limit: what was configured, what was learned, what holds, and why.
 
 import { useState } from "preact/hooks";
-import type { Timeout } from "../api/shapes";
+import type { Timeout } from "../api/types";
 import { limited, ordered, origin } from "../logic/limits";
 import { duration } from "../logic/text";
 

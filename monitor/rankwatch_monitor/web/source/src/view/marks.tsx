@@ -1,9 +1,9 @@
 // The marks of states: a shape and a word, then colour.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
-import type { JobState } from "../api/shapes";
+import type { JobState } from "../api/types";
 import type { Cell } from "../logic/levels";
-import { stamp } from "../logic/stamps";
+import { glyph } from "../logic/glyphs";
 import { palette } from "./palette";
 import { repaint } from "./theme";
 
@@ -39,7 +39,7 @@ export function RankMark({ state, size = 13 }: { state: Cell; size?: number }) {
     const context = canvas.current!.getContext("2d")!;
     canvas.current!.width = canvas.current!.height = pixels;
     const picture = new ImageData(pixels, pixels);
-    new Uint32Array(picture.data.buffer).set(stamp(state, pixels, palette()));
+    new Uint32Array(picture.data.buffer).set(glyph(state, pixels, palette()));
     context.putImageData(picture, 0, 0);
   }, [state, size, painted]);
   return <canvas ref={canvas} class="rank-mark" style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />;

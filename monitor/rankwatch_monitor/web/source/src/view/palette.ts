@@ -2,7 +2,7 @@
 
 import { type Cell, isLevel, LEVELS } from "../logic/levels";
 import { WORST_FIRST } from "../logic/severity";
-import { type Palette, word } from "../logic/stamps";
+import { type Palette, abgr } from "../logic/glyphs";
 import { colour } from "./theme";
 
 /** Faint enough to step back, strong enough to keep the shape of the whole. */
@@ -15,6 +15,6 @@ export function tone(cell: Cell): string {
 
 export function palette(): Palette {
   const cells: readonly Cell[] = [...WORST_FIRST, ...LEVELS];
-  const each = (opacity: number) => Object.fromEntries(cells.map((cell) => [cell, word(colour(tone(cell)), opacity)])) as Record<Cell, number>;
-  return { fill: each(1), dimmed: each(DIMMED), mark: word(colour("rank-mark")) };
+  const each = (opacity: number) => Object.fromEntries(cells.map((cell) => [cell, abgr(colour(tone(cell)), opacity)])) as Record<Cell, number>;
+  return { fill: each(1), dimmed: each(DIMMED), mark: abgr(colour("rank-mark")) };
 }

@@ -3,8 +3,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import type { Incident } from "../api/shapes";
-import { asOf } from "../live/connection";
+import type { Incident } from "../api/types";
+import { asOf } from "../api/connection";
 import { type Line, stacked } from "../logic/charts";
 import { clock } from "../logic/text";
 import { colour, repaint } from "./theme";
@@ -37,7 +37,7 @@ export function Plot(props: Plotted) {
   const shown = useRef(props);
   shown.current = props;
   const painted = repaint.value;
-  const [asked, ask] = useState(0);
+  const [tries, setTries] = useState(0);
   const [at, setAt] = useState<number | null>(null);
   const shape = lines.map((line) => line.name).join();
 
@@ -55,7 +55,7 @@ export function Plot(props: Plotted) {
       },
       // The monitor went away in between. The page says so already; the chart comes when the monitor is back.
       () => {
-        if (!gone) again = window.setTimeout(() => ask((count) => count + 1), AGAIN_MS);
+        if (!gone) again = window.setTimeout(() => setTries((count) => count + 1), AGAIN_MS);
       },
     );
     return () => {
@@ -65,7 +65,7 @@ export function Plot(props: Plotted) {
       chart.current?.destroy();
       chart.current = null;
     };
-  }, [painted, asked, shape]);
+  }, [painted, tries, shape]);
   useEffect(() => chart.current?.setData(data(props)), [time, time.length, lines, props.incidents, props.mark]);
 
   const index = at !== null && at < time.length ? at : time.length - 1;

@@ -2,10 +2,10 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
-import type { JobSummary, Setting, SettingValue } from "../api/shapes";
+import type { JobSummary, Setting, SettingValue } from "../api/types";
 import { asText, asValue, changed, shown } from "../logic/policy";
 import { plural, words } from "../logic/text";
-import { refusal } from "./control";
+import { refusal } from "./control_token";
 
 type Policy = Record<string, SettingValue>;
 

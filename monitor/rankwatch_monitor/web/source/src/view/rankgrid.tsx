@@ -1,14 +1,14 @@
 // Every rank at once: a canvas for the eye, arrow keys and a line of words for everybody.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Incident } from "../api/shapes";
+import type { Incident } from "../api/types";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, type Direction, layout, type Layout, neighbour, rankAt, rings } from "../logic/layout";
 import { type Cell, cellWords, type Look } from "../logic/levels";
 import { byCoordinate, byNode, type NodeGroup } from "../logic/nodes";
 import { isTrouble, openSection, tally } from "../logic/severity";
-import { NUMBERED, paint, readableOn, stamp } from "../logic/stamps";
+import { NUMBERED, paint, readableOn, glyph } from "../logic/glyphs";
 import { score } from "../logic/stragglers";
 import { count, duration, percent, plural } from "../logic/text";
 import { RankMark } from "./marks";
@@ -36,12 +36,12 @@ const LEGEND: Record<Look, string> = {
 const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
 
 export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
-  const told = watch.grid.value;
+  const snapshot = watch.grid.value;
   const chosen = look.value;
   const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
   useEffect(() => () => extras.close(), [extras]);
   const bytes = watch.looks.value;
-  const grid = useMemo(() => shownBy(told, chosen, bytes), [told, chosen, bytes]);
+  const grid = useMemo(() => shownBy(snapshot, chosen, bytes), [snapshot, chosen, bytes]);
   const worldSize = grid?.codes.length ?? 0;
   const hosts = useHosts(watch, worldSize);
   const dimension = grouping.value;
@@ -138,9 +138,9 @@ function useHosts(watch: JobWatch, worldSize: number): string[] {
 function draw(canvas: HTMLCanvasElement, placed: Layout, grid: Shown, filter: string | null, scale: number): void {
   const context = canvas.getContext("2d")!;
   const colours = palette();
-  const stamps = grid.legend.map((state) => stamp(state, placed.cell, colours, filter !== null && filter !== state));
+  const glyphs = grid.legend.map((state) => glyph(state, placed.cell, colours, filter !== null && filter !== state));
   const picture = new ImageData(placed.width, placed.height);
-  paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.codes, stamps);
+  paint(new Uint32Array(picture.data.buffer), placed.width, placed.corners, placed.cell, grid.codes, glyphs);
   context.putImageData(picture, 0, 0);
   if (placed.cell / scale < NUMBERED) return;
   context.font = `${Math.round(10 * scale)}px ${colour("sans")}`;

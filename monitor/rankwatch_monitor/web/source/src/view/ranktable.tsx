@@ -1,7 +1,7 @@
 // What the grid shows, as words: for keyboards, for screen readers, and for copying into a chat.
 
 import { useMemo, useState } from "preact/hooks";
-import type { Incident } from "../api/shapes";
+import type { Incident } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { cellWords, slowestFirst } from "../logic/levels";
 import { openSection, worstFirst } from "../logic/severity";
@@ -27,7 +27,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const wanted = only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value);
   if (grid === null) return null;
   const rows = wanted.slice(0, limit);
-  const told = rows.some((rank) => byRank[rank]?.reason);
+  const withReasons = rows.some((rank) => byRank[rank]?.reason);
   return (
     <section class="ranks">
       <h2>
@@ -46,7 +46,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               <th scope="col" class="number">In it for</th>
               <th scope="col" class="number wide">Heartbeat age</th>
               <th scope="col" class="number wide">Iteration</th>
-              {told && <th scope="col" class="wide">Why</th>}
+              {withReasons && <th scope="col" class="wide">Why</th>}
             </tr>
           </thead>
           <tbody>
@@ -67,7 +67,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                   <td class="number">{duration(section?.seconds ?? report?.idle)}</td>
                   <td class="number wide">{duration(report?.heartbeat_age)}</td>
                   <td class="number wide">{count(report?.iteration)}</td>
-                  {told && <td class="wide why">{report?.reason}</td>}
+                  {withReasons && <td class="wide why">{report?.reason}</td>}
                 </tr>
               );
             })}

@@ -1,6 +1,6 @@
 // Iterations per second since the page was opened, with the stretches that incidents took.
 
-import type { Incident, JobSummary } from "../api/shapes";
+import type { Incident, JobSummary } from "../api/types";
 import { sampled, samplesOf } from "../live/samples";
 import { count, rate } from "../logic/text";
 import { Plot } from "./plot";

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { keepToken } from "../api/token";
-import { answers, lastHeard, now, refused, retryAt, silentFor } from "../live/connection";
+import { responding, lastContact, now, tokenRefused, retryAt, disconnectedFor } from "../api/connection";
 import { retryNow } from "../live/stream";
 import { clock, wholeDuration } from "../logic/text";
 import { nextTheme, theme } from "./theme";
@@ -12,7 +12,7 @@ import { nextTheme, theme } from "./theme";
 export const announcement = signal("");
 
 export function Shell({ crumbs, children }: { crumbs: ComponentChildren; children: ComponentChildren }) {
-  const lost = silentFor.value !== null;
+  const lost = disconnectedFor.value !== null;
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -32,7 +32,7 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren; childre
       </header>
       <Connection />
       <main id="main" tabIndex={-1} class={lost ? "stale" : undefined}>
-        {refused.value ? <TokenGate /> : children}
+        {tokenRefused.value ? <TokenGate /> : children}
       </main>
       <p class="unseen" role="status" aria-live="assertive">
         {announcement}
@@ -51,9 +51,9 @@ function Logo() {
 }
 
 function Pulse({ lost }: { lost: boolean }) {
-  if (refused.value) return null;
-  const heard = lastHeard.value;
-  if (heard === null) return <span class="pulse">Connecting</span>;
+  if (tokenRefused.value) return null;
+  const contact = lastContact.value;
+  if (contact === null) return <span class="pulse">Connecting</span>;
   return (
     <span class={lost ? "pulse lost" : "pulse"}>
       <i aria-hidden="true" />
@@ -63,15 +63,15 @@ function Pulse({ lost }: { lost: boolean }) {
 }
 
 function Connection() {
-  const silent = silentFor.value;
-  const never = lastHeard.value === null && retryAt.value !== null && !refused.value && !answers.value;
+  const silent = disconnectedFor.value;
+  const never = lastContact.value === null && retryAt.value !== null && !tokenRefused.value && !responding.value;
   if (silent === null && !never) return null;
   const wait = Math.max(0, Math.ceil((retryAt.value ?? 0) - Date.now() / 1000));
   return (
     <div class="connection" role="alert">
       <p>
         <strong>{never ? "The monitor does not answer." : `No connection to the monitor for ${wholeDuration(silent ?? 0)}.`}</strong>{" "}
-        {!never && <>What you see is from {clock(lastHeard.value, now.value)}. </>}
+        {!never && <>What you see is from {clock(lastContact.value, now.value)}. </>}
         Training does not depend on the monitor.
       </p>
       <p class="retry">

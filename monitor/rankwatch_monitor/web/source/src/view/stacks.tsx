@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { get } from "../api/client";
-import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/shapes";
+import type { Frame, Incident, IncidentDetail, StackGroup } from "../api/types";
 import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
 import { blame } from "../logic/suspicion";
 import { plural, runs } from "../logic/text";

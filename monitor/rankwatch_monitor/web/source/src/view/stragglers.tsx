@@ -2,9 +2,9 @@
 // has said is not said again.
 
 import { useState } from "preact/hooks";
-import type { Performance, RankScores, Straggler } from "../api/shapes";
-import { asOf } from "../live/connection";
-import { findingFacts, findingWords, foundBy, gpuHours, isSaid, score, SCORES } from "../logic/stragglers";
+import type { Performance, RankScores, Straggler } from "../api/types";
+import { asOf } from "../api/connection";
+import { findingFacts, findingWords, foundBy, gpuHours, isShown, score, SCORES } from "../logic/stragglers";
 import { ago, clock, count, duration, percent, words } from "../logic/text";
 import { selected } from "./selection";
 
@@ -15,7 +15,7 @@ export function Stragglers({ performance, headline }: { performance: Performance
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
-  const said = isSaid(sentence, headline);
+  const said = isShown(sentence, headline);
   return (
     <section class="stragglers" aria-labelledby="stragglers">
       <h2 id="stragglers">
@@ -70,7 +70,7 @@ interface Rows {
 function Table({ name, rows, total, said = "", over = false }: Rows) {
   const [all, showAll] = useState(false);
   const visible = all ? rows : rows.slice(0, FEW);
-  const why = visible.some((each) => !isSaid(each.reason, said) || each.action !== "log");
+  const why = visible.some((each) => !isShown(each.reason, said) || each.action !== "log");
   return (
     <>
       <div class="scroll" role="region" aria-label={name} tabIndex={0}>
@@ -103,7 +103,7 @@ function Table({ name, rows, total, said = "", over = false }: Rows) {
                 {over && <td>{clock(each.ended, asOf.value)}</td>}
                 {why && (
                   <td class="why">
-                    {isSaid(each.reason, said) ? <small>as said above</small> : each.reason}
+                    {isShown(each.reason, said) ? <small>as said above</small> : each.reason}
                     {each.action !== "log" && <small>{words(each.action)}{each.action_reason && `: ${each.action_reason}`}</small>}
                   </td>
                 )}

@@ -1,6 +1,6 @@
 // The browser's tab tells the state too: at night it is what one sees first.
 
-import type { JobState } from "../api/shapes";
+import type { JobState } from "../api/types";
 import { JOB_SHAPES } from "./marks";
 import { colour } from "./theme";
 

@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, Problem } from "../api/client";
-import type { Incident, SectionTimeline } from "../api/shapes";
+import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
 import { lanes, type Lanes, median, type Placed, sectionTone, sums, total, written } from "../logic/timeline";
@@ -19,17 +19,17 @@ const LONGER = 1.25;
 const STEPS = [1, 2, 3, 5, 10];
 
 export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incident | null }) {
-  const [asked, setAsked] = useState<string | null>(null);
+  const [chosen, setChosen] = useState<string | null>(null);
   const proposed = proposal(watch, incident);
-  const ranks = asked ?? proposed;
+  const ranks = chosen ?? proposed;
   const [last, setLast] = useState(3);
   /** The last step shown; null: the newest, and the view goes on with the job. */
   const [until, setUntil] = useState<number | null>(null);
-  const { told, problem } = useTimeline(watch.id, ranks, last, until);
+  const { timeline, problem } = useTimeline(watch.id, ranks, last, until);
   const [width, setWidth] = useState(0);
-  const placed = useMemo(() => (told && width > 0 ? lanes(told, width) : null), [told, width]);
+  const placed = useMemo(() => (timeline && width > 0 ? lanes(timeline, width) : null), [timeline, width]);
   const [at, setAt] = useState<number | null>(null);
-  const sampled = told?.sampled ?? [];
+  const sampled = timeline?.sampled ?? [];
   const newest = until === null ? sampled.length - 1 : sampled.indexOf(until);
   const go = (by: number) => {
     const next = Math.max(0, Math.min(sampled.length - 1, newest + by));
@@ -40,7 +40,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
     event.preventDefault();
     const text = String(new FormData(event.currentTarget as HTMLFormElement).get("ranks") ?? "").replace(/\s/g, "");
     setAt(null);
-    setAsked(text === "" ? null : text);
+    setChosen(text === "" ? null : text);
   };
   const span = at === null ? null : placed?.spans[at] ?? null;
   return (
@@ -48,7 +48,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       <h2 id="timeline">
         Section timeline{" "}
         <small>
-          one lane a rank; every step begins with the rank's own first section, so clocks of hosts do not matter{told && told.attempt > 0 ? `; attempt ${told.attempt}` : ""}
+          one lane a rank; every step begins with the rank's own first section, so clocks of hosts do not matter{timeline && timeline.attempt > 0 ? `; attempt ${timeline.attempt}` : ""}
         </small>
       </h2>
       <form class="choose" onSubmit={choose}>
@@ -56,7 +56,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           Ranks <input name="ranks" key={ranks} defaultValue={ranks} autocomplete="off" spellcheck={false} placeholder="0,8-11" />
         </label>
         <button type="submit">Show</button>
-        {asked !== null && <button type="button" class="quiet" onClick={() => setAsked(null)}>Those worth a look</button>}
+        {chosen !== null && <button type="button" class="quiet" onClick={() => setChosen(null)}>Those worth a look</button>}
         <label>
           Steps{" "}
           <select value={last} onChange={(event) => setLast(Number(event.currentTarget.value))}>
@@ -70,16 +70,16 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
         </span>
       </form>
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
-      {problem === null && told === null && <p class="note">Asking for the timeline.</p>}
-      {told !== null && sampled.length === 0 && <p class="note">{absence(told)}</p>}
-      {told !== null && sampled.length > 0 && (
+      {problem === null && timeline === null && <p class="note">Asking for the timeline.</p>}
+      {timeline !== null && sampled.length === 0 && <p class="note">{absence(timeline)}</p>}
+      {timeline !== null && sampled.length > 0 && (
         <>
-          <Key told={told} />
-          <LaneField told={told} placed={placed} at={at} choose={setAt} resized={setWidth} />
+          <Key timeline={timeline} />
+          <LaneField timeline={timeline} placed={placed} at={at} choose={setAt} resized={setWidth} />
           <p class="readout" id="lane-keys" aria-live="polite">
-            {span && placed ? <Words told={told} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys.</small>}
+            {span && placed ? <Words timeline={timeline} placed={placed} span={span} /> : <small>Point at a section, or use the arrow keys.</small>}
           </p>
-          <Sums told={told} />
+          <Sums timeline={timeline} />
         </>
       )}
     </section>
@@ -99,31 +99,31 @@ function proposal(watch: JobWatch, incident: Incident | null): string {
   return written([...found]);
 }
 
-function absence(told: SectionTimeline): string {
-  if (told.ranks_known > 0) return `These ranks have sent no spans; ${count(told.ranks_known)} others have.`;
+function absence(timeline: SectionTimeline): string {
+  if (timeline.ranks_known > 0) return `These ranks have sent no spans; ${count(timeline.ranks_known)} others have.`;
   return "No spans yet: ranks send every 10th step (RANKWATCH_SPAN_STRIDE) once they use rankwatch.step().";
 }
 
-function Key({ told }: { told: SectionTimeline }) {
+function Key({ timeline }: { timeline: SectionTimeline }) {
   void repaint.value;
-  const used = new Set(told.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([section]) => section))));
+  const used = new Set(timeline.ranks.flatMap((lane) => lane.steps.flatMap((step) => step.spans.map(([section]) => section))));
   return (
     <ul class="key">
       {[...used].sort((a, b) => a - b).slice(0, 16).map((section) => (
         <li key={section}>
           <i class="area" aria-hidden="true" style={{ color: colour(sectionTone(section)) }} />
-          <span class="code">{told.sections[section]}</span>
+          <span class="code">{timeline.sections[section]}</span>
         </li>
       ))}
     </ul>
   );
 }
 
-function Words({ told, placed, span }: { told: SectionTimeline; placed: Lanes; span: Placed }) {
-  const lane = told.ranks[span.lane]!;
+function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: Lanes; span: Placed }) {
+  const lane = timeline.ranks[span.lane]!;
   const column = placed.columns[span.step]!;
   const here = total(placed, span.lane, span.step, span.section);
-  const others = told.ranks.map((_, i) => total(placed, i, span.step, span.section)).filter((seconds) => seconds > 0);
+  const others = timeline.ranks.map((_, i) => total(placed, i, span.step, span.section)).filter((seconds) => seconds > 0);
   const middle = median(others);
   const step = lane.steps.find((each) => each.iteration === column.iteration)!;
   return (
@@ -131,7 +131,7 @@ function Words({ told, placed, span }: { told: SectionTimeline; placed: Lanes; s
       <b>Rank {lane.rank}</b>
       {lane.host && <span>{lane.host}</span>}
       <span>step {count(column.iteration)}</span>
-      <span><span class="code">{told.sections[span.section]}</span> took <b>{duration(span.seconds)}</b></span>
+      <span><span class="code">{timeline.sections[span.section]}</span> took <b>{duration(span.seconds)}</b></span>
       <span>{percent(span.seconds / step.seconds)} of its step</span>
       {here > span.seconds * 1.01 && <span>{duration(here)} in all its entries</span>}
       {others.length > 1 && <span>the middle of these ranks {duration(middle)}{here / middle >= LONGER && `: ${(here / middle).toFixed(1)} times as long`}</span>}
@@ -139,8 +139,8 @@ function Words({ told, placed, span }: { told: SectionTimeline; placed: Lanes; s
   );
 }
 
-function Sums({ told }: { told: SectionTimeline }) {
-  const { sections, seconds, medians } = sums(told, COLUMNS);
+function Sums({ timeline }: { timeline: SectionTimeline }) {
+  const { sections, seconds, medians } = sums(timeline, COLUMNS);
   return (
     <>
       <h3>Time a step by section</h3>
@@ -150,11 +150,11 @@ function Sums({ told }: { told: SectionTimeline }) {
             <tr>
               <th scope="col" class="number">Rank</th>
               <th scope="col">Node</th>
-              {sections.map((section) => <th key={section} scope="col" class="number code">{told.sections[section]}</th>)}
+              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}</th>)}
             </tr>
           </thead>
           <tbody>
-            {told.ranks.map((lane, i) => (
+            {timeline.ranks.map((lane, i) => (
               <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
                 <th scope="row" class="number">{lane.rank}</th>
                 <td>{lane.host || "–"}</td>
@@ -177,19 +177,19 @@ function Sums({ told }: { told: SectionTimeline }) {
 }
 
 function useTimeline(job: string, ranks: string, last: number, until: number | null) {
-  const [answer, take] = useState<{ told: SectionTimeline | null; problem: string | null }>({ told: null, problem: null });
+  const [answer, take] = useState<{ timeline: SectionTimeline | null; problem: string | null }>({ timeline: null, problem: null });
   useEffect(
     () =>
       poll(EVERY_MS, async (ended) => {
         if (ranks === "") return;
         const read = (steps: string) => get<SectionTimeline>(`/jobs/${encodeURIComponent(job)}/timeline?ranks=${encodeURIComponent(ranks)}&${steps}`, ended);
         try {
-          let told = await read(`last=${last}`);
-          const end = until === null ? -1 : told.sampled.indexOf(until);
-          if (end >= 0) told = await read(`steps=${told.sampled.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
-          take({ told, problem: null });
+          let timeline = await read(`last=${last}`);
+          const end = until === null ? -1 : timeline.sampled.indexOf(until);
+          if (end >= 0) timeline = await read(`steps=${timeline.sampled.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
+          take({ timeline, problem: null });
         } catch (problem) {
-          if (problem instanceof Problem) take({ told: null, problem: problem.message });
+          if (problem instanceof Problem) take({ timeline: null, problem: problem.message });
         }
       }),
     [job, ranks, last, until],

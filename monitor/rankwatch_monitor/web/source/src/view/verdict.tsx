@@ -1,8 +1,8 @@
 // The incident in words: one sentence, five answers, and how long each phase took.
 
-import type { Incident, JobSummary } from "../api/shapes";
-import { asOf } from "../live/connection";
-import { classes, doing, hosts, rankTime, who } from "../logic/incidents";
+import type { Incident, JobSummary } from "../api/types";
+import { asOf } from "../api/connection";
+import { classes, doing, hosts, rankTime, culpritRanks } from "../logic/incidents";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
@@ -10,16 +10,16 @@ import { ago, clock, duration, plural, words } from "../logic/text";
 import { type Fact, Facts } from "./facts";
 import { PhaseBar } from "./phasebar";
 
-interface Told {
+interface Props {
   job: JobSummary;
   incident: Incident;
-  /** It was asked for by its address. */
-  asked: boolean;
+  /** It was byAddress for by its address. */
+  byAddress: boolean;
   /** Of the job's policy, seconds; null: not known yet. */
   confirmationWindow: number | null;
 }
 
-export function Verdict({ job, incident, asked, confirmationWindow }: Told) {
+export function Verdict({ job, incident, byAddress, confirmationWindow }: Props) {
   const open = incident.closed_at === null;
   const suspected = isSuspected(incident);
   const unconfirmed = unconfirmedEnd(incident);
@@ -27,11 +27,11 @@ export function Verdict({ job, incident, asked, confirmationWindow }: Told) {
   return (
     <section class={kind} aria-label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"}>
       <p class="kicker">
-        <b>{suspected ? "Suspected" : open ? "Open incident" : asked ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
+        <b>{suspected ? "Suspected" : open ? "Open incident" : byAddress ? "Past incident" : `Last incident, ${ago(incident.closed_at, asOf.value)}`}</b>
         {unconfirmed !== null && <span>{unconfirmed}</span>}
         <span>{words(incident.kind)}</span>
         <span>attempt {incident.attempt}</span>
-        {asked && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
+        {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
       </p>
       <h2>{incident.reason}</h2>
       {suspected ? <p class="sequel">{whatFollows(incident, confirmationWindow, asOf.value)}</p> : <Sequel job={job} incident={incident} />}
@@ -55,7 +55,7 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   const lost = downtime(timeline, incident.closed_at, asOf.value);
   const others = incident.affected.length;
   return [
-    { label: "Who", value: who(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || undefined },
+    { label: "Who", value: culpritRanks(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || undefined },
     { label: "Since", value: clock(since, asOf.value), note: ago(since, asOf.value) },
     where(incident),
     { label: done(incident), value: words(incident.action), note: incident.action_reason },

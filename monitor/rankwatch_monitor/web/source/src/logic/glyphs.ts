@@ -16,7 +16,7 @@ const SMALLEST_PATTERN = 7;
 export const NUMBERED = 24;
 
 /** The picture of a state as size * size words, row by row; 0 is transparent. */
-export function stamp(state: Cell, size: number, palette: Palette, dimmed = false): Uint32Array {
+export function glyph(state: Cell, size: number, palette: Palette, dimmed = false): Uint32Array {
   const words = new Uint32Array(size * size);
   const colour = (dimmed ? palette.dimmed : palette.fill)[state];
   for (let y = 0; y < size; y++) {
@@ -89,14 +89,14 @@ function pips(level: number, dx: number, dy: number, size: number, line: number)
   return PIPS[level]!.some(([x, y]) => Math.abs(dx - x * apart) < half && Math.abs(dy - y * apart) < half);
 }
 
-/** Copy each rank's stamp to its corner. Only rows are copied, so 16,384 ranks take a few milliseconds. */
+/** Copy each rank's glyph to its corner. Only rows are copied, so 16,384 ranks take a few milliseconds. */
 export function paint(
   target: Uint32Array, width: number, corners: Int32Array, size: number,
-  states: Uint8Array, stamps: readonly Uint32Array[],
+  states: Uint8Array, glyphs: readonly Uint32Array[],
 ): void {
   const ranks = Math.min(states.length, corners.length / 2);
   for (let rank = 0; rank < ranks; rank++) {
-    const picture = stamps[states[rank]!];
+    const picture = glyphs[states[rank]!];
     if (!picture) continue;
     let at = corners[2 * rank + 1]! * width + corners[2 * rank]!;
     for (let row = 0; row < size; row++, at += width) target.set(picture.subarray(row * size, (row + 1) * size), at);
@@ -104,7 +104,7 @@ export function paint(
 }
 
 /** "#1f6f8b" to a canvas word, `opacity` from 0 to 1. */
-export function word(hex: string, opacity = 1): number {
+export function abgr(hex: string, opacity = 1): number {
   const rgb = Number.parseInt(hex.trim().slice(1), 16);
   const alpha = Math.round(opacity * 255);
   return ((alpha << 24) | ((rgb & 0xff) << 16) | (rgb & 0xff00) | (rgb >> 16)) >>> 0;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { WORST_FIRST } from "../src/logic/severity";
-import { paint, type Palette, readableOn, stamp, word } from "../src/logic/stamps";
+import { paint, type Palette, readableOn, glyph, abgr } from "../src/logic/glyphs";
 
 // One colour for all: what is told apart here is told apart by shape alone.
 const one = Object.fromEntries(WORST_FIRST.map((state) => [state, 7])) as Palette["fill"];
@@ -9,12 +9,12 @@ const grey: Palette = { fill: one, dimmed: one, mark: 9 };
 
 for (const size of [9, 13, 20, 36]) {
   test(`at ${size} pixels every state has a shape of its own`, () => {
-    const shapes = new Set(WORST_FIRST.map((state) => stamp(state, size, grey).join()));
+    const shapes = new Set(WORST_FIRST.map((state) => glyph(state, size, grey).join()));
     assert.equal(shapes.size, WORST_FIRST.length);
   });
 }
 
-test("stamps are copied to their corners and nowhere else", () => {
+test("glyphs are copied to their corners and nowhere else", () => {
   const target = new Uint32Array(5 * 2);
   paint(target, 5, Int32Array.of(0, 0, 3, 0), 2, Uint8Array.of(1, 0), [Uint32Array.of(1, 1, 1, 1), Uint32Array.of(2, 2, 2, 2)]);
   assert.deepEqual([...target], [2, 2, 0, 1, 1, 2, 2, 0, 1, 1]);
@@ -27,8 +27,8 @@ test("a state beyond the legend is left blank instead of breaking the picture", 
 });
 
 test("colours become canvas words, and numbers on them stay readable", () => {
-  assert.equal(word("#112233"), 0xff332211);
-  assert.equal(word("#ff0000", 0), 0x000000ff);
+  assert.equal(abgr("#112233"), 0xff332211);
+  assert.equal(abgr("#ff0000", 0), 0x000000ff);
   assert.equal(readableOn("#14191c"), "#ffffff");
   assert.equal(readableOn("#cabd82"), "#000000");
 });

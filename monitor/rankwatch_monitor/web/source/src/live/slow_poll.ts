@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { Goodput, JobDetail, Launcher, Timeout } from "../api/shapes";
+import type { Goodput, JobDetail, Launcher, Timeout } from "../api/types";
 
 const EVERY_MS = 10_000;
 /** A job that has ended may still be launched anew. */
@@ -10,20 +10,20 @@ const EVERY_MS_AFTER_THE_END = 60_000;
 /** An incident's own news come in groups; one reading after them is enough. */
 const SOON_MS = 400;
 
-export interface Seldom {
+export interface SlowPoll {
   /** Null until the first answer, and for a monitor that does not tell it. */
   timeouts: Signal<Timeout[] | null>;
   confirmationWindow: Signal<number | null>;
   goodput: Signal<Goodput | null>;
   launchers: Signal<Launcher[]>;
   /** What was read of the job anyway. */
-  took(detail: JobDetail): void;
+  update(detail: JobDetail): void;
   /** Read again at once, for something has changed. */
-  soon(): void;
+  refreshSoon(): void;
   close(): void;
 }
 
-export function watchSeldom(path: string, over: () => boolean): Seldom {
+export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const timeouts = signal<Timeout[] | null>(null);
   const confirmationWindow = signal<number | null>(null);
   const goodput = signal<Goodput | null>(null);
@@ -32,7 +32,7 @@ export function watchSeldom(path: string, over: () => boolean): Seldom {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let hurried = false;
 
-  function took(detail: JobDetail): void {
+  function update(detail: JobDetail): void {
     timeouts.value = detail.timeouts ?? null;
     launchers.value = detail.nodes ?? [];
     confirmationWindow.value = detail.policy?.confirmation_window ?? null;
@@ -43,7 +43,7 @@ export function watchSeldom(path: string, over: () => boolean): Seldom {
     if (!document.hidden) {
       // Each may fail by itself: the connection line tells it.
       await Promise.allSettled([
-        get<JobDetail>(path, ended.signal).then(took),
+        get<JobDetail>(path, ended.signal).then(update),
         get<Goodput>(`${path}/goodput`, ended.signal).then((answer) => (goodput.value = answer)),
       ]);
     }
@@ -55,16 +55,16 @@ export function watchSeldom(path: string, over: () => boolean): Seldom {
     if (!ended.signal.aborted) timer = setTimeout(turn, wait);
   }
 
-  function soon(): void {
+  function refreshSoon(): void {
     if (hurried) return;
     hurried = true;
     plan(SOON_MS);
   }
 
-  const seen = () => void (document.hidden || soon());
+  const seen = () => void (document.hidden || refreshSoon());
   document.addEventListener("visibilitychange", seen);
   return {
-    timeouts, confirmationWindow, goodput, launchers, took, soon,
+    timeouts, confirmationWindow, goodput, launchers, update, refreshSoon,
     close() {
       ended.abort();
       clearTimeout(timer);
