@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from support.forked_ranks import launcher_code
+from support.forked_ranks import run_command
 from support.monitor_process import Api
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
 
 T = TypeVar("T")
-
-RANKWATCH = launcher_code("from rankwatch.cli.main import main; sys.exit(main())")
-"""The ``rankwatch`` command, whose launcher forks its ranks."""
 
 SCRIPT = Path(__file__).with_name("ranks.py")
 HOST = socket.gethostname()
@@ -91,7 +88,7 @@ class Training:
             monitor = str(self.api.base_url)
         named = ("--monitor", monitor) if monitor else ()
         faults = ("--inject", inject) if inject else ()
-        command = ["-c", RANKWATCH, "run", "--nproc-per-node", str(ranks), *named, "--job-id", self.job]
+        command = [*run_command(), "--nproc-per-node", str(ranks), *named, "--job-id", self.job]
         return self.start([*command, *faults, *flags, *self.script(*script)])
 
     def script(self, *arguments: str) -> list[str]:

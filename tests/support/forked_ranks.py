@@ -12,6 +12,7 @@ What the process table shows of a forked rank is the launcher's own command line
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import pickle
 import socket
@@ -29,12 +30,17 @@ FRESH: Final = ("RANKWATCH_AUTO_PARENT", "RANKWATCH_STAND_IN", "LD_PRELOAD")
 """Environment variables with which a rank has to be a new interpreter."""
 
 
-def launcher_code(then: str) -> str:
-    """Code for ``python -c`` that prepares forked ranks, then runs ``then``."""
+def launcher_code(then: str, preload: Sequence[str] = ()) -> str:
+    """Code for ``python -c`` that prepares forked ranks, with the modules ``preload`` imported, then runs ``then``."""
     return (
         f"import sys; sys.path.insert(0, {str(TESTS)!r}); from support import forked_ranks; "
-        f"sys.path.remove({str(TESTS)!r}); forked_ranks.install()\n{then}"
+        f"sys.path.remove({str(TESTS)!r}); forked_ranks.install({tuple(preload)!r})\n{then}"
     )
+
+
+def run_command(*preload: str) -> list[str]:
+    """Arguments of Python for ``rankwatch run`` with forked ranks."""
+    return ["-c", launcher_code("from rankwatch.cli.main import main; sys.exit(main())", preload), "run"]
 
 
 class ForkedRank(subprocess.Popen[bytes]):
@@ -46,7 +52,7 @@ class ForkedRank(subprocess.Popen[bytes]):
         self._child_created, self._waitpid_lock = True, threading.Lock()
 
 
-def install() -> None:
+def install(preload: Sequence[str] = ()) -> None:
     """Fork the server, and have torch start ranks through it. Call it first, before any thread is started."""
     import torch
     import torch.distributed
@@ -56,6 +62,8 @@ def install() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
+        for module in preload:
+            importlib.import_module(module)
         _serve(theirs)  # returns in no process but a rank's, by SystemExit
     theirs.close()
     plain, lock, libc = SubprocessHandler._popen, threading.Lock(), ctypes.CDLL(None)

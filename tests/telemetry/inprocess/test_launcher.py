@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from e2e.training import Training
+from support.forked_ranks import run_command
 from support.monitor_process import running_monitor
 from telemetry.inprocess.conftest import FAST, SCRIPT, Job
 
@@ -35,7 +36,7 @@ def start(training: Training, faults: list[Any], ranks: int = 2, **given: Any) -
     text = json.dumps({"options": FAST | given.pop("options", {}), "faults": faults, "flags": ["init"], **given})
     assert training.api is not None
     flags = ["--nproc-per-node", str(ranks), "--monitor", str(training.api.base_url), "--job-id", training.job]
-    training.start(["-m", "rankwatch", "run", *flags, str(SCRIPT), str(said.folder), text])
+    training.start([*run_command(), *flags, str(SCRIPT), str(said.folder), text])
     return said
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.training import HOST, Training
+from support.forked_ranks import run_command
 from support.monitor_fixtures import monitor
 from support.monitor_process import RunningMonitor
 from support.waiting import wait_for
@@ -38,7 +39,7 @@ def wrong_results(job: Training) -> list[dict[str, Any]]:
 
 def command(job: Training, *flags: str, script: list[str]) -> list[str]:
     assert job.api is not None
-    launcher = ["-m", "rankwatch", "run", "--monitor", str(job.api.base_url), "--job-id", job.job, *flags]
+    launcher = [*run_command(), "--monitor", str(job.api.base_url), "--job-id", job.job, *flags]
     return [*launcher, str(SCRIPT), "--folder", str(job.folder), "--watched", *script]
 
 

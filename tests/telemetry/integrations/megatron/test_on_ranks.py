@@ -10,6 +10,7 @@ import pytest
 
 from e2e.training import Training
 from rankwatch.contract import ft_state
+from support.forked_ranks import run_command
 
 RANKS = Path(__file__).with_name("ranks.py")
 TESTS = Path(__file__).parents[3]
@@ -20,7 +21,7 @@ def run(training: Training, *flags: str, hooks: str = "rankwatch") -> Any:
     assert training.api is not None
     named = ("--nproc-per-node", "2", "--monitor", str(training.api.base_url), "--job-id", training.job)
     script = (str(RANKS), "--folder", str(training.folder), "--hooks", hooks)
-    return training.start(["-m", "rankwatch", "run", *named, *flags, *script], PYTHONPATH=str(TESTS))
+    return training.start([*run_command(), *named, *flags, *script], PYTHONPATH=str(TESTS))
 
 
 def policy(training: Training) -> dict[str, Any]:

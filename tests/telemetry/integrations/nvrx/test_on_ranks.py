@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.training import Training
+from support.forked_ranks import run_command
 from support.wheels import unpacked
 
 RANKS = Path(__file__).with_name("straggler_ranks.py")
@@ -21,7 +22,7 @@ def run(training: Training, manager: str = "none") -> Any:
     assert training.api is not None
     named = ("--nproc-per-node", "2", "--monitor", str(training.api.base_url), "--job-id", training.job)
     script = (str(RANKS), "--folder", str(training.folder), "--manager", manager)
-    return training.start(["-m", "rankwatch", "run", *named, *script], PYTHONPATH=str(TESTS))
+    return training.start([*run_command(), *named, *script], PYTHONPATH=str(TESTS))
 
 
 def reports(training: Training, rank: int = 0) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.training import Launcher, Training
+from support.forked_ranks import run_command
 from support.monitor_fixtures import monitor
 from support.monitor_process import RunningMonitor
 
@@ -26,7 +27,13 @@ class Fit(Training):
     def launch(self, *flags: str, ranks: int = 2, steps: int = 0, callback: bool = True) -> Launcher:
         """Start it by ``rankwatch run``, watched by the monitor that is followed."""
         assert self.api is not None
-        ours = ["-m", "rankwatch", "run", "--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
+        ours = [
+            *run_command("transformers.trainer"),
+            "--nproc-per-node",
+            str(ranks),
+            "--monitor",
+            str(self.api.base_url),
+        ]
         script = [str(SCRIPT), "--folder", str(self.folder), *(["--steps", str(steps)] if steps else [])]
         quiet = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hub"), "TRANSFORMERS_VERBOSITY": "error"}
         return self.start(
