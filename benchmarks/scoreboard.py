@@ -31,11 +31,11 @@ import numpy as np
 
 from rankwatch.contract.enums import ScoreReference
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core import straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import KernelStatistics
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler import detector
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION
 from rankwatch_monitor.simulator.straggler_outcome import StragglerOutcome, evaluate
 from rankwatch_monitor.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
@@ -136,7 +136,7 @@ def p8(ranks: int = P8_RANKS, kernels: int = P8_KERNELS, windows: int = 7) -> di
         began = time.perf_counter()
         effects = advance(job, at)
         between = time.perf_counter()
-        detector.score_now(job, effects)
+        straggler_detector.score_now(job, effects)
         if window >= 2:  # the first ones make room
             plain.append(1000 * (between - began))
             if with_kernels:

@@ -21,10 +21,10 @@ from typing import Any
 from _recovery_run import FOREIGN
 
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core import straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler import detector
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION
 from rankwatch_monitor.simulator.straggler_plan import StragglerPlan
 from rankwatch_monitor.simulator.straggler_scene import START, StragglerScene
@@ -43,7 +43,7 @@ def ours(ranks: int, rounds: int) -> dict[str, float]:
         used, began = time.process_time(), time.perf_counter()
         for report in reports:
             apply(job, report, at)
-        detector.score_now(job, advance(job, at))
+        straggler_detector.score_now(job, advance(job, at))
         if window >= 3:  # the first ones make room
             wall.append(1000 * (time.perf_counter() - began))
             cpu.append(1000 * (time.process_time() - used))

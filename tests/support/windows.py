@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core import straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue, Slowed
 from rankwatch_monitor.core.events import (
@@ -24,7 +25,6 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.straggler import detector
 
 START = 1_000_000.0
 EVERY = 10.0
@@ -153,7 +153,7 @@ class Ranks:
         return [directive for directive in issued if directive.kind is not DirectiveKind.SETTINGS]
 
     def _judge(self) -> None:
-        for effect in detector.score_now(self.job, advance(self.job, self.now)):
+        for effect in straggler_detector.score_now(self.job, advance(self.job, self.now)):
             self.effects.append(effect)
             if isinstance(effect, Slowed) and effect.message:
                 self.log.append(effect.message)

@@ -24,7 +24,7 @@ import numpy as np
 
 from rankwatch.contract.enums import AckState, JobState, ProcessEventKind, ProcessState
 from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
-from rankwatch_monitor.core import liveness, nodes
+from rankwatch_monitor.core import liveness, node_loss, nodes
 from rankwatch_monitor.core.events import (
     Acknowledged,
     JobEvent,
@@ -33,11 +33,10 @@ from rankwatch_monitor.core.events import (
     RankIdentity,
     RankReport,
 )
-from rankwatch_monitor.core.hang import node_loss
 from rankwatch_monitor.core.hang.messages import signal_number
 from rankwatch_monitor.core.incident import notices
-from rankwatch_monitor.core.incident.incident import find_incident
 from rankwatch_monitor.core.incident.state_machine import DirectiveRefused, EvidenceReceived, transition
+from rankwatch_monitor.core.incident_record import find_incident
 from rankwatch_monitor.core.job import Ending, Job, Node, StopRequest
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankwatch.contract.messages import Directive
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest
 

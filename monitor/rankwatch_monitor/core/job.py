@@ -12,7 +12,7 @@ queues for the next judgement  ``orders`` (of a person), ``notices`` (of ranks)
 goodput                        ``ledger``
 =============================  ======================================================================================
 
-This module imports state types of the rooms and none of their logic, so every room may import it.
+It imports the state types of the rooms below it, which never import it; everything that decides is above it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rankwatch_monitor.core.events import Order, RankIdentity
 from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.limits import Limits, in_force
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
-from rankwatch_monitor.core.incident.incident import Incident, Notice
+from rankwatch_monitor.core.incident_record import Incident, Notice
 from rankwatch_monitor.core.ranks import RankColumns
 from rankwatch_monitor.core.straggler.state import Performance
 

@@ -1,4 +1,4 @@
-"""Liveness of ranks, launchers and the whole job: the one place where silence is defined.
+"""Liveness of launchers and the whole job. That of ranks is in :mod:`.ranks`, by the same rule:
 
 =========  ==========================================================================================================
 of         is silent when
@@ -20,34 +20,14 @@ import numpy as np
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns
+from rankwatch_monitor.core.ranks import SILENT_INTERVALS, silence_limit
 
-SILENT_INTERVALS: Final = 3.0
-"""Report intervals that a rank must miss before it is silent."""
 FOREIGN_REPORT_INTERVAL: Final = 60.0
 """Seconds between exports of another emitter until two were received: the default of OpenTelemetry's SDKs."""
 TERMINAL_STATES: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 """States that a job does not leave by itself."""
 COMPACT_AFTER: Final = 300.0
 """Seconds of silence after which a job in a terminal state drops what only a running one needs."""
-
-
-def live_ranks(columns: RankColumns) -> Bools:
-    """Ranks that have reported and neither shut down nor exited; shape (R,)."""
-    live_R: Bools = columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED)
-    return live_R
-
-
-def silent_for(columns: RankColumns, now: float, silence_baseline: float) -> Floats:
-    """Seconds since anything was received of each rank; NaN where nothing ever was; shape (R,)."""
-    silent_R: Floats = now - np.maximum(columns.last_heard_R, silence_baseline)
-    return silent_R
-
-
-def silence_limit(columns: RankColumns, silence: float) -> Floats:
-    """Seconds after which each rank is silent; shape (R,)."""
-    limit_R: Floats = np.fmax(silence, SILENT_INTERVALS * columns.report_interval_R)
-    return limit_R
 
 
 def node_silent(job: Job, node: Node) -> bool:

@@ -7,8 +7,8 @@ stored is older and comes before it. Time between the two is accounted for as wh
 from __future__ import annotations
 
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.incident.state_machine import Closed, transition
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
 
 

@@ -22,6 +22,9 @@ Bools = npt.NDArray[np.bool_]
 PROCESS_CODES: Final = tuple(ProcessState)
 ALIVE, STOPPED, UNINTERRUPTIBLE, EXITED, UNKNOWN = range(len(PROCESS_CODES))
 
+SILENT_INTERVALS: Final = 3.0
+"""Report intervals that a rank must miss before it is silent."""
+
 _FLOATS = (
     "first_report_R",
     "last_update_R",
@@ -210,3 +213,21 @@ class RankColumns:
         told = int(self.iteration_R[rank]) if iteration is None else iteration
         if told >= 0:
             self.first_iteration_R[rank], self.first_step_R[rank] = told, now - (age or 0.0)
+
+
+def live_ranks(columns: RankColumns) -> Bools:
+    """Ranks that have reported and neither shut down nor exited; shape (R,)."""
+    live_R: Bools = columns.reported_R & ~columns.shut_down_R & (columns.process_R != EXITED)
+    return live_R
+
+
+def silent_for(columns: RankColumns, now: float, silence_baseline: float) -> Floats:
+    """Seconds since anything was received of each rank; NaN where nothing ever was; shape (R,)."""
+    silent_R: Floats = now - np.maximum(columns.last_heard_R, silence_baseline)
+    return silent_R
+
+
+def silence_limit(columns: RankColumns, silence: float) -> Floats:
+    """Seconds after which each rank is silent; shape (R,)."""
+    limit_R: Floats = np.fmax(silence, SILENT_INTERVALS * columns.report_interval_R)
+    return limit_R

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rankwatch.contract.enums import JobState
-from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
@@ -109,7 +109,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
         attempt=job.attempt,
         restarts=job.restarts,
         iteration=job.furthest_iteration,
-        goodput=accounting.ratio(job),
+        goodput=goodput_accounting.ratio(job),
         report_interval=job.policy.report_interval,
         policy=job.policy.to_json(),
         verdict=str(found.verdict),

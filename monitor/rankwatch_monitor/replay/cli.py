@@ -19,7 +19,7 @@ from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
 from rankwatch.contract.policy import Policy, parse_section_timeouts, parse_value
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION, RecordingPlayer, play_windows
 from rankwatch_monitor.replay.recording import Entry, Recording, RecordingError

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from rankwatch.contract.messages import Directive, NodeObservation, NodeRegistration
-from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core import nodes, straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, PolicyChanged, RankReport
@@ -36,9 +36,7 @@ from rankwatch_monitor.core.incident.settings_push import (
     settings_of,
 )
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import SILENT_INTERVALS
-from rankwatch_monitor.core.ranks import EXITED
-from rankwatch_monitor.core.straggler import detector
+from rankwatch_monitor.core.ranks import EXITED, SILENT_INTERVALS
 from rankwatch_monitor.replay.recording import Entry
 from rankwatch_monitor.service.scheduler import TICK
 from rankwatch_monitor.store import codec
@@ -102,7 +100,7 @@ class JobPlayer:
             apply(self.job, event, now)
             if not calm or self._durations_version() != self._evaluated_with:
                 self.due = min(self.due, self._tick_after(now))
-            if event.window is not None and (at := detector.ready_at(self.job)) != NEVER:
+            if event.window is not None and (at := straggler_detector.ready_at(self.job)) != NEVER:
                 self.due = min(self.due, max(self._tick_after(now), self._tick_near(at)))
             return []
         try:
@@ -121,7 +119,7 @@ class JobPlayer:
 
     def evaluate(self, now: float) -> list[Effect]:
         """Evaluate the job now; returns the effects, including settings for the launchers."""
-        effects = detector.score_now(self.job, advance(self.job, now))
+        effects = straggler_detector.score_now(self.job, advance(self.job, now))
         self._evaluated_at, self._evaluated_with = now, self._durations_version()
         effects += self._push_settings(now)
         self._schedule(now)
@@ -191,7 +189,7 @@ class JobPlayer:
             quiet_from = incident.phase_since + max(*deadlines, REPEAT_AFTER, STEPLESS_AFTER) + 1.0
             self.due = soon if now < quiet_from else self._tick_after(now + SPARSE_TICK)
         else:
-            at = min(self._silence_at(now), self._push_at(), detector.ready_at(job))
+            at = min(self._silence_at(now), self._push_at(), straggler_detector.ready_at(job))
             self.due = NEVER if at == NEVER else max(soon, self._tick_near(at))
 
     def _push_at(self) -> float:
@@ -337,12 +335,12 @@ class RecordingPlayer:
 def play_windows(windows: Iterable[tuple[float, list[RankReport]]], job: Job) -> Iterator[float]:
     """Play windows of steps, from a scene or a table; yields the time of each once the job was evaluated."""
     for at, reports in windows:
-        if (due := detector.ready_at(job)) < at:
-            detector.score_now(job, advance(job, due))
+        if (due := straggler_detector.ready_at(job)) < at:
+            straggler_detector.score_now(job, advance(job, due))
         for report in reports:
             apply(job, report, at)
-        detector.score_now(job, advance(job, at))
+        straggler_detector.score_now(job, advance(job, at))
         yield at
-    if (due := detector.ready_at(job)) < float("inf"):
-        detector.score_now(job, advance(job, due))
+    if (due := straggler_detector.ready_at(job)) < float("inf"):
+        straggler_detector.score_now(job, advance(job, due))
         yield due

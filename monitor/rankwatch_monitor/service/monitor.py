@@ -20,13 +20,13 @@ from typing import Final, Protocol
 from rankwatch.contract.enums import JobState
 from rankwatch.contract.messages import Directive, Evidence
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankReport
-from rankwatch_monitor.core.goodput import accounting
 from rankwatch_monitor.core.incident import settings_push
-from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.incident.lifecycle import advance
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
@@ -366,7 +366,7 @@ class Monitor:
             job.performance.timed(time.perf_counter() - started)
         for effect in effects:
             self._deliver(job, effect)
-        accounting.account(job, now)
+        goodput_accounting.account(job, now)
         if (settings := settings_push.push_if_changed(job, now)) is not None:
             self._save_then_publish(job, settings)
         state, reason = job_view.job_state(job, now)

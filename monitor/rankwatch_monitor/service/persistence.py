@@ -16,7 +16,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch.contract.messages import Directive, Evidence
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core import merge_stored
-from rankwatch_monitor.core.incident.incident import Incident, find_incident
+from rankwatch_monitor.core.incident_record import Incident, find_incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import codec, performance_codec, schema
 from rankwatch_monitor.store.repository import Repository

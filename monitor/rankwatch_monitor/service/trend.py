@@ -13,7 +13,7 @@ from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import JobState
-from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.views import job_view, rankings
@@ -67,7 +67,7 @@ def _point(job: Job, now: float) -> Point:
     by_name = {} if scores is None else rankings.gpu_scores(scores)
     spreads = {name: rankings.min_median_max(score_R) for name, score_R in by_name.items()}
     ratio = job_view.goodput_ratio(job)
-    window = None if ratio is None else accounting.last_hour(job)[1]
+    window = None if ratio is None else goodput_accounting.last_hour(job)[1]
     known = {name: spread for name, spread in spreads.items() if spread is not None}
     return Point(now, ratio, None if window is None else round(window, 4), known)
 

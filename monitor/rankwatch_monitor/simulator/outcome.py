@@ -10,8 +10,8 @@ from rankwatch.contract.enums import VerdictKind
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.events import JobEvent
-from rankwatch_monitor.core.incident.incident import Incident
 from rankwatch_monitor.core.incident.settings_push import settings_of
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import JobPlayer
 from rankwatch_monitor.simulator.actors import JOB_ID

@@ -22,7 +22,7 @@ from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident.incident import Incident, Phase, Timeline
+from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 
 _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class JobState(StrEnum):
@@ -107,6 +108,10 @@ class Action(StrEnum):
     """Restart without the nodes of the culprits, or of the ranks that the order names."""
     SAVE_AND_STOP = "save_and_stop"
     STOP = "stop"
+
+
+RESTARTS: Final = (Action.RESTART, Action.RESTART_EXCLUDING_NODE)
+"""Actions that restart the ranks."""
 
 
 class RankRequestKind(StrEnum):

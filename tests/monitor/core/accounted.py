@@ -10,7 +10,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration
-from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.goodput.ledger import Ledger
 
@@ -25,7 +25,7 @@ class Accounted(Scene):
         super().judge()
         ledger = self.job.ledger
         settled, counted, until = dict(ledger.settled), dict(ledger.counted), ledger.until
-        accounting.account(self.job, self.now)
+        goodput_accounting.account(self.job, self.now)
         if ledger.until == until:
             return
         assert all(ledger.settled[b] >= settled[b] for b in Bucket), "what is settled stays settled"
@@ -33,13 +33,13 @@ class Accounted(Scene):
         self.check()
 
     def check(self) -> None:
-        ledger, spent = self.job.ledger, accounting.spent(self.job)
+        ledger, spent = self.job.ledger, goodput_accounting.spent(self.job)
         assert min(spent.values()) >= 0.0
         assert ledger.settled_until <= ledger.until <= self.now
         assert sum(spent.values()) == pytest.approx(ledger.until - ledger.began, abs=1e-6)
         for one, next_one in itertools.pairwise(ledger.pending):
             assert one.end == next_one.start, "no gap"
-        ratio = accounting.ratio(self.job)
+        ratio = goodput_accounting.ratio(self.job)
         assert ratio is None or 0.0 <= ratio <= 1.0
 
     def reload(self, away: int = 0) -> Accounted:
@@ -51,7 +51,7 @@ class Accounted(Scene):
     @property
     def spent(self) -> dict[str, float]:
         """Seconds by bucket, those without any left out."""
-        return {str(bucket): s for bucket, s in accounting.spent(self.job).items() if s > 1e-9}
+        return {str(bucket): s for bucket, s in goodput_accounting.spent(self.job).items() if s > 1e-9}
 
     @property
     def lived(self) -> float:

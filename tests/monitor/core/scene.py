@@ -28,8 +28,8 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Issue
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, RankIdentity, RankReport, SectionStatistics
-from rankwatch_monitor.core.incident.incident import Incident, Phase
 from rankwatch_monitor.core.incident.lifecycle import advance
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.store import codec

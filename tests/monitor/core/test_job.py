@@ -17,7 +17,7 @@ from rankwatch.contract.enums import (
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, RankObservation
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
-from rankwatch_monitor.core.incident.incident import Phase
+from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import Job
 
 

@@ -6,7 +6,7 @@ from rankwatch.contract.enums import DirectiveKind, StragglerVerdict, VerdictKin
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics, SectionWindow, WindowReport
-from rankwatch_monitor.core.incident.incident import Incident, Phase
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.merge_stored import join
 from rankwatch_monitor.core.regression.sample import Sample

@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 from typing import Any
 
+from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.events import (
     CollectiveWindow,
     KernelStatistics,
@@ -15,7 +16,6 @@ from rankwatch_monitor.core.events import (
     SectionWindow,
     WindowReport,
 )
-from rankwatch_monitor.core.goodput import accounting
 from rankwatch_monitor.core.liveness import COMPACT_AFTER
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.views import job_view, rankings
@@ -75,7 +75,7 @@ class Stage:
             "history": job.performance.history.window(),
             "scores": rankings.score_table(job, now),
             "score report": scores_text(job, now, None),
-            "goodput": (accounting.ratio(job), job.ledger.to_json()["settled"]),
+            "goodput": (goodput_accounting.ratio(job), job.ledger.to_json()["settled"]),
             "trends": trend.to_json(self.monitor.trends.of("j")),
             "ranks": [dict(job.columns.open_sections(rank, now)) for rank in range(RANKS)],
             "incidents": [incident.to_json() for incident in job.incidents],

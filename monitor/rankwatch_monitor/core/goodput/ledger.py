@@ -1,6 +1,6 @@
 """The ledger of a job's time: settled seconds by bucket, pending spans, and the state needed to continue. Plain data.
 
-``accounting`` writes it; the store keeps it as JSON, so that a monitor that takes over continues where another stopped.
+``goodput_accounting`` writes it. The store keeps it as JSON, from which a monitor that takes over continues.
 """
 
 from __future__ import annotations

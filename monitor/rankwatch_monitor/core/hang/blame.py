@@ -32,8 +32,7 @@ from rankwatch_monitor.core.hang.collectives import WaitingRanks, place, waiting
 from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, waiting_call
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
-from rankwatch_monitor.core.liveness import live_ranks
-from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns
+from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns, live_ranks
 
 TICK_LOST = 3.0
 """Seconds without a tick of the liveness thread (four a second) after which the GIL counts as held."""

@@ -19,8 +19,7 @@ from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.limits import Limits
 from rankwatch_monitor.core.hang.verdict import Verdict
-from rankwatch_monitor.core.liveness import live_ranks, silence_limit, silent_for
-from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns
+from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, RankColumns, live_ranks, silence_limit, silent_for
 
 _verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict)
 """What ``Verdict._make`` does, in a third of the time."""

@@ -2,5 +2,5 @@
 
 In: verdicts, process events, evidence, a person's orders, ``now``. Out: effects (directives, changed incidents).
 Open :mod:`~rankwatch_monitor.core.incident.lifecycle` first, which decides; :mod:`.state_machine` holds the table of
-phases and is the only writer of the record in :mod:`.incident`.
+phases and is the only writer of :mod:`~rankwatch_monitor.core.incident_record`.
 """

@@ -17,7 +17,7 @@ from typing import Final
 from rankwatch.contract.enums import NodeRole
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 
 SHARE: Final = 0.05

@@ -13,23 +13,21 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.contract.enums import Action, CulpritClass, DirectiveKind, JobState, VerdictKind
+from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, VerdictKind
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
-from rankwatch_monitor.core import nodes
+from rankwatch_monitor.core import node_loss, nodes, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
-from rankwatch_monitor.core.hang import messages, node_loss
+from rankwatch_monitor.core.hang import messages
 from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
-from rankwatch_monitor.core.incident import exclusion, notices, settings_push
+from rankwatch_monitor.core.incident import exclusion, notices, settings_push, straggler_actions
 from rankwatch_monitor.core.incident import state_machine as machine
-from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase, Timeline
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis, capital
+from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
-from rankwatch_monitor.core.liveness import live_ranks
-from rankwatch_monitor.core.ranks import Ints
-from rankwatch_monitor.core.straggler import actions, detector
+from rankwatch_monitor.core.ranks import Ints, live_ranks
 
 SETTLE: Final = 0.2
 """Seconds to wait for the other ranks before an incident is opened; a large job needs the spread of its reports on top.
@@ -50,7 +48,7 @@ STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end
 
 def advance(job: Job, now: float) -> list[Effect]:
     """Evaluate a job at ``now`` and return what follows."""
-    effects: list[Effect] = detector.judge(job, now)
+    effects: list[Effect] = straggler_detector.judge(job, now)
     verdicts = verdicts_of(job, now)
     incident = job.open_incident
     if incident is not None and _notice_is_over(job, incident, verdicts, now):
@@ -197,7 +195,7 @@ def _left_to_launchers(
 
 def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | None:
     """Open an incident about stragglers that the policy acts on."""
-    due = actions.due(job, allowed_action(job, job.policy.on_straggler), effects)
+    due = straggler_actions.due(job, allowed_action(job, job.policy.on_straggler), effects)
     if due is None:
         return None
     first = due.stragglers[0]
@@ -449,18 +447,24 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
     match incident.phase:
         case Phase.DETECTED if not verdicts:
             _close_if_recovered(job, incident, now, effects)
-        case Phase.DETECTED if not incident.confirmed and proven(job, incident.opened_at, verdicts, now):
+        case Phase.DETECTED if not incident.confirmed and _proven(job, incident, verdicts, now):
             _confirm(job, incident, verdicts, now, effects)
         case Phase.CAPTURING:
             _capturing(job, incident, verdicts, now, effects)
         case Phase.CONFIRMING if not verdicts:
             _close_if_recovered(job, incident, now, effects)
-        case Phase.CONFIRMING if proven(job, incident.opened_at, verdicts, now):
+        case Phase.CONFIRMING if _proven(job, incident, verdicts, now):
             _confirm(job, incident, verdicts, now, effects)
         case Phase.ACTING:
             _acting(job, incident, verdicts, now, effects)
         case Phase.RECOVERING:
             _recovering(job, incident, verdicts, now, effects)
+
+
+def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether the suspicion that opened an incident is confirmed."""
+    begun = max(incident.opened_at, job.silence_baseline)
+    return proven(job.columns, job.limits.rank, verdicts, begun, job.policy.confirmation_window, now)
 
 
 def _order_missed(job: Job, incident: Incident) -> bool:

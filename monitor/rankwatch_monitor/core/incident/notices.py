@@ -12,7 +12,7 @@ from typing import Final
 
 from rankwatch.contract.enums import NoticeKind, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
-from rankwatch_monitor.core.incident.incident import Incident, Notice
+from rankwatch_monitor.core.incident_record import Incident, Notice
 from rankwatch_monitor.core.job import Job
 
 SETTLE: Final = 2.0

@@ -51,7 +51,7 @@ from rankwatch.contract.enums import Action, CulpritClass, VerdictKind
 from rankwatch.contract.messages import RankStack
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident.incident import Incident, Notice, Phase
+from rankwatch_monitor.core.incident_record import Incident, Notice, Phase
 
 # Events ---------------------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 How this works
 --------------
 ``take`` writes the reports of ranks into columns; nothing is evaluated there. A *window* is complete when all ranks
-have reported theirs, or some seconds after the first report; then ``detector.judge`` closes it (``close_window``), adds
-a sample to the history, computes scores, and opens, updates and ends stragglers. Everything else in this room computes
-and returns.
+have reported theirs, or some seconds after the first report; then ``straggler_detector.judge`` closes it
+(``close_window``), adds a sample to the history, computes scores, and opens, updates and ends stragglers. Everything
+else in this room computes and returns.
 
 Three lifetimes: what is published, counted and kept of devices outlives attempts and the monitor; columns and windows
 last one attempt; the assembly one window. What outlives an attempt is keyed by the device and the rank's parallel

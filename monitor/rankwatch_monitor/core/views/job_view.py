@@ -11,16 +11,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.contract.enums import Action, JobState, RankState, VerdictKind
-from rankwatch_monitor.core import liveness, nodes
-from rankwatch_monitor.core.goodput import accounting
+from rankwatch.contract.enums import RESTARTS, Action, JobState, RankState, VerdictKind
+from rankwatch_monitor.core import goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.verdict import Verdict
 from rankwatch_monitor.core.incident import exclusion
-from rankwatch_monitor.core.incident.incident import RESTARTS, Incident, Phase
 from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verdicts_of
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.ranks import ALIVE, EXITED, STOPPED
+from rankwatch_monitor.core.ranks import ALIVE, EXITED, STOPPED, live_ranks
 from rankwatch_monitor.core.views import rankings
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -95,7 +94,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "state": str(state),
         "reason": reason,
         "world_size": job.world_size,
-        "ranks_reporting": int(np.sum(liveness.live_ranks(columns))),
+        "ranks_reporting": int(np.sum(live_ranks(columns))),
         "attempt": job.attempt,
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
@@ -169,16 +168,16 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
 
 def goodput_ratio(job: Job) -> float | None:
     """The effective-time ratio for lists and the page; None in the first minute and before the first step."""
-    known = accounting.ratio(job)
+    known = goodput_accounting.ratio(job)
     return None if known is None or job.ledger.until - job.created_at < TOO_EARLY else round(known, 4)
 
 
 def goodput(job: Job) -> dict[str, Any]:
     """A job's time as ``GET /jobs/{id}/goodput`` shows it: seconds by bucket, and the duration of each incident."""
-    lasted, lately = accounting.last_hour(job)
-    spent = accounting.spent(job)
+    lasted, lately = goodput_accounting.last_hour(job)
+    spent = goodput_accounting.spent(job)
     return {
-        "ratio": accounting.ratio(job),
+        "ratio": goodput_accounting.ratio(job),
         "seconds": sum(spent.values()),
         "window": {"seconds": lasted, "ratio": lately},
         "buckets": {str(bucket): seconds for bucket, seconds in spent.items()},

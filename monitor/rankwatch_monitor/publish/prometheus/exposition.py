@@ -13,10 +13,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 import rankwatch
-from rankwatch.contract.enums import Action, Cause, JobState, StragglerVerdict, VerdictKind
-from rankwatch_monitor.core import nodes
-from rankwatch_monitor.core.goodput import accounting
-from rankwatch_monitor.core.incident.incident import RESTARTS
+from rankwatch.contract.enums import RESTARTS, Action, Cause, JobState, StragglerVerdict, VerdictKind
+from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
@@ -101,7 +99,7 @@ class _Snapshot(Collector):
         self._add(names.JOB_RESTARTS, job.restarts, job.id)
         self._add(names.JOB_RESTARTS_LEFT, max(0, job.policy.max_restarts - job.restarts), job.id)
         self._add(names.JOB_OBSERVE_ONLY, float(job.policy.observe_only), job.id)
-        if (ratio := accounting.ratio(job)) is not None:
+        if (ratio := goodput_accounting.ratio(job)) is not None:
             self._add(names.GOODPUT, ratio, job.id)
         for bucket, seconds in job.ledger.counted.items():
             self._add(names.JOB_TIME, seconds, job.id, bucket)

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, when, wrapped
 from rankwatch.contract.enums import NodeRole
-from rankwatch_monitor.core import nodes
-from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.publish.text import scores_report
@@ -87,11 +86,11 @@ def _launchers(job: Job) -> list[str]:
 
 
 def _goodput(job: Job) -> list[str]:
-    spent = accounting.spent(job)
+    spent = goodput_accounting.spent(job)
     lived = sum(spent.values())
     if not lived:
         return []
-    ratio, (window, lately) = accounting.ratio(job), accounting.last_hour(job)
+    ratio, (window, lately) = goodput_accounting.ratio(job), goodput_accounting.last_hour(job)
     if ratio is None:
         lines = [f"GOODPUT is not known yet: no rank has reported a step in {duration(lived)}"]
     else:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import count, duration, ranks, when
 from rankwatch.contract.enums import Action, JobState
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler

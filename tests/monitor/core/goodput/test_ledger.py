@@ -7,21 +7,21 @@ import json
 import pytest
 
 from monitor.core.accounted import Accounted, checkpoints
-from rankwatch_monitor.core.goodput import accounting
+from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.goodput.ledger import WINDOW_MINUTES, Ledger
 
 
 def test_the_window_forgets_what_was_long_ago() -> None:
     scene = Accounted(on_hang="log", checkpoint=10_000).run(60).hang(2).run(1000).resume().run(60)
-    ratio, (seconds, lately) = accounting.ratio(scene.job), accounting.last_hour(scene.job)
+    ratio, (seconds, lately) = goodput_accounting.ratio(scene.job), goodput_accounting.last_hour(scene.job)
     assert seconds == pytest.approx(scene.lived)
     assert lately == pytest.approx(ratio)
     scene.run(3600)
-    seconds, lately = accounting.last_hour(scene.job)
+    seconds, lately = goodput_accounting.last_hour(scene.job)
     assert 59 * 60 <= seconds <= 60 * 60
     assert lately == 1.0
-    assert accounting.ratio(scene.job) < 0.9
+    assert goodput_accounting.ratio(scene.job) < 0.9
     assert len(scene.job.ledger.minutes) <= WINDOW_MINUTES
 
 
@@ -57,6 +57,6 @@ def test_the_counters_of_a_killed_monitor_never_lie_above_those_of_the_next() ->
 def test_a_look_without_news_changes_nothing() -> None:
     scene = Accounted().run(60)
     before = scene.job.ledger.to_json()
-    accounting.account(scene.job, scene.now + 0.3)
-    accounting.account(scene.job, scene.now)
+    goodput_accounting.account(scene.job, scene.now + 0.3)
+    goodput_accounting.account(scene.job, scene.now)
     assert scene.job.ledger.to_json() == before

@@ -7,7 +7,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, DirectiveKind, VerdictKind
 from rankwatch_monitor.core.events import PolicyChanged
-from rankwatch_monitor.core.incident.incident import Phase
+from rankwatch_monitor.core.incident_record import Phase
 
 
 def trained(**changes: object) -> Scene:

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.core.scene import LOADING, Fate, Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
-from rankwatch_monitor.core.incident.incident import Phase
+from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.views import job_view
 
 

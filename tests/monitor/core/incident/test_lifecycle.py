@@ -8,7 +8,7 @@ from monitor.core.scene import LOADING, Fate, Scene
 from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, VerdictKind
 from rankwatch.contract.messages import NodeRegistration, RankStack
 from rankwatch_monitor.core.events import PolicyChanged
-from rankwatch_monitor.core.incident.incident import Phase
+from rankwatch_monitor.core.incident_record import Phase
 
 CAPTURE, RESTART, STOP, SAVE_AND_STOP = (
     DirectiveKind.CAPTURE,

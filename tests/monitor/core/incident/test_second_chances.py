@@ -5,8 +5,8 @@ from __future__ import annotations
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind, ProcessState
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent, RankObservation
-from rankwatch_monitor.core.incident.incident import Phase
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.incident_record import Phase
 
 
 def register(scene: Scene, node: str) -> None:

@@ -12,8 +12,8 @@ import pytest
 import rankwatch_monitor
 from rankwatch.contract.enums import Action, VerdictKind
 from rankwatch_monitor.core.incident import state_machine as machine
-from rankwatch_monitor.core.incident.incident import Incident, Notice, Phase, Timeline
 from rankwatch_monitor.core.incident.state_machine import ANY, OPEN, TABLE, Row, transition
+from rankwatch_monitor.core.incident_record import Incident, Notice, Phase, Timeline
 
 NOW: Final = 1000.0
 NOTICE: Final = Notice(VerdictKind.WRONG_RESULT, 2, "host-1", "The loss is NaN.", 1.0, NOW, 1)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core import straggler_detector
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.straggler import detector, lateness
+from rankwatch_monitor.core.straggler import lateness
 from rankwatch_monitor.core.straggler.scores import Scores
 
 RANKS, WINDOWS = 512, 1500
@@ -26,7 +27,7 @@ def named(signal_TR: Floats) -> list[tuple[int, int]]:
     job, found, open_R = job_of(signal_TR.shape[1]), [], np.zeros(signal_TR.shape[1], dtype=np.bool_)
     for window in range(5, len(signal_TR)):
         job.performance.signal_TR = signal_TR[max(0, window - 19) : window + 1]
-        slow_TR = detector.slow(job, detector.threshold(job))
+        slow_TR = straggler_detector.slow(job, straggler_detector.threshold(job))
         slow_R = slow_TR[-1] & (slow_TR.sum(axis=0) >= 3)
         found += [(window, int(rank)) for rank in np.flatnonzero(slow_R & ~open_R)]
         open_R = (open_R | slow_R) & slow_TR[-3:].any(axis=0)
@@ -46,7 +47,7 @@ def test_the_fastest_reference_ignores_sections_in_which_rank_0_does_more(sectio
     job.policy = job.policy.changed({"straggler_reference": "fastest"})
     job.performance.scores = scores = Scores.empty(3, 0.0, ("forward", section))
     scores.section_relative_RS[:] = [[1.0, 1.0], [1.0, 0.5], [1.0, 0.9]]
-    assert np.flatnonzero(detector.slow(job, 0.0)[-1]).tolist() == named
+    assert np.flatnonzero(straggler_detector.slow(job, 0.0)[-1]).tolist() == named
 
 
 @pytest.mark.parametrize("kind", ["pauses", "heavy tails"])
@@ -71,12 +72,12 @@ def test_single_blips_of_few_ranks_hide_no_straggler() -> None:
 
 
 def test_the_threshold_is_infinite_while_the_noise_is_unknown() -> None:
-    assert detector.threshold(job_of(4)) == np.inf
+    assert straggler_detector.threshold(job_of(4)) == np.inf
     assert lateness.blips(np.full((3, 8), np.nan), 0.01) == -np.inf
 
 
 def test_the_noise_of_a_large_job_is_measured_from_some_of_its_ranks() -> None:
     signal_TR = np.random.default_rng(0).normal(0.0, 0.02, (5, 50_000))
-    some_TR = detector._surveyed(signal_TR)
-    assert some_TR.shape == (5, detector.SURVEYED)
+    some_TR = straggler_detector._surveyed(signal_TR)
+    assert some_TR.shape == (5, straggler_detector.SURVEYED)
     assert lateness.noise(some_TR) == pytest.approx(lateness.noise(signal_TR), rel=0.05)

@@ -16,7 +16,7 @@ from rankwatch import __version__
 from rankwatch.contract.enums import Action, Cause, CulpritClass, VerdictKind
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident.incident import Incident
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.publish.forward.forwarder import Backend, Forwarding

@@ -10,7 +10,7 @@ import pytest
 from monitor.core.accounted import Accounted
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import Cause, ProcessEventKind
-from rankwatch_monitor.core.incident.incident import Phase
+from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.straggler.describe import Observation, sentence
 from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, news
 

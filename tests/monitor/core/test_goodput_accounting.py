@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from monitor.core.accounted import STARTUP, THINGS, Accounted, about, freely, rerun
 from monitor.core.scene import Fate
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
+from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.goodput import accounting
 
 # Steps ----------------------------------------------------------------------------------------------------------------
 
@@ -18,7 +18,7 @@ from rankwatch_monitor.core.goodput import accounting
 def test_a_healthy_run() -> None:
     scene = Accounted().run(100)
     assert scene.spent == about(startup=STARTUP, productive=98.5)
-    assert accounting.ratio(scene.job) == pytest.approx(0.985)
+    assert goodput_accounting.ratio(scene.job) == pytest.approx(0.985)
 
 
 def test_a_job_has_no_ratio_before_its_first_step() -> None:
@@ -26,8 +26,8 @@ def test_a_job_has_no_ratio_before_its_first_step() -> None:
     scene.launch(startup=1000)
     scene.run(300)
     assert scene.spent == about(startup=300.0)
-    assert accounting.ratio(scene.job) is None
-    assert accounting.last_hour(scene.job) == (pytest.approx(300.0), None)
+    assert goodput_accounting.ratio(scene.job) is None
+    assert goodput_accounting.last_hour(scene.job) == (pytest.approx(300.0), None)
 
 
 def test_slow_steps_are_productive_also_while_one_is_under_way() -> None:
@@ -62,7 +62,7 @@ def test_a_run_that_ends_well_without_a_step_cannot_be_measured() -> None:
     scene.finish()
     scene.run(10)
     assert scene.spent == about(unmeasured=90.0)
-    assert accounting.ratio(scene.job) is None
+    assert goodput_accounting.ratio(scene.job) is None
 
 
 def test_a_run_that_fails_before_its_first_step_was_starting() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
-from rankwatch_monitor.core.straggler.detector import NAMED
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
+from rankwatch_monitor.core.straggler_detector import NAMED
 from rankwatch_monitor.store import codec, performance_codec
 from support.windows import COMPUTE, DATA, EVERY, HOST, Fault, Ranks, Work, slower
 

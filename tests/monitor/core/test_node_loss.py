@@ -7,7 +7,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState, VerdictKind
 from rankwatch.contract.messages import NodeRegistration
-from rankwatch_monitor.core.hang.node_loss import UNSTATED
+from rankwatch_monitor.core.node_loss import UNSTATED
 
 WHY = "nothing was heard of its launcher for 15 s"
 

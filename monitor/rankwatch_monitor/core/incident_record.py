@@ -1,23 +1,20 @@
-"""The record of an incident. Read by everybody, written by :mod:`.state_machine` alone, so it is frozen."""
+"""The record of an incident, frozen: only :mod:`.incident.state_machine` replaces it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from rankwatch.contract.enums import Action, VerdictKind
 from rankwatch.contract.messages import Evidence
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
 
-RESTARTS: Final = (Action.RESTART, Action.RESTART_EXCLUDING_NODE)
-"""Actions that restart the ranks."""
-
 
 class Phase(StrEnum):
-    """Phase of an incident; the transitions are in :mod:`.state_machine`."""
+    """Phase of an incident; the transitions are in :mod:`.incident.state_machine`."""
 
     DETECTED = "detected"
     CAPTURING = "capturing"

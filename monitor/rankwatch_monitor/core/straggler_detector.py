@@ -6,7 +6,7 @@ Each window gives one signal a rank: by which fraction of a step it is slower th
 slow in a window when its signal is above the :func:`threshold`. Slow in k of the last n windows, the newest included,
 it is a straggler; not slow in the last k windows known of it, it is none any more. With ``straggler_reference``
 "fastest" the thresholds of nvidia-resiliency-ext decide instead, at once. Sentences are made by ``describe``, the
-verdict about the job by ``diagnosis``; whether anything is done is decided by ``actions``.
+verdict about the job by ``diagnosis``; whether to act is decided by ``incident.straggler_actions``.
 
 Shapes: R ranks, T windows.
 """
@@ -24,8 +24,8 @@ from rankwatch.contract.enums import Cause, ScoreReference, StragglerVerdict
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Slowed
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import live_ranks, usual_report_interval
-from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns
+from rankwatch_monitor.core.liveness import usual_report_interval
+from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns, live_ranks
 from rankwatch_monitor.core.straggler import diagnosis, lateness
 from rankwatch_monitor.core.straggler.describe import changed_much, describe
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler

@@ -27,13 +27,13 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.contract.enums import Action, JobState, VerdictKind
+from rankwatch.contract.enums import RESTARTS, Action, JobState, VerdictKind
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTIONS, STEP_SECTION
 from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.goodput import intervals
 from rankwatch_monitor.core.goodput.intervals import Bucket, Span
 from rankwatch_monitor.core.goodput.ledger import CompletedStep, Ledger, into_minutes
-from rankwatch_monitor.core.incident.incident import RESTARTS, Incident
+from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import UNKNOWN, RankColumns
 

@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.contract.enums import Action
+from rankwatch.contract.enums import RESTARTS, Action
 from rankwatch_monitor.core.effects import Effect, Slowed
-from rankwatch_monitor.core.incident.incident import RESTARTS
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import live_ranks
+from rankwatch_monitor.core.ranks import live_ranks
 from rankwatch_monitor.core.straggler.findings import Straggler
 
 MANY: Final = 0.1
