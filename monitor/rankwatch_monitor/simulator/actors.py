@@ -1,4 +1,4 @@
-"""Who acts in a scene: the ranks' processes and the launchers of their nodes, and what each of them says."""
+"""The actors of a scene: rank processes and node launchers, with the messages that each sends."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rankwatch_monitor.simulator.plan import FaultKind
 from rankwatch_monitor.simulator.workload import TRAIN, JobProgress, LongestDuration, Position
 
 JOB_ID: Final = "scene"
-TELL_ALL_AGAIN: Final = 60.0
-"""Seconds after which a rank tells all that it has learned once more."""
+RESEND_INTERVAL: Final = 60.0
+"""Seconds after which a rank reports all its longest durations again."""
 LATE_INTERVALS: Final = 2
 LATE_SECONDS: Final = 1.0
-"""A report that did not arrive is missed so many export intervals and seconds later, as in the SDK's exporter."""
-PULSE_LIMIT: Final = 2.0
-"""Seconds without a pulse after which a launcher speaks for a rank."""
-_MUTE: Final = (FaultKind.STOP, FaultKind.GIL, FaultKind.KILL, FaultKind.EXIT, FaultKind.NEVER_STARTED)
+"""Export intervals, and seconds on top, after which a missing report is noticed, as in the SDK's exporter."""
+LIVENESS_LIMIT: Final = 2.0
+"""Seconds without a liveness tick after which the launcher reports for the rank."""
+_SILENT: Final = (FaultKind.STOP, FaultKind.GIL, FaultKind.KILL, FaultKind.EXIT, FaultKind.NEVER_STARTED)
 _STATES: Final = {
     FaultKind.STOP: ProcessState.STOPPED,
     FaultKind.UNINTERRUPTIBLE: ProcessState.UNINTERRUPTIBLE,
@@ -46,107 +46,106 @@ class Rank:
     number: int
     node: int
     identity: RankIdentity
-    fate: FaultKind | None = None
-    struck_at: float = 0.0
-    still: Position | None = None
-    """Where it stands, when it does not go on with the others."""
-    cut: bool = False
-    """Nothing that it says arrives."""
+    fault: FaultKind | None = None
+    fault_at: float = 0.0
+    frozen: Position | None = None
+    """Its position if it does not advance with the others."""
+    disconnected: bool = False
+    """Its exports do not arrive."""
     missed_at: float = math.inf
-    """When its launcher notices, by the slots, that its reports do not arrive."""
+    """When its launcher detects, from the shared slots, that its reports do not arrive."""
     over: bool = False
     """Its attempt has ended."""
-    told_runs: int = 0
+    reported_runs: int = 0
     runs_until: int = -1
-    """The last run that is its own; -1: all."""
-    told_lessons: int = 0
-    told_all_at: float = 0.0
-    stepped: bool = False
+    """Section runs that it took part in; -1: all."""
+    reported_durations: int = 0
+    all_reported_at: float = 0.0
     passed: frozenset[str] = frozenset()
-    """Limits that it was past when it last looked."""
+    """Limits exceeded at its last check."""
     passed_in: int = -1
-    """The act in which it looked."""
+    """Number of the activity during its last check."""
     armed: int = 0
-    """Grows whenever the moment of passing its next limit changes."""
+    """Incremented when its next limit check is rescheduled, which cancels the earlier one."""
     arrives_at: float = 0.0
 
     @property
     def dead(self) -> bool:
         """Its process has ended."""
-        return self.fate in (FaultKind.KILL, FaultKind.EXIT)
+        return self.fault in (FaultKind.KILL, FaultKind.EXIT)
 
     @property
-    def speaks(self) -> bool:
-        """Whether what it says arrives."""
-        return not self.cut and self.fate not in _MUTE
+    def exports_arrive(self) -> bool:
+        """Whether its exports reach the monitor."""
+        return not self.disconnected and self.fault not in _SILENT
 
     @property
     def state(self) -> ProcessState:
-        """What /proc says of it."""
-        return ProcessState.ALIVE if self.fate is None else _STATES.get(self.fate, ProcessState.ALIVE)
+        """Its process state in /proc."""
+        return ProcessState.ALIVE if self.fault is None else _STATES.get(self.fault, ProcessState.ALIVE)
 
-    def report(self, track: JobProgress, now: float, *, ended: bool = False) -> RankReport:
-        """What it says of itself in one export."""
-        here = self.still or track.still()
-        until = track.runs if self.runs_until < 0 else self.runs_until
-        finished = track.finished(self.told_runs, until) if until > self.told_runs else {}
-        self.told_runs = max(until, self.told_runs)
-        lessons = self._lessons(track, now)
+    def report(self, progress: JobProgress, now: float, *, ended: bool = False) -> RankReport:
+        """The report of one export."""
+        here = self.frozen or progress.position()
+        until = progress.runs if self.runs_until < 0 else self.runs_until
+        finished = progress.finished(self.reported_runs, until) if until > self.reported_runs else {}
+        self.reported_runs = max(until, self.reported_runs)
+        durations = self._unreported_durations(progress, now)
         return RankReport(
             self.identity,
-            **here.told(now),
+            **here.report_fields(now),
             finished=finished,
-            longest={each.name: each.seconds for each in lessons if not each.first and each.name},
-            first_durations={each.name: each.seconds for each in lessons if each.first},
-            idle_longest=next((each.seconds for each in reversed(lessons) if not each.name), None),
+            longest={each.name: each.seconds for each in durations if not each.first and each.name},
+            first_durations={each.name: each.seconds for each in durations if each.first},
+            idle_longest=next((each.seconds for each in reversed(durations) if not each.name), None),
             ended=ended,
         )
 
-    def _lessons(self, track: JobProgress, now: float) -> list[LongestDuration]:
-        if self.still is not None:
+    def _unreported_durations(self, progress: JobProgress, now: float) -> list[LongestDuration]:
+        if self.frozen is not None:
             return []
-        if now - self.told_all_at >= TELL_ALL_AGAIN:
-            self.told_all_at, self.told_lessons = now, len(track.lessons)
-            return track.all_lessons()
-        new = track.lessons[self.told_lessons :]
-        self.told_lessons = len(track.lessons)
+        if now - self.all_reported_at >= RESEND_INTERVAL:
+            self.all_reported_at, self.reported_durations = now, len(progress.durations)
+            return progress.all_durations()
+        new = progress.durations[self.reported_durations :]
+        self.reported_durations = len(progress.durations)
         return new
 
-    def observation(self, track: JobProgress, now: float) -> RankObservation:
-        """What its launcher reads of it from outside."""
-        if self.fate is FaultKind.NEVER_STARTED:
+    def observation(self, progress: JobProgress, now: float) -> RankObservation:
+        """What its launcher observes from outside the process."""
+        if self.fault is FaultKind.NEVER_STARTED:
             return RankObservation(self.number, self.identity.pid, ProcessState.ALIVE)
-        here = self.still or track.still()
+        here = self.frozen or progress.position()
         return RankObservation(
             self.number,
             self.identity.pid,
             self.state,
-            pulse_age=self._pulse_age(now),
-            uses_sections=bool(here.entered) or track.runs > 0,
-            **here.told(now),
+            pulse_age=self._liveness_age(now),
+            uses_sections=bool(here.entered) or progress.runs > 0,
+            **here.report_fields(now),
         )
 
-    def needs_a_voice(self, track: JobProgress, limits: RankLimits, now: float) -> bool:
-        """Whether its launcher must speak for it."""
-        if self.dead or self.fate is FaultKind.NEVER_STARTED:
+    def needs_proxy_report(self, progress: JobProgress, limits: RankLimits, now: float) -> bool:
+        """Whether its launcher must report for it."""
+        if self.dead or self.fault is FaultKind.NEVER_STARTED:
             return False
-        if self.state is not ProcessState.ALIVE or self._pulse_age(now) > PULSE_LIMIT or now > self.missed_at:
+        if self.state is not ProcessState.ALIVE or self._liveness_age(now) > LIVENESS_LIMIT or now > self.missed_at:
             return True
-        here = self.still or track.still()
+        here = self.frozen or progress.position()
         return bool(limits.passed(here.activity(now))[0])
 
-    def stack(self, track: JobProgress) -> RankStack:
-        """Its stack, as a capture finds it."""
-        if self.fate is FaultKind.NEVER_STARTED:
+    def stack(self, progress: JobProgress) -> RankStack:
+        """Its stack, as captured."""
+        if self.fault is FaultKind.NEVER_STARTED:
             frames: tuple[Frame, ...] = (Frame("<module>", TRAIN, 3),)
-        elif self.still is None:
-            frames = track.still().frames(waits=track.blocked and track.act.collective)
+        elif self.frozen is None:
+            frames = progress.position().frames(waits=progress.blocked and progress.activity.collective)
         else:
-            frames = self.still.frames(waits=False)
+            frames = self.frozen.frames(waits=False)
         return RankStack(self.number, self.identity.pid, "py-spy", frames, process_state=self.state)
 
-    def _pulse_age(self, now: float) -> float:
-        return now - self.struck_at if self.fate in (FaultKind.STOP, FaultKind.GIL) else 0.1
+    def _liveness_age(self, now: float) -> float:
+        return now - self.fault_at if self.fault in (FaultKind.STOP, FaultKind.GIL) else 0.1
 
 
 @dataclass(slots=True)
@@ -158,35 +157,35 @@ class Node:
     host: str
     ranks: int
     gone: bool = False
-    spoken_for: set[int] = field(default_factory=set)
-    spoke_at: float = 0.0
-    looks: int = 0
-    """Grows whenever the moment of its next look changes."""
+    proxied: set[int] = field(default_factory=set)
+    sent_at: float = 0.0
+    generation: int = 0
+    """Incremented when its next observation is rescheduled, which cancels the earlier one."""
 
     def registration(self, attempt: int) -> NodeRegistration:
-        """What it says first."""
+        """Its registration."""
         return NodeRegistration(self.name, self.host, 1000 + self.number, self.ranks, JOB_ID, attempt)
 
     def event(self, kind: ProcessEventKind, attempt: int, **details: Any) -> ProcessEvent:
-        """What it says of its processes."""
+        """An event of its processes."""
         return ProcessEvent(self.name, kind, attempt, **details)
 
-    def evidence(self, ranks: Iterable[Rank], track: JobProgress, attempt: int, **details: Any) -> Evidence:
+    def evidence(self, ranks: Iterable[Rank], progress: JobProgress, attempt: int, **details: Any) -> Evidence:
         """The stacks of its ranks."""
-        stacks = tuple(rank.stack(track) for rank in ranks if rank.node == self.number and not rank.dead)
+        stacks = tuple(rank.stack(progress) for rank in ranks if rank.node == self.number and not rank.dead)
         return Evidence(self.name, attempt, details.pop("incident_id"), stacks, **details)
 
-    def looks_at(
-        self, ranks: Iterable[Rank], track: JobProgress, limits: RankLimits, attempt: int, now: float
+    def observe_proxied(
+        self, ranks: Iterable[Rank], progress: JobProgress, limits: RankLimits, attempt: int, now: float
     ) -> NodeObservation:
-        """What it tells of those of its ranks that cannot speak, are past a limit, or were so when it last looked."""
+        """Observe its ranks that cannot report or exceed a limit, now or at the last observation."""
         mine = [rank for rank in ranks if rank.node == self.number]
-        mute = {rank.number for rank in mine if rank.needs_a_voice(track, limits, now)}
-        named = mute | self.spoken_for
-        self.spoken_for = mute
-        return self.tells_of([rank for rank in mine if rank.number in named], track, attempt, now)
+        silent = {rank.number for rank in mine if rank.needs_proxy_report(progress, limits, now)}
+        named = silent | self.proxied
+        self.proxied = silent
+        return self.observe([rank for rank in mine if rank.number in named], progress, attempt, now)
 
-    def tells_of(self, ranks: Iterable[Rank], track: JobProgress, attempt: int, now: float) -> NodeObservation:
-        """What it sees of some of its ranks."""
-        seen = tuple(rank.observation(track, now) for rank in ranks if not rank.dead)
+    def observe(self, ranks: Iterable[Rank], progress: JobProgress, attempt: int, now: float) -> NodeObservation:
+        """Observe some of its ranks."""
+        seen = tuple(rank.observation(progress, now) for rank in ranks if not rank.dead)
         return NodeObservation(self.name, attempt, seen)

@@ -25,13 +25,13 @@ from rankwatch_monitor.simulator.scene import START, Scene
 class EventPrinter:
     """Prints events and decisions, each line with the seconds since the start of the scene."""
 
-    def __init__(self, say: Callable[[str], object]) -> None:
-        self._say = say
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
         self._state = ""
 
-    def news(self, at: float, words: str) -> None:
+    def news(self, at: float, text: str) -> None:
         """Print an event in the job that the monitor cannot see."""
-        self._line(at, "*", words)
+        self._line(at, "*", text)
 
     def event(self, at: float, job: Job) -> None:
         """Print the job's state after an event when it has changed."""
@@ -51,13 +51,13 @@ class EventPrinter:
         directive = effect.directive
         if directive.kind is DirectiveKind.SETTINGS:
             limits = directive.settings.get("limits", {}).get("learned", {})
-            told = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in sorted(limits.items()))
-            self._line(at, ">", f"limits are pushed: {directive.reason}{f' ({told})' if told else ''}")
+            pushed = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in sorted(limits.items()))
+            self._line(at, ">", f"limits are pushed: {directive.reason}{f' ({pushed})' if pushed else ''}")
         else:
             self._line(at, ">", f"directive {directive.id} to the launchers: {directive.kind}")
 
-    def _line(self, at: float, mark: str, words: str) -> None:
-        self._say(f"{at - START:9.1f} s {mark} {words}")
+    def _line(self, at: float, mark: str, text: str) -> None:
+        self._write(f"{at - START:9.1f} s {mark} {text}")
 
 
 def simulate(argv: Sequence[str]) -> int:
@@ -111,12 +111,12 @@ def _parser() -> argparse.ArgumentParser:
             continue
         flag = "--" + setting.name.replace("_", "-")
         unit, meaning = setting.metadata["unit"], setting.metadata["meaning"]
-        words = f"{meaning} (default {setting.default}{f' {unit}' if unit else ''})"
+        text = f"{meaning} (default {setting.default}{f' {unit}' if unit else ''})"
         if isinstance(setting.default, bool):
-            made.add_argument(flag, action=argparse.BooleanOptionalAction, default=setting.default, help=words)
+            made.add_argument(flag, action=argparse.BooleanOptionalAction, default=setting.default, help=text)
         else:
             made.add_argument(
-                flag, type=type(setting.default), default=setting.default, metavar=unit.upper() or "N", help=words
+                flag, type=type(setting.default), default=setting.default, metavar=unit.upper() or "N", help=text
             )
     made.add_argument(
         "--fault",

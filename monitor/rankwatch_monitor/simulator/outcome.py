@@ -142,7 +142,7 @@ class Simulation:
                 self._on_effect(now, effect)
             match effect:
                 case Issue(directive):
-                    self.scene.obey(directive, now)
+                    self.scene.execute(directive, now)
                 case Changed(incident):
                     self.incidents[incident.id] = incident
 
@@ -157,11 +157,11 @@ def outcome_of(simulation: Simulation, last: float) -> Outcome:
     outcome = Outcome(last - START, simulation.events, simulation.judged, restarts=simulation.job.restarts)
     incidents = [i for i in simulation.incidents.values() if i.kind is not VerdictKind.ORDERED]
     explained: set[str] = set()
-    for answer in simulation.scene.answers:
-        ours = [i for i in incidents if _is_about(i, answer)]
+    for expected in simulation.scene.expected_verdicts:
+        ours = [i for i in incidents if _is_about(i, expected)]
         explained.update(i.id for i in ours)
-        if not answer.passing:
-            outcome.findings.append(_finding(answer, next((i for i in ours if i.confirmed), None)))
+        if not expected.passing:
+            outcome.findings.append(_finding(expected, next((i for i in ours if i.confirmed), None)))
     for incident in incidents:
         outcome.alarms += incident.confirmed
         if incident.confirmed and incident.id not in explained:
@@ -171,13 +171,13 @@ def outcome_of(simulation: Simulation, last: float) -> Outcome:
     return outcome
 
 
-def _is_about(incident: Incident, answer: ExpectedVerdict) -> bool:
+def _is_about(incident: Incident, expected: ExpectedVerdict) -> bool:
     closed = float("inf") if incident.closed_at is None else incident.closed_at
-    return closed >= answer.at and incident.opened_at <= answer.until
+    return closed >= expected.at and incident.opened_at <= expected.until
 
 
-def _finding(answer: ExpectedVerdict, incident: Incident | None) -> FaultResult:
-    about = (str(answer.fault.kind), answer.fault.where, answer.at - START, answer.ranks)
+def _finding(expected: ExpectedVerdict, incident: Incident | None) -> FaultResult:
+    about = (str(expected.fault.kind), expected.fault.where, expected.at - START, expected.ranks)
     if incident is None:
         return FaultResult(*about)
     named = tuple(culprit.rank for culprit in incident.culprits)
@@ -185,10 +185,10 @@ def _finding(answer: ExpectedVerdict, incident: Incident | None) -> FaultResult:
     return FaultResult(
         *about,
         incident=incident.id,
-        latency=max(0.0, incident.opened_at - answer.at),
-        decided=None if decided is None else max(0.0, decided - answer.at),
-        first_right=named[0] in answer.ranks if named and answer.ranks else not named and not answer.ranks,
-        right=set(named) == set(answer.ranks) and {c.kind for c in incident.culprits} <= answer.classes,
+        latency=max(0.0, incident.opened_at - expected.at),
+        decided=None if decided is None else max(0.0, decided - expected.at),
+        first_right=named[0] in expected.ranks if named and expected.ranks else not named and not expected.ranks,
+        right=set(named) == set(expected.ranks) and {c.kind for c in incident.culprits} <= expected.classes,
         named=named,
         classes=tuple(str(c.kind) for c in incident.culprits),
         reason=incident.reason,

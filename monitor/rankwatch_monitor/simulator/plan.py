@@ -1,4 +1,4 @@
-"""What a scene is made of: the job, its habits, its faults. Plain values with units; everything random has a seed."""
+"""The plan of a scene: the job, its durations and its faults. Plain values with units; randomness is seeded."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ SECTIONS: Final = (
 
 
 class FaultKind(StrEnum):
-    """What goes wrong in a scene. Words that ``rankwatch run --inject`` has too mean the same here."""
+    """The faults of a scene. Names shared with ``rankwatch run --inject`` have the same meaning."""
 
     HANG = "hang"
-    """The main thread of the ranks sleeps; their exporters speak on."""
+    """The main thread of the ranks sleeps; their exporters continue."""
     STALL = "stall"
-    """All ranks are stuck in the same place."""
+    """All ranks are stuck at the same position."""
     STOP = "stop"
     """SIGSTOP."""
     GIL = "gil"
-    """The GIL is held: the process runs, none of its Python threads does."""
+    """The GIL is held: the process runs, but none of its Python threads."""
     KILL = "kill"
     """SIGKILL."""
     EXIT = "exit"
     """The process ends with exit code 1."""
     UNINTERRUPTIBLE = "uninterruptible"
-    """The main thread waits in the kernel, in state D."""
+    """The main thread is in uninterruptible sleep (state D)."""
     NETWORK = "network"
-    """Nothing that the ranks say arrives any more; training goes on, and launchers see that it does."""
+    """Reports of the ranks no longer arrive; training continues, as launchers observe."""
     NODE_LOST = "node_lost"
     """The node of each named rank is gone, with its launcher and all its ranks."""
     NEVER_STARTED = "never_started"
-    """The processes were started, and never come to speak."""
+    """The processes were started, but never report."""
 
 
-ANSWERS: Final[Mapping[FaultKind, frozenset[CulpritClass]]] = {
+EXPECTED_CLASSES: Final[Mapping[FaultKind, frozenset[CulpritClass]]] = {
     FaultKind.HANG: frozenset({CulpritClass.BEHIND}),
     FaultKind.STALL: frozenset(),
     FaultKind.STOP: frozenset({CulpritClass.STOPPED}),
@@ -61,11 +61,11 @@ ANSWERS: Final[Mapping[FaultKind, frozenset[CulpritClass]]] = {
     FaultKind.EXIT: frozenset({CulpritClass.DEAD}),
     FaultKind.UNINTERRUPTIBLE: frozenset({CulpritClass.DEVICE_OR_NETWORK}),
     FaultKind.NETWORK: frozenset({CulpritClass.HOST_SILENT}),
-    # Before it has been silent for long enough, all that is known is that the others wait for it.
+    # Until the silence limit, all that is known is that the others wait for it.
     FaultKind.NODE_LOST: frozenset({CulpritClass.HOST_SILENT, CulpritClass.BEHIND}),
     FaultKind.NEVER_STARTED: frozenset({CulpritClass.NEVER_STARTED}),
 }
-"""The classes that a culprit of each kind of fault may rightly get; none: nobody is to be named."""
+"""The correct classes of the culprits of each kind of fault; empty: no rank is a culprit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +76,23 @@ class Fault:
     ranks: tuple[int, ...] = (0,)
     """Not used by a stall."""
     step: int | None = None
-    """It strikes in the first act of its section that belongs to this step (0-based) or a later one; None: any."""
+    """It starts in the first activity of its section in this step (0-based) or a later one; None: any."""
     section: str = ""
-    """One of :data:`SECTIONS`; empty: where such a fault usually strikes."""
+    """One of :data:`SECTIONS`; empty: the default of its kind."""
     attempt: int = 1
     seconds: float | None = None
-    """It ends by itself after so long; None: only a restart ends it."""
+    """Duration; None: until a restart."""
 
     @property
     def where(self) -> str:
-        """The section in which it strikes."""
+        """The section in which it starts."""
         if self.section:
             return self.section
         return BACKWARD if self.kind is FaultKind.STALL else FORWARD
 
     @property
     def freezes(self) -> bool:
-        """Whether the ranks stand still, so that the others wait for them."""
+        """Whether the ranks stop, so that the others wait for them."""
         return self.kind is not FaultKind.NETWORK
 
 
@@ -100,7 +100,7 @@ def parse_fault(text: str) -> Fault:
     """Read ``kind=hang,rank=3,step=40``; also ``section``, ``attempt`` and ``seconds``; several ranks as ``3+5``.
 
     Raises:
-        ValueError: it is not written so; the text says what would be.
+        ValueError: the text is malformed; the message names the expected form.
     """
     given: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
@@ -163,17 +163,17 @@ def _setting(default: Any, unit: str, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A job and its habits. Everything that is 0 where it says "every" does not happen."""
+    """A job and its durations. An interval of 0 (``*_every``) disables the event."""
 
     world: int = _setting(16, "", "ranks of the job")
     nodes: int = _setting(2, "", "nodes they run on")
     seconds: float = _setting(600.0, "s", "length of the scene")
-    seed: int = _setting(0, "", "what is random comes from it")
+    seed: int = _setting(0, "", "seed of all randomness")
     interval: float = _setting(1.0, "s", "export interval of the ranks")
     step: float = _setting(1.0, "s", "time of a step")
-    noise: float = _setting(0.1, "", "share by which steps differ, one standard deviation")
-    setup: float = _setting(5.0, "s", "section setup of each attempt")
-    compilation: float = _setting(20.0, "s", "how much longer the first step of a process takes")
+    noise: float = _setting(0.1, "", "relative standard deviation of step times")
+    setup: float = _setting(5.0, "s", "time of the section setup of each attempt")
+    compilation: float = _setting(20.0, "s", "additional time of the first step of a process")
     checkpoint_every: int = _setting(100, "steps", "steps between checkpoints")
     checkpoint: float = _setting(10.0, "s", "time of a checkpoint")
     evaluate_every: int = _setting(0, "steps", "steps between evaluations")
@@ -182,19 +182,19 @@ class Plan:
     stall: float = _setting(30.0, "s", "longest data stall")
     relaunch_every: int = _setting(0, "steps", "steps after which the job is restarted from outside")
     restart: float = _setting(5.0, "s", "from the end of an attempt to the processes of the next one")
-    boot: float = _setting(2.0, "s", "from a process's start to its first word")
-    delay: float = _setting(0.05, "s", "longest way of a message to the monitor")
+    boot: float = _setting(2.0, "s", "from the start of a process to its first report")
+    delay: float = _setting(0.05, "s", "longest latency of a message to the monitor")
     gives_up: float = _setting(
-        0.0, "s", "silence after which the launchers give a lost node up and go on without it; 0: they never do"
+        0.0, "s", "silence after which the launchers give up a lost node and continue without it; 0: never"
     )
-    launchers: bool = _setting(True, "", "launchers of Rankwatch run the job, and obey")
+    launchers: bool = _setting(True, "", "launchers of Rankwatch run the job and execute directives")
     faults: tuple[Fault, ...] = ()
 
     def checked(self) -> Plan:
-        """This plan, if it makes sense.
+        """This plan, validated.
 
         Raises:
-            ValueError: it does not; the text says why.
+            ValueError: a value is invalid; the message names it.
         """
         if not 1 <= self.nodes <= self.world:
             raise ValueError(f"{self.world} ranks cannot run on {self.nodes} nodes")

@@ -3,8 +3,8 @@
 How this works
 --------------
 A heap holds the next events; :meth:`Scene.step` executes one and returns what arrives at the monitor by it. The caller
-passes directives back by :meth:`Scene.obey`, and the launchers execute them. Ranks export at their interval and, like
-those of the SDK, immediately when they exceed a limit that was pushed to them.
+passes directives back with :meth:`Scene.execute`. Ranks export at their interval and, like those of the SDK,
+immediately when they exceed a limit that was pushed to them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import Directive, DirectiveAck
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, RankIdentity
 from rankwatch_monitor.simulator.actors import JOB_ID, LATE_INTERVALS, LATE_SECONDS, Node, Rank
-from rankwatch_monitor.simulator.plan import ANSWERS, Fault, FaultKind, Plan
+from rankwatch_monitor.simulator.plan import EXPECTED_CLASSES, Fault, FaultKind, Plan
 from rankwatch_monitor.simulator.workload import Activity, JobProgress
 
 START: Final = 1_800_000_000.0
 """Unix seconds at which every scene begins."""
-LOOK_SECONDS: Final = 0.5
-BEAT_SECONDS: Final = 5.0
-PULSE_SECONDS: Final = 0.25
-PULSE_MARGIN: Final = 0.005
-LOOK_MARGIN: Final = 0.01
+OBSERVE_INTERVAL: Final = 0.5
+IDLE_OBSERVE_INTERVAL: Final = 5.0
+LIVENESS_INTERVAL: Final = 0.25
+LIVENESS_MARGIN: Final = 0.005
+OBSERVE_MARGIN: Final = 0.01
 EXPORT_JITTER: Final = 0.1
 _ELSEWHERE: Final = -2
 """Activity number of a rank that does not advance with the others."""
 
 Arrival = tuple[float, JobEvent]
-NOTICED: Final = 0.1
+EXIT_DETECTION: Final = 0.1
 """Seconds until a launcher detects an exit."""
 
 
@@ -84,8 +84,8 @@ class Scene:
         """The attempt is over, and the next one has not begun."""
         self._ranks: list[Rank] = []
         self._nodes: list[Node] = []
-        self._track = JobProgress(plan, self._rng, 0, START)
-        self.answers: list[ExpectedVerdict] = []
+        self._progress = JobProgress(plan, self._rng, 0, START)
+        self.expected_verdicts: list[ExpectedVerdict] = []
         self._on_news = on_news
         self._pending = list(plan.faults)
         self._saved = 0
@@ -121,7 +121,7 @@ class Scene:
         self._shortest = _shortest(self._limits)
         self._arm_all(now)
 
-    def obey(self, directive: Directive, now: float) -> None:
+    def execute(self, directive: Directive, now: float) -> None:
         """The launchers receive a directive."""
         if not self.plan.launchers or self.over:
             return
@@ -131,7 +131,7 @@ class Scene:
             return
         for node in self._nodes:
             if not node.gone:
-                self._at(at, self._node_obeys, node, directive)
+                self._at(at, self._execute_on, node, directive)
 
     # Attempts ---------------------------------------------------------------------------------------------------------
 
@@ -150,9 +150,9 @@ class Scene:
             if node.gone and plan.launchers:  # replaced by another node
                 node.gone, node.name, node.host = False, f"{node.name}x", f"{node.host}x"
                 self._out.append((now, node.registration(self.attempt)))
-            node.spoken_for.clear()
+            node.proxied.clear()
         self._ranks = [self._process(number, now) for number in range(plan.world)]
-        self._track = JobProgress(plan, self._rng, self._saved, now + plan.boot)
+        self._progress = JobProgress(plan, self._rng, self._saved, now + plan.boot)
         for fault in [f for f in self._pending if f.kind is FaultKind.NEVER_STARTED and f.attempt == self.attempt]:
             self._pending.remove(fault)
             self._strike(now, fault, self.attempt)
@@ -166,7 +166,7 @@ class Scene:
         self._at(now + plan.boot, self._begin, self.attempt)
         for node in self._nodes:
             if plan.launchers:
-                self._hasten(node, now + self._rng.uniform(0.0, LOOK_SECONDS))
+                self._observe_at(node, now + self._rng.uniform(0.0, OBSERVE_INTERVAL))
 
     def _process(self, number: int, now: float) -> Rank:
         plan, attempt = self.plan, self.attempt
@@ -184,14 +184,14 @@ class Scene:
             instance=f"{JOB_ID}/{attempt}/{number}",
             started_at=now,
         )
-        return Rank(number, node, identity, told_all_at=now)
+        return Rank(number, node, identity, all_reported_at=now)
 
     def _end_attempt(self, now: float) -> None:
         for rank in self._ranks:
             rank.over = True
-        self._track.ends_at = math.inf
-        for answer in self.answers:
-            answer.until = min(answer.until, now)
+        self._progress.ends_at = math.inf
+        for expected in self.expected_verdicts:
+            expected.until = min(expected.until, now)
 
     def _restart(self, now: float, attempt: int, reason: str) -> None:
         if attempt != self.attempt or self._ending or self.over:
@@ -201,7 +201,7 @@ class Scene:
         for node in self._nodes:
             if self.plan.launchers and not node.gone:
                 self._out.append((now, node.event(ProcessEventKind.RESTARTING, attempt, reason=reason)))
-        self._say(now, f"the ranks are restarted: {reason}; they resume at step {self._saved}")
+        self._emit_news(now, f"the ranks are restarted: {reason}; they resume at step {self._saved}")
         self._at(now + self.plan.restart, self._relaunch)
 
     def _relaunch(self, now: float) -> None:
@@ -212,82 +212,82 @@ class Scene:
         if self.over:
             return
         self.over = True
-        healthy = not any(rank.fate or rank.cut for rank in self._ranks) and not self._ending
+        healthy = not any(rank.fault or rank.disconnected for rank in self._ranks) and not self._ending
         if healthy or kind is not ProcessEventKind.FINISHED:
             for rank in self._ranks:
-                if rank.speaks and not rank.over:
-                    self._out.append((now, rank.report(self._track, now, ended=True)))
+                if rank.exports_arrive and not rank.over:
+                    self._out.append((now, rank.report(self._progress, now, ended=True)))
             for node in self._nodes:
                 if self.plan.launchers and not node.gone:
                     self._out.append((now, node.event(kind, self.attempt, reason=reason)))
-            self._say(now, f"the job ends{f': {reason}' if reason else ''}")
+            self._emit_news(now, f"the job ends{f': {reason}' if reason else ''}")
         self._end_attempt(now)
         self._heap.clear()
 
-    # Acts -------------------------------------------------------------------------------------------------------------
+    # Activities -------------------------------------------------------------------------------------------------------
 
     def _begin(self, now: float, attempt: int) -> None:
         if attempt != self.attempt or self._ending:
             return
-        track = self._track
-        act = track.begin(now)
+        progress = self._progress
+        activity = progress.begin(now)
         if self._pending:
-            self._threaten(act, now)
-        if act.collective and self._rank_is_missing():
-            track.ends_at = math.inf
-            self._watch_closely(now)
+            self._schedule_faults(activity, now)
+        if activity.collective and self._rank_is_missing():
+            progress.ends_at = math.inf
+            self._observe_closely(now)
         else:
-            self._at(track.ends_at, self._end, attempt, track.number)
-        if track.ends_at - track.oldest > self._shortest:
+            self._at(progress.ends_at, self._end, attempt, progress.number)
+        if progress.ends_at - progress.oldest > self._shortest:
             self._arm_all(now)
 
     def _end(self, now: float, attempt: int, number: int) -> None:
-        track = self._track
-        if attempt != self.attempt or number != track.number or track.ends_at > now or self._ending:
+        progress = self._progress
+        if attempt != self.attempt or number != progress.number or progress.ends_at > now or self._ending:
             return
-        act = track.act
-        stepped = track.first_iteration is not None
-        track.end(now)
-        if not stepped and track.first_iteration is not None:
+        activity = progress.activity
+        stepped = progress.first_iteration is not None
+        progress.end(now)
+        if not stepped and progress.first_iteration is not None:
             for rank in self._ranks:
-                self._at(now + self._rng.uniform(0.0, PULSE_SECONDS), self._report, rank)
-        if act.saves:
-            self._saved = act.step + 1
-        if act.completes and self._stop_step is not None and act.step >= self._stop_step:
-            self._finish(now, ProcessEventKind.STOPPED, f"stopped at step {act.step}, as it was agreed")
-        elif act.relaunches:
-            self._restart(now, attempt, "started anew from outside")
+                self._at(now + self._rng.uniform(0.0, LIVENESS_INTERVAL), self._report, rank)
+        if activity.saves:
+            self._saved = activity.step + 1
+        if activity.completes and self._stop_step is not None and activity.step >= self._stop_step:
+            self._finish(now, ProcessEventKind.STOPPED, f"stopped at step {activity.step}, as agreed")
+        elif activity.relaunches:
+            self._restart(now, attempt, "relaunched from outside")
         else:
             self._begin(now, attempt)
 
     def _rank_is_missing(self) -> bool:
-        return any(rank.fate is not None and rank.fate is not FaultKind.STALL for rank in self._ranks)
+        return any(rank.fault is not None and rank.fault is not FaultKind.STALL for rank in self._ranks)
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
-    def _threaten(self, act: Activity, now: float) -> None:
-        for fault in [f for f in self._pending if _strikes_in(f, act, self.attempt)]:
+    def _schedule_faults(self, activity: Activity, now: float) -> None:
+        for fault in [f for f in self._pending if _strikes_in(f, activity, self.attempt)]:
             self._pending.remove(fault)
-            self._at(now + act.seconds * self._rng.uniform(0.1, 0.9), self._strike, fault, self.attempt)
+            self._at(now + activity.seconds * self._rng.uniform(0.1, 0.9), self._strike, fault, self.attempt)
 
     def _strike(self, now: float, fault: Fault, attempt: int) -> None:
         if attempt != self.attempt or self._ending or self.over:
             return
         struck = self._struck_by(fault)
         named = () if fault.kind is FaultKind.STALL else tuple(rank.number for rank in struck)
-        classes = ANSWERS[fault.kind]
+        classes = EXPECTED_CLASSES[fault.kind]
         if not self.plan.launchers and named:
             classes |= {CulpritClass.BEHIND, CulpritClass.HOST_SILENT}  # no launcher observes the processes
         if fault.kind is not FaultKind.NETWORK or not self.plan.launchers:  # launchers report for it
-            self.answers.append(ExpectedVerdict(fault, now, named, classes))
-        self._say(now, self._words(fault, struck))
+            self.expected_verdicts.append(ExpectedVerdict(fault, now, named, classes))
+        self._emit_news(now, self._description(fault, struck))
         for rank in struck:
             if fault.kind is FaultKind.NETWORK:
-                rank.cut, rank.missed_at = True, now + LATE_INTERVALS * self.plan.interval + LATE_SECONDS
+                rank.disconnected, rank.missed_at = True, now + LATE_INTERVALS * self.plan.interval + LATE_SECONDS
                 continue
-            rank.fate, rank.struck_at, rank.cut = fault.kind, now, fault.kind is FaultKind.NODE_LOST
+            rank.fault, rank.fault_at, rank.disconnected = fault.kind, now, fault.kind is FaultKind.NODE_LOST
             if fault.kind is not FaultKind.STALL:
-                rank.still, rank.runs_until = self._track.still(), self._track.runs
+                rank.frozen, rank.runs_until = self._progress.position(), self._progress.runs
         if fault.kind is FaultKind.NODE_LOST:
             for rank in struck:
                 self._nodes[rank.node].gone = True
@@ -296,12 +296,12 @@ class Scene:
                 self._at(now + self.plan.gives_up, self._given_up, gone, attempt)
         if fault.kind in (FaultKind.KILL, FaultKind.EXIT) and self.plan.launchers:
             for rank in struck:
-                self._at(now + NOTICED, self._exited, rank, attempt)
+                self._at(now + EXIT_DETECTION, self._exited, rank, attempt)
         if fault.kind is FaultKind.NEVER_STARTED:
             return
-        if fault.kind is FaultKind.STALL or (fault.freezes and self._track.act.collective):
-            self._track.ends_at = math.inf
-        self._watch_closely(now)
+        if fault.kind is FaultKind.STALL or (fault.freezes and self._progress.activity.collective):
+            self._progress.ends_at = math.inf
+        self._observe_closely(now)
         self._arm_all(now)
         if fault.seconds is not None:
             self._at(now + fault.seconds, self._recover, struck, attempt)
@@ -314,33 +314,33 @@ class Scene:
             return [rank for rank in self._ranks if rank.node in nodes]
         return [self._ranks[number] for number in fault.ranks]
 
-    def _words(self, fault: Fault, struck: list[Rank]) -> str:
-        act = self._track.act
-        who = "all ranks" if fault.kind is FaultKind.STALL else "rank " + ", ".join(str(r.number) for r in struck[:8])
-        place = f" in section {'/'.join(act.path)} of step {act.step}" if act.path else ""
-        return f"fault {fault.kind}: {who}{place}"
+    def _description(self, fault: Fault, struck: list[Rank]) -> str:
+        activity = self._progress.activity
+        where = "all ranks" if fault.kind is FaultKind.STALL else "rank " + ", ".join(str(r.number) for r in struck[:8])
+        place = f" in section {'/'.join(activity.path)} of step {activity.step}" if activity.path else ""
+        return f"fault {fault.kind}: {where}{place}"
 
     def _recover(self, now: float, struck: list[Rank], attempt: int) -> None:
         if attempt != self.attempt or self._ending or self.over:
             return
         for rank in struck:
-            rank.fate, rank.still, rank.cut, rank.runs_until = None, None, False, -1
+            rank.fault, rank.frozen, rank.disconnected, rank.runs_until = None, None, False, -1
             rank.missed_at = math.inf
-        for answer in self.answers:
-            if answer.passing and answer.at + (answer.fault.seconds or 0.0) <= now + 1e-6:
-                answer.until = min(answer.until, now)
-        self._say(now, "the fault ends by itself")
-        track = self._track
-        if track.blocked and not self._rank_is_missing():
-            track.ends_at = now + track.act.seconds
-            self._at(track.ends_at, self._end, attempt, track.number)
+        for expected in self.expected_verdicts:
+            if expected.passing and expected.at + (expected.fault.seconds or 0.0) <= now + 1e-6:
+                expected.until = min(expected.until, now)
+        self._emit_news(now, "the fault ends by itself")
+        progress = self._progress
+        if progress.blocked and not self._rank_is_missing():
+            progress.ends_at = now + progress.activity.seconds
+            self._at(progress.ends_at, self._end, attempt, progress.number)
 
     def _given_up(self, now: float, gone: list[int], attempt: int) -> None:
         """The launchers give up lost nodes after the timeout, and restart without them."""
         printer = next((node for node in self._nodes if not node.gone), None)
         if attempt != self.attempt or self._ending or self.over or printer is None:
             return
-        reason = f"nothing was heard of its launcher for {self.plan.gives_up:g} s"
+        reason = f"its launcher was silent for {self.plan.gives_up:g} s"
         for number in gone:
             lost = self._nodes[number].name
             self._out.append((now, printer.event(ProcessEventKind.NODE_LOST, attempt, lost_node=lost, reason=reason)))
@@ -351,13 +351,13 @@ class Scene:
         if attempt != self.attempt or self._ending:
             return
         node = self._nodes[rank.node]
-        how: dict[str, Any] = {"signal": "SIGKILL"} if rank.fate is FaultKind.KILL else {"exit_code": 1}
+        how: dict[str, Any] = {"signal": "SIGKILL"} if rank.fault is FaultKind.KILL else {"exit_code": 1}
         details = {"rank": rank.number, "local_rank": rank.identity.local_rank, "pid": rank.identity.pid}
-        self._out.append((now, node.event(ProcessEventKind.EXITED, attempt, age=NOTICED, **details, **how)))
+        self._out.append((now, node.event(ProcessEventKind.EXITED, attempt, age=EXIT_DETECTION, **details, **how)))
         self._at(now + 0.2, self._send_evidence, node, attempt, None, None)
         self._at(now + 0.3, self._restart, attempt, f"rank {rank.number} has ended")
 
-    def _node_obeys(self, now: float, node: Node, directive: Directive) -> None:
+    def _execute_on(self, now: float, node: Node, directive: Directive) -> None:
         attempt = directive.attempt
         if attempt != self.attempt or self._ending or self.over:
             self._acknowledge(now, node, directive, AckState.SUPERSEDED)
@@ -376,9 +376,9 @@ class Scene:
                 self._stop_step = directive.stop_step
                 self._acknowledge(now, node, directive, AckState.DONE)
 
-    def _say(self, now: float, words: str) -> None:
+    def _emit_news(self, now: float, text: str) -> None:
         if self._on_news is not None:
-            self._on_news(now, words)
+            self._on_news(now, text)
 
     # What ranks and launchers send ------------------------------------------------------------------------------------
 
@@ -391,11 +391,11 @@ class Scene:
         self._at(now + interval, self._export, rank)
 
     def _report(self, now: float, rank: Rank) -> None:
-        if rank.over or not rank.speaks:
+        if rank.over or not rank.exports_arrive:
             return
-        report = rank.report(self._track, now)
-        if rank.number == 0 and self._track.runs > rank.told_runs - 1:
-            self._track.forget_runs(min(each.told_runs for each in self._ranks))
+        report = rank.report(self._progress, now)
+        if rank.number == 0 and self._progress.runs > rank.reported_runs - 1:
+            self._progress.drop_runs(min(each.reported_runs for each in self._ranks))
         if not self.plan.delay:
             self._out.append((now, report))
             return
@@ -405,31 +405,33 @@ class Scene:
     def _arrives(self, now: float, event: JobEvent) -> None:
         self._out.append((now, event))
 
-    def _watch_closely(self, now: float) -> None:
+    def _observe_closely(self, now: float) -> None:
         for node in self._nodes:
             if self.plan.launchers:
-                self._hasten(node, now + self._rng.uniform(0.0, LOOK_SECONDS))
+                self._observe_at(node, now + self._rng.uniform(0.0, OBSERVE_INTERVAL))
 
-    def _hasten(self, node: Node, at: float) -> None:
-        node.looks += 1
-        self._at(at, self._look, node, node.looks)
+    def _observe_at(self, node: Node, at: float) -> None:
+        node.generation += 1
+        self._at(at, self._observe, node, node.generation)
 
-    def _look(self, now: float, node: Node, number: int) -> None:
-        if node.gone or number != node.looks or self.over:
+    def _observe(self, now: float, node: Node, number: int) -> None:
+        if node.gone or number != node.generation or self.over:
             return
         trouble = not self._ending and self._needs_watching(now)
-        ranks: Iterable[Rank] = self._ranks if trouble or node.spoken_for else ()
-        observation = node.looks_at(ranks, self._track, self._limits, self.attempt, now)
-        if observation.ranks or now - node.spoke_at >= BEAT_SECONDS:
-            node.spoke_at = now
+        ranks: Iterable[Rank] = self._ranks if trouble or node.proxied else ()
+        observation = node.observe_proxied(ranks, self._progress, self._limits, self.attempt, now)
+        if observation.ranks or now - node.sent_at >= IDLE_OBSERVE_INTERVAL:
+            node.sent_at = now
             self._out.append((now, observation))
-        self._hasten(node, now + (LOOK_SECONDS if trouble or node.spoken_for else BEAT_SECONDS))
+        self._observe_at(node, now + (OBSERVE_INTERVAL if trouble or node.proxied else IDLE_OBSERVE_INTERVAL))
 
     def _needs_watching(self, now: float) -> bool:
-        track = self._track
-        if track.blocked or any(rank.fate is not None or rank.cut for rank in self._ranks):
+        progress = self._progress
+        if progress.blocked or any(rank.fault is not None or rank.disconnected for rank in self._ranks):
             return True
-        return now - track.oldest > self._shortest and bool(self._limits.passed(track.still().activity(now))[0])
+        return now - progress.oldest > self._shortest and bool(
+            self._limits.passed(progress.position().activity(now))[0]
+        )
 
     def _send_evidence(
         self, now: float, node: Node, attempt: int, incident_id: str | None, directive: Directive | None
@@ -437,9 +439,9 @@ class Scene:
         if node.gone or attempt != self.attempt or self._ending:
             return
         mine = [rank for rank in self._ranks if rank.node == node.number]
-        self._out.append((now, node.tells_of(mine, self._track, attempt, now)))
+        self._out.append((now, node.observe(mine, self._progress, attempt, now)))
         number = None if directive is None else directive.id
-        evidence = node.evidence(mine, self._track, attempt, incident_id=incident_id, directive=number, seconds=0.2)
+        evidence = node.evidence(mine, self._progress, attempt, incident_id=incident_id, directive=number, seconds=0.2)
         self._out.append((now, evidence))
         if directive is not None:
             self._acknowledge(now, node, directive, AckState.DONE)
@@ -453,33 +455,33 @@ class Scene:
         if self._shortest == math.inf or self._ending:
             return
         for rank in self._ranks:
-            if rank.speaks and not rank.over:
+            if rank.exports_arrive and not rank.over:
                 self._arm(now, rank)
 
     def _arm(self, now: float, rank: Rank) -> None:
         """Have a rank report when it exceeds its next limit, as its liveness thread does."""
-        track = self._track
-        here, place = (track.still(), track.number) if rank.still is None else (rank.still, _ELSEWHERE)
+        progress = self._progress
+        here, place = (progress.position(), progress.number) if rank.frozen is None else (rank.frozen, _ELSEWHERE)
         standing, ahead = self._limits.passed(here.activity(now))
         passed = frozenset(standing)
         news = passed - rank.passed if rank.passed_in == place else passed
         rank.passed, rank.passed_in = passed, place
         rank.armed += 1
         if news:
-            self._at(now + self._rng.uniform(0.0, PULSE_SECONDS), self._report, rank)
-        ends_at = track.ends_at if rank.still is None else math.inf
-        if now + ahead + PULSE_MARGIN < ends_at:
-            self._at(now + ahead + PULSE_MARGIN, self._passes, rank, rank.armed, place)
+            self._at(now + self._rng.uniform(0.0, LIVENESS_INTERVAL), self._report, rank)
+        ends_at = progress.ends_at if rank.frozen is None else math.inf
+        if now + ahead + LIVENESS_MARGIN < ends_at:
+            self._at(now + ahead + LIVENESS_MARGIN, self._passes, rank, rank.armed, place)
 
     def _passes(self, now: float, rank: Rank, armed: int, place: int) -> None:
-        here = self._track.number if rank.still is None else _ELSEWHERE
+        here = self._progress.number if rank.frozen is None else _ELSEWHERE
         if rank.over or armed != rank.armed or place != here:
             return
         self._report(now, rank)
-        standing, _ = self._limits.passed((rank.still or self._track.still()).activity(now))
+        standing, _ = self._limits.passed((rank.frozen or self._progress.position()).activity(now))
         rank.passed, rank.passed_in = frozenset(standing), place
         if self.plan.launchers:
-            self._hasten(self._nodes[rank.node], now + LOOK_MARGIN - PULSE_MARGIN)
+            self._observe_at(self._nodes[rank.node], now + OBSERVE_MARGIN - LIVENESS_MARGIN)
         self._arm(now, rank)
 
     def _at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -487,11 +489,11 @@ class Scene:
         heapq.heappush(self._heap, (at, self._count, call, arguments))
 
 
-def _strikes_in(fault: Fault, act: Activity, attempt: int) -> bool:
+def _strikes_in(fault: Fault, activity: Activity, attempt: int) -> bool:
     return (
         fault.attempt == attempt
-        and fault.where in act.path
-        and (fault.step is None or act.step >= fault.step)
+        and fault.where in activity.path
+        and (fault.step is None or activity.step >= fault.step)
         and fault.kind is not FaultKind.NEVER_STARTED
     )
 

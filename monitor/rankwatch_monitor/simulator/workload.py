@@ -1,6 +1,6 @@
-"""What a training script does, as a sequence of acts: each is a stretch of time in one place, the same on all ranks.
+"""The workload of a training script: a sequence of activities that is the same on all ranks.
 
-An act has a path of open sections. A collective one begins on no rank before all have come to it.
+An activity has a duration and a path of open sections. A collective one starts once all ranks have reached it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ BATCHES: Final = 20
 
 
 class Activity(NamedTuple):
-    """One stretch of time. ``path``: the sections that are open, outermost first."""
+    """One time interval. ``path``: the open sections, outermost first."""
 
     path: tuple[str, ...]
     seconds: float
     step: int
-    """The step that it is part of or, between two, the one before it."""
+    """The step that it belongs to; between two steps, the earlier one."""
     closes: int = 1
-    """How many sections end with it, innermost first."""
+    """Sections that end with it, innermost first."""
     collective: bool = False
     completes: bool = False
     """A step ends with it."""
     saves: bool = False
-    """A checkpoint ends with it: an attempt can resume from here."""
+    """A checkpoint ends with it, from which an attempt can resume."""
     relaunches: bool = False
     """After it the job is restarted from outside."""
 
 
 def activities(plan: Plan, rng: random.Random, first_step: int) -> Iterator[Activity]:
-    """The acts of one attempt that begins at ``first_step``; it never ends by itself."""
+    """The activities of one attempt that begins at ``first_step``; infinite."""
     yield Activity((SETUP_SECTION,), plan.setup, first_step, collective=True)
     step = first_step
     while True:
@@ -77,11 +77,11 @@ TRAIN = "/srv/training/train.py"
 TORCH = "/opt/python/site-packages/torch/distributed/distributed_c10d.py"
 TRIM_RUNS = 4096
 ENTERING = 2e-6
-"""Seconds between entering a section and the one inside of it: which one is the innermost is told from their ages."""
+"""Seconds between entering a section and its child: the innermost section is derived from the ages."""
 
 
 class Position(NamedTuple):
-    """Where a rank stands; times are unix seconds, None: not yet."""
+    """Where a rank is in its workload. Times are unix seconds; None: not yet."""
 
     entered: tuple[tuple[str, float], ...]
     """Open sections with the time each was entered, outermost first."""
@@ -93,10 +93,10 @@ class Position(NamedTuple):
     first_iteration: int | None
     first_step_at: float
     first_time: tuple[str, ...]
-    """Open sections that the process has never finished before."""
+    """Open sections that the process has not completed before."""
 
     def activity(self, now: float) -> RankActivity:
-        """The same as ages, for limits to judge."""
+        """The position as ages, as limits are evaluated on."""
         return RankActivity(
             self.open_sections(now),
             now - self.beat_at if self.beats else None,
@@ -109,8 +109,8 @@ class Position(NamedTuple):
         """Seconds that each open section has been open."""
         return {name: now - at for name, at in self.entered}
 
-    def told(self, now: float) -> dict[str, Any]:
-        """What a report and an observation have in common."""
+    def report_fields(self, now: float) -> dict[str, Any]:
+        """The fields that a report and an observation share."""
         return {
             "beats": self.beats,
             "heartbeat_age": now - self.beat_at if self.beats else None,
@@ -125,7 +125,7 @@ class Position(NamedTuple):
         }
 
     def frames(self, waits: bool) -> tuple[Frame, ...]:
-        """The stack of a rank that stands here, innermost frame first."""
+        """The stack of a rank at this position, innermost frame first."""
         names = [name for name, _ in self.entered]
         calls = tuple(Frame(name, TRAIN, 100 + 10 * depth) for depth, name in enumerate(names))[::-1]
         main = (*calls, Frame("main", TRAIN, 20))
@@ -133,7 +133,7 @@ class Position(NamedTuple):
 
 
 class LongestDuration(NamedTuple):
-    """A section took longer than ever in this process; an empty name: the time outside all sections."""
+    """A new maximum duration of a section in this process; an empty name: the time outside all sections."""
 
     name: str
     seconds: float
@@ -141,15 +141,15 @@ class LongestDuration(NamedTuple):
 
 
 class JobProgress:
-    """The way of all ranks that go on, in lockstep: acts begin and end, sections are finished, steps completed."""
+    """The progress of all ranks that advance, in lockstep: activities, finished sections and completed steps."""
 
     def __init__(self, plan: Plan, rng: random.Random, first_step: int, now: float) -> None:
-        self._acts: Iterator[Activity] = activities(plan, rng, first_step)
-        self.act = Activity((), 0.0, first_step, 0)
+        self._activities: Iterator[Activity] = activities(plan, rng, first_step)
+        self.activity = Activity((), 0.0, first_step, 0)
         self.number = 0
-        """Grows with each act."""
+        """Incremented by each activity."""
         self.ends_at = now
-        """When the act ends; infinite while somebody is waited for."""
+        """When the activity ends; infinite while ranks wait for another one."""
         self._entered: list[tuple[str, float]] = []
         self.moved_at = now
         self.iteration: int | None = None
@@ -158,14 +158,14 @@ class JobProgress:
         self.progress = self.beats = 0
         self.beat_at = now
         self._longest: dict[tuple[str, bool], float] = {}
-        self.lessons: list[LongestDuration] = []
-        """What was learned, in its order; ranks keep how much of it they have told."""
+        self.durations: list[LongestDuration] = []
+        """Log of new maxima; each rank keeps the length that it has reported."""
         self._runs: list[tuple[str, float]] = []
-        self._forgotten = 0
+        self._dropped = 0
 
     @property
     def blocked(self) -> bool:
-        """Whether the act does not end by itself."""
+        """Whether the activity does not end by itself."""
         return self.ends_at == math.inf
 
     @property
@@ -174,34 +174,34 @@ class JobProgress:
         return self._entered[0][1] if self._entered else self.moved_at
 
     def begin(self, now: float) -> Activity:
-        """Begin the next act."""
-        act = self.act = next(self._acts)
+        """Begin the next activity."""
+        activity = self.activity = next(self._activities)
         self.number += 1
-        self.ends_at, self.moved_at = now + act.seconds, now
-        for depth in range(len(self._entered), len(act.path)):
+        self.ends_at, self.moved_at = now + activity.seconds, now
+        for depth in range(len(self._entered), len(activity.path)):
             self.moved_at += ENTERING
-            self._entered.append((act.path[depth], self.moved_at))
-        return act
+            self._entered.append((activity.path[depth], self.moved_at))
+        return activity
 
     def end(self, now: float) -> None:
-        """End the act."""
-        act = self.act
-        if not act.path and self.first_iteration is not None:
-            self._learn("", act.seconds, first=False)
-        for _ in range(act.closes):
+        """End the activity."""
+        activity = self.activity
+        if not activity.path and self.first_iteration is not None:
+            self._record_duration("", activity.seconds, first=False)
+        for _ in range(activity.closes):
             name, at = self._entered.pop()
             self._runs.append((name, now - at))
             self.progress += 1
-            self._learn(name, now - at, first=(name, True) not in self._longest)
+            self._record_duration(name, now - at, first=(name, True) not in self._longest)
         self.moved_at = now
-        if act.completes:
-            self.iteration, self.progress = act.step, 0
+        if activity.completes:
+            self.iteration, self.progress = activity.step, 0
             self.beats, self.beat_at = self.beats + 1, now
             if self.first_iteration is None:
-                self.first_iteration, self.first_step_at = act.step, now
+                self.first_iteration, self.first_step_at = activity.step, now
 
-    def still(self) -> Position:
-        """Where all of them stand now."""
+    def position(self) -> Position:
+        """The position that all of them share."""
         longest = self._longest
         return Position(
             tuple(self._entered),
@@ -218,26 +218,26 @@ class JobProgress:
     @property
     def runs(self) -> int:
         """Sections finished so far."""
-        return self._forgotten + len(self._runs)
+        return self._dropped + len(self._runs)
 
     def finished(self, since: int, until: int) -> dict[str, SectionStatistics]:
         """The sections finished from number ``since`` to before ``until``."""
         took: dict[str, list[float]] = {}
-        for name, seconds in self._runs[since - self._forgotten : until - self._forgotten]:
+        for name, seconds in self._runs[since - self._dropped : until - self._dropped]:
             took.setdefault(name, []).append(seconds)
         return {name: SectionStatistics(len(each), sum(each), min(each), max(each)) for name, each in took.items()}
 
-    def forget_runs(self, before: int) -> None:
-        """Forget the runs that every rank has told."""
-        if before - self._forgotten > TRIM_RUNS:
-            del self._runs[: before - self._forgotten]
-            self._forgotten = before
+    def drop_runs(self, before: int) -> None:
+        """Drop the runs that every rank has reported."""
+        if before - self._dropped > TRIM_RUNS:
+            del self._runs[: before - self._dropped]
+            self._dropped = before
 
-    def all_lessons(self) -> list[LongestDuration]:
-        """The longest of everything so far."""
+    def all_durations(self) -> list[LongestDuration]:
+        """All maxima so far."""
         return [LongestDuration(name, seconds, first) for (name, first), seconds in self._longest.items()]
 
-    def _learn(self, name: str, seconds: float, *, first: bool) -> None:
+    def _record_duration(self, name: str, seconds: float, *, first: bool) -> None:
         if seconds > self._longest.get((name, first), 0.0):
             self._longest[name, first] = seconds
-            self.lessons.append(LongestDuration(name, seconds, first))
+            self.durations.append(LongestDuration(name, seconds, first))
