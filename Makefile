@@ -38,13 +38,13 @@ dev: $(VENV)/.installed $(PAGE) ## set everything up and say what to do next
 
 test: $(VENV)/.installed $(PAGE) ## run the short tests
 	cd $(WEB)/source && $(WITH_VENV) npm run --if-present test
-	$(WITH_VENV) pytest --dist worksteal -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
+	$(WITH_VENV) scripts/suite.sh -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
 
 # pytest calls a selection without tests a failure (exit 5); here it only says that no test is marked long.
 test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a minute each
 	@$(WITH_VENV) pytest -m long --collect-only -q >/dev/null 2>&1; collected=$$?; \
 	if [ $$collected -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
-	$(WITH_VENV) pytest --dist worksteal -m long -n $(WORKERS) $(PYTEST_ARGS)
+	$(WITH_VENV) scripts/suite.sh -m long -n $(WORKERS) $(PYTEST_ARGS)
 
 check: $(VENV)/.installed $(PAGE) ## lint, formatting, types, import contracts, the page's types, the repository's own rules
 	$(BIN)/ruff check .
