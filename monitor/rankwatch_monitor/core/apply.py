@@ -48,8 +48,8 @@ OWNER_SILENCE: Final = 30.0
 
 def apply(job: Job, event: JobEvent, now: float) -> None:
     """Apply one event."""
-    if not isinstance(event, Order | PolicyChanged):  # those come from a person, not from the job
-        liveness.heard(job, now)
+    if not isinstance(event, Order | PolicyChanged):  # these are requests, not messages of the job
+        liveness.message_received(job, now)
     match event:
         case RankReport():
             _report(job, event, now)
@@ -76,7 +76,7 @@ def apply(job: Job, event: JobEvent, now: float) -> None:
 def poll(job: Job, node: Node, now: float) -> None:
     """Note that a launcher polled for directives: a sign of life of it and of the job."""
     node.seen = now
-    liveness.heard(job, now)
+    liveness.message_received(job, now)
 
 
 # Ranks ----------------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def _take_ownership(job: Job, identity: RankIdentity, now: float) -> bool:
 
 
 def _older_than_owner(job: Job, identity: RankIdentity, now: float) -> bool:
-    """Whether the owner of this rank was started after this process, as far as clocks can tell.
+    """Whether the owner of this rank was started after this process, as far as clocks are comparable.
 
     Start times of two hosts are not comparable, and a clock may have been set back between two starts on one host:
     an owner that stopped reporting gives up its rank.
@@ -284,7 +284,7 @@ def _end_if_all_ended(job: Job, at: float) -> None:
 
 
 def _worst(endings: Sequence[ProcessEvent], at: float) -> Ending | None:
-    """How a job ended whose launchers all ended: the worst of their endings counts."""
+    """The ending of a job when all of its launchers have ended: the worst of theirs."""
     for kind, state in (
         (ProcessEventKind.FAILED, JobState.FAILED),
         (ProcessEventKind.STOPPED, JobState.STOPPED),

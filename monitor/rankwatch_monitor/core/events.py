@@ -1,7 +1,7 @@
-"""What enters the core. Every input of a job is one of these immutable events; ``now`` travels beside it.
+"""The inputs of the core: each is one of these immutable events and is applied with a ``now``.
 
-Ages are seconds before the moment the event arrived. ``None`` says "not told", which is not the same as zero or empty:
-a batch of telemetry may have been split on its way, and what a message does not mention is left as it was.
+Ages are seconds before the event arrived. ``None`` means "not reported", which differs from zero or empty: a batch of
+telemetry may be split on its way, and fields that a message lacks keep their value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rankwatch.contract.policy import Policy
 class SectionStatistics(NamedTuple):
     """Finished sections of one name since the last report: how many, and seconds in sum, least and most."""
 
-    count: int  # type: ignore[assignment]  # the word everybody expects; tuple.count is not used here
+    count: int  # type: ignore[assignment]  # the standard term; tuple.count is not used here
     sum: float
     min: float
     max: float
@@ -59,7 +59,7 @@ class CollectiveWindow(NamedTuple):
 
 
 class WindowReport(NamedTuple):
-    """What a rank says of one window of steps, once."""
+    """A rank's report of one window of steps, sent once."""
 
     iteration: int | None = None
     """The step that closed it, the same on all ranks; None: the job counts no steps, and windows follow the clock."""
@@ -76,7 +76,7 @@ class WindowReport(NamedTuple):
 
 
 class DeviceReading(NamedTuple):
-    """What NVML tells of a rank's device; None: not told."""
+    """NVML's reading of a rank's device; None: not reported."""
 
     utilization: float | None = None
     """0 to 1."""
@@ -98,7 +98,7 @@ class DeviceReading(NamedTuple):
 
 
 class RankIdentity(NamedTuple):
-    """Which process speaks, taken from the resource attributes of its telemetry."""
+    """The process that sent telemetry, from its resource attributes."""
 
     job_id: str
     rank: int
@@ -109,19 +109,19 @@ class RankIdentity(NamedTuple):
     host: str = ""
     pid: int = 0
     instance: str = ""
-    """``service.instance.id``: tells two processes that claim the same rank apart."""
+    """``service.instance.id``: distinguishes processes that claim the same rank."""
     started_at: float = 0.0
-    """Unix time of the process's start, 0 when not told. Only ever compared between processes of the same rank."""
+    """Unix time of the process's start, 0: not reported. Only compared between processes of the same rank."""
     device: str = ""
     data_parallel: int = -1
-    """Coordinates in the parallel layout; -1: not told."""
+    """Coordinates in the parallel layout; -1: not reported."""
     tensor_parallel: int = -1
     pipeline_parallel: int = -1
     expert_parallel: int = -1
 
 
 class RankReport(NamedTuple):
-    """What a rank says of itself in one export."""
+    """A rank's report of itself in one export."""
 
     identity: RankIdentity
     beats: int | None = None
@@ -130,7 +130,7 @@ class RankReport(NamedTuple):
     progress: int | None = None
     """Progress within the current step: sections finished and ``progress()`` calls since the last completed step."""
     open_sections: Mapping[str, float] | None = None
-    """Seconds each open section has been open; empty: it uses sections and none is open now; None: nothing was said."""
+    """Seconds each open section has been open; empty: it uses sections and none is open; None: not reported."""
     idle: float | None = None
     finished: Mapping[str, SectionStatistics] = {}
     dropped: Mapping[str, int] = {}
@@ -142,22 +142,22 @@ class RankReport(NamedTuple):
     first_time: tuple[str, ...] = ()
     """Sections open now that this process has never finished before."""
     longest: Mapping[str, float] = {}
-    """The longest each section has taken in this process, its first run left out; only what was told this time."""
+    """Longest run of each section in this process without its first; only sections in this report."""
     first_durations: Mapping[str, float] = {}
-    """How long the first run of each section took in this process; only what was told this time."""
+    """Duration of the first run of each section in this process; only sections in this report."""
     idle_longest: float | None = None
     window: WindowReport | None = None
     kernels: Mapping[str, KernelStatistics] | None = None
-    """By name and launch shape, over the last report interval; None: no report was made now."""
+    """By name and launch shape, over the last report interval; None: not reported."""
     kernel_source: str | None = None
     """Where kernel timings come from: ``cupti``, ``kineto-cuda``, ``kineto-cpu`` or ``none``."""
     kernel_source_reason: str = ""
     """Why it is not another."""
     device: DeviceReading | None = None
     ended: bool = False
-    """The process shut its telemetry down by itself: silence from now on is no alarm."""
+    """The process shut its telemetry down: silence from now on is expected."""
     foreign: bool = False
-    """Another emitter's, which may export once a minute; ours do so every few seconds."""
+    """From another emitter, which may export once a minute; Rankwatch's ranks do every few seconds."""
 
 
 class Acknowledged(NamedTuple):
@@ -168,16 +168,16 @@ class Acknowledged(NamedTuple):
 
 
 class Order(NamedTuple):
-    """A person ordered an action."""
+    """An action was ordered by request."""
 
     action: Action
     reason: str
     nodes: tuple[str, ...] = ()
-    """Of ``restart_excluding_node``: names of the launchers to be left out."""
+    """Of ``restart_excluding_node``: names of the launchers to exclude."""
 
 
 class PolicyChanged(NamedTuple):
-    """The policy was replaced by another one that was checked already."""
+    """The policy was replaced by another, validated one."""
 
     policy: Policy
 

@@ -80,8 +80,8 @@ def account(job: Job, now: float) -> None:
 
 def _continue(job: Job, ledger: Ledger, now: float, *, away: bool) -> None:
     if ledger.ended:  # ranks of the same attempt number reported after the end, without a launcher
-        speaking_R = job.columns.reported_R & ~job.columns.shut_down_R
-        again = float(np.min(job.columns.first_report_R[speaking_R], initial=now))
+        reporting_R = job.columns.reported_R & ~job.columns.shut_down_R
+        again = float(np.min(job.columns.first_report_R[reporting_R], initial=now))
         ledger.settle(intervals.one(ledger.until, again, Bucket.DOWN))
         ledger.ended = ledger.first_attempt = False
     if away or ledger.lost:
@@ -269,12 +269,12 @@ def _unless_away(bucket: Bucket) -> Callable[[Bucket], Bucket]:
 
 def _between_steps(columns: RankColumns) -> tuple[Bucket | None, float]:
     """The checkpoint or evaluation most ranks are in, outside of a step, and since when; None: neither."""
-    speaking_R = columns.reported_R & ~columns.shut_down_R
-    most = int(np.count_nonzero(speaking_R)) / 2
+    reporting_R = columns.reported_R & ~columns.shut_down_R
+    most = int(np.count_nonzero(reporting_R)) / 2
     for s, name in enumerate(columns.sections):
         if name not in _BETWEEN:
             continue
-        inside_R = speaking_R & ~np.isnan(columns.open_since_RS[:, s])
+        inside_R = reporting_R & ~np.isnan(columns.open_since_RS[:, s])
         if STEP_SECTION in columns.sections:
             inside_R &= np.isnan(columns.open_since_RS[:, columns.sections.index(STEP_SECTION)])
         if np.count_nonzero(inside_R) > most:

@@ -56,10 +56,10 @@ def all_silent(job: Job, now: float) -> bool:
     return bool(np.all(~columns.reported_R | columns.shut_down_R | silent_R))
 
 
-def heard(job: Job, now: float) -> None:
-    """Note that a message of the job arrived. After a pause of the whole job silence counts from here.
+def message_received(job: Job, now: float) -> None:
+    """Record that a message of the job arrived; after a pause of the whole job, silence counts from here.
 
-    Such a pause means that the monitor could not receive (it was suspended, or the network was cut).
+    Such a pause means that the monitor could not receive: it was suspended, or the network was down.
     """
     pause, job.last_heard = now - job.last_heard, max(job.last_heard, now)
     silence = job.policy.silence_timeout

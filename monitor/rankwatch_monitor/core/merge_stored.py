@@ -1,7 +1,7 @@
-"""Gives a job that began in memory the past that was stored of it: its database came later than its ranks. Pure.
+"""Merges the stored history of a job into one that began in memory, before the database was available. Pure.
 
-The ranks have spoken since, so what they told stays: columns, launchers, attempt, what is being judged. What was
-stored is older and comes before it. Time between the two is accounted for as while no monitor watched.
+Live state wins: columns, launchers, attempt, the window and the incident being evaluated. Stored history is older and
+goes before it. Time between the two is accounted for as time without a monitor.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from rankwatch_monitor.core.job import KEPT_DIRECTIVES, KEPT_INCIDENTS, Job
 
 
 def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
-    """Put ``past`` before what is known of ``job``; return incidents of the past that are closed by that.
+    """Put ``past`` before the state of ``job``; return incidents of the past that this closes.
 
     Args:
         job: began in memory.
-        past: the same job as it was stored; not used any more afterwards.
-        usual: the policy with which a new job begins; what ``job`` has otherwise was said since.
+        past: the same job as it was stored; not to be used afterwards.
+        usual: the default policy of a new job; settings of ``job`` that differ from it are newer than ``past``.
     """
     began, closed = job.created_at, [incident for incident in past.incidents if incident.open]
     job.created_at = past.created_at
     if job.attempt == past.attempt:
         job.attempt_since = past.attempt_since
-    now_said, at_first = job.policy.to_json(), usual.to_json()
-    job.policy = past.policy.changed({name: value for name, value in now_said.items() if value != at_first[name]})
+    current, defaults = job.policy.to_json(), usual.to_json()
+    job.policy = past.policy.changed({name: value for name, value in current.items() if value != defaults[name]})
     for incident in closed:
         transition(
             incident, Closed(began, incident.outcome or "the monitor was started anew, without its database"), began

@@ -55,8 +55,8 @@ def declare(job: Job, event: ProcessEvent, at: float) -> None:
     if node.ranks:
         signs += [float(columns.last_heard_R[r]) for r in node.ranks if r < len(columns)]
     since = float(min(np.nanmax(signs), at))
-    said = event.reason.rstrip(". ")
-    reason = said.partition(" is lost: ")[2] or said or UNSTATED  # the launchers' sentence names the node as well
+    text = event.reason.rstrip(". ")
+    reason = text.partition(" is lost: ")[2] or text or UNSTATED  # the launchers' sentence names the node as well
     node.lost = NodeLoss(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
 
 
@@ -101,10 +101,10 @@ def _declared(job: Job, name: str, node: Node, verdicts: Sequence[Verdict], now:
     exits = {v.rank: v for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED}
     # A launcher that reported an exit was alive then.
     first = not any(v.rank in lost.ranks or v.since + ON_ITS_WAY < lost.since for v in exits.values())
-    said = sentence(job, name) if first else ""
+    text = sentence(job, name) if first else ""
     ranks = [r for r in lost.ranks if r < len(job.columns) and not job.columns.shut_down_R[r] and r not in exits]
     elapsed = max(0.0, now - lost.since)
-    return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, node_loss=said) for r in ranks}
+    return {r: Verdict(VerdictKind.NODE_LOST, r, None, 0.0, elapsed, lost.since, node_loss=text) for r in ranks}
 
 
 def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[int, Verdict]:

@@ -1,7 +1,7 @@
-"""What is known of each rank of one attempt, as columns over ranks: one array a fact, so that 100,000 ranks stay cheap.
+"""The state of the ranks of one attempt, one array per field: 100,000 ranks are evaluated by vector operations.
 
-Times are unix seconds on the monitor's clock, made from the ages that ranks and launchers sent; NaN says "not known" or
-"not now".
+Times are unix seconds on the monitor's clock, computed from the ages that ranks and launchers send; NaN: unknown or not
+applicable.
 """
 
 from __future__ import annotations
@@ -46,29 +46,30 @@ _COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R",
 class RankColumns:
     """Columns over the ranks of one attempt of a job.
 
-    ========================  =====================================================================================
-    ``reported_R``                spoke for itself in this attempt
-    ``first_report_R``         when it did so first
-    ``last_update_R``               when its progress was last told: by itself, or by its launcher from its slots
-    ``last_heard_R``               when anything was last heard of it, its mere process state included
-    ``last_report_R``          when it last spoke for itself
-    ``report_interval_R``                 seconds between its last two own reports
-    ``heartbeats_R, last_heartbeat_R``       heartbeats (-1: none told) and when the last one was
-    ``first_heartbeat_R``          when the monitor first heard of a heartbeat
-    ``iteration_R``           last completed step, -1: none
+    ========================  ==========================================================================================
+    ``reported_R``            it has reported in this attempt, by itself or through its slots
+    ``first_report_R``        time of its first report
+    ``last_report_R``         time of its last own report
+    ``last_update_R``         time of the last update of its progress: an own report, or its slots read by its launcher
+    ``last_heard_R``          time of the last message about it, including bare process states
+    ``report_interval_R``     seconds between its last two own reports
+    ``heartbeats_R``          number of heartbeats; -1: not reported
+    ``last_heartbeat_R``      time of its last heartbeat
+    ``first_heartbeat_R``     time at which the monitor first received a heartbeat
+    ``iteration_R``           last completed step; -1: none
     ``progress_R``            progress within the current step
-    ``sections_updated_R``       when its sections were last told of: other emitters may leave them out
-    ``open_since_RS``         when each open section was entered
-    ``idle_since_R``          when the last section closed, while none is open
-    ``last_progress_R``         when it last showed progress: a section entered or left, a step completed
-    ``first_RS``              a section is open that this process has never finished before
+    ``sections_updated_R``    time of the last update of its sections, which other emitters may omit
+    ``open_since_RS``         time at which each open section was entered
+    ``idle_since_R``          time at which its last section closed, while none is open
+    ``last_progress_R``       time of its last progress: a section entered or left, a step completed
+    ``first_RS``              an open section is in its first run in this process
     ``process_R``             index into ``PROCESS_CODES``
-    ``liveness_tick_R``               when its pulse thread last ran, as its launcher sees it
-    ``shut_down_R``               it shut down by itself
-    ``exit_code_R``           exit code (negative: minus the signal's number), only where ``process_R`` is EXITED
-    ``expected_exit_R``              it is EXITED, and the others go on without it
-    ``exit_messages``         what a rank itself left when it ended, by rank
-    ========================  =====================================================================================
+    ``liveness_tick_R``       time at which its liveness thread last ran, read by its launcher
+    ``shut_down_R``           it shut its telemetry down
+    ``exit_code_R``           exit code (negative: minus the signal's number); valid only if ``process_R`` is EXITED
+    ``expected_exit_R``       it is EXITED, and the others continue without it
+    ``exit_messages``         the message that a rank left when it ended, by rank
+    ========================  ==========================================================================================
     """
 
     first_report_R: Floats
@@ -107,7 +108,7 @@ class RankColumns:
         self.sections: list[str] = []
         self.hosts: list[str] = [""] * size
         self.launchers: list[str] = [""] * size
-        """Who runs each rank, as far as a launcher has told."""
+        """The launcher of each rank; empty: unknown."""
         self.instances: list[str] = [""] * size
         self.retired: list[str] = [""] * size
         self.exit_messages: dict[int, str] = {}
@@ -116,7 +117,7 @@ class RankColumns:
         return len(self.reported_R)
 
     def grow(self, size: int) -> None:
-        """Make room for ranks up to ``size - 1``; nothing known is lost."""
+        """Add rows up to rank ``size - 1``."""
         extra = size - len(self)
         if extra <= 0:
             return
@@ -140,7 +141,7 @@ class RankColumns:
             mine.extend([""] * extra)
 
     def clear(self, rank: int) -> None:
-        """Forget all of a rank's progress: another process has taken it over."""
+        """Reset a rank's row: another process has taken the rank over."""
         for name in _FLOATS:
             getattr(self, name)[rank] = np.nan
         for name in _COUNTS:
@@ -151,13 +152,13 @@ class RankColumns:
         self.open_since_RS[rank], self.first_RS[rank] = np.nan, False
 
     def section(self, name: str) -> int:
-        """The column of a section's name, made when it is new."""
+        """The column of a section's name, added if it is new."""
         if name not in self.sections:
             self.add_sections([name])
         return self.sections.index(name)
 
     def add_sections(self, names: Iterable[str]) -> None:
-        """Make columns for those of ``names`` that are new: all at once, since each time all of it is copied."""
+        """Add columns for new names, all at once, since each addition copies the arrays."""
         fresh = [name for name in dict.fromkeys(names) if name not in self.sections]
         if fresh:
             room = (len(self), len(fresh))
@@ -174,7 +175,7 @@ class RankColumns:
         quiet: float | None = None,
         first_time: Iterable[str] = (),
     ) -> None:
-        """Replace what is known of a rank's sections; ages are seconds before ``now``."""
+        """Replace the section state of a rank; ages are seconds before ``now``."""
         self.add_sections(open_sections)
         columns_by_name = {name: self.section(name) for name in open_sections}
         row_S = self.open_since_RS[rank]
@@ -197,7 +198,7 @@ class RankColumns:
         return {self.sections[s]: max(0.0, now - float(since_S[s])) for s in order}
 
     def beat(self, rank: int, beats: int, age: float | None, now: float) -> None:
-        """Take in how often a rank has beaten; without an age, a higher count says that it beat just now."""
+        """Store a rank's heartbeat count; without an age, a higher count means a heartbeat at ``now``."""
         if age is not None:
             self.last_heartbeat_R[rank] = now - age
         elif beats > self.heartbeats_R.item(rank):
@@ -207,12 +208,12 @@ class RankColumns:
             self.first_heartbeat_R[rank] = now
 
     def first_step(self, rank: int, iteration: int | None, age: float | None, now: float) -> None:
-        """Take in the first step a process completed; of another emitter, the first it tells is the best known."""
+        """Store the first step a process completed; without ``iteration``, the step in its first report."""
         if self.first_iteration_R.item(rank) >= 0:
             return
-        told = int(self.iteration_R[rank]) if iteration is None else iteration
-        if told >= 0:
-            self.first_iteration_R[rank], self.first_step_R[rank] = told, now - (age or 0.0)
+        first = int(self.iteration_R[rank]) if iteration is None else iteration
+        if first >= 0:
+            self.first_iteration_R[rank], self.first_step_R[rank] = first, now - (age or 0.0)
 
 
 def live_ranks(columns: RankColumns) -> Bools:

@@ -24,7 +24,7 @@ class CompletedStep(NamedTuple):
 
 
 class Ledger:
-    """The ledger of one job. ``settled`` holds seconds by bucket; ``pending`` spans whose bucket may still change."""
+    """The ledger of one job: ``settled`` seconds by bucket, and ``pending`` spans of which the bucket may change."""
 
     def __init__(self, began: float) -> None:
         self.began = self.accounted_at = self.settled_until = began

@@ -44,7 +44,7 @@ def blame(
     groups: Sequence[StackGroup],
     *,
     progress: Sequence[GroupProgress] = (),
-    unasked: Sequence[str] = (),
+    without_stacks: Sequence[str] = (),
 ) -> Blame:
     """Name the culprits among the ranks of an attempt.
 
@@ -53,7 +53,7 @@ def blame(
         verdicts: ranks over limits.
         groups: stacks of the ranks, as far as known.
         progress: how far the ranks are in each process group, as far as known.
-        unasked: hosts whose launchers did not send stacks in time.
+        without_stacks: hosts whose launchers did not send stacks in time.
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
@@ -67,7 +67,7 @@ def blame(
     )
     if culprits:
         return Blame(culprits, _joined(culprits))
-    return Blame((), _explain_no_culprit(columns, groups, waiting, unasked))
+    return Blame((), _explain_no_culprit(columns, groups, waiting, without_stacks))
 
 
 def _lost_node(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
@@ -212,20 +212,22 @@ def _where(frame: Frame | None) -> str:
 
 
 def _explain_no_culprit(
-    columns: RankColumns, groups: Sequence[StackGroup], waiting: WaitingRanks, unasked: Sequence[str]
+    columns: RankColumns, groups: Sequence[StackGroup], waiting: WaitingRanks, without_stacks: Sequence[str]
 ) -> str:
     ranks = _live(columns)
     places = set(zip(columns.iteration_R[ranks].tolist(), columns.progress_R[ranks].tolist(), strict=True))
     silent = ""
-    if unasked:
-        few = ", ".join(sorted(unasked)[:3]) + (f" and {len(unasked) - 3} more" if len(unasked) > 3 else "")
+    if without_stacks:
+        few = ", ".join(sorted(without_stacks)[:3]) + (
+            f" and {len(without_stacks) - 3} more" if len(without_stacks) > 3 else ""
+        )
         silent = f"; {few} did not answer in time, so the ranks there could not be asked"
     if asleep := len(_in_kernel(columns, groups)):
         silent += f"; {asleep} of {len(ranks)} ranks are stuck in the kernel (state D)"
     if waiting.cycle:
         few = ", ".join(map(str, waiting.cycle[:8])) + (" and more" if len(waiting.cycle) > 8 else "")
         return f"ranks {few} wait for each other in different collectives, so nobody is named{silent}"
-    if unasked and groups:
+    if without_stacks and groups:
         where = _place_of_all(groups, waiting)
         return f"the ranks that could be asked all wait for their peers{where}, so nobody is named{silent}"
     if len(places) > 1 and not groups:

@@ -1,8 +1,8 @@
-"""Which ranks have not entered the collective in which others wait, from the sequence numbers of process groups.
+"""Finds ranks that have not entered a collective in which others wait, from the sequence numbers of process groups.
 
-Within one group every rank makes the same collectives in the same order: a rank that has entered number 58, which is
-not completed, waits for those that have entered fewer. Sequence numbers of different groups are unrelated (pipeline
-stages and tensor-parallel groups run at their own pace), so only groups whose own ranks differ count.
+All ranks of a group issue the same collectives in the same order: a rank in collective 58, which is not completed,
+waits for the ranks that have entered fewer. Sequence numbers of different groups are unrelated (pipeline stages and
+tensor-parallel groups run at their own pace), so they are compared within one group only.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ def detect(columns: RankColumns, limits: Limits, now: float, *, silence_baseline
         silence_baseline: silence counts from here at the earliest: when this monitor began to watch the attempt.
     """
     judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
-    speaking_R = live_ranks(columns)
+    live_R = live_ranks(columns)
     verdicts = _exited(columns, silence_baseline)
-    verdicts += _heartbeats(columns, limits, speaking_R)
-    verdicts += _sections(columns, limits, speaking_R)
-    verdicts += _silent(columns, limits, speaking_R, now, silence_baseline)
+    verdicts += _heartbeats(columns, limits, live_R)
+    verdicts += _sections(columns, limits, live_R)
+    verdicts += _silent(columns, limits, live_R, now, silence_baseline)
     verdicts += _never_started(columns, limits, judged_R, now, silence_baseline)
     return sorted(verdicts, key=lambda v: v.rank)
 
@@ -60,8 +60,8 @@ def _past(
     ranks = np.flatnonzero(where_R & (elapsed_R > limit_R))
     since_R = end_R[ranks] - elapsed_R[ranks]
     # By columns: there may be 100,000 of them, at each tick.
-    told = (ranks.tolist(), repeat(section), limit_R[ranks].tolist(), elapsed_R[ranks].tolist(), since_R.tolist())
-    return list(map(_verdict, zip(repeat(kind), *told, repeat(source), repeat(""), strict=False)))
+    columns_of = (ranks.tolist(), repeat(section), limit_R[ranks].tolist(), elapsed_R[ranks].tolist(), since_R.tolist())
+    return list(map(_verdict, zip(repeat(kind), *columns_of, repeat(source), repeat(""), strict=False)))
 
 
 def _exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
@@ -79,12 +79,12 @@ def _exited(columns: RankColumns, silence_baseline: float) -> list[Verdict]:
     ]
 
 
-def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdict]:
     verdicts: list[Verdict] = []
     has_beaten_R = columns.heartbeats_R > 0
     if limits.rank.heartbeat is not None:
         elapsed_R = columns.last_update_R - columns.last_heartbeat_R
-        judged_R = speaking_R & has_beaten_R
+        judged_R = live_R & has_beaten_R
         if limits.rank.heartbeat_outside:
             # Every section has a limit, so this one counts outside of sections, since the last of them closed.
             elapsed_R = np.fmin(elapsed_R, columns.sections_updated_R - columns.last_progress_R)
@@ -95,31 +95,31 @@ def _heartbeats(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list
         others_beat = float(np.nanmin(columns.first_heartbeat_R))
         elapsed_R = columns.last_update_R - np.fmax(columns.first_report_R, others_beat)
         # A rank with other signs of progress need not send heartbeats: many scripts call heartbeat() on one rank.
-        waiting_R = speaking_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
+        waiting_R = live_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
         kind = VerdictKind.HEARTBEAT_OVERRUN
         verdicts += _past(kind, elapsed_R, limits.initial_heartbeat, waiting_R, end=columns.last_update_R)
     return verdicts
 
 
-def _sections(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+def _sections(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    told_R = columns.sections_updated_R
+    updated_R = columns.sections_updated_R
     for s, name in enumerate(columns.sections):
         limit = limits.rank.sections.get(name)
         if limit is not None:
-            elapsed_R = told_R - columns.open_since_RS[:, s]
+            elapsed_R = updated_R - columns.open_since_RS[:, s]
             limit_R = _raised_in_the_first_step(columns, limit, elapsed_R, limits.rank)
-            verdicts += _past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, speaking_R, name, end=told_R)
+            verdicts += _past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, live_R, name, end=updated_R)
     if limits.rank.out_of_section is not None:
         verdicts += _past(
             VerdictKind.OUT_OF_SECTION_OVERRUN,
-            told_R - columns.idle_since_R,
+            updated_R - columns.idle_since_R,
             limits.rank.out_of_section,
-            speaking_R & columns.uses_sections_R,
-            end=told_R,
+            live_R & columns.uses_sections_R,
+            end=updated_R,
             source=limits.out_of_section_source,
         )
-    return verdicts + _without_progress(columns, limits, speaking_R)
+    return verdicts + _without_progress(columns, limits, live_R)
 
 
 def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Floats, rank: RankLimits) -> Floats:
@@ -133,12 +133,12 @@ def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Flo
     return limit_R
 
 
-def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -> list[Verdict]:
+def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdict]:
     """Ranks without progress for longer than the limit of their section, where that limit is not configured."""
     quiet_R = columns.sections_updated_R - columns.last_progress_R
     open_RS = columns.open_since_RS
     shortest = min((*limits.rank.learned.values(), limits.rank.first_time or np.inf), default=np.inf)
-    ranks = np.flatnonzero(speaking_R & (quiet_R > shortest))
+    ranks = np.flatnonzero(live_R & (quiet_R > shortest))
     ranks = ranks[~np.all(np.isnan(open_RS[ranks]), axis=1)]
     if not len(ranks):
         return []
@@ -157,15 +157,13 @@ def _without_progress(columns: RankColumns, limits: Limits, speaking_R: Bools) -
             if source is LimitSource.FIRST_TIME:
                 # Nothing is known of this section, so a heartbeat in it counts as progress.
                 elapsed_R = np.fmin(quiet_R, columns.last_update_R - columns.last_heartbeat_R)
-            where_R = speaking_R & (innermost_R == s) & (first_R == first)
+            where_R = live_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
             verdicts += _past(kind, elapsed_R, limit, where_R, name, end=end, source=source)
     return verdicts
 
 
-def _silent(
-    columns: RankColumns, limits: Limits, speaking_R: Bools, now: float, silence_baseline: float
-) -> list[Verdict]:
+def _silent(columns: RankColumns, limits: Limits, live_R: Bools, now: float, silence_baseline: float) -> list[Verdict]:
     if limits.silence is None:
         return []
     elapsed_R = silent_for(columns, now, silence_baseline)
@@ -173,8 +171,8 @@ def _silent(
     # If no rank reports, the network to the monitor is the likelier cause: the job is lost, not hung. The last reports
     # before an outage lie up to an export interval apart, so "fresh" is well within the limit.
     fresh_R = elapsed_R <= silence_limit(columns, limits.silence / 2)
-    any_reports = bool(np.any(speaking_R & fresh_R))
-    return _past(VerdictKind.SILENT, elapsed_R, limit_R, speaking_R, end=now) if any_reports else []
+    any_reports = bool(np.any(live_R & fresh_R))
+    return _past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now) if any_reports else []
 
 
 def _never_started(

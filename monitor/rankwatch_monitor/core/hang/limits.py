@@ -1,14 +1,14 @@
-"""Which limits are in force for a job: configured by a person, learned by the job itself, or loaded from earlier runs.
+"""Derives the limits in force for a job: configured, learned in this run, or loaded from earlier runs.
 
 How a section's limit is found
 ------------------------------
-1.  Loaded (``ft_state.json``): it goes before what was configured, as NVRx does it. Once this run has learned the same
-    one, the mean of both is in force; until then it is raised to what this run has shown to be too short.
+1.  Loaded (``ft_state.json``): overrides the configured one, as in NVRx. Once this run has learned a limit of the
+    same section, the mean of both is in force; until then it is raised to cover durations observed in this run.
 2.  Configured; with ``calculate_timeouts`` only until this run has learned one.
 3.  Learned in this run: ``learned_factor`` times the longest time seen, not less than ``learned_minimum``.
 4.  Else ``first_time_timeout``: nothing is known yet.
 
-The time outside all sections is learned only at the end of a run: a script may do anything there, seldom and for long.
+The out-of-section limit is learned only at the end of a run, because long pauses outside sections are rare.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from rankwatch.contract.policy import DEFAULT_HEARTBEAT, Policy
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 
 NOTICEABLE_CHANGE: Final = 0.1
-"""Ranks are told of a learned limit again when it has changed by more than this part of it."""
+"""Relative change of a learned limit above which it is sent to the ranks again."""
 
 
 class Limits(NamedTuple):
     """Limits in force, in seconds; None or a missing section: no limit."""
 
     rank: RankLimits
-    """Those on a rank's own doings, which the ranks and their launchers are told too."""
+    """Limits that ranks and launchers receive too: sections, heartbeat, out of section."""
     initial_heartbeat: float | None
     silence: float | None
     loaded: frozenset[str] = frozenset()
-    """Sections whose learned limit comes from an earlier run alone."""
+    """Sections whose learned limit comes only from an earlier run."""
     heartbeat_source: LimitSource = LimitSource.CONFIGURED
     out_of_section_source: LimitSource = LimitSource.CONFIGURED
 
     def source_of(self, section: str, source: LimitSource) -> LimitSource:
-        """Where a section's limit comes from, given what the rank's own view of it says."""
+        """Source of a section's limit; ``source`` is the one in the rank's :class:`RankLimits`."""
         return LimitSource.LOADED if source is LimitSource.LEARNED and section in self.loaded else source
 
 
 def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limits:
-    """The limits that a job is judged by."""
+    """The limits in force, from the policy and the durations observed."""
     durations = durations or ObservedDurations()
     loaded = durations.loaded if policy.learn_timeouts else LearnedTimeouts()
     fresh = learned_sections(policy, durations)
@@ -78,7 +78,7 @@ def _every_section_has_a_limit(policy: Policy) -> bool:
 
 
 def learned_sections(policy: Policy, durations: ObservedDurations) -> dict[str, float]:
-    """The limits that this run alone has taught, by section."""
+    """Limits learned in this run alone, by section."""
     if not policy.learn_timeouts:
         return {}
     known = {name: durations.basis(name) for name in durations.sections if durations.known(name)}
@@ -86,10 +86,10 @@ def learned_sections(policy: Policy, durations: ObservedDurations) -> dict[str, 
 
 
 def state_to_keep(policy: Policy, durations: ObservedDurations, *, at_end: bool) -> dict[str, Any]:
-    """The content of ``ft_state.json``: what was learned so far or, ``at_end``, in the whole run.
+    """The content of ``ft_state.json``: limits learned so far or, ``at_end``, in the whole run.
 
-    Setup counts only when it has loaded a checkpoint; the time outside all sections only in a run that is complete and
-    has shown setup and steps.
+    The setup section counts only if it loaded a checkpoint; the out-of-section time only at the end of a run with setup
+    and steps.
     """
     loaded = durations.loaded
     fresh = learned_sections(policy, durations)
@@ -97,8 +97,8 @@ def state_to_keep(policy: Policy, durations: ObservedDurations, *, at_end: bool)
     if setup is not None and setup.first and durations.resumed and policy.learn_timeouts:
         fresh[semconv.SETUP_SECTION] = _limit(policy, setup.first)
     outside = loaded.out_of_section
-    told = durations.idle_longest > 0
-    if at_end and policy.learn_timeouts and told and setup is not None and durations.known(semconv.STEP_SECTION):
+    idled = durations.idle_longest > 0
+    if at_end and policy.learn_timeouts and idled and setup is not None and durations.known(semconv.STEP_SECTION):
         new = _limit(policy, durations.idle_longest)
         outside = new if outside is None else (new + outside) / 2
     sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
@@ -111,16 +111,16 @@ def state_to_keep(policy: Policy, durations: ObservedDurations, *, at_end: bool)
     return ft_state.write(learned, policy.section_timeouts, policy.out_of_section_timeout) if learned else {}
 
 
-def changed_noticeably(told: RankLimits, now: RankLimits) -> bool:
-    """Whether the ranks should hear of new limits: one was set, taken away, or has changed by more than a little."""
-    if (told.sections, told.heartbeat, told.out_of_section, told.first_time) != (
+def changed_noticeably(sent: RankLimits, now: RankLimits) -> bool:
+    """Whether limits should be sent again: one was added, removed, or changed by over :data:`NOTICEABLE_CHANGE`."""
+    if (sent.sections, sent.heartbeat, sent.out_of_section, sent.first_time) != (
         now.sections,
         now.heartbeat,
         now.out_of_section,
         now.first_time,
     ):
         return True
-    pairs = ((told.learned, now.learned), (told.first_times, now.first_times))
+    pairs = ((sent.learned, now.learned), (sent.first_times, now.first_times))
     return any(
         set(old) != set(new) or any(abs(new[name] - old[name]) > NOTICEABLE_CHANGE * old[name] for name in old)
         for old, new in pairs
@@ -128,7 +128,7 @@ def changed_noticeably(told: RankLimits, now: RankLimits) -> bool:
 
 
 def table(policy: Policy, durations: ObservedDurations) -> list[dict[str, Any]]:
-    """Each limit with where it comes from, for people to read; seconds."""
+    """One row per limit with its source, for display; seconds."""
     limits = in_force(policy, durations)
     fresh, loaded, rank = learned_sections(policy, durations), durations.loaded, limits.rank
     rows = []

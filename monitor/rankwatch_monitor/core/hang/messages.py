@@ -1,4 +1,4 @@
-"""The one plain sentence of a verdict. Log, API, page, metric and restart reason all show the sentence made here."""
+"""Formats a verdict as one sentence, which log, API, page, metrics and restart reason share."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from rankwatch_monitor.core.ranks import EXITED, RankColumns
 
 
 def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -> str:
-    """Say who is past which limit, and who is to blame for it.
+    """Format the verdict: the rank, the limit it exceeded, and the culprit.
 
     Args:
-        first: the verdict to speak of.
-        others: how many more ranks are past a limit.
-        judged: who is to blame.
-        columns: the ranks, for their hosts and whether they have ever beaten.
+        first: the verdict that is described.
+        others: number of other ranks over a limit.
+        judged: the culprits.
+        columns: the ranks; their hosts, exit codes and heartbeat counts are used.
     """
     if first.node_loss:
         causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
         return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
-    who = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
-    beaten = bool(columns.heartbeats_R[first.rank] > 0)
+    rank_name = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
+    has_beaten = bool(columns.heartbeats_R[first.rank] > 0)
     if first.kind is VerdictKind.PROCESS_EXITED:
-        return f"{_capital(who)}: {judged.culprits[0].reason}{_likewise(judged)}."
-    said = _what(first, who, beaten) + (f" ({others} {'other' if others == 1 else 'others'} too)" if others else "")
+        return f"{_capital(rank_name)}: {judged.culprits[0].reason}{_likewise(judged)}."
+    text = _what(first, rank_name, has_beaten) + (
+        f" ({others} {'other' if others == 1 else 'others'} too)" if others else ""
+    )
     if not judged.culprits:
-        return f"{said}; {judged.explanation}."
+        return f"{text}; {judged.explanation}."
     blamed = judged.culprits[0]
     if blamed.rank == first.rank:
-        return f"{said}: {blamed.reason}{_likewise(judged)}."
+        return f"{text}: {blamed.reason}{_likewise(judged)}."
     host = f" on {blamed.host}" if blamed.host else ""
-    return f"{said}; rank {blamed.rank}{host} is to blame: {blamed.reason}{_likewise(judged)}."
+    return f"{text}; rank {blamed.rank}{host} is to blame: {blamed.reason}{_likewise(judged)}."
 
 
 def _what_followed(columns: RankColumns) -> str:
-    """The crashes after the loss of a node, which is what a person finds in the logs."""
+    """The crashes after the loss of a node: the logs show these first."""
     ranks = np.flatnonzero((columns.process_R == EXITED) & (columns.exit_code_R != 0) & ~columns.expected_exit_R)
     if not len(ranks):
         return ""
@@ -44,25 +46,25 @@ def _what_followed(columns: RankColumns) -> str:
     return f"; after that, rank {ranks[0]} on {columns.hosts[ranks[0]]} {exit_words(columns, int(ranks[0]))}{more}"
 
 
-def _what(verdict: Verdict, who: str, beaten: bool) -> str:
-    waited, limit = f"{verdict.elapsed:.1f} s", _limit(verdict)
+def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
+    elapsed, limit = f"{verdict.elapsed:.1f} s", _limit(verdict)
     match verdict.kind:
         case VerdictKind.SECTION_OVERRUN if not verdict.source.acts_at_once:
-            return f"{_capital(who)} has made no progress in section '{verdict.section}' for {waited}, {limit}"
+            return f"{_capital(rank_name)} has made no progress in section '{verdict.section}' for {elapsed}, {limit}"
         case VerdictKind.SECTION_OVERRUN:
-            return f"{_capital(who)} has been in section '{verdict.section}' for {waited}, {limit}"
+            return f"{_capital(rank_name)} has been in section '{verdict.section}' for {elapsed}, {limit}"
         case VerdictKind.OUT_OF_SECTION_OVERRUN:
-            return f"{_capital(who)} has been outside all sections for {waited}, {limit}"
-        case VerdictKind.HEARTBEAT_OVERRUN if beaten:
-            return f"Did not get subsequent heartbeat of {who}: waited {waited}, {limit}"
+            return f"{_capital(rank_name)} has been outside all sections for {elapsed}, {limit}"
+        case VerdictKind.HEARTBEAT_OVERRUN if has_beaten:
+            return f"Did not get subsequent heartbeat of {rank_name}: waited {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:
-            return f"Did not get initial heartbeat of {who}: waited {waited}, {limit}"
+            return f"Did not get initial heartbeat of {rank_name}: waited {elapsed}, {limit}"
         case VerdictKind.SILENT | VerdictKind.NODE_LOST:
-            return f"{_capital(who)} has been silent for {waited}, {limit}"
+            return f"{_capital(rank_name)} has been silent for {elapsed}, {limit}"
         case VerdictKind.NEVER_STARTED:
-            return f"Rank {verdict.rank} has not reported within {waited} of the first rank, {limit}"
+            return f"Rank {verdict.rank} has not reported within {elapsed} of the first rank, {limit}"
         case _:
-            return _capital(who)
+            return _capital(rank_name)
 
 
 def _limit(verdict: Verdict) -> str:
@@ -99,7 +101,7 @@ def _capital(text: str) -> str:
 
 
 def signal_number(name: str) -> int:
-    """The number of a signal's name (``SIGKILL``, or ``signal 35``), 0 when it is none."""
+    """The number of a signal's name (``SIGKILL`` or ``signal 35``); 0 if the name is unknown."""
     known = {text: number for number, text in SIGNALS.items()}
     return known.get(name) or int("0" + "".join(filter(str.isdigit, name)))
 

@@ -1,4 +1,4 @@
-"""What hang detection returns: verdicts on ranks, and who is to blame."""
+"""The results of hang detection: verdicts on ranks, and culprits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Culprit(NamedTuple):
 
 
 class Blame(NamedTuple):
-    """Who is to blame. Without culprits, ``explanation`` says why none is named."""
+    """The culprits. If there are none, ``explanation`` is the reason."""
 
     culprits: tuple[Culprit, ...]
     explanation: str

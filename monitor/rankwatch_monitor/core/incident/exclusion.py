@@ -1,6 +1,6 @@
-"""Which nodes a restart excludes: those that a person names, or those of the culprits.
+"""Selects the nodes that a restart excludes: those that an order names, or those of the culprits.
 
-A person may exclude any node as long as one remains. A policy may be wrong, so it excludes nodes only
+An order may exclude any node as long as one remains. The policy may be wrong, so it excludes nodes only
 
 *  if there are culprits and a launcher of Rankwatch runs them,
 *  at most :data:`SHARE` of the job's nodes within an hour, and at least one,
@@ -21,15 +21,15 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 
 SHARE: Final = 0.05
-"""Part of a job's nodes that the policy may exclude within :data:`WINDOW`; always at least one node."""
+"""Fraction of a job's nodes that the policy may exclude within :data:`WINDOW`; always at least one node."""
 WINDOW: Final = 3600.0
 
 
 def chosen(job: Job, ranks: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
-    """The launchers that an order of a person excludes: those of these ranks, and those of these names or hosts.
+    """The launchers that an order excludes: those of these ranks, and those with these names or hosts.
 
     Raises:
-        ValueError: none is named, one is not there, or none would remain; the text says which and what to do.
+        ValueError: no rank or node is named, one is unknown, or no node would remain; with a remedy.
     """
     if not ranks and not names:
         raise ValueError("restart_excluding_node needs 'ranks' or 'nodes': which node is to be left out?")
@@ -56,13 +56,13 @@ def chosen(job: Job, ranks: Sequence[int], names: Sequence[str]) -> tuple[str, .
 def consequences(job: Job, names: Sequence[str]) -> str:
     """What happens to the ranks of excluded nodes, for ``action_reason``."""
     one = len(names) == 1
-    said = f"{'node' if one else 'nodes'} {nodes.titles(job, names)} {'is' if one else 'are'} excluded"
+    text = f"{'node' if one else 'nodes'} {nodes.titles(job, names)} {'is' if one else 'are'} excluded"
     spares = [name for name in nodes.of_role(job, NodeRole.SPARE) if name not in names][: len(names)]
     if len(spares) == len(names):
         takes = "the spare {} takes its place" if one else "the spares {} take their places"
-        return f"{said}; {takes.format(nodes.titles(job, spares))}"
+        return f"{text}; {takes.format(nodes.titles(job, spares))}"
     few = f"only the spare {nodes.titles(job, spares)} waits" if spares else "no spare waits"
-    return f"{said}; {few}, so the launchers go on with fewer nodes if they may, and else wait for another one"
+    return f"{text}; {few}, so the launchers go on with fewer nodes if they may, and else wait for another one"
 
 
 def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:
@@ -83,13 +83,13 @@ def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:
 
 
 def _remain(job: Job, names: Collection[str]) -> bool:
-    """Whether a node is left to run on without these."""
+    """Whether a node remains without these."""
     there = {*nodes.acting(job), *nodes.of_role(job, NodeRole.SPARE)}
     return bool(there - set(names))
 
 
 def by_policy(job: Job, incident: Incident, culprits: Sequence[Culprit], now: float) -> tuple[tuple[str, ...], str]:
-    """The launchers that the policy's restart excludes at ``now``, and why these or none."""
+    """The launchers that the policy's restart excludes at ``now``, and the reason."""
     acting = nodes.acting(job)
     blamed = {culprit.rank for culprit in culprits}
     names = tuple(name for name, node in acting.items() if node.ranks & blamed)

@@ -178,7 +178,7 @@ def _new_incident(
 
 
 def _decision(job: Job, incident: Incident, diagnosis: Diagnosis | None) -> machine.Recorded | machine.Decided:
-    """What the policy says about a hang now."""
+    """The policy's action on a hang."""
     action, why = allowed_action(job, job.policy.on_hang)
     if not incident.confirmed:
         why += f", once {job.policy.confirmation_window:g} s have shown no progress"
@@ -218,20 +218,24 @@ def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | N
 
 
 def _diagnose(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, *, anew: bool = False
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, *, renew: bool = False
 ) -> Diagnosis | None:
-    """Who is over a limit, who is to blame and why, as known now; None: the incident's sentence stands.
+    """Ranks over a limit, culprits and reason as known now; None: the incident's sentence is still true.
 
-    ``anew``: make the sentence anew although it has the same cause, with the present durations.
+    ``renew``: format the sentence again, with the present durations, even if the cause is the same.
     """
     if not verdicts:
         return None
     stacks = incident.stacks
     blamed = blame(
-        job.columns, verdicts, stacks.groups(), progress=stacks.group_progress(), unasked=_unasked(job, incident)
+        job.columns,
+        verdicts,
+        stacks.groups(),
+        progress=stacks.group_progress(),
+        without_stacks=_without_stacks(job, incident),
     )
     same = [c[:3] for c in blamed.culprits] == [c[:3] for c in incident.culprits]
-    if not anew and incident.reason and same and _already_stated(incident, blamed):
+    if not renew and incident.reason and same and _already_stated(incident, blamed):
         return None
     first = _foremost(job, verdicts, blamed, now)
     affected = tuple(sorted({v.rank for v in verdicts} | {first.rank}))
@@ -254,7 +258,7 @@ def _already_stated(incident: Incident, blamed: Blame) -> bool:
     return (blamed.culprits[0].reason if blamed.culprits else blamed.explanation) in incident.reason
 
 
-def _unasked(job: Job, incident: Incident) -> list[str]:
+def _without_stacks(job: Job, incident: Incident) -> list[str]:
     """Hosts whose launchers were asked for stacks and sent none before the deadline."""
     if not incident.heard_nodes:
         return []
@@ -297,7 +301,7 @@ def _recognise_node_loss(
         return
     if {v.rank for v in verdicts if v.node_loss} <= {c.rank for c in incident.culprits}:
         return
-    diagnosis = _diagnose(job, incident, verdicts, now, anew=True)
+    diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     assert diagnosis is not None, "there are verdicts"
     if incident.phase in UNDECIDED and not incident.ordered:
         _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
@@ -308,7 +312,7 @@ def _recognise_node_loss(
 def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
     """The loss of nodes that caused an incident of an earlier attempt; None: none did, or it is known.
 
-    The launchers may have begun anew before they knew why the ranks had crashed.
+    The launchers may have restarted the ranks before they detected the loss of the node.
     """
     began = incident.opened_at if incident.timeline.since is None else incident.timeline.since
     losses = node_loss.causes(job, incident.attempt, incident.culprits, began)
@@ -335,7 +339,7 @@ def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
     if incident.attempt != job.attempt or not (recorded or suspected):
         return
     if suspected and any(v.left_to_launchers for v in verdicts):
-        diagnosis = _diagnose(job, incident, verdicts, now, anew=True)
+        diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
         _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
     elif allowed_action(job, job.policy.on_hang)[0] is not incident.action:
         _send(job, incident, _decision(job, incident, None), now, effects)
@@ -394,10 +398,10 @@ def _take_order(job: Job, incident: Incident | None, now: float, effects: list[E
     captures = order.action is Action.CAPTURE
     if captures and incident.phase is Phase.CAPTURING and incident.action is not Action.LOG:
         return incident  # stacks are being captured already, for an action that goes further
-    only_looks = captures and not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CONFIRMING)
+    capture_only = captures and not incident.confirmed and incident.phase in (Phase.DETECTED, Phase.CONFIRMING)
     if order.nodes:
         why += f"; {exclusion.consequences(job, order.nodes)}"
-    event = machine.Ordered(order.action, why, job.attempt, order.nodes, only_looks)
+    event = machine.Ordered(order.action, why, job.attempt, order.nodes, capture_only)
     _send(job, incident, event, now, effects)
     return incident
 
@@ -490,7 +494,7 @@ def _observe(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: flo
 
 
 def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
-    diagnosis = _diagnose(job, incident, verdicts, now, anew=True)
+    diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     _send(job, incident, machine.Confirmed(diagnosis), now, effects)
 
 

@@ -37,7 +37,7 @@ DirectiveRefused      any open                                               (sa
 EvidenceReceived      any                                                    (same)
 ====================  ===================================  ================  ============  =========
 
-*(same)* keeps the phase and the time since when the incident is in it; a phase that is named counts its time anew.
+*(same)* keeps the phase and the time since when the incident is in it; a phase that is named restarts its time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from rankwatch_monitor.core.incident_record import Incident, Notice, Phase
 
 
 class Diagnosis(NamedTuple):
-    """What is wrong, and who is to blame, as known when an event happens."""
+    """The fault and its culprits, as known when an event happens."""
 
     kind: VerdictKind
     reason: str
@@ -101,7 +101,7 @@ class Ordered(NamedTuple):
     why: str
     attempt: int
     exclude: tuple[str, ...] = ()
-    only_looks: bool = False
+    capture_only: bool = False
     """The order is to capture stacks and the incident is suspected: it must be confirmed all the same."""
 
 
@@ -404,7 +404,7 @@ def _decide(incident: Incident, action: Action, why: str, diagnosis: Diagnosis |
 
 
 def _order(incident: Incident, order: Ordered, now: float) -> str:
-    if not order.only_looks or incident.phase is Phase.DETECTED:  # else the action under way stays
+    if not order.capture_only or incident.phase is Phase.DETECTED:  # else the action under way stays
         _set(
             incident,
             action=order.action,
@@ -413,8 +413,8 @@ def _order(incident: Incident, order: Ordered, now: float) -> str:
             exclude=order.exclude,
             excluded_anew=False,
         )
-    _set(incident, attempt=order.attempt, confirmed=not order.only_looks, heard_nodes=frozenset())
-    _stamp(incident, decided=None if order.only_looks else now, captured=None)
+    _set(incident, attempt=order.attempt, confirmed=not order.capture_only, heard_nodes=frozenset())
+    _stamp(incident, decided=None if order.capture_only else now, captured=None)
     return f"{incident.reason} Action: {_words(incident.action)}."
 
 

@@ -57,8 +57,8 @@ def due(job: Job, allowed: tuple[Action, str], effects: list[Effect]) -> Due | N
         in_vain = _in_vain(straggler, performance.stragglers) if action in RESTARTS else None
         performance.decide(straggler, *((Action.LOG, in_vain) if in_vain else (action, why)))
         if straggler.action is Action.LOG:
-            said = f"Nothing is done about rank {straggler.rank}: {straggler.action_reason}."
-            effects.append(Slowed(straggler, said))
+            text = f"Nothing is done about rank {straggler.rank}: {straggler.action_reason}."
+            effects.append(Slowed(straggler, text))
     acted_on = tuple(s for s in undecided if s.action is not Action.LOG)
     return Due(acted_on, action, why) if acted_on else None
 

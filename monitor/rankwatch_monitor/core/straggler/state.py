@@ -194,10 +194,10 @@ class Description(NamedTuple):
     reason: str
 
 
-def device_key(who: RankIdentity) -> str:
+def device_key(identity: RankIdentity) -> str:
     """The key of a device's best medians: the device, and the coordinates that decide which work it does."""
-    device = who.device or f"{who.host}/{who.local_rank}"
-    return f"{device} {who.pipeline_parallel},{who.tensor_parallel},{who.expert_parallel}"
+    device = identity.device or f"{identity.host}/{identity.local_rank}"
+    return f"{device} {identity.pipeline_parallel},{identity.tensor_parallel},{identity.expert_parallel}"
 
 
 class Performance:
@@ -304,17 +304,17 @@ class Performance:
         """Store a rank's window, kernels and device reading."""
         if report.window is None and report.kernels is None and report.device is None and report.kernel_source is None:
             return
-        who = report.identity
-        self._grow(who.rank + 1)
+        identity = report.identity
+        self._grow(identity.rank + 1)
         if report.kernel_source is not None:
-            self.sources_of[who.rank] = (report.kernel_source, report.kernel_source_reason)
+            self.sources_of[identity.rank] = (report.kernel_source, report.kernel_source_reason)
         if report.device is not None:
-            self.readings[who.rank] = report.device
+            self.readings[identity.rank] = report.device
         if report.window is None and report.kernels is None:
             return
-        self._place(who)
+        self._place(identity)
         if report.kernels is not None:
-            self._take_kernels(who.rank, report.kernels)
+            self._take_kernels(identity.rank, report.kernels)
         if report.window is not None:
             self._take_window(report, now)
 
@@ -337,13 +337,18 @@ class Performance:
         self.kernels.put(rank, own)
         self._kernels_changed = True
 
-    def _place(self, who: RankIdentity) -> None:
+    def _place(self, identity: RankIdentity) -> None:
         """Store a rank's parallel coordinates and its device."""
-        rank = who.rank
-        coordinates = (who.data_parallel, who.tensor_parallel, who.pipeline_parallel, who.expert_parallel)
+        rank = identity.rank
+        coordinates = (
+            identity.data_parallel,
+            identity.tensor_parallel,
+            identity.pipeline_parallel,
+            identity.expert_parallel,
+        )
         for column_R, coordinate in zip(self.layout, coordinates, strict=True):
             column_R[rank] = coordinate
-        key, rows = device_key(who), self.best.rows
+        key, rows = device_key(identity), self.best.rows
         row = rows.get(key)
         if row is None:
             if len(rows) >= max(MIN_DEVICES, DEVICES_A_RANK * len(self.device_R)):

@@ -202,8 +202,8 @@ def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int 
     return stacks
 
 
-def blamed(columns: RankColumns, verdicts: list[Verdict], stacks: Stacks, unasked: Sequence[str] = ()) -> Blame:
-    return blame(columns, verdicts, stacks.groups(), progress=stacks.group_progress(), unasked=unasked)
+def blamed(columns: RankColumns, verdicts: list[Verdict], stacks: Stacks, without_stacks: Sequence[str] = ()) -> Blame:
+    return blame(columns, verdicts, stacks.groups(), progress=stacks.group_progress(), without_stacks=without_stacks)
 
 
 # Collectives ----------------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_of_ranks_behind_by_count_those_that_wait_are_not_named() -> None:
 
 def test_a_node_that_could_not_be_asked_is_mentioned_and_not_accused() -> None:
     stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
-    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, unasked=["host-1"])
+    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, without_stacks=["host-1"])
     assert judged.culprits == ()
     assert judged.explanation == (
         "the ranks that could be asked all wait for their peers ('all_reduce' number 58 of group 'default_pg'), "
@@ -303,14 +303,14 @@ def test_a_node_that_could_not_be_asked_is_mentioned_and_not_accused() -> None:
 
 def test_a_rank_that_is_late_is_named_although_a_node_could_not_be_asked() -> None:
     stacks = taken(REDUCING, LOADING, numbers=[58, 57], waiting=58)
-    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, unasked=["host-1"])
+    judged = blamed(columns_of(4, hosts=2), overrun(0, 1, 2, 3), stacks, without_stacks=["host-1"])
     assert [c.rank for c in judged.culprits] == [1]
 
 
 def test_progress_names_a_rank_of_a_node_that_could_not_be_asked() -> None:
     columns = columns_of(4, hosts=2)
     columns.progress_R[3] = 0
-    judged = blamed(columns, overrun(0, 1, 2, 3), taken(REDUCING, REDUCING), unasked=["host-1"])
+    judged = blamed(columns, overrun(0, 1, 2, 3), taken(REDUCING, REDUCING), without_stacks=["host-1"])
     assert [c.rank for c in judged.culprits] == [3]
 
 
