@@ -39,7 +39,7 @@ from rankwatch.export.resource import AttributeValue
 from rankwatch.export.transport import SendQueue
 from rankwatch.profiling.profiler import Points, Profiling, Speed
 from rankwatch.profiling.source import CUPTI
-from rankwatch.profiling.statistics import KERNELS_TOLD, CollectiveStatistics, KernelStatistics
+from rankwatch.profiling.statistics import KERNELS_REPORTED, CollectiveStatistics, KernelStatistics
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.section_statistics import SectionDurations, Window
@@ -162,7 +162,9 @@ def _speed(pace: Pace, kind: Kind, chance: random.Random) -> Speed:
     collectives = {group: CollectiveStatistics(48, 0.1 * step, 0.06 * step, 1e-4) for group in GROUPS}
     kernels = {}
     if kind.kernels:
-        called = [f"sm90_xmma_gemm_bf16bf16_bf16f32_tn_n_tile128x128x64_{i:02d} 132x1x1" for i in range(KERNELS_TOLD)]
+        called = [
+            f"sm90_xmma_gemm_bf16bf16_bf16f32_tn_n_tile128x128x64_{i:02d} 132x1x1" for i in range(KERNELS_REPORTED)
+        ]
         kernels = {name: KernelStatistics(64, 9e-4, 1e-3, 1.1e-3, 1.2e-3, 1e-3, 5e-5) for name in called}
     return Speed(window, parts, collectives, (0.3 * step, 1e-3), kernels, (CUPTI, ""), _devices())
 

@@ -1,8 +1,8 @@
 """Names of CUDA kernels: short enough to send, and the same on every rank.
 
-A kernel's linker name is mangled and often thousands of characters long, most of it namespaces and types. Sent is its
-C++ name without return type, parameters and namespaces, and its launch shape. What is still too long is cut, and ends
-with a checksum of the whole, so that two kernels never become one.
+A kernel's linker name is mangled and often thousands of characters long, mostly namespaces and types. The key that is
+sent is the C++ name without return type, parameters and namespaces, with the launch shape. A longer one is truncated
+and ends with a checksum of the whole name, so that different kernels keep different keys.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from rankwatch.profiling.source import MAX_KERNEL_NAME
 
 COLLECTIVE: Final = "ncclDev"
-"""What the names of all of NCCL's kernels contain, and no others'."""
+"""Contained in the names of all NCCL kernels, and only in theirs."""
 
 _NAMESPACES: Final = re.compile(r"(?:\b[A-Za-z_]\w*::)+")
 _ANONYMOUS: Final = "(anonymous namespace)::"
@@ -32,20 +32,20 @@ def is_collective(name: str) -> bool:
 @lru_cache(8192)
 def kernel_key(name: str, shape: tuple[int, int, int, int, int, int]) -> str:
     """Return the short name with grid and block: ``name<<<gx,gy,gz bx,by,bz>>>``, of 128 characters at most."""
-    launch = f"<<<{_joined(shape[:3])} {_joined(shape[3:])}>>>"
-    return _fitted(short_name(name), name, MAX_KERNEL_NAME - len(launch)) + launch
+    launch = f"<<<{_comma_separated(shape[:3])} {_comma_separated(shape[3:])}>>>"
+    return _truncated(short_name(name), name, MAX_KERNEL_NAME - len(launch)) + launch
 
 
 @lru_cache(8192)
 def short_name(name: str) -> str:
     """Return a kernel's C++ name without return type, parameters and namespaces; 128 characters at most."""
     full = demangled(name).replace(_ANONYMOUS, "")
-    begin, end = _bare(full)
-    return _fitted(_NAMESPACES.sub("", full[begin:end]).replace("> >", ">>") or name, name, MAX_KERNEL_NAME)
+    begin, end = _bare_name(full)
+    return _truncated(_NAMESPACES.sub("", full[begin:end]).replace("> >", ">>") or name, name, MAX_KERNEL_NAME)
 
 
 def demangled(name: str) -> str:
-    """Return what the C++ compiler called it, or the name itself where it is not mangled or cannot be told."""
+    """Return the demangled C++ name, or ``name`` itself if it is not mangled or cannot be demangled."""
     demangle = _demangler()
     if demangle is None or not name.startswith("_Z"):
         return name
@@ -59,8 +59,8 @@ def demangled(name: str) -> str:
         _free()(text)
 
 
-def _bare(full: str) -> tuple[int, int]:
-    """Where the name itself begins and ends: after the last blank and before the first bracket outside of ``<>``."""
+def _bare_name(full: str) -> tuple[int, int]:
+    """Begin and end of the bare name: after the last space, before the first parenthesis outside of ``<>``."""
     depth = begin = 0
     for position, character in enumerate(full):
         if character == "<":
@@ -74,21 +74,21 @@ def _bare(full: str) -> tuple[int, int]:
     return (begin, len(full)) if depth == 0 else (0, len(full))
 
 
-def _fitted(short: str, name: str, room: int) -> str:
-    return short if len(short) <= room else f"{short[: room - 9]}~{zlib.crc32(name.encode()):08x}"
+def _truncated(short: str, name: str, limit: int) -> str:
+    return short if len(short) <= limit else f"{short[: limit - 9]}~{zlib.crc32(name.encode()):08x}"
 
 
-def _joined(numbers: Sequence[int]) -> str:
+def _comma_separated(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
 
 @cache
 def _demangler() -> Any:
-    """The C++ runtime's own function; torch has loaded that library already."""
+    """``__cxa_demangle`` of the C++ runtime, which torch has loaded."""
     with suppress(OSError, AttributeError):
         function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
         function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        function.restype = ctypes.c_void_p  # not a string: what it returns has to be freed
+        function.restype = ctypes.c_void_p  # not c_char_p: the pointer is needed to free the result
         return function
     return None
 

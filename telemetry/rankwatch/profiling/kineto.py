@@ -1,21 +1,21 @@
-"""Kernel timings from torch's own profiler (Kineto): operators where there is no GPU, and kernels where there is one.
+"""Timings from torch's profiler (Kineto): of operators on a CPU, of kernels on a GPU.
 
-On a GPU it synchronises the device when a window ends, so there it is used only when a person asks for it
-(``kernel_timings=kineto``). Nothing of torch is imported: what the script has not imported is not there.
+On a GPU it synchronises the device when a window ends, so there it is only used on request
+(``kernel_timings=kineto``). Modules of torch are looked up in ``sys.modules``, never imported.
 
 How a recording is read
 -----------------------
 =========================  ===========================================================================================
-``gloo:all_reduce`` ...    a collective, from when it was enqueued to its end, on a thread of gloo's. What operators
-                           run on such a thread belongs to the collective
-``c10d::``, functional     the script's call of one: it may wait in there, also within an operator
+``gloo:all_reduce`` ...    a collective, from enqueueing to completion, on a gloo thread. Operators on such a thread
+                           belong to the collective
+``c10d::``, functional     the script's call of a collective, which may wait; also nested in an operator
 ``enumerate(DataLoader)``  input
-``aten::`` and others      an operator: anything with a name space. Its own time is what operators in it did not take
-all else                   wrappers: autograd's nodes, optimizer steps, a user's annotations
+``aten::`` and others      an operator: any other name with a namespace. Its self time excludes nested operators
+all else                   ignored: autograd nodes, optimizer steps, user annotations
 =========================  ===========================================================================================
 
-Input shapes make up most of what ending a window costs, so only every eighth one records them; in the others the
-operators have no key, and only count as compute.
+Input shapes are most of the cost of ending a window, so only every eighth window records them; in the others the
+operators have no key and count as compute only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rankwatch.profiling.source import (
 SHAPES_EVERY: Final = 8
 """Windows from one with shapes to the next; with them, stopping takes three times as long (4,000 operators: 22 ms)."""
 BATCH: Final = 256
-"""Events read between two pauses, about 1 ms: the script must get the GIL in between."""
+"""Events read between two pauses, about 1 ms; in a pause the script can acquire the GIL."""
 PAUSE: Final = 0.001
 DEFAULT_GROUP: Final = "default_pg"
 POINT_TO_POINT: Final = "point_to_point"
@@ -53,20 +53,20 @@ UNKNOWN_GROUP: Final = "unknown"
 _COLLECTIVE: Final = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:", "hccl:")
 _POINT_TO_POINT: Final = ("send", "recv")
 _CALL: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
-_DATA: Final = "enumerate(DataLoader)"
+_DATA_LOADER: Final = "enumerate(DataLoader)"
 _WRAPPERS: Final = ("autograd::engine::", "torch::autograd::", "torch::jit::", "torch.distributed.")
 _NCCL_KERNEL: Final = "ncclDev"
 _DEVICE_ACTIVITIES: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 
 _Operator = tuple[int, int, int, str, str]
-"""Thread, start, -end, key, name: so sorted, an operator comes before those nested in it."""
+"""Thread, start, -end, key, name: this order sorts an operator before those nested in it."""
 
-_used_by: int | None = None
-"""The process in which Kineto was started; a forked child inherits the word, and a Kineto whose threads are gone."""
+_started_in: int | None = None
+"""Process id in which Kineto was started: a forked child inherits Kineto without its threads."""
 
 
 class _Torch:
-    """Every private name of torch that is used here, looked up once."""
+    """The private names of torch that this module uses, looked up once."""
 
     def __init__(self, torch: ModuleType) -> None:
         autograd, profiler = torch._C._autograd, torch._C._profiler
@@ -77,20 +77,20 @@ class _Torch:
         self.backward: Callable[[], int] = torch._C._current_graph_task_id
         self.cpu, self.cuda = profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA
         state, details = profiler.ProfilerState.KINETO, profiler._ExperimentalConfig
-        # Shapes, then what is not recorded: memory, stacks, flops, modules.
+        # Record shapes (or not); never memory, stacks, flops or modules.
         self.with_shapes = profiler.ProfilerConfig(state, True, False, False, False, False, details())
         self.plain = profiler.ProfilerConfig(state, False, False, False, False, False, details())
         self.guarded: ModuleType = sys.modules["torch.autograd.profiler"]
 
     @staticmethod
     def groups() -> int:
-        """How many process groups there are."""
+        """The number of process groups."""
         distributed = sys.modules.get("torch.distributed.distributed_c10d")
         return len(distributed._world.pg_map) if distributed is not None else 0
 
     @staticmethod
     def flight_recorder() -> list[dict[str, Any]]:
-        """What the flight recorder knows of the newest collectives, oldest first."""
+        """The flight recorder's entries of the newest collectives, oldest first."""
         bindings = sys.modules.get("torch._C._distributed_c10d")
         recorded = json.loads(bindings._dump_fr_trace_json()) if bindings is not None else {}
         entries: list[dict[str, Any]] = recorded.get("entries", [])
@@ -98,22 +98,22 @@ class _Torch:
 
 
 class KinetoSource:
-    """Torch's profiler on the thread that starts it. ``end_window`` is called when the user starts a profiler himself.
+    """Torch's profiler on the thread that starts it. ``end_window`` is called when the user starts a profiler.
 
     Raises:
-        SourceUnavailable: this torch does not have what is needed, or the process was forked from a profiled one.
+        SourceUnavailable: this torch release is not supported, or the process was forked from a profiled one.
     """
 
     def __init__(self, torch: ModuleType, *, on_device: bool, end_window: Callable[[], None]) -> None:
-        if _used_by not in (None, os.getpid()):
-            raise SourceUnavailable("this process was forked from one that was profiled, where Kineto cannot go on")
+        if _started_in not in (None, os.getpid()):
+            raise SourceUnavailable("the process was forked from a profiled one; Kineto does not survive a fork")
         try:
             self._torch = _Torch(torch)
             self._guard = ProfilerGuard(self._torch.guarded, end_window)
         except (AttributeError, KeyError, TypeError) as error:
             version = getattr(torch, "__version__", "?")
             raise SourceUnavailable(
-                f"torch {version} has another profiler than Rankwatch knows ({error}); use a release that is supported"
+                f"the profiler of torch {version} is not supported ({error}); use a supported release"
             ) from None
         self._on_device = on_device
         self._activities = {self._torch.cpu, self._torch.cuda} if on_device else {self._torch.cpu}
@@ -126,17 +126,17 @@ class KinetoSource:
         return KINETO_CUDA if self._on_device else KINETO_CPU
 
     def start(self) -> None:
-        """Begin to record; about 1 ms.
+        """Start recording; about 1 ms.
 
         Raises:
             SourceBusy: the user's profiler runs.
         """
-        global _used_by
+        global _started_in
         torch = self._torch
         if self._guard.user_profiles or torch.enabled():
             raise SourceBusy("another profiler is running")
         config = torch.with_shapes if self._windows % SHAPES_EVERY == 0 else torch.plain
-        _used_by = os.getpid()
+        _started_in = os.getpid()
         torch.prepare(config, self._activities)
         torch.enable(config, self._activities)
         self._windows += 1
@@ -145,15 +145,15 @@ class KinetoSource:
         """End the recording; about 2 µs for each operator, 6 with its shapes.
 
         Raises:
-            SourceBusy: a backward pass runs on this thread. torch puts the state of before it back when it ends, and
-                with it a profiler that is gone: the next one would end the process.
+            SourceBusy: a backward pass runs on this thread. At its end torch restores the earlier state, with a
+                profiler that no longer exists: the next window would crash the process.
         """
         if self._torch.backward() != -1:
             raise SourceBusy("a backward pass is running")
         return self._torch.disable()
 
     def read(self, raw: Any, limit: int) -> Trace:
-        """Make a trace of a recording."""
+        """Convert a recording to a trace."""
         events = raw.events()
         truncated = max(0, len(events) - limit)
         del events[limit:]
@@ -162,7 +162,7 @@ class KinetoSource:
         return trace
 
     def close(self) -> None:
-        """Let the names of torch be what they were."""
+        """Restore the functions of torch."""
         self._guard.remove()
 
     def _of_host(self, events: list[Any], truncated: int) -> Trace:
@@ -176,19 +176,19 @@ class KinetoSource:
             end = start + event.duration_ns()
             if name.startswith(_COLLECTIVE):
                 collectives.append((name, start, end))
-                if not name.partition(":")[2].startswith(_POINT_TO_POINT):  # those are recorded where they are called
+                if not name.partition(":")[2].startswith(_POINT_TO_POINT):  # recorded on the calling thread
                     threads_of_collectives.add(event.start_thread_id())
             elif name.startswith(_CALL):
                 waits.append((start, end))
-            elif name.startswith(_DATA):
+            elif name.startswith(_DATA_LOADER):
                 data.append((start, end))
             elif "::" in name and not name.startswith(_WRAPPERS) and not event.is_user_annotation():
                 operators.append((event.start_thread_id(), start, -end, _key(name, event.shapes()), name))
-        kernels = _own_times(operator for operator in operators if operator[0] not in threads_of_collectives)
-        return Trace(kernels, self._in_groups(collectives), data, waits, truncated)
+        kernels = _self_times(operator for operator in operators if operator[0] not in threads_of_collectives)
+        return Trace(kernels, self._with_groups(collectives), data, waits, truncated)
 
-    def _in_groups(self, collectives: list[tuple[str, int, int]]) -> list[Collective]:
-        """Give each collective its process group: the n-th of a name is the flight recorder's n-th of that name."""
+    def _with_groups(self, collectives: list[tuple[str, int, int]]) -> list[Collective]:
+        """Assign process groups: the n-th collective of a name is the flight recorder's n-th entry of that name."""
         if not collectives:
             return []
         if self._torch.groups() <= 1:
@@ -223,7 +223,7 @@ def _of_device(events: list[Any], truncated: int) -> Trace:
                 collectives.append(Collective(f"stream {event.device_resource_id()}", name, start, end))
             else:
                 kernels.append(Kernel(short_name(name), start, end, end - start))
-        elif name.startswith(_DATA):
+        elif name.startswith(_DATA_LOADER):
             data.append((start, end))
     return Trace(kernels, collectives, data, (), truncated, on_device=True)
 
@@ -236,7 +236,7 @@ def _in_batches(events: list[Any]) -> Iterable[Any]:
 
 
 def _drop(events: list[Any]) -> None:
-    """Give the events back in small pieces: to free all at once holds the GIL for milliseconds."""
+    """Free the events in small batches: freeing all at once holds the GIL for milliseconds."""
     while events:
         del events[-BATCH:]
         time.sleep(PAUSE)
@@ -250,21 +250,21 @@ def _key(name: str, shapes: list[Any]) -> str:
     return f"{name}[{sizes}]"[:MAX_KERNEL_NAME]
 
 
-def _own_times(operators: Iterable[_Operator]) -> list[Kernel]:
-    """Operators with what each took itself, without those nested in it."""
+def _self_times(operators: Iterable[_Operator]) -> list[Kernel]:
+    """Operators with their self times, which exclude nested operators."""
     ordered = sorted(operators)
-    own = [-negative_end - start for _, start, negative_end, _, _ in ordered]
-    around: list[int] = []
-    """Places of the operators that are open, the innermost last."""
-    for place, (thread, start, negative_end, _, _) in enumerate(ordered):
-        while around and (ordered[around[-1]][0] != thread or -ordered[around[-1]][2] <= start):
-            around.pop()
-        if around:
-            own[around[-1]] -= -negative_end - start
-        around.append(place)
+    self_times = [-negative_end - start for _, start, negative_end, _, _ in ordered]
+    enclosing: list[int] = []
+    """Indices of the open operators, the innermost last."""
+    for index, (thread, start, negative_end, _, _) in enumerate(ordered):
+        while enclosing and (ordered[enclosing[-1]][0] != thread or -ordered[enclosing[-1]][2] <= start):
+            enclosing.pop()
+        if enclosing:
+            self_times[enclosing[-1]] -= -negative_end - start
+        enclosing.append(index)
     return [
         Kernel(key, start, -negative_end, max(0, self_ns), name)
-        for (_, start, negative_end, key, name), self_ns in zip(ordered, own, strict=True)
+        for (_, start, negative_end, key, name), self_ns in zip(ordered, self_times, strict=True)
     ]
 
 
@@ -273,7 +273,7 @@ def _p2p(name: str) -> str:
 
 
 def _group(name: str, description: str) -> str:
-    """What a group is called, as the launcher names it: a mesh gives the same description to each of its rows."""
+    """A group's name as the launcher shows it; the rows of a device mesh share one description."""
     if description in ("", "undefined") or description == name:
         return name
     return description if description == DEFAULT_GROUP else f"{description} ({name})"

@@ -1,11 +1,11 @@
-"""The speed of a rank: windows, sampled steps, kernels, CPU time and device readings, combined for each export.
+"""Combines a rank's step windows, sampled steps, kernels, CPU time and device readings for each export.
 
 How this works
 --------------
 Each report calls :meth:`Profiling.mark` before the finished sections are collected and :meth:`Profiling.take` after.
-Windows that were closed wait in order until the sample of the step that closed them has been read, or until it is
-clear that there is none; :meth:`Profiling.next` hands them out, one for each export. All of this is done on the
-exporter's thread, which imports it.
+A closed window is queued until the sample of its last step has been read, or cannot come any more;
+:meth:`Profiling.next` returns one window for each export. All of this runs on the exporter thread, which imports this
+module.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from rankwatch.recording.shared_slots import FIRST_ITERATION, ITERATION
 from rankwatch.settings import Settings
 
 DEVICES_SECONDS: Final = 10.0
-MAX_WAITING: Final = 8
-"""Windows that wait to be reported; more are closed between two exports only by strides far below a second."""
+MAX_QUEUED: Final = 8
+"""Windows queued for export; only strides far below a second close more of them between two exports."""
 MAX_REMEMBERED: Final = 4096
 """Section runs kept until their step's sample is read."""
 REPORTS_A_WINDOW: Final = 1.5
-"""A window of a configured stride lasts at least so many export intervals, each of which reads one recording."""
+"""Export intervals that a window of a configured stride lasts at least; each interval reads one recording."""
 MAX_LOGGED: Final = 100
 
 DROP_WINDOWS: Final = "windows"
@@ -69,19 +69,19 @@ class Speed:
     """Seconds used and waited for each step of the window."""
     kernels: Mapping[str, KernelStatistics] = field(default_factory=dict)
     source: tuple[str, str] | None = None
-    """Where kernel timings come from, and why not from elsewhere."""
+    """The source of kernel timings, and the reason for that choice."""
     devices: Mapping[Metric, Points] = field(default_factory=dict)
 
 
-class _Waiting(NamedTuple):
+class _QueuedWindow(NamedTuple):
     window: Window
     cpu: tuple[float, float] | None
     due: float
-    """Monotonic seconds from which on it is reported."""
+    """Earliest time of its export, in monotonic seconds."""
 
 
 class Profiling:
-    """Profiling of one session, on the exporter thread; three methods name the other threads that call them."""
+    """Profiling of one session. Methods run on the exporter thread unless they name another."""
 
     def __init__(self, recorder: Recorder, settings: Settings) -> None:
         self._recorder = recorder
@@ -92,16 +92,16 @@ class Profiling:
             self._plan.configured_stride, REPORTS_A_WINDOW * settings.export_interval, settings.world_size
         )
         self._sampling = SamplingController(recorder, settings, self._notify)
-        self._waiting: deque[_Waiting] = deque()
+        self._queue: deque[_QueuedWindow] = deque()
         self._sections: deque[SectionRun] = deque(maxlen=MAX_REMEMBERED)
         self._warm = False
         self._cpu = CpuClock()
         self._cpu_until = -1
-        """The last step completed when the CPU clock was read."""
+        """The last completed step at the last reading of the CPU clock."""
         self._devices = Devices(settings.local_rank)
         self._devices_due = self._now = 0.0
-        self._later = random.uniform(0.0, window_spread(settings.world_size))
-        """Seconds between the end of a window and its report by this rank."""
+        self._export_delay = random.uniform(0.0, window_spread(settings.world_size))
+        """Delay of this rank's windows in seconds, which spreads the exports of a large job."""
         self._ending = self._closing = False
 
     def configure(self, pushed: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class Profiling:
             self._notify(problem, of_node=True)
 
     def before_fork(self) -> None:
-        """End a window of this thread, for the child would record it on and on; on the thread that forks."""
+        """End this thread's window, which a child would go on recording; on the thread that forks."""
         if self._sampling.sampler is not None:
             self._sampling.sampler.interrupt()
 
@@ -120,7 +120,7 @@ class Profiling:
         self._closing = True
         if self._sampling.sampler is not None:
             self._sampling.sampler.set(None)
-            self._sampling.sampler.order_end()
+            self._sampling.sampler.request_end()
 
     def mark(self) -> Mark:
         """Read the state that must precede the collection of finished section runs."""
@@ -138,11 +138,11 @@ class Profiling:
         self._ending, self._now = ending, now
         try:
             self._take(mark, runs, now)
-        except Exception:  # noqa: BLE001 - thread boundary: hang detection must be exported, whatever fails here
+        except Exception:  # noqa: BLE001 - thread boundary: a failure must not stop the export of liveness
             self._failed()
 
     def next(self, now: float) -> Speed:
-        """Return what the next export reports. Never raises."""
+        """Return the content of the next export. Never raises."""
         try:
             return self._next(now)
         except Exception:  # noqa: BLE001 - as above
@@ -150,12 +150,12 @@ class Profiling:
             return Speed()
 
     def more(self) -> bool:
-        """Whether another window can be reported at once."""
-        if not self._waiting:
+        """Whether another window is ready for export."""
+        if not self._queue:
             return False
         if self._ending:
             return True
-        iteration, due = self._waiting[0].window.iteration, self._waiting[0].due
+        iteration, due = self._queue[0].window.iteration, self._queue[0].due
         return self._now >= due and (iteration is None or not self._sampling.awaits(iteration))
 
     def _take(self, mark: Mark, runs: Sequence[SectionRun], now: float) -> None:
@@ -168,51 +168,51 @@ class Profiling:
         self._log_short_interval()
         for window in closed:
             self._recorder.drop(DROP_RUNS, window.runs_not_kept)
-            self._waiting.append(_Waiting(window, cpu, now + self._later))
-        while len(self._waiting) > MAX_WAITING:
-            self._waiting.popleft()
+            self._queue.append(_QueuedWindow(window, cpu, now + self._export_delay))
+        while len(self._queue) > MAX_QUEUED:
+            self._queue.popleft()
             self._recorder.drop(DROP_WINDOWS)
         self._sample(mark)
 
     def _log_short_interval(self) -> None:
-        """Log on rank 0 that a configured interval is too short to be kept."""
+        """Log on rank 0 that the configured interval is too short and was increased."""
         stride, plan = self._windows.stride, self._plan
         if self._settings.rank == 0 and not plan.stride and stride > plan.interval > 0:
             self._notify(
-                f"profiling_interval={plan.interval} is less than a rank can tell one by one: of these fast steps, one "
-                f"in {stride} is profiled"
+                f"profiling_interval={plan.interval} is less than a rank can resolve: of steps this fast, one in "
+                f"{stride} is profiled"
             )
 
     def _sample(self, mark: Mark) -> None:
         pace = StepPace(self._windows.stride, self._windows.step_seconds, self._warm)
         if mark.recording is not None:
             self._sampling.read(mark.recording, self._sections, self._plan, pace)
-        self._sampling.steer(self._plan, pace, closing=self._closing or self._ending)
+        self._sampling.update(self._plan, pace, closing=self._closing or self._ending)
 
     def _next(self, now: float) -> Speed:
         devices = self._read_devices(now)
         if not self.more():
             return Speed(devices=devices)
-        waiting, sampling = self._waiting.popleft(), self._sampling
-        iteration = waiting.window.iteration
+        queued, sampling = self._queue.popleft(), self._sampling
+        iteration = queued.window.iteration
         sampled = sampling.result(iteration) if iteration is not None else None
         kernels = sampling.report(now, self._plan.report_interval, ending=self._ending)
         return Speed(
-            waiting.window,
+            queued.window,
             sampled.parts if sampled else {},
             sampled.collectives if sampled else {},
-            waiting.cpu,
+            queued.cpu,
             kernels,
             sampling.source_and_reason,
             devices,
         )
 
     def _cpu_time(self, mark: Mark, closed: bool) -> tuple[float, float] | None:
-        """CPU time per step since the last window; None: unknown now."""
+        """CPU time per step since the last window; None: not available."""
         if mark.first is None or mark.completed is None or (self._warm and not closed):
             return None
         steps, self._cpu_until = mark.completed - self._cpu_until, mark.completed
-        if not self._warm or steps < 1:  # what was used so far belongs to no window, or the numbers went back
+        if not self._warm or steps < 1:  # time before the first window, or step numbers went back
             self._warm = self._warm or mark.completed + 1 >= mark.first + WARM_UP_STEPS
             self._cpu.per_step(1)
             return None
@@ -229,7 +229,7 @@ class Profiling:
             _log.warning("profiling failed; further failures are only counted", exc_info=True)
         self._recorder.drop(DROP_PROFILING)
 
-    def _notify(self, words: str, *, of_node: bool = False) -> None:
-        if words not in self._logged and len(self._logged) < MAX_LOGGED:
-            self._logged.add(words)
-            _log.log(logging.DEBUG if of_node and self._settings.local_rank else logging.WARNING, "%s", words)
+    def _notify(self, message: str, *, of_node: bool = False) -> None:
+        if message not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(message)
+            _log.log(logging.DEBUG if of_node and self._settings.local_rank else logging.WARNING, "%s", message)

@@ -1,32 +1,32 @@
-"""Samples one step in many: chooses the source, starts and stops it on the training thread, reads it on the exporter's.
+"""Samples one step in many: starts and stops a source on the training thread, reads it on the exporter thread.
 
 How this works
 --------------
 The hot path compares the step's number with ``recorder.boundary`` and calls :meth:`Sampler.at_boundary` when it is
-reached: at the entry of the step to be sampled, and at the entry of the one after it, so that loading between the two
-is in the sample. Switched off, the boundary is never reached.
+reached: on entry to the sampled step and on entry to the next, so that the sample includes loading between the two.
+While sampling is off, the boundary is never reached.
 
 ===============  =====================================================================================================
 training thread  at_boundary(): start, stop, store the recording; compute the next boundary
-exporter thread  set() says what to sample and restarts by a boundary of 0, "at the next step"; collect() and read()
-                 turn the recording into a sample
-any              interrupt(): end a window of this thread and discard it (the user's profiler, a fork, shutdown)
+exporter thread  set() replaces the plan and sets the boundary to 0, "at the next step"; collect() and read() convert
+                 the recording to a sample
+any              interrupt(): end this thread's window and discard it (the user's profiler, a fork, shutdown)
 ===============  =====================================================================================================
 
-Only the thread that started a window can end it. A window that lasts too long, or has to end while its thread is
-elsewhere, is ended by a pending call that the interpreter makes on the main thread between two instructions.
+Only the thread that started a window can end it. A window of the main thread that lasts too long, or is ended from
+another thread, is ended by a pending call, which the interpreter makes on the main thread between two instructions.
 
 :class:`SamplingController` decides on the exporter thread what is sampled and how often:
 
 =========  ===========================================================================================================
-wanted     the plan names a source, the rank is among those profiled, torch is imported and the warm-up is over: the
-           source is made and given to the sampler, which is made then and not before
-changed    another source, or the process has begun to use a GPU: the old source is closed once no window is open
-unwanted   the same, and nothing is made; the boundary goes back to "never" at the next step
-failed     windows in a row failed: logged once, and nothing is tried again until it is switched off and on
+enabled    the plan names a source, the rank is profiled, torch is imported and the warm-up is over: the source and
+           the sampler are created
+changed    another source, or the process has started to use a GPU: the old source is closed once no window is open
+disabled   the source is closed once no window is open; the boundary becomes "never" at the next step
+failed     :data:`FAILURES` consecutive windows failed: logged once; no retry until sampling is switched off and on
 =========  ===========================================================================================================
 
-The cost is kept under ``COST_LIMIT`` of the time by sampling every 2nd, 4th ... window only; the windows stay.
+The cost is kept below ``COST_LIMIT`` of the time by sampling only every 2nd, 4th ... window.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from rankwatch.recording.recorder import NEVER, Recorder, SectionRun
 from rankwatch.settings import Settings
 
 DROP_WINDOW: Final = "kernel_window"
-"""A window that was to be sampled and was not: its source failed, or made way for the user's profiler or a fork."""
+"""Windows that were not sampled: the source failed, or was stopped for the user's profiler or a fork."""
 FAILURES: Final = 3
-"""Windows in a row that fail before their source is given up."""
+"""Consecutive failed windows after which a source is closed."""
 
 
 class SamplePlan(NamedTuple):
-    """What to sample: each step whose number ``every`` divides."""
+    """What to sample: every step whose number is divisible by ``every``."""
 
     source: Source
     every: int
@@ -71,23 +71,23 @@ class _OpenWindow(NamedTuple):
     iteration: int
     thread: int
     begin: int
-    """Nanoseconds since the epoch, once the source had started."""
+    """Nanoseconds since the epoch when the source had started."""
     begin_monotonic: int
     cost_ns: int
 
 
 class Recording(NamedTuple):
-    """A window that was recorded and not read yet."""
+    """A recorded window that has not been read."""
 
     source: Source
     iteration: int
     raw: Any
     step: Interval
-    """In nanoseconds since the epoch."""
+    """Nanoseconds since the epoch."""
     monotonic: Interval
-    """The same on the monotonic clock, on which sections are."""
+    """The same on the monotonic clock, which section runs use."""
     cost_ns: int
-    """What starting and stopping took on the training thread."""
+    """Time to start and stop the source on the training thread."""
 
 
 class Sampler:
@@ -100,16 +100,16 @@ class Sampler:
         self._recording: Recording | None = None
         self._failures = 0
         self.failure = ""
-        """Why the source was given up."""
+        """Why the source was closed; empty: it was not."""
         recorder.at_boundary = self.at_boundary
 
     @property
     def plan(self) -> SamplePlan | None:
-        """What is sampled."""
+        """The current plan."""
         return self._plan
 
     def set(self, plan: SamplePlan | None) -> None:
-        """Sample by ``plan`` from the next step on; None: nothing. On the exporter's thread; cheap to repeat."""
+        """Sample by ``plan`` from the next step on; None: stop. On the exporter thread; idempotent."""
         recorder = self._recorder
         if plan != self._plan:
             if plan is None or self._plan is None or plan.source is not self._plan.source:
@@ -117,20 +117,20 @@ class Sampler:
             self._plan = plan
             recorder.boundary = 0
         elif plan is not None and recorder.boundary > recorder.iteration + plan.every:
-            # The training thread stored what it had worked out before the plan was changed, or the numbers went back.
+            # The training thread stored a boundary of the previous plan, or the step numbers went back.
             recorder.boundary = 0
 
     def at_boundary(self) -> None:
-        """Begin or end a window; on the training thread. Never raises."""
+        """Start or end a window; on the training thread. Never raises."""
         try:
             self._at_boundary(self._recorder.iteration)
-        except Exception as error:  # noqa: BLE001 - the boundary to training code; torch may raise what it likes
+        except Exception as error:  # noqa: BLE001 - boundary to training code; torch can raise anything
             self._open = None
             self._recorder.boundary = self._recorder.iteration + 1
             self._failed(error)
 
     def interrupt(self) -> None:
-        """End this thread's window, if it has one, and throw it away. Never raises."""
+        """End and discard this thread's window, if one is open. Never raises."""
         window = self._open
         if window is None or window.thread != threading.get_ident():
             return
@@ -138,7 +138,7 @@ class Sampler:
         self._recorder.boundary = 0
         try:
             window.plan.source.stop()
-        except SourceBusy:  # not at this place in the script: it is tried again, or the next step ends it
+        except SourceBusy:  # not possible here: it is retried, or the next step ends it
             self._open = window
             return
         except Exception as error:  # noqa: BLE001 - as above
@@ -146,11 +146,11 @@ class Sampler:
         self._recorder.drop(DROP_WINDOW)
 
     def collect(self) -> Recording | None:
-        """The newest recording, to be handed to :meth:`read`; None: there is none."""
+        """The recording to pass to :meth:`read`; None: there is none."""
         return self._recording
 
     def read(self, recording: Recording) -> Sample | None:
-        """Read a recording, on the exporter's thread, and make room for the next one; None: it could not be read."""
+        """Convert a recording to a sample, so that the next window can be recorded; None: it cannot be read."""
         began = time.thread_time_ns()
         try:
             trace = recording.source.read(recording.raw, MAX_EVENTS)
@@ -164,20 +164,20 @@ class Sampler:
         return Sample(recording.iteration, recording.step, recording.monotonic, trace, cost)
 
     def awaits(self, iteration: int) -> bool:
-        """Whether the sample of a step may still come."""
-        # In this order: the training thread stores the recording before it forgets the window.
+        """Whether the sample of a step is still expected."""
+        # In this order, because the training thread stores the recording before it clears the window.
         window, recording = self._open, self._recording
         return (window is not None and window.iteration == iteration) or (
             recording is not None and recording.iteration == iteration
         )
 
     def busy_for(self) -> float:
-        """Seconds that the open window has lasted; 0 when there is none."""
+        """Duration of the open window in seconds; 0: none is open."""
         window = self._open
         return (time.monotonic_ns() - window.begin_monotonic) / 1e9 if window is not None else 0.0
 
-    def order_end(self) -> None:
-        """Have the open window ended and thrown away soon, on whatever thread this is called."""
+    def request_end(self) -> None:
+        """End and discard the open window soon; on any thread."""
         window = self._open
         if window is None:
             return
@@ -193,7 +193,7 @@ class Sampler:
             if window.thread != threading.get_ident():
                 return
             wanted = plan is not None and plan.source is window.plan.source
-            if wanted and iteration == window.iteration:  # the same step again, after an exception
+            if wanted and iteration == window.iteration:  # the step is repeated, after an exception
                 recorder.boundary = iteration + 1
                 return
             if wanted and iteration > window.iteration:
@@ -235,30 +235,30 @@ class Sampler:
         self._failures += 1
         if self._failures >= FAILURES:
             lines = str(error).strip().splitlines()
-            self.failure = f"{FAILURES} windows in a row failed: {lines[0][:200] if lines else type(error).__name__}"
+            self.failure = f"{FAILURES} consecutive windows failed: {lines[0][:200] if lines else type(error).__name__}"
             self._plan = None
 
 
-_to_end: Sampler | None = None
-_end_it: Any = None
-"""The pending call; created once and kept for ever, since the interpreter may call it at any time."""
+_pending_sampler: Sampler | None = None
+_pending_call: Any = None
+"""The pending call; never freed, since the interpreter may call it at any time."""
 
 
 def _call_on_main_thread(sampler: Sampler) -> None:
-    global _to_end, _end_it
+    global _pending_sampler, _pending_call
     import ctypes
 
-    if _end_it is None:
-        _end_it = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_end_now)
-    if _to_end is None:
-        _to_end = sampler
-        if ctypes.pythonapi.Py_AddPendingCall(_end_it, None) != 0:
-            _to_end = None  # the interpreter's list is full: it is asked again at the next report
+    if _pending_call is None:
+        _pending_call = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_end_pending)
+    if _pending_sampler is None:
+        _pending_sampler = sampler
+        if ctypes.pythonapi.Py_AddPendingCall(_pending_call, None) != 0:
+            _pending_sampler = None  # the interpreter's queue is full: retried at the next report
 
 
-def _end_now(_: int | None) -> int:
-    global _to_end
-    sampler, _to_end = _to_end, None
+def _end_pending(_: int | None) -> int:
+    global _pending_sampler
+    sampler, _pending_sampler = _pending_sampler, None
     if sampler is not None:
         sampler.interrupt()
     return 0
@@ -267,21 +267,21 @@ def _end_now(_: int | None) -> int:
 # What is sampled, and how often ---------------------------------------------------------------------------------------
 
 COST_LIMIT: Final = 0.003
-"""Part of the time that sampling may cost, both threads together."""
+"""Largest cost of sampling as a part of the time, on both threads together."""
 CHOSEN_COST_LIMIT: Final = 0.03
-"""The same where a person has set how many steps a window has, and with it how often a step is sampled."""
+"""The same where the number of steps in a window is configured, and with it the sampling rate."""
 COST_AGAIN: Final = 0.75
-"""Of the limit: below it, sampling may be as frequent as before."""
+"""Part of the limit; sampling becomes more frequent if its cost stays below this."""
 MAX_MULTIPLE: Final = 64
-"""Sampled is at least every so many windows, whatever it costs: about every 10 minutes."""
+"""At least one window in this many is sampled, at any cost: about every 10 minutes."""
 FIRST_REPORT: Final = 3
-"""Sampled windows before the first report of kernels, so that something is seen early."""
+"""Sampled windows before the first report of kernels, which is due early."""
 GOLDEN: Final = 0.6180339887
 MAX_SAMPLES: Final = 8
 COSTS_REMEMBERED: Final = 8
-"""Samples whose costs are averaged: those with shapes cost more than the others."""
+"""Samples whose costs are averaged, since those with shapes cost more than the others."""
 LONGEST_SAMPLE: Final = (5.0, 4.0)
-"""Seconds, and times a step's median time, together: a sampled step that lasts longer is given up."""
+"""Longest sample: seconds, plus multiples of the median step time; a longer one is discarded."""
 
 DROP_EVENTS: Final = "kernel_events"
 DROP_KERNELS: Final = "kernels"
@@ -290,24 +290,24 @@ _log = logging.getLogger("rankwatch")
 
 
 class Sampled(NamedTuple):
-    """What one sampled step went into, and its collectives by process group."""
+    """Seconds of one sampled step by part, and its collectives by process group."""
 
     parts: Mapping[Part, float]
     collectives: Mapping[str, CollectiveStatistics]
 
 
 class StepPace(NamedTuple):
-    """What is known of the process's steps."""
+    """Step timing of the process."""
 
     stride: int
-    """Steps in a window; 0: not known yet."""
+    """Steps in a window; 0: unknown."""
     step_seconds: float
     warm: bool
-    """The warm-up is over."""
+    """Whether the warm-up is over."""
 
 
 class SamplingController:
-    """The sampling of one session."""
+    """Controls the sampling of one session."""
 
     def __init__(self, recorder: Recorder, settings: Settings, notify: Notify) -> None:
         self._recorder = recorder
@@ -316,7 +316,7 @@ class SamplingController:
         self.sampler: Sampler | None = None
         self._source: Source | None = None
         self._chosen: tuple[KernelSource, bool] | None = None
-        """What was asked for, and whether a GPU was in use then."""
+        """The source that the plan requested, and whether a GPU was in use then."""
         self._reason = "no steps were made yet"
         self._multiple = 1
         self._costs: deque[float] = deque(maxlen=COSTS_REMEMBERED)
@@ -328,14 +328,14 @@ class SamplingController:
 
     @property
     def source_and_reason(self) -> tuple[str, str]:
-        """The source in use, and why it is not another."""
+        """The source in use, and the reason for that choice."""
         return (self._source.name if self._source is not None else NO_SOURCE), self._reason
 
-    def steer(self, plan: ProfilingPlan, pace: StepPace, *, closing: bool = False) -> None:
-        """Make, keep or give up what the plan, the process and its pace now ask for."""
+    def update(self, plan: ProfilingPlan, pace: StepPace, *, closing: bool = False) -> None:
+        """Create, keep or close the source, as plan, process and step timing require."""
         sampler = self.sampler
         if sampler is not None and sampler.busy_for() > LONGEST_SAMPLE[0] + LONGEST_SAMPLE[1] * pace.step_seconds:
-            sampler.order_end()
+            sampler.request_end()
         if self._source is not None and sampler is not None and sampler.failure:
             self._reason = sampler.failure
             self._notify(f"kernel timings are switched off: {sampler.failure}; all else goes on")
@@ -365,12 +365,12 @@ class SamplingController:
                 self._notify(f"there are no kernel timings: {self._reason}; all else goes on", of_node=True)
             self._table, self._sampled, self._report_due, self._multiple = KernelTable(), 0, None, 1
         if self._source is not None and sampler is not None:
-            # Somebody waits for a trace: the next window is sampled, whatever it costs.
+            # With an open trace request the next window is sampled, at any cost.
             multiple = 1 if self._traces.open(plan) else self._multiple
             sampler.set(SamplePlan(self._source, pace.stride * multiple))
 
     def read(self, recording: Recording, sections: Sequence[SectionRun], plan: ProfilingPlan, pace: StepPace) -> None:
-        """Read a recording; ``sections`` are those finished lately, in nanoseconds on the monotonic clock."""
+        """Read a recording; ``sections`` finished recently, in nanoseconds on the monotonic clock."""
         sample = self.sampler.read(recording) if self.sampler is not None else None
         if sample is None or self._table is None:
             return
@@ -378,7 +378,7 @@ class SamplingController:
         trace = sample.trace
         self._recorder.drop(DROP_EVENTS, trace.truncated)
         self._recorder.drop(DROP_KERNELS, self._table.take(trace.kernels))
-        # Both clocks were read one right after the other when the window began.
+        # Both clocks were read together when the window began.
         shift = sample.step[0] - sample.monotonic[0]
         begin, end = sample.monotonic
         within = [
@@ -392,22 +392,22 @@ class SamplingController:
             while len(self._results) > MAX_SAMPLES:
                 del self._results[next(iter(self._results))]
         self._sampled += 1
-        self._weigh((sample.cost_ns + time.thread_time_ns() - began) / 1e9, pace, chosen=plan.interval > 0)
+        self._adjust_rate((sample.cost_ns + time.thread_time_ns() - began) / 1e9, pace, chosen=plan.interval > 0)
         self._traces.answer(plan, sample, within)
 
     def awaits(self, iteration: int) -> bool:
-        """Whether the sample of a step may still come."""
+        """Whether the sample of a step is still expected."""
         return iteration not in self._results and self.sampler is not None and self.sampler.awaits(iteration)
 
     def result(self, iteration: int) -> Sampled | None:
-        """What the step went into, once; None: it was not sampled."""
+        """Remove and return the result of a step; None: it was not sampled."""
         return self._results.pop(iteration, None)
 
     def report(self, now: float, interval: float, *, ending: bool) -> Mapping[str, KernelStatistics]:
-        """The kernels since the last report, when one is due; empty when not, or when there is nothing to tell yet.
+        """The kernels since the last report; empty if none is due or nothing was sampled.
 
-        The first is due early. The second follows after half an interval to one and a half, by the rank's number, and
-        the others at intervals from there: the kernels of ten thousand ranks are not to come in the same second.
+        The first report is due early. The second follows after 0.5 to 1.5 intervals, depending on the rank, and the
+        others at intervals from there, which spreads the reports of a large job.
         """
         if self._table is None or not (ending or self._sampled >= FIRST_REPORT):
             return {}
@@ -416,7 +416,7 @@ class SamplingController:
         kernels = self._table.report()
         if kernels:
             first = self._report_due is None
-            # Multiples of the golden ratio lie evenly, however many ranks there are (Weyl).
+            # Multiples of the golden ratio modulo 1 are evenly distributed for any number of ranks (Weyl).
             self._report_due = now + interval * (0.5 + self._settings.rank * GOLDEN % 1 if first else 1.0)
         return kernels
 
@@ -428,12 +428,12 @@ class SamplingController:
         return ""
 
     def _release(self, *, keep_results: bool = False) -> bool:
-        """Give back what sampling holds; False while a window is still open or unread, to be asked again."""
+        """Close the source; False: a window is open or unread, so the caller retries."""
         sampler = self.sampler
         if sampler is not None:
             sampler.set(None)
             if sampler.busy_for():
-                sampler.order_end()
+                sampler.request_end()
                 return False
             if sampler.collect() is not None:
                 return False
@@ -445,13 +445,13 @@ class SamplingController:
             source.close()
         return True
 
-    def _weigh(self, cost: float, pace: StepPace, *, chosen: bool) -> None:
-        """Sample so seldom that it costs what it may; more often again once even that would cost clearly less."""
+    def _adjust_rate(self, cost: float, pace: StepPace, *, chosen: bool) -> None:
+        """Halve the sampling rate above the cost limit; double it when the cost would stay well below."""
         window = pace.stride * pace.step_seconds
         if window <= 0:
             return
         self._costs.append(cost)
-        # Those not known yet count as nothing, for the first sample, with shapes, is none of the cheap ones.
+        # Missing samples count as 0, because the first one, with shapes, is expensive.
         part = sum(self._costs) / COSTS_REMEMBERED / (window * self._multiple)
         limit = CHOSEN_COST_LIMIT if chosen else COST_LIMIT
         if part > limit and self._multiple < MAX_MULTIPLE:
@@ -464,14 +464,14 @@ class SamplingController:
 
 
 class SourceChoice(NamedTuple):
-    """A source, or none, and why it is not another."""
+    """A source or None, and the reason for that choice."""
 
     source: Source | None
     reason: str
 
 
 def torch_in_use() -> ModuleType | None:
-    """The script's torch, once it has been imported to the end."""
+    """The script's torch, once its import is complete."""
     torch = sys.modules.get("torch")
     if torch is None or getattr(torch.__spec__, "_initializing", False):
         return None
@@ -479,12 +479,12 @@ def torch_in_use() -> ModuleType | None:
 
 
 def uses_gpu(torch: ModuleType) -> bool:
-    """Whether this process has begun to use a GPU; asks no driver."""
+    """Whether this process uses a GPU; does not call the driver."""
     return bool(torch.cuda.is_initialized())
 
 
 def choose_source(wanted: KernelSource, torch: ModuleType, end_window: Callable[[], None]) -> SourceChoice:
-    """Make the source that ``wanted`` names; ``end_window`` ends an open window when the user starts a profiler."""
+    """Create the source for ``wanted``; ``end_window`` ends an open window when the user starts a profiler."""
     gpu = uses_gpu(torch)
     try:
         if wanted is KernelSource.CUPTI or (wanted is KernelSource.AUTO and gpu):
@@ -495,6 +495,6 @@ def choose_source(wanted: KernelSource, torch: ModuleType, end_window: Callable[
         return SourceChoice(source, "kernel_timings=kineto" if gpu else "this process uses no GPU")
     except SourceUnavailable as error:
         return SourceChoice(None, str(error))
-    except Exception as error:  # noqa: BLE001 - a foreign library may fail in any way, and training goes on
+    except Exception as error:  # noqa: BLE001 - boundary to foreign libraries; training continues
         lines = str(error).strip().splitlines()
         return SourceChoice(None, f"it cannot be set up: {lines[0][:200] if lines else type(error).__name__}")

@@ -1,16 +1,16 @@
-"""What a trace of one step says: where its time went, its collectives, its kernels. Pure; nanoseconds in, seconds out.
+"""Parts of a step, its collectives and its kernels, computed from a trace. Pure; nanoseconds in, seconds out.
 
 How this works
 --------------
-The parts of a step follow from unions of intervals, each clipped to the step, and are taken out of it in this order,
-so that they add up to it to the nanosecond:
+The parts of a step are unions of intervals, clipped to the step and subtracted from it in this order, so that they add
+up to the step to the nanosecond:
 
 =============  =======================================================================================================
-compute        the union of all kernels; without a device, less the time that was spent fetching input or waiting in a
-               collective, since an operator may be around either
-communication  the union of all collectives, minus compute: what of them nothing covers
+compute        the union of all kernels; on a CPU, minus the time fetching input or waiting in a collective, since
+               either may be nested in an operator
+communication  the union of all collectives, minus compute: exposed communication
 data           sections and data loaders that wait for input, minus both
-host           the rest: Python, launches, logging, a CPU that was not given
+host           the rest: Python, kernel launches, logging, waiting for a CPU
 =============  =======================================================================================================
 """
 
@@ -24,12 +24,12 @@ from rankwatch.contract.enums import Part
 from rankwatch.profiling.source import Interval, Kernel, Trace
 from rankwatch.recording.section_statistics import median, tail
 
-KERNELS_TOLD: Final = 64
-"""Of one report: those with the largest total time."""
+KERNELS_REPORTED: Final = 64
+"""Kernels in one report: those with the largest total time."""
 MAX_KERNELS: Final = 4096
-"""Different kernels of which a report interval keeps account."""
+"""Different kernels that are counted in a report interval; further ones are dropped."""
 MAX_SAMPLES: Final = 512
-"""Durations of one kernel that are kept for its median and tail; all else is of all calls."""
+"""Durations sampled per kernel for its median and tail; the other statistics cover all calls."""
 MAX_GROUPS: Final = 64
 
 
@@ -38,11 +38,11 @@ class CollectiveStatistics(NamedTuple):
 
     calls: int
     busy: float
-    """Their union."""
+    """Length of the union of their intervals."""
     exposed: float
-    """The part of it that no compute covers."""
+    """The part of it that no compute overlaps."""
     shortest: float
-    """Of those that began and ended within the step."""
+    """The shortest of those that began and ended within the step."""
 
 
 class KernelStatistics(NamedTuple):
@@ -56,19 +56,19 @@ class KernelStatistics(NamedTuple):
     max: float
     mean: float
     stddev: float
-    """Of the population."""
+    """Population standard deviation."""
 
 
 def step_parts(
     trace: Trace, step: Interval, data: Iterable[Interval] = ()
 ) -> tuple[dict[Part, float], dict[str, CollectiveStatistics]]:
-    """What the time of ``step`` went into, and its collectives by process group.
+    """Seconds of ``step`` by part, and its collectives by process group.
 
-    ``data`` are intervals in which the rank waited for input by its sections; the data loaders' are in the trace.
+    ``data`` are the intervals of sections that waited for input; those of data loaders are in the trace.
     """
     begin, end = step
     data = [*data, *trace.data]
-    if trace.on_device:  # it runs behind the host: its own step is as far behind as its last kernel
+    if trace.on_device:  # the device runs asynchronously: shift the step by the lag of its last kernel
         lag = max([end, *(k.end_ns for k in trace.kernels), *(c.end_ns for c in trace.collectives)]) - end
         if lag > 0:
             begin, end = step = (begin + lag, end + lag)
@@ -152,20 +152,20 @@ class _Calls:
         self.calls = self.sum = self.squares = self.max = 0
         self.min = 2**62
 
-    def add(self, ns: int, chance: random.Random) -> None:
+    def add(self, ns: int, rng: random.Random) -> None:
         self.calls += 1
         self.sum += ns
         self.squares += ns * ns
         self.min, self.max = min(self.min, ns), max(self.max, ns)
         if len(self.kept) < MAX_SAMPLES:
             self.kept.append(ns)
-        elif (place := int(chance.random() * self.calls)) < MAX_SAMPLES:  # Vitter's algorithm R: each call alike
+        elif (place := int(rng.random() * self.calls)) < MAX_SAMPLES:  # Vitter's algorithm R: a uniform sample
             self.kept[place] = ns
 
     def statistics(self) -> KernelStatistics:
         ordered = sorted(self.kept)
         mean = self.sum / self.calls
-        # In whole numbers up to the last step: no digits are lost between two large squares.
+        # In integers up to the division, to avoid cancellation between two large squares.
         variance = max(0, self.calls * self.squares - self.sum * self.sum) / self.calls**2
         return KernelStatistics(
             self.calls,
@@ -183,26 +183,26 @@ class KernelTable:
 
     def __init__(self) -> None:
         self._kernels: dict[str, _Calls] = {}
-        self._chance = random.Random(0)
+        self._random = random.Random(0)
 
     def take(self, kernels: Iterable[Kernel]) -> int:
-        """Take in the kernels of one step; return how many calls were left out because there are too many kernels."""
-        left_out = 0
-        known = self._kernels
+        """Add the kernels of one step; return the number of calls dropped because there are too many kernels."""
+        dropped = 0
+        table = self._kernels
         for kernel in kernels:
             if not kernel.key:
                 continue
-            calls = known.get(kernel.key)
+            calls = table.get(kernel.key)
             if calls is None:
-                if len(known) >= MAX_KERNELS:
-                    left_out += 1
+                if len(table) >= MAX_KERNELS:
+                    dropped += 1
                     continue
-                calls = known[kernel.key] = _Calls()
-            calls.add(kernel.self_ns, self._chance)
-        return left_out
+                calls = table[kernel.key] = _Calls()
+            calls.add(kernel.self_ns, self._random)
+        return dropped
 
     def report(self) -> Mapping[str, KernelStatistics]:
-        """The dearest kernels by total time since the last report, which this one ends."""
-        known, self._kernels = self._kernels, {}
-        dearest = sorted(known, key=lambda key: -known[key].sum)[:KERNELS_TOLD]
-        return {key: known[key].statistics() for key in dearest}
+        """Return the costliest kernels by total time since the last report, and start a new interval."""
+        finished, self._kernels = self._kernels, {}
+        costliest = sorted(finished, key=lambda key: -finished[key].sum)[:KERNELS_REPORTED]
+        return {key: finished[key].statistics() for key in costliest}

@@ -103,7 +103,7 @@ def _plain(text: str) -> str:
 class Notify(Protocol):
     """Logs a message once; with ``of_node`` it applies to all ranks of the node, and one of them logs it."""
 
-    def __call__(self, words: str, *, of_node: bool = False) -> None:
+    def __call__(self, message: str, *, of_node: bool = False) -> None:
         """Log it, unless it was logged before."""
 
 

@@ -175,7 +175,7 @@ def test_another_threads_profiler_does_not_end_our_window(sampler: Sampler, sour
 
 def test_a_torch_with_other_names_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C._autograd, "_prepare_profiler")
-    with pytest.raises(SourceUnavailable, match="another profiler than Rankwatch knows"):
+    with pytest.raises(SourceUnavailable, match="is not supported"):
         KinetoSource(torch, on_device=False, end_window=lambda: None)
 
 
@@ -183,9 +183,9 @@ def test_a_child_of_a_profiled_process_is_told_that_it_cannot_profile(
     source: KinetoSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded(source)
-    assert kineto._used_by == os.getpid()
-    monkeypatch.setattr(kineto, "_used_by", os.getpid() + 1)
-    with pytest.raises(SourceUnavailable, match="was forked from one"):
+    assert kineto._started_in == os.getpid()
+    monkeypatch.setattr(kineto, "_started_in", os.getpid() + 1)
+    with pytest.raises(SourceUnavailable, match="forked from a profiled one"):
         KinetoSource(torch, on_device=False, end_window=lambda: None)
 
 

@@ -181,7 +181,7 @@ def test_a_source_that_breaks_is_given_up_with_one_warning(
         report = train_until(receiver, source_is("none"))
         train_until(receiver, source_is("none"), len(receiver.reports))
     ((_, reason),) = report.points[semconv.KERNEL_SOURCE.name]
-    assert reason == "3 windows in a row failed: torch has changed its mind"
+    assert reason == "3 consecutive windows failed: torch has changed its mind"
     assert [record.levelname for record in caplog.records if "switched off" in record.message] == ["WARNING"]
     assert recorder().dropped[DROP_WINDOW] == 3
     assert torch.autograd.profiler._prepare_profiler is torch._C._autograd._prepare_profiler

@@ -137,7 +137,7 @@ def test_numbers_that_go_back_end_the_window_and_count_it(sampler: Sampler, sour
     sampler.set(SamplePlan(source, 8))
     with rankwatch.step(8):
         pass
-    other_threads(sampler.order_end)  # the window has lasted too long: look at the next step
+    other_threads(sampler.request_end)  # the window has lasted too long: look at the next step
     with rankwatch.step(3):
         pass
     assert [call for call, _ in source.calls] == ["start", "stop"]
@@ -177,7 +177,7 @@ def test_a_source_that_fails_again_and_again_is_given_up_and_training_goes_on(
         collected(sampler)
     assert len([call for call, _ in source.calls if call == where]) == FAILURES
     assert recorder.dropped == {DROP_WINDOW: FAILURES}
-    assert sampler.failure == "3 windows in a row failed: no"
+    assert sampler.failure == "3 consecutive windows failed: no"
     assert sampler.plan is None
     assert recorder.boundary == NEVER
 
@@ -243,11 +243,11 @@ def test_only_the_thread_that_opened_a_window_ends_it(sampler: Sampler, source: 
 def test_a_window_that_lasts_is_ended_on_its_thread_wherever_that_is(sampler: Sampler, source: Source) -> None:
     sampler.set(SamplePlan(source, 4))
     steps(1)
-    other_threads(sampler.order_end)
+    other_threads(sampler.request_end)
     wait_for(lambda: sampler.busy_for() == 0, "the interpreter ends it between two instructions")
     assert [call for call, _ in source.calls] == ["start", "stop"]
     assert sampler.collect() is None
-    other_threads(sampler.order_end)  # there is none any more
+    other_threads(sampler.request_end)  # there is none any more
 
 
 def other_threads(*actions: Callable[[], None]) -> None:

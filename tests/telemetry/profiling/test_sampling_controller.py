@@ -73,7 +73,7 @@ def run(
     pace = StepPace(STRIDE, window_seconds / STRIDE, True)
     plan, sampled = plan or ProfilingPlan(), 0
     for _ in range(windows * STRIDE):
-        sampling.steer(plan, pace)
+        sampling.update(plan, pace)
         with rankwatch.step():
             pass
         recording = sampling.sampler.collect() if sampling.sampler is not None else None
@@ -84,11 +84,11 @@ def run(
 
 
 def test_nothing_is_made_before_the_warm_up_is_over(sampling: SamplingController, source: Source) -> None:
-    sampling.steer(ProfilingPlan(), StepPace(8, 1.0, False))
-    sampling.steer(ProfilingPlan(), StepPace(0, 0.0, True))
+    sampling.update(ProfilingPlan(), StepPace(8, 1.0, False))
+    sampling.update(ProfilingPlan(), StepPace(0, 0.0, True))
     assert sampling.source_and_reason[0] == NO_SOURCE
     assert sampling.sampler is None
-    sampling.steer(ProfilingPlan(), StepPace(8, 1.0, True))
+    sampling.update(ProfilingPlan(), StepPace(8, 1.0, True))
     assert sampling.source_and_reason == ("test", "why")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rankwatch.contract.enums import Part
 from rankwatch.profiling.source import Collective, Interval, Kernel, Trace
 from rankwatch.profiling.statistics import (
-    KERNELS_TOLD,
+    KERNELS_REPORTED,
     MAX_GROUPS,
     MAX_KERNELS,
     MAX_SAMPLES,
@@ -120,8 +120,8 @@ def test_kernel_statistics_are_exact() -> None:
 
 def test_the_dearest_kernels_are_told() -> None:
     table = KernelTable()
-    table.take(Kernel(f"k{n}", 0, 0, n) for n in range(KERNELS_TOLD + 10))
-    assert set(table.report()) == {f"k{n}" for n in range(10, KERNELS_TOLD + 10)}
+    table.take(Kernel(f"k{n}", 0, 0, n) for n in range(KERNELS_REPORTED + 10))
+    assert set(table.report()) == {f"k{n}" for n in range(10, KERNELS_REPORTED + 10)}
 
 
 def test_too_many_kernels_and_too_many_calls_are_bounded() -> None:
