@@ -132,8 +132,8 @@ def test_a_suspicion_is_told_calmly_and_says_when_it_acts(page: Page, monitor_ur
     due = page.evaluate(
         "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["opened_at"] + 60
     )
-    expect(suspicion).to_contain_text(f"Acts at {due} if nothing moves: restart.")
-    expect(suspicion.locator(".phases li")).to_have_text([re.compile("Unnoticed"), re.compile("Confirming.*going on")])
+    expect(suspicion).to_contain_text(f"Acts at {due} unless the ranks make progress: restart.")
+    expect(suspicion.locator(".phases li")).to_have_text([re.compile("Detecting"), re.compile("Confirming.*going on")])
     expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
     expect(page.locator(".ledger li")).to_contain_text("suspected")
     expect(page).to_have_title("running: j-name · Rankwatch")
@@ -151,11 +151,11 @@ def test_what_went_on_by_itself_stays_in_the_list_only(page: Page, monitor_url: 
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".verdict.suspected")).to_be_visible()
     script.go_on("j")
-    expect(page.locator(".ledger li")).to_contain_text("went on by itself")
+    expect(page.locator(".ledger li")).to_contain_text("resumed by itself")
     expect(page.locator(".verdict")).to_have_count(0)
     page.locator(".ledger li a").click()
-    expect(page.locator(".verdict")).to_contain_text("went on by itself")
-    expect(page.locator(".answers")).to_contain_text("What was planned")
+    expect(page.locator(".verdict")).to_contain_text("resumed by itself")
+    expect(page.locator(".answers")).to_contain_text("Planned action")
 
 
 def test_limits_are_shown_with_where_they_come_from(page: Page, monitor_url: str, script: Script) -> None:
@@ -163,7 +163,7 @@ def test_limits_are_shown_with_where_they_come_from(page: Page, monitor_url: str
     page.goto(f"{monitor_url}/#/jobs/j")
     table = page.get_by_role("region", name="Limits").get_by_role("table")
     for name, *cells in (
-        ("step", "12.0 s", "mean of both", "–", "10.0 s", "14.0 s"),
+        ("step", "12.0 s", "mean of learned and loaded", "–", "10.0 s", "14.0 s"),
         ("forward", "30.0 s", "configured", "30.0 s", "12.5 s", "–"),
         ("checkpointing", "4 min", "learned earlier", "–", "–", "4 min"),
         ("evaluation", "30 min", "first time", "–", "–", "–"),
@@ -185,7 +185,7 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
     expect(section.locator(".facts")).to_contain_text(thin("91.2 %"))
     expect(section.locator(".facts")).to_contain_text(thin("Last hour97.1 %"))
     expect(section.get_by_role("img")).to_have_attribute("aria-label", re.compile("new steps 91.2.%; start-up 7.2.%; "))
-    legend = section.get_by_role("list", name="What the time was spent on").get_by_role("listitem")
+    legend = section.get_by_role("list", name="Time by purpose").get_by_role("listitem")
     expect(legend).to_have_count(4)
     expect(legend.first).to_contain_text(thin("new steps 1 h 49 min"))
     figures = ["section overrun", "10.2 s", "20 ms", "1.1 s", "4.0 s", "6.5 s", "21.8 s", "3", "open"]
@@ -344,7 +344,7 @@ def test_a_job_of_another_monitor_stands_in_the_list_and_its_page_says_where_it_
     script.elsewhere["away"] = "job 'away' is held by monitor b at http://b:9560: ask there"
     page.goto(monitor_url)
     row = page.get_by_role("listitem").filter(has_text="away")
-    expect(row).to_contain_text("Watched by monitor b.")
+    expect(row).to_contain_text("Owned by monitor b.")
     expect(page.get_by_role("heading", name="2 jobs, no trouble")).to_be_visible()
     row.get_by_role("link").click()
     expect(page.get_by_role("heading", name="This monitor does not show job away now.")).to_be_visible()

@@ -28,16 +28,16 @@ def test_a_straggler_is_told_with_cause_cost_and_reason_and_folded_once_it_is_ov
     script.add("j", ["running"] * 8)
     script.score("j", slow=(5, 3), verdict="worker", reason=REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
-    section = page.get_by_role("region", name="Stragglers 2 now, the dearest first")
+    section = page.get_by_role("region", name="Stragglers 2 now, costliest first")
     expect(section.locator(".finding")).to_contain_text(REASON)
-    expect(section.locator(".finding small")).to_contain_text(thin("its own fault · data · 40.0 % of each step"))
-    rows = section.get_by_role("region", name="Stragglers now, the dearest first").locator("tbody tr")
+    expect(section.locator(".finding small")).to_contain_text(thin("slow ranks · data · 40.0 % of each step"))
+    rows = section.get_by_role("region", name="Stragglers now, costliest first").locator("tbody tr")
     expect(rows.locator("th")).to_have_text(["5", "3"])
     figures = ["node-0", "data", "400 ms", "40.0 %", "0.60", "4.00 GPU-h"]
     expect(rows.first.locator("td")).to_contain_text(
         [*(thin(each) for each in figures), re.compile(r"\d\d:\d\d"), "5 of 5"]
     )
-    expect(section).to_contain_text(thin("they have cost 6.00 GPU-h so far"))
+    expect(section).to_contain_text(thin("Their total cost is 6.00 GPU-h"))
 
     script.speed_up("j")
     calm = page.get_by_role("region", name="Stragglers none now")
@@ -56,9 +56,9 @@ def test_the_sentence_of_the_only_straggler_stands_on_the_page_once(
     script.performance["j"]["stragglers"][0]["reason"] = REASON  # as the monitor says it: one sentence everywhere
     script.jobs["j"]["reason"] = REASON
     page.goto(f"{monitor_url}/#/jobs/j")
-    section = page.get_by_role("region", name="Stragglers 1 now, the dearest first")
+    section = page.get_by_role("region", name="Stragglers 1 now, costliest first")
     expect(section.locator("tbody tr")).to_have_count(1)
-    expect(section.locator(".finding")).to_contain_text("its own fault")
+    expect(section.locator(".finding")).to_contain_text("slow ranks")
     expect(page.locator("main").get_by_text(REASON)).to_have_count(1)
     expect(section.get_by_role("columnheader", name="Why")).to_have_count(0)
 
@@ -67,7 +67,7 @@ def test_the_sentence_of_the_only_straggler_stands_on_the_page_once(
     script.jobs["j"]["reason"] = f"{REASON} 1 more rank is slow."
     page.reload()
     expect(section.or_(page.get_by_role("region", name="Stragglers 2 now")).locator("tbody tr")).to_have_count(2)
-    expect(page.locator(".stragglers tbody td.why")).to_contain_text(["as said above", "5 of 5 windows"])
+    expect(page.locator(".stragglers tbody td.why")).to_contain_text(["see above", "5 of 5 windows"])
 
 
 def test_a_job_without_kernel_timings_says_so_instead_of_showing_dashes(
@@ -77,7 +77,7 @@ def test_a_job_without_kernel_timings_says_so_instead_of_showing_dashes(
     script.score("j")
     script.performance["j"]["overall"] = dict.fromkeys(script.performance["j"]["overall"])
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator(".scores")).to_contain_text("No rank has timings of its kernels yet")
+    expect(page.locator(".scores")).to_contain_text("No rank has reported kernel timings yet")
     expect(page.get_by_role("region", name="GPU scores over all ranks")).to_have_count(0)
 
 
@@ -109,7 +109,7 @@ def test_the_job_s_doing_blames_nobody(page: Page, monitor_url: str, script: Scr
     script.add("j", ["running"] * 8)
     script.score("j", verdict="stage")
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator(".finding")).to_contain_text("no node is to blame")
+    expect(page.locator(".finding")).to_contain_text("no node is at fault")
 
 
 def test_the_grid_shows_who_is_waited_for_by_keyboard_too(page: Page, monitor_url: str, script: Script) -> None:
@@ -119,7 +119,7 @@ def test_the_grid_shows_who_is_waited_for_by_keyboard_too(page: Page, monitor_ur
     page.get_by_role("radio", name="State").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("radio", name="Others wait")).to_be_checked()
-    legend = page.get_by_role("group", name=re.compile("^Part of a step for which the others wait"))
+    legend = page.get_by_role("group", name=re.compile("^Share of a step that the other ranks wait for the rank"))
     expect(legend.get_by_role("button")).to_have_text(["20 % and more 2", "under 1 % 62"])
     field = page.get_by_role("application")
     expect(field).to_have_attribute("aria-label", "64 ranks: 2 20 % and more, 62 under 1 %")
@@ -141,8 +141,8 @@ def test_hundreds_of_stragglers_do_not_flood_the_page(page: Page, monitor_url: s
     script.score("j", slow=tuple(range(0, 500, 10)), verdict="worker", reason=REASON)
     script.performance["j"]["open"] = 200
     page.goto(f"{monitor_url}/#/jobs/j")
-    section = page.get_by_role("region", name="Stragglers 200 now, the dearest first")
-    rows = section.get_by_role("region", name="Stragglers now, the dearest first").locator("tbody tr")
+    section = page.get_by_role("region", name="Stragglers 200 now, costliest first")
+    rows = section.get_by_role("region", name="Stragglers now, costliest first").locator("tbody tr")
     expect(rows).to_have_count(8)
     section.get_by_role("button", name="Show the first 50").click()
     expect(rows).to_have_count(50)

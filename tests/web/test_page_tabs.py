@@ -41,7 +41,7 @@ def test_the_timeline_shows_who_takes_longer_and_by_how_much(page: Page, monitor
     field = page.get_by_role("application", name="8 ranks, steps 1180, 1190, 1200")
     expect(field).to_be_visible()
     expect(page.get_by_role("textbox", name="Ranks")).to_have_value("0-7")
-    row = page.get_by_role("region", name="Time a step by section").get_by_role("row").filter(has_text="node-0")
+    row = page.get_by_role("region", name="Time per step by section").get_by_role("row").filter(has_text="node-0")
     expect(row.nth(5).locator(".longer")).to_have_text([re.compile(r"160\u2009ms7\.3×")])
     expect(row.nth(4).locator(".longer")).to_have_count(0)
     field.focus()
@@ -88,7 +88,7 @@ def test_a_job_without_spans_says_how_to_get_them(page: Page, monitor_url: str, 
 def test_the_charts_say_what_changed_and_since_when(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=charts")
     expect(page.get_by_text("Steps take 1.9 times as long since 14:03:20")).to_be_visible()
-    chart = page.get_by_role("img", name=re.compile("^Time of a step: 36[01] points"))
+    chart = page.get_by_role("img", name=re.compile("^Step time: 36[01] points"))
     expect(chart.locator("canvas")).to_be_visible()
     key = page.locator(".charts section").first.locator(".key")
     for part in ("communication", "data", "host", "compute", "slowest rank", "step, median rank"):
@@ -97,7 +97,7 @@ def test_the_charts_say_what_changed_and_since_when(page: Page, monitor_url: str
     chart.focus()
     page.keyboard.press("Home")
     expect(key).to_contain_text(thin("data 40 ms"))
-    expect(page.get_by_role("img", name=re.compile("^Effective time: 240 points"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^Goodput: 240 points"))).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("^GPU score, robust.*worst rank 0.62"))).to_be_visible()
 
 
@@ -148,9 +148,9 @@ def test_an_order_says_what_it_will_do_and_waits_for_a_yes(page: Page, monitor_u
     page.get_by_label("Reason").fill("loss is stuck")
     page.get_by_role("button", name="Restart …").click()
     dialog = page.get_by_role("alertdialog", name="Restart: j-name")
-    expect(dialog).to_contain_text("all 16 ranks are ended and start again as attempt 2")
+    expect(dialog).to_contain_text("all 16 ranks are ended and restarted as attempt 2")
     expect(dialog.get_by_role("button", name="Restart")).to_be_focused()
-    dialog.get_by_role("button", name="Not now").click()
+    dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
     assert slow.ordered == []
     page.get_by_role("button", name="Restart …").click()
@@ -164,7 +164,7 @@ def test_nodes_to_be_left_out_have_to_be_named(page: Page, monitor_url: str, slo
     page.get_by_role("radio", name="Restart without some nodes").check()
     page.get_by_label("Reason").fill("bad memory")
     page.get_by_role("button", name="Restart without some nodes …").click()
-    expect(page.get_by_role("alert")).to_have_text("Name nodes to leave out, or ranks on them.")
+    expect(page.get_by_role("alert")).to_have_text("Name nodes to exclude, or ranks on them.")
     page.get_by_label("or nodes of ranks").fill("5, 8-9")
     page.get_by_role("button", name="Restart without some nodes …").click()
     expect(page.get_by_role("alertdialog")).to_contain_text("without the nodes of ranks 5, 8-9")
@@ -198,7 +198,7 @@ def test_the_control_token_is_asked_for_and_kept_in_the_tab_only(page: Page, mon
 def test_there_is_nothing_to_order_of_a_job_that_has_ended(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["finished"] * 4, state="finished", ended_at=1.7e9)
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
-    expect(page.get_by_text("This job has ended: there is nothing to act on.")).to_be_visible()
+    expect(page.get_by_text("This job has ended: no action is possible.")).to_be_visible()
     expect(page.get_by_label("Reason")).to_have_count(0)
 
 

@@ -40,13 +40,13 @@ function Page() {
   );
 }
 
-/** A pointer that crosses the grid selects many ranks a second; browsers allow few changes of the address. */
+/** Debounces address updates: moving the pointer over the grid selects many ranks a second, and browsers limit the rate. */
 const ADDRESS_AFTER_MS = 300;
 
-/** The address this page last read or wrote: another one in the bar is a person's, still to be read. */
+/** The address last read or written here. A different one in the address bar was typed and is still to be read. */
 let known = location.hash;
 
-/** Keep the address such that a colleague who opens it sees the same. */
+/** Keep the selection in the address, so that a copied link opens the same view. */
 function keepAddress(): void {
   let timer = 0;
   effect(() => {

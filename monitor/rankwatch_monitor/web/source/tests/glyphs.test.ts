@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { WORST_FIRST } from "../src/logic/severity";
 import { paint, type Palette, readableOn, glyph, abgr } from "../src/logic/glyphs";
 
-// One colour for all: what is told apart here is told apart by shape alone.
+// One colour for all: cells are distinguished by shape alone.
 const one = Object.fromEntries(WORST_FIRST.map((state) => [state, 7])) as Palette["fill"];
 const grey: Palette = { fill: one, dimmed: one, mark: 9 };
 

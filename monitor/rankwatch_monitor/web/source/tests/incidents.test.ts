@@ -9,21 +9,21 @@ const incident = (id: string, opened_at: number, closed_at: number | null, confi
   some({ id, opened_at, closed_at, confirmed, phase: closed_at === null ? "capturing" : "closed" });
 const job = { state: "running" } as JobSummary;
 
-test("the open incident is spoken about before newer closed ones, and an asked one before all", () => {
+test("a requested incident comes first, then the open one, then closed ones", () => {
   const list = [incident("c", 300, 310), incident("b", 200, null), incident("a", 100, 110)];
   assert.equal(focus(list, null, job, 400)?.id, "b");
   assert.equal(focus(list, "a", job, 400)?.id, "a");
   assert.equal(focus(list, "nope", job, 400), null);
 });
 
-test("a healthy job is introduced by its last trouble for an hour, a failed one for ever", () => {
+test("the last incident is shown for an hour, of a failed job without limit", () => {
   const list = [incident("a", 100, 110)];
   assert.equal(focus(list, null, job, 200)?.id, "a");
   assert.equal(focus(list, null, job, 100_000), null);
   assert.equal(focus(list, null, { ...job, state: "failed" }, 100_000)?.id, "a");
 });
 
-test("a suspicion is spoken about while it stands, and not once the ranks went on", () => {
+test("an open suspicion is shown, a resolved one is not", () => {
   const list = [incident("b", 200, 230, false), incident("a", 100, 110)];
   assert.equal(focus(list, null, job, 240)?.id, "a");
   assert.equal(focus(list, "b", job, 240)?.id, "b");
@@ -31,27 +31,27 @@ test("a suspicion is spoken about while it stands, and not once the ranks went o
   assert.equal(focus([incident("b", 200, null, false)], null, job, 240)?.id, "b");
 });
 
-test("a changed incident replaces its old self and the newest stays first", () => {
+test("a changed incident replaces its old version, newest first", () => {
   const list = merged([incident("b", 200, null), incident("a", 100, 110)], incident("b", 200, 230));
   assert.deepEqual(list.map(({ id, closed_at }) => [id, closed_at]), [["b", 230], ["a", 110]]);
 });
 
-test("culprits are named in few words", () => {
+test("culprits are listed as runs of ranks", () => {
   const named = (rank: number) => ({ rank, host: "n1", class: "dead", reason: "" });
-  assert.equal(culpritRanks([]), "nobody named");
+  assert.equal(culpritRanks([]), "none identified");
   assert.equal(culpritRanks([named(2)]), "rank 2");
   assert.equal(culpritRanks([8, 9, 10].map(named)), "ranks 8–10");
   assert.deepEqual(hosts([8, 9].map(named)), ["n1"]);
 });
 
-test("what is being done has words, and nothing is once it is closed", () => {
+test("the current activity is described while the incident is open", () => {
   assert.equal(doing(incident("a", 1, null)), "capturing stacks");
   assert.equal(doing({ ...incident("a", 1, null), phase: "acting", action: "save_and_stop" }), "save and stop");
-  assert.equal(doing({ ...incident("a", 1, null, false), phase: "confirming" }), "waiting to see whether anything moves");
+  assert.equal(doing({ ...incident("a", 1, null, false), phase: "confirming" }), "confirming that no rank makes progress");
   assert.equal(doing(incident("a", 1, 2)), "");
 });
 
-test("time that stood still is told in the unit that fits", () => {
+test("rank time is shown in a fitting unit", () => {
   assert.equal(rankTime(10, 4), "40 rank-seconds");
   assert.equal(rankTime(21, 4), "1.4 rank-minutes");
   assert.equal(rankTime(60, 16_384), "273 rank-hours");

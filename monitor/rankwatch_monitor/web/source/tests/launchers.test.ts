@@ -9,22 +9,22 @@ const launcher = (node: string, facts: Partial<Launcher> = {}): Launcher => ({
   node, host: node, ranks: [0], role: "active", role_reason: "", lost: null, ended: null, last_seen_age: 1, ...facts,
 });
 
-test("who runs ranks or has ended is not told of", () => {
+test("launchers with ranks and ended ones are left out", () => {
   assert.deepEqual(idleLaunchers([launcher("a"), launcher("b", { role: "spare", ended: "finished" })]), []);
 });
 
 test("the lost stand first, then the excluded, then the spares, each with its reason", () => {
   const all = [
     launcher("a"), launcher("s", { role: "spare", role_reason: "one node is enough" }),
-    launcher("p", { role: "parked", role_reason: "excluded: bad memory" }), launcher("l", { lost: "nothing was heard of it" }),
+    launcher("p", { role: "parked", role_reason: "excluded: bad memory" }), launcher("l", { lost: "no contact for 15 s" }),
   ];
   assert.deepEqual(idleLaunchers(all).map(({ name, what, reason }) => [name, what, reason]), [
-    ["l", "lost", "nothing was heard of it"], ["p", "parked", "excluded: bad memory"], ["s", "spare", "one node is enough"],
+    ["l", "lost", "no contact for 15 s"], ["p", "parked", "excluded: bad memory"], ["s", "spare", "one node is enough"],
   ]);
   assert.equal(figures(all), "1 active, 1 spare, 1 parked, 1 lost");
 });
 
-test("launchers that share a host are told apart by their own names", () => {
+test("launchers that share a host are shown by node name", () => {
   const all = [launcher("h-1", { host: "h", role: "spare" }), launcher("h-2", { host: "h" }), launcher("x-3", { host: "x", role: "spare" })];
   assert.deepEqual(idleLaunchers(all).map(({ name }) => name), ["h-1", "x"]);
 });

@@ -31,7 +31,7 @@ test("states are their own words, and only the slowest levels are trouble", () =
   assert.deepEqual(LEVELS.filter(isTrouble), ["level-3", "level-4"]);
 });
 
-// One colour for all: what is told apart here is told apart by shape alone.
+// One colour for all: cells are distinguished by shape alone.
 const one = Object.fromEntries(LEVELS.map((level) => [level, 7])) as Palette["fill"];
 for (const size of [9, 13, 20, 36]) {
   test(`at ${size} pixels every level has a shape of its own`, () => {
@@ -54,7 +54,7 @@ test("ages of heartbeats and temperatures have levels too", () => {
   ]);
 });
 
-test("ranks are grouped by their coordinate, in its order, and those that told none come last", () => {
+test("ranks are grouped by their coordinate, in its order, ranks without one last", () => {
   const groups = byCoordinate(5, "pipeline", Uint16Array.of(1, 0, 1, 0xffff));
   assert.deepEqual(groups, [
     { host: "pipeline 0", ranks: [1] }, { host: "pipeline 1", ranks: [0, 2] }, { host: "no pipeline rank", ranks: [3, 4] },

@@ -7,16 +7,16 @@ const timeout = (facts: Partial<Timeout>): Timeout => ({
   what: "section", section: "step", configured: null, learned: null, loaded: null, in_force: 10, source: "learned", ...facts,
 });
 
-test("a section goes by its name, everything else by words", () => {
+test("a section is labelled by its name, other limits in words", () => {
   assert.equal(limited(timeout({})), "step");
   assert.equal(limited(timeout({ what: "out_of_section", section: null })), "outside sections");
   assert.equal(limited(timeout({ what: "some_new_limit", section: null })), "some new limit");
 });
 
-test("where a limit comes from is said in words, also that two runs made it", () => {
+test("the source of a limit, also of one from two runs", () => {
   assert.equal(origin(timeout({ source: "configured" })), "configured");
   assert.equal(origin(timeout({ learned: 10 })), "learned");
-  assert.equal(origin(timeout({ learned: 10, loaded: 20 })), "mean of both");
+  assert.equal(origin(timeout({ learned: 10, loaded: 20 })), "mean of learned and loaded");
   assert.equal(origin(timeout({ source: "loaded", loaded: 20 })), "learned earlier");
   assert.equal(origin(timeout({ source: "first_time" })), "first time");
   assert.equal(origin(timeout({ source: null, in_force: null })), "no limit");

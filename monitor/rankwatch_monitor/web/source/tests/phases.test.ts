@@ -7,13 +7,13 @@ const healed = { since: 100, detected: 110.2, decided: 110.22, captured: 111.5, 
 
 test("a closed incident has every phase, and together they make the downtime", () => {
   const found = phases(incident({ timeline: healed, closed_at: 122 }), 500);
-  assert.deepEqual(found.map((phase) => phase.name), ["Unnoticed", "Deciding", "Capturing stacks", "Restarting", "Getting going"]);
+  assert.deepEqual(found.map((phase) => phase.name), ["Detecting", "Deciding", "Capturing stacks", "Restarting", "Recovering"]);
   const sum = found.reduce((total, phase) => total + phase.seconds, 0);
   assert.ok(Math.abs(sum - 21.3) < 1e-9);
   assert.equal(downtime(healed, 122, 500), 121.3 - 100);
 });
 
-test("an open incident ends with the phase that goes on now", () => {
+test("an open incident ends with the current phase", () => {
   const found = phases(incident({ timeline: { ...healed, captured: null, restarted: null, first_step: null } }), 113.22);
   const last = found.at(-1)!;
   assert.equal(last.name, "Capturing stacks");
@@ -21,7 +21,7 @@ test("an open incident ends with the phase that goes on now", () => {
   assert.ok(Math.abs(last.seconds - 3) < 1e-9);
 });
 
-test("marks that were never reached are left out, and what is not restarted promises no restart", () => {
+test("unreached marks are left out, and restart phases where the action is no restart", () => {
   const logged = { ...healed, captured: 111, restarted: null, first_step: null };
   const told = incident({ timeline: logged, closed_at: 130, action: "log" });
   assert.deepEqual(phases(told, 500).map((phase) => phase.ends), ["detected", "decided", "captured"]);
@@ -34,7 +34,7 @@ test("clocks that disagree make no negative phase", () => {
   assert.equal(found[1]!.seconds, 0);
 });
 
-test("an incident that began before anybody knew when starts with its detection", () => {
+test("an incident without a known start begins with its detection", () => {
   assert.equal(phases(incident({ timeline: { ...healed, since: null }, closed_at: 122 }), 500)[0]!.seconds, 0);
   assert.deepEqual(phases(incident({ timeline: { ...healed, since: null, detected: null }, closed_at: 122 }), 500), []);
 });
@@ -43,13 +43,13 @@ const suspected = { ...healed, detected: 110, decided: null, captured: 111, rest
 
 test("a suspicion is confirming from its detection on, whatever was captured, until it is over", () => {
   const open = phases(incident({ timeline: suspected, confirmed: false, phase: "confirming" }), 130);
-  assert.deepEqual(open.map(({ name, to }) => [name, to]), [["Unnoticed", 110], ["Confirming", null]]);
+  assert.deepEqual(open.map(({ name, to }) => [name, to]), [["Detecting", 110], ["Confirming", null]]);
   assert.equal(open[1]!.seconds, 20);
   const over = phases(incident({ timeline: suspected, confirmed: false, closed_at: 140 }), 500);
   assert.deepEqual(over.at(-1), { name: "Confirming", ends: "closed", from: 110, to: 140, seconds: 30 });
 });
 
-test("once it is confirmed, the stacks of before do not end the second capture", () => {
+test("stacks of a suspicion do not end the capture after its confirmation", () => {
   const confirmed = { ...suspected, decided: 170 };
   const capturing = phases(incident({ timeline: confirmed, phase: "capturing" }), 172);
   assert.deepEqual([capturing.at(-1)!.name, capturing.at(-1)!.seconds], ["Capturing stacks", 2]);

@@ -11,7 +11,7 @@ test("fields become what the monitor reads", () => {
   assert.equal(asValue(setting("switch"), "true", false), true);
   assert.equal(asValue(setting("number"), " 2.5 ", 1), 2.5);
   assert.equal(asValue(setting("number", { optional: true }), "", 60), null);
-  assert.equal(asValue(setting("number"), "soon", 1), "soon"); // the monitor says in its words what is wrong
+  assert.equal(asValue(setting("number"), "soon", 1), "soon"); // rejected by the monitor with a message
   assert.equal(asValue(setting("text"), " 0,8-15 ", "all"), "0,8-15");
 });
 
@@ -26,15 +26,15 @@ test("only what differs from what is in force is sent", () => {
   assert.deepEqual(changed(settings, { a: 1, b: 2, c: 3 }, { a: "1", b: "5" }).map((each) => each.name), ["b"]);
 });
 
-test("values are read with their unit, and switched off ones say so", () => {
+test("values are shown with their unit, or as off", () => {
   assert.equal(shown(setting("number", { unit: "s" }), 60), "60\u2009s");
   assert.equal(shown(setting("number", { unit: "s" }), null), "off");
   assert.equal(shown(setting("switch"), true), "on");
 });
 
-test("an order says what it will do before it is given", () => {
+test("the consequence of an order is stated", () => {
   const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3 };
-  assert.match(consequence("restart", job, ""), /all 512 ranks are ended and start again as attempt 3\. .*lost\. .*1 of 3 restarts/);
+  assert.match(consequence("restart", job, ""), /all 512 ranks are ended and restarted as attempt 3\. .*lost\. .*1 of 3 restarts/);
   assert.match(consequence("restart_excluding_node", job, "node-7"), /without node-7/);
   assert.match(consequence("capture", job, ""), /Training goes on/);
   assert.match(consequence("stop", job, ""), /without saving/);

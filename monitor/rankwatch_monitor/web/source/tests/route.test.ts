@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { addressOf, jobAddress, parse, type Route } from "../src/logic/route";
 
-test("an address says which tab, rank, colouring and grouping is looked at, and leads back to it", () => {
+test("tab, rank, look and grouping survive a round trip", () => {
   const address = "#/jobs/a%3Fb?tab=charts&look=temperature&group=pipeline&rank=5";
   const found = parse(address);
   assert.deepEqual(found, { view: "job", job: "a?b", incident: null, tab: "charts", sight: { rank: 5, look: "temperature", group: "pipeline" } });
   assert.equal(addressOf(found, { rank: 5, look: "temperature", group: "pipeline" }), address);
 });
 
-test("what is as it is without being asked for is left out", () => {
+test("defaults are left out of an address", () => {
   const incident: Route = { view: "job", job: "j", incident: "i7", tab: "overview", sight: {} };
   assert.equal(addressOf(incident, { rank: null, look: "state", group: "node" }), "#/jobs/j/incidents/i7");
   assert.equal(addressOf(incident, { rank: 0, look: "state", group: "node" }), "#/jobs/j/incidents/i7?rank=0");

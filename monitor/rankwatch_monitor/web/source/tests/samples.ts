@@ -1,4 +1,4 @@
-// What tests start from: an incident that is confirmed and about nobody.
+// The incident that tests start from: confirmed, without culprits.
 
 import type { Incident } from "../src/api/types";
 

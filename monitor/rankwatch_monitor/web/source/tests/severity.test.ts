@@ -26,7 +26,7 @@ test("states are counted by the legend that came with them", () => {
   assert.deepEqual([...counts], [["unseen", 1], ["running", 3]]);
 });
 
-test("the section told about is the one that is open longest", () => {
+test("the section shown is the one open longest", () => {
   assert.deepEqual(openSection(report(0, 1, { backward: 3, step: 4.5 })), { name: "step", seconds: 4.5 });
   assert.equal(openSection(report(0, 1)), null);
   assert.equal(openSection(undefined), null);

@@ -14,7 +14,7 @@ test("the training code stands out from packages, the standard library and froze
   assert.ok(!isUserFrame(frame("poll", "/usr/lib/x86_64-linux-gnu/libc.so.6")));
 });
 
-test("files are shortened to what tells them apart", () => {
+test("files are shortened to a distinctive part", () => {
   assert.equal(shortFile("/v/lib/python3.11/site-packages/torch/distributed/c10d.py"), "torch/…/c10d.py");
   assert.equal(shortFile("/v/lib/python3.11/site-packages/torch/_tensor.py"), "torch/_tensor.py");
   assert.equal(shortFile("/srv/ada/train/examples/train_gpt.py"), "examples/train_gpt.py");

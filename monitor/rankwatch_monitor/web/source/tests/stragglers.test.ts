@@ -8,22 +8,22 @@ const finding = (facts: Partial<Finding>): Finding => ({
 });
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
-test("whose doing it is stands in the monitor's own sentence, else in the page's", () => {
+test("the finding is the monitor's sentence, else a default", () => {
   assert.equal(findingWords(finding({ verdict: "worker", reason: "Rank 3 makes 7 others wait." })), "Rank 3 makes 7 others wait.");
-  assert.match(findingWords(finding({ verdict: "stage" })), /no node is to blame/);
+  assert.match(findingWords(finding({ verdict: "stage" })), /no node is at fault/);
   assert.equal(findingWords(finding({ verdict: "new_word" })), "new_word");
 });
 
-test("beside it stand cause, share and ranks, as far as they are known", () => {
+test("facts of a finding are cause, share and ranks, as far as known", () => {
   const found = finding({ verdict: "worker", cause: "compute", share: 0.174, ranks: [8, 9, 10] });
-  assert.equal(plain(findingFacts(found)), "its own fault · compute · 17.4 % of each step · 3 ranks (8–10)");
+  assert.equal(plain(findingFacts(found)), "slow ranks · compute · 17.4 % of each step · 3 ranks (8–10)");
   assert.equal(findingFacts(finding({ verdict: "unexplained" })), "unexplained");
   assert.equal(findingFacts(finding({})), "");
 });
 
-test("a healthy job is not loud, one with a straggler or a finding is", () => {
+test("stragglers and findings come first; a healthy job and one without a step have none", () => {
   const about = (open: number, verdict: string) => ({ open, finding: finding({ verdict }) }) as Performance;
-  assert.deepEqual([isLoud(null), isLoud(about(0, "healthy")), isLoud(about(1, "healthy")), isLoud(about(0, "link"))], [false, false, true, true]);
+  assert.deepEqual([isLoud(null), isLoud(about(0, "healthy")), isLoud(about(1, "healthy")), isLoud(about(0, "link")), isLoud(about(0, "no_step"))], [false, false, true, true, false]);
 });
 
 test("costs keep three digits, and scores two decimals", () => {
@@ -31,7 +31,7 @@ test("costs keep three digits, and scores two decimals", () => {
   assert.deepEqual([score(0.7), score(null), score(undefined)], ["0.70", "–", "–"]);
 });
 
-test("a sentence is said once: in the headline, or below it", () => {
+test("a sentence of the headline is recognised", () => {
   assert.equal(isShown("Rank 3 is slow.", "Rank 3 is slow. 2 more ranks are slow."), true);
   assert.deepEqual([isShown("Rank 3 is slow.", "Rank 33 is slow."), isShown("", "Rank 3 is slow.")], [false, false]);
 });

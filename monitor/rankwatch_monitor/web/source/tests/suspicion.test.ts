@@ -12,26 +12,26 @@ test("suspected is what is open and unconfirmed", () => {
   assert.equal(isSuspected({ ...open, closed_at: 1010 }), false);
 });
 
-test("only what ended unconfirmed is said to have gone on by itself, and only if it did", () => {
+test("an incident that closed unconfirmed resumed by itself or was never confirmed", () => {
   const over = { ...open, closed_at: 1010, outcome: "the ranks went on by themselves" };
-  assert.equal(unconfirmedEnd(over), "went on by itself");
+  assert.equal(unconfirmedEnd(over), "resumed by itself");
   assert.equal(unconfirmedEnd({ ...over, outcome: "the job ended" }), "never confirmed");
   assert.equal(unconfirmedEnd({ ...over, confirmed: true }), null);
   assert.equal(unconfirmedEnd(open), null);
 });
 
-test("a suspicion says when it acts and what it will do", () => {
-  assert.equal(whatFollows(open, 60, 1010), `Acts at ${clock(1060, 1010)} if nothing moves: restart.`);
-  assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^Counts as a hang at .* nothing else is done\.$/);
-  assert.equal(whatFollows(open, null, 1010), "Acts if nothing moves for long enough.");
+test("a suspicion shows when it acts and how", () => {
+  assert.equal(whatFollows(open, 60, 1010), `Acts at ${clock(1060, 1010)} unless the ranks make progress: restart.`);
+  assert.match(whatFollows({ ...open, action: "log" }, 60, 1010), /^Counts as a hang at .* it is logged only\.$/);
+  assert.equal(whatFollows(open, null, 1010), "Acts if no rank makes progress within the confirmation window.");
 });
 
-test("a moment that has passed is not promised any more", () => {
+test("no time is shown once it has passed", () => {
   assert.match(whatFollows(open, 60, 1062), /^Acts at /);
-  assert.equal(whatFollows(open, 60, 1064), "Acts as soon as a rank has stood still for 60 s on end; none has yet.");
+  assert.equal(whatFollows(open, 60, 1064), "Acts once a rank has made no progress for 60 s in a row; none has yet.");
 });
 
-test("nobody is a culprit on suspicion", () => {
+test("ranks of a suspicion are suspects", () => {
   assert.equal(blame(open), "suspect");
   assert.equal(blame({ ...open, confirmed: true }), "culprit");
 });

@@ -20,13 +20,13 @@ test("what is not known is a dash", () => {
   assert.equal(rate(null).value, "–");
 });
 
-test("slow iterations are told in seconds each", () => {
-  assert.deepEqual(rate(0.05), { value: "20.0", unit: "s/it" });
-  assert.deepEqual(rate(0), { value: "0.00", unit: "it/s" });
-  assert.deepEqual(rate(3.214), { value: "3.21", unit: "it/s" });
+test("slow steps are shown in seconds per step", () => {
+  assert.deepEqual(rate(0.05), { value: "20.0", unit: "s/step" });
+  assert.deepEqual(rate(0), { value: "0.00", unit: "steps/s" });
+  assert.deepEqual(rate(3.214), { value: "3.21", unit: "steps/s" });
 });
 
-test("ranks are told as runs", () => {
+test("ranks are grouped into runs", () => {
   assert.equal(runs([2]), "2");
   assert.equal(runs([3, 0, 1]), "0, 1, 3");
   assert.equal(runs([0, 1, 2, 5]), "0–2, 5");

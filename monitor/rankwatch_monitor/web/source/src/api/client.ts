@@ -1,4 +1,4 @@
-// Reading from the monitor, with its own words when something is wrong.
+// Requests to the monitor's API. Failures carry the monitor's own error message.
 
 import { responding, markContact, tokenRefused, serverTime } from "./connection";
 import { controlToken, token } from "./token";
@@ -12,20 +12,20 @@ export class Problem extends Error {
   }
 }
 
-/** Longer than any honest answer takes; without it a monitor that froze would look like a slow one for ever. */
-const PATIENCE_MS = 15_000;
+/** Request timeout, longer than any normal response takes: a frozen monitor must not look like a slow one. */
+const TIMEOUT_MS = 15_000;
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const patience = AbortSignal.timeout(PATIENCE_MS);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const answer = await fetch(`/api/v1${path}`, {
     headers: bearer(token.value),
-    signal: signal ? AbortSignal.any([signal, patience]) : patience,
+    signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
     cache: "no-store",
   }).catch((problem: unknown) => {
     responding.value = false;
     throw problem;
   });
-  // A proxy's error is not the monitor's word.
+  // An error page of a proxy does not mean that the monitor responds.
   responding.value = answer.ok || (answer.headers.get("content-type") ?? "").startsWith("application/problem+json");
   if (responding.value) markContact();
   serverTime(answer.headers.get("date"));
@@ -36,13 +36,13 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return body;
 }
 
-/** Order or change something, with the control token; the monitor's refusal is thrown in its own words. */
+/** Send an order or a change with the control token. Throws `Problem` with the monitor's message if it is rejected. */
 export async function order<T>(method: "PATCH" | "POST", path: string, body: unknown): Promise<T> {
   const answer = await fetch(`/api/v1${path}`, {
     method,
     headers: { ...bearer(controlToken.value ?? token.value), "Content-Type": "application/json" },
     body: JSON.stringify(body),
-    signal: AbortSignal.timeout(PATIENCE_MS),
+    signal: AbortSignal.timeout(TIMEOUT_MS),
   });
   if (!answer.ok) throw new Problem(answer.status, await detail(answer));
   return (await answer.json()) as T;

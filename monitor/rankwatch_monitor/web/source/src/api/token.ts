@@ -1,4 +1,4 @@
-// The read token arrives once in the address, the control token is asked for; both live as long as the tab.
+// The read token comes from the address, the control token from a form; both are kept in sessionStorage of this tab.
 
 import { signal } from "@preact/signals";
 
@@ -21,7 +21,7 @@ export function keepToken(value: string): void {
   token.value = value;
 }
 
-/** Take ?token=... out of the address bar, where it would end in histories and screenshots. */
+/** Move ?token=... from the address bar to sessionStorage, so that it does not end up in histories and screenshots. */
 export function takeTokenFromAddress(): void {
   const query = new URLSearchParams(location.search);
   const given = query.get("token");

@@ -1,9 +1,9 @@
-// What the monitor sends, as this page uses it. Times are unix seconds, ages and durations are seconds.
+// Types of the API responses, as far as this page reads them. Times are unix seconds, ages and durations are seconds.
 
 export type JobState = "starting" | "running" | "hung" | "recovering" | "finished" | "failed" | "stopped" | "lost";
 export type RankState = "unseen" | "running" | "waiting" | "hung" | "silent" | "stopped" | "dead" | "finished";
 
-/** What the monitor says of a job. */
+/** Summary of a job. */
 export interface JobSummary {
   id: string;
   name: string;
@@ -20,14 +20,14 @@ export interface JobSummary {
   observe_only: boolean;
   open_incidents: number;
   incidents: number;
-  /** Whose doing it is that the job is slow; missing in the answer of an older monitor. */
+  /** Cause of lost time: "healthy", "worker", "stage", "workload", "link", "unexplained", "no_step". Absent with older monitors. */
   verdict?: string;
   reason: string;
   restarts: number;
   max_restarts: number;
 }
 
-/** A job that another monitor of the same database watches: which one, null while it is nobody's; the rest only that one knows. */
+/** A job owned by another monitor on the same database. `monitor` is null while no monitor owns it. */
 export interface JobElsewhere extends Pick<JobSummary, "id" | "name" | "state" | "world_size" | "attempt" | "started_at"> {
   monitor: string | null;
 }
@@ -36,20 +36,20 @@ export interface JobElsewhere extends Pick<JobSummary, "id" | "name" | "state" |
 export interface JobDetail extends JobSummary {
   policy: { confirmation_window: number };
   timeouts: Timeout[];
-  /** Missing in the answer of an older monitor. */
+  /** Absent with older monitors. */
   nodes?: Launcher[];
 }
 
-/** One launcher and what it does for the job. */
+/** One launcher and its role in the job. */
 export interface Launcher {
   node: string;
   host: string;
   ranks: number[];
   role: "active" | "spare" | "parked";
   role_reason: string;
-  /** Why it was given up; null: it was not. */
+  /** Why the node was given up as lost; null: it is not lost. */
   lost: string | null;
-  /** How it ended; null: it has not. */
+  /** How the launcher ended; null: it still runs. */
   ended: string | null;
   last_seen_age: number;
 }
@@ -70,13 +70,13 @@ export interface Goodput {
   ratio: number | null;
   /** Of the last hour; `seconds`: how much of it is accounted for. */
   window: { seconds: number; ratio: number | null };
-  /** Seconds by what they were spent on. */
+  /** Seconds by bucket. */
   buckets: Record<string, number>;
   /** The newest first. */
   incidents: LedgerEntry[];
 }
 
-/** What each part of an incident took; null: it never came to that. */
+/** Duration of each phase of an incident; null: the phase was not reached. */
 export interface LedgerEntry {
   id: string;
   kind: string;
@@ -102,7 +102,7 @@ export interface RankReport {
   open_sections: Record<string, number>;
   idle: number | null;
   reason: string;
-  /** What is known of how fast it is; missing in the answer of an older monitor. */
+  /** Performance scores; absent with older monitors. */
   scores?: { gpu_relative?: number; gpu_individual?: number; gpu_robust?: number; lateness_share?: number };
 }
 
@@ -112,18 +112,18 @@ export interface Overall {
   max: number;
 }
 
-/** How fast the ranks are: the event `performance` of a job's stream. */
+/** The event `performance` of a job's stream: scores and stragglers. */
 export interface Performance {
   /** When the scores were made; null: there are none yet. */
   at: number | null;
-  /** What decides who is a straggler: "robust" or "fastest". */
+  /** Reference that stragglers are detected against: "robust" or "fastest". */
   reference: string;
   processing_seconds: number | null;
   /** Over all ranks, by score; null: no rank has it. */
   overall: Record<string, Overall | null>;
   /** The worst ranks only. */
   ranks: RankScores[];
-  /** Open ones, the dearest first; `open` says how many there are in all. */
+  /** Open stragglers, costliest first, truncated; `open` is their total number. */
   stragglers: Straggler[];
   open: number;
   ended: Straggler[];
@@ -139,7 +139,7 @@ export interface RankScores {
   gpu_relative: number | null;
   gpu_individual: number | null;
   gpu_robust: number | null;
-  /** Seconds of each step for which the others wait for this rank; negative: it waits for them. */
+  /** Seconds per step that the other ranks wait for this rank; negative: it waits for them. */
   lateness: number | null;
   lateness_share: number | null;
 }
@@ -155,14 +155,14 @@ export interface Straggler {
   ended: number | null;
   score: number | null;
   lateness: number | null;
-  /** Lateness as a part of the step. */
+  /** Lateness as a fraction of the step. */
   share: number | null;
   cost_gpu_hours: number;
   action: string;
   action_reason: string;
 }
 
-/** Whose doing it is that the job loses time. */
+/** Why the job loses time. */
 export interface Finding {
   verdict: string;
   cause: string;
@@ -212,7 +212,7 @@ export interface Incident {
   action: string;
   action_reason: string;
   phase: string;
-  /** False: only suspected, since the limit that was passed is one that nobody configured. */
+  /** False: a suspicion, raised by a limit that was learned or loaded instead of configured. */
   confirmed: boolean;
   outcome: string;
   timeline: Timeline;
@@ -238,7 +238,7 @@ export interface IncidentDetail extends Incident {
   stack_errors: { rank: number; error: string }[];
 }
 
-/** One judged window of a job, or several merged into one, as far as this page shows it. */
+/** One evaluated window of a job, or several merged into one. */
 export interface HistorySample {
   at: number;
   seconds: number;
@@ -248,7 +248,7 @@ export interface HistorySample {
   parts: Record<string, number>;
 }
 
-/** Why steps take another time than before. */
+/** Explanation of a change of the step time. */
 export interface Why {
   kind: "change" | "drift" | "steady" | "unknown";
   sentence: string;
@@ -287,7 +287,7 @@ export interface RankStep {
   spans: [section: number, depth: number, start: number, duration: number][];
 }
 
-/** One value of a policy and what may be put there. */
+/** Definition of one policy setting. */
 export interface Setting {
   name: string;
   kind: "switch" | "choice" | "whole" | "number" | "text" | "seconds_by_name";

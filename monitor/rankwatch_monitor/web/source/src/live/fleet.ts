@@ -1,4 +1,4 @@
-// All jobs, live.
+// The list of jobs, kept current by the event stream.
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
@@ -17,7 +17,7 @@ export function watchFleet(): FleetWatch {
   const read = () => {
     get<{ jobs: Listed[] }>("/jobs").then(
       (answer) => (jobs.value = answer.jobs),
-      () => undefined, // the connection line tells it
+      () => undefined, // shown by the connection bar
     );
   };
   const stream = listen("/events", { jobs: (data) => (jobs.value = (data as { jobs: Listed[] }).jobs) }, read, read);

@@ -1,4 +1,4 @@
-// What the grid is coloured and grouped by beyond what the stream tells: read only while somebody looks.
+// Data for colouring and grouping the grid that the event stream does not carry; polled only while shown.
 
 import { type Signal, effect, signal, untracked } from "@preact/signals";
 import { get } from "../api/client";
@@ -7,16 +7,16 @@ import { poll } from "./poll";
 
 const EVERY_MS = 2000;
 const LAYOUT_EVERY_MS = 60_000;
-/** Told by the stream with the scores. */
+/** Carried by the event stream. */
 const STREAMED: ReadonlySet<Look> = new Set<Look>(["state", "lateness", "robust"]);
 
 export interface GridExtras {
-  /** Coordinates of each rank by the name of the dimension; only dimensions that ranks tell of. */
+  /** Coordinates of each rank by the name of the dimension; only dimensions that ranks report. */
   coordinates: Signal<Record<string, Uint16Array>>;
   close(): void;
 }
 
-/** Asks for the bytes of the chosen look, and puts them beside those that the stream tells. */
+/** Poll the bytes of the chosen look and merge them into `looks`. */
 export function watchGrid(path: string, look: Signal<Look>, looks: Signal<Record<string, Uint8Array | null>>): GridExtras {
   const coordinates = signal<Record<string, Uint16Array>>({});
   const stopLayout = poll(LAYOUT_EVERY_MS, async (ended) => {

@@ -1,4 +1,4 @@
-// One job, live: its summary, its grid, its ranks, its incidents.
+// One job, kept current by the event stream and by polling: summary, grid, ranks, incidents.
 
 import { batch, type Signal, signal } from "@preact/signals";
 import { get, Problem } from "../api/client";
@@ -19,16 +19,16 @@ export interface JobWatch extends Stream {
   id: string;
   job: Signal<JobSummary | null>;
   grid: Signal<Grid | null>;
-  /** Null until the monitor has anything to tell. */
+  /** Null until the first scores. */
   performance: Signal<Performance | null>;
-  /** Bytes of the grid's other looks, by name; null: they can be asked for. */
+  /** Bytes of the grid's looks other than the state, by name; null: available, not read. */
   looks: Signal<Record<string, Uint8Array | null>>;
-  /** By rank number; unix seconds by this page's clock say when they were read. */
+  /** By rank number; `at`: when they were read, in unix seconds by this page's clock. */
   reports: Signal<{ at: number; byRank: (RankReport | undefined)[] }>;
   /** Null until the first answer. */
   incidents: Signal<Incident[] | null>;
   slow: SlowPoll;
-  /** Why the monitor shows nothing of the job: it knows none, or another one watches it. */
+  /** Set if the monitor does not know the job, or another monitor owns it. */
   unknown: Signal<Problem | null>;
 }
 
@@ -44,7 +44,7 @@ export function watchJob(id: string): JobWatch {
   const slow = startSlowPoll(path, () => (job.value?.ended_at ?? null) !== null);
   const ended = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  /** What the stream tells while a reading is under way: an answer that was made before does not undo it. */
+  /** Events received while a read is in progress: they are newer than its response and are applied on top of it. */
   let received: { job: boolean; incidents: Incident[] } | null = null;
 
   function take(summary: JobSummary): void {
@@ -60,7 +60,7 @@ export function watchJob(id: string): JobWatch {
         get<JobDetail>(path, ended.signal),
         get<{ incidents: Incident[] }>(`${path}/incidents`, ended.signal),
       ]);
-      if (received !== meanwhile) return; // another reading has begun since
+      if (received !== meanwhile) return; // superseded by a newer read
       batch(() => {
         if (!meanwhile.job) take(summary);
         slow.update(summary);
@@ -83,7 +83,7 @@ export function watchJob(id: string): JobWatch {
         reports.value = { at: Date.now() / 1000, byRank };
       }
     } catch {
-      // The connection line tells it; the grid itself comes by the stream.
+      // Shown by the connection bar; the grid itself comes with the event stream.
     }
     if (!ended.signal.aborted) timer = setTimeout(readRanks, secondsBetween(job.value) * 1000);
   }
@@ -134,7 +134,7 @@ export function watchJob(id: string): JobWatch {
   };
 }
 
-/** Details of ranks are megabytes for the largest jobs, and hardly change once a job has ended. */
+/** Rank details are megabytes for the largest jobs, and hardly change after the end of a job. */
 function secondsBetween(job: JobSummary | null): number {
   if (job === null) return 2;
   if (job.ended_at !== null) return 30;

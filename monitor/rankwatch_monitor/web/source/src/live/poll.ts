@@ -1,11 +1,11 @@
-// Reading again and again while somebody looks.
+// Polling that pauses while the tab is hidden.
 
-/** Call `read` now and `everyMs` after each answer, not while the tab is hidden, until what is returned is called. */
+/** Call `read` now and `everyMs` after each response, except while the tab is hidden. Returns the function that stops it. */
 export function poll(everyMs: number, read: (ended: AbortSignal) => Promise<unknown>): () => void {
   const ended = new AbortController();
   let timer = 0;
   async function turn(): Promise<void> {
-    // A reading that fails by itself is told by the connection line.
+    // Failures are shown by the connection bar.
     if (!document.hidden) await read(ended.signal).catch(() => undefined);
     if (!ended.signal.aborted) timer = window.setTimeout(turn, everyMs);
   }

@@ -1,4 +1,4 @@
-// Speed over time, collected while the page is open. Kept outside the views, so that looking elsewhere loses nothing.
+// Speed over time, collected while the page is open. Kept outside the views, so that switching views loses nothing.
 
 import { signal } from "@preact/signals";
 import type { JobSummary } from "../api/types";
@@ -12,7 +12,7 @@ export interface Samples {
 const MOST = 3600;
 
 const kept = new Map<string, Samples>();
-/** Counts up with every new sample. */
+/** Incremented with every new sample. */
 export const sampled = signal(0);
 
 export function samplesOf(job: string): Samples {

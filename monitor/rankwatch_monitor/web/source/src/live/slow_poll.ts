@@ -1,24 +1,24 @@
-// What changes slowly: limits, policy, goodput. Read now and then while somebody looks, and soon after an incident moves.
+// Slowly changing data of a job: limits, policy, goodput, launchers. Polled while the tab is visible, and soon after an incident event.
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
 import type { Goodput, JobDetail, Launcher, Timeout } from "../api/types";
 
 const EVERY_MS = 10_000;
-/** A job that has ended may still be launched anew. */
-const EVERY_MS_AFTER_THE_END = 60_000;
-/** An incident's own news come in groups; one reading after them is enough. */
+/** A job that has ended may be launched again. */
+const ENDED_EVERY_MS = 60_000;
+/** Debounces bursts of incident events. */
 const SOON_MS = 400;
 
 export interface SlowPoll {
-  /** Null until the first answer, and for a monitor that does not tell it. */
+  /** Null until the first response, and with monitors that do not send it. */
   timeouts: Signal<Timeout[] | null>;
   confirmationWindow: Signal<number | null>;
   goodput: Signal<Goodput | null>;
   launchers: Signal<Launcher[]>;
-  /** What was read of the job anyway. */
+  /** Take the data from a job detail that was read elsewhere. */
   update(detail: JobDetail): void;
-  /** Read again at once, for something has changed. */
+  /** Read again shortly, since something has changed. */
   refreshSoon(): void;
   close(): void;
 }
@@ -41,13 +41,13 @@ export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   async function turn(): Promise<void> {
     hurried = false;
     if (!document.hidden) {
-      // Each may fail by itself: the connection line tells it.
+      // Each may fail on its own; failures are shown by the connection bar.
       await Promise.allSettled([
         get<JobDetail>(path, ended.signal).then(update),
         get<Goodput>(`${path}/goodput`, ended.signal).then((answer) => (goodput.value = answer)),
       ]);
     }
-    if (!hurried) plan(over() ? EVERY_MS_AFTER_THE_END : EVERY_MS);
+    if (!hurried) plan(over() ? ENDED_EVERY_MS : EVERY_MS);
   }
 
   function plan(wait: number): void {

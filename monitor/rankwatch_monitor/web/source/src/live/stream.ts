@@ -1,4 +1,4 @@
-// One event stream that comes back by itself.
+// An event stream that reconnects with backoff.
 
 import { streamAddress } from "../api/client";
 import { markContact, retryAt } from "../api/connection";
@@ -12,14 +12,14 @@ export interface Stream {
 
 let wake: (() => void) | null = null;
 
-/** Try again now instead of waiting for the next turn. */
+/** Reconnect now instead of after the backoff. */
 export function retryNow(): void {
   wake?.();
 }
 
 /**
- * Listen to named events. `opened` is called after every connect, `broken` after every break: an EventSource does not
- * say why, so the caller asks over plain HTTP, where a wrong token and an unknown job have their own responding.
+ * Subscribe to named events. `opened` is called after every connect, `broken` after every failure: an EventSource does not
+ * expose the HTTP status, so the caller reads over plain HTTP to distinguish a wrong token from an unknown job.
  */
 export function listen(
   path: string,
@@ -42,7 +42,7 @@ export function listen(
       opened();
     };
     source.onerror = () => {
-      // Our own turns instead of the browser's: it gives up for good after an HTTP error.
+      // Browsers stop reconnecting after an HTTP error, so reconnects are scheduled here.
       source?.close();
       retryAt.value = Date.now() / 1000 + pause;
       timer = setTimeout(connect, pause * 1000);

@@ -1,4 +1,4 @@
-// Samples as the columns of a chart: gaps where nothing was told, areas on top of each other.
+// History samples as columns of a chart: nulls for gaps, stacked areas.
 
 import type { HistorySample } from "../api/types";
 
@@ -18,7 +18,7 @@ export interface Line {
 const PARTS: readonly (readonly [string, string])[] = [
   ["compute", "series-1"], ["host", "series-2"], ["data", "series-3"], ["communication", "series-4"],
 ];
-/** Longer silence than so many samples is a gap in the lines. */
+/** Missing samples beyond this many sample lengths are a gap in the lines. */
 const GAP = 3;
 
 /** Where each line is drawn: an area lies on those that follow it in the list. */
@@ -36,15 +36,15 @@ export interface StepChart {
   lines: Line[];
 }
 
-/** The step time and what it went into. A part that is nowhere told of has no line. */
+/** The step time and its parts. Parts without any value have no line. */
 export function stepChart(samples: readonly HistorySample[]): StepChart {
   const rows = withGaps(samples);
   const column = (of: (sample: HistorySample) => number | null | undefined) => rows.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
-  const told = PARTS.filter(([part]) => samples.some((sample) => sample.parts[part] !== undefined));
+  const measured = PARTS.filter(([part]) => samples.some((sample) => sample.parts[part] !== undefined));
   return {
     time: rows.map(({ at }) => at),
     lines: [
-      ...[...told].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => sample.parts[part]), stack: true })),
+      ...[...measured].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => sample.parts[part]), stack: true })),
       { name: "slowest rank", tone: "quiet", values: column((sample) => sample.step_max), dashed: true },
       { name: "step, median rank", tone: "text", values: column((sample) => sample.step) },
     ],

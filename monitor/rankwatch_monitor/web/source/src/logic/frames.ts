@@ -1,4 +1,4 @@
-// Which stack frames a person wants to see: their own code, and where groups part ways.
+// Which stack frames to show: the training code's own, and where the stacks of groups diverge.
 
 import type { Frame, StackGroup } from "../api/types";
 
@@ -9,7 +9,7 @@ export function isUserFrame(frame: Frame): boolean {
   return /\.pyx?$/.test(frame.file) && !LIBRARY.test(frame.file);
 }
 
-/** The part of a path that tells files apart: package and file of an installed one, else the last two parts. */
+/** A short, distinctive part of a path: package and file of an installed file, else the last two parts. */
 export function shortFile(file: string): string {
   const installed = /(?:site|dist)-packages[\\/](.+)$/.exec(file);
   const parts = (installed?.[1] ?? file).split(/[\\/]/);
@@ -17,7 +17,7 @@ export function shortFile(file: string): string {
   return parts.slice(-2).join("/");
 }
 
-/** How many of the outermost frames all groups share. Where they part is where the culprit went another way. */
+/** How many of the outermost frames all groups share. */
 export function sharedOuter(groups: readonly StackGroup[]): number {
   const stacks = groups.map((group) => group.frames).filter((frames) => frames.length > 0);
   if (stacks.length < 2) return 0;

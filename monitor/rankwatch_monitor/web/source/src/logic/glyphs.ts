@@ -1,21 +1,21 @@
-// How one rank's cell looks: a small picture for each state and level, so that neither ever rests on colour alone.
+// The glyph of a rank's cell: a small bitmap per state and level, so that neither depends on colour alone.
 
 import type { Cell } from "./levels";
 
 /** Colours as 32-bit words in canvas byte order (ABGR on every machine that browsers run on). */
 export interface Palette {
   fill: Record<Cell, number>;
-  /** Drawn over a fill: the page's background or its opposite, whichever the theme says. */
+  /** Drawn over a fill: the page's background or its opposite, depending on the theme. */
   mark: number;
   dimmed: Record<Cell, number>;
 }
 
-/** Below this a pattern would be noise, and only the hollow states keep their shape. */
+/** Smaller cells have no pattern; only hollow states keep their shape. */
 const SMALLEST_PATTERN = 7;
 /** From this size on a cell has room for a number. */
 export const NUMBERED = 24;
 
-/** The picture of a state as size * size words, row by row; 0 is transparent. */
+/** The glyph of a state as size * size pixels, row by row; 0 is transparent. */
 export function glyph(state: Cell, size: number, palette: Palette, dimmed = false): Uint32Array {
   const words = new Uint32Array(size * size);
   const colour = (dimmed ? palette.dimmed : palette.fill)[state];
@@ -42,7 +42,7 @@ function plain(state: Cell, x: number, y: number, size: number): number {
 function pattern(state: Cell, x: number, y: number, size: number): number {
   const line = Math.max(1, Math.round(size / 9));
   const inset = Math.min(x, y, size - 1 - x, size - 1 - y);
-  // Large cells carry the rank's number at the top: the mark gives way a little.
+  // Large cells carry the rank's number at the top, so the mark moves down.
   const middle = ((size - 1) / 2) * (size >= NUMBERED ? 1.18 : 1);
   const [cx, cy] = [Math.abs(x - (size - 1) / 2), Math.abs(y - middle)];
   switch (state) {
@@ -57,17 +57,17 @@ function pattern(state: Cell, x: number, y: number, size: number): number {
       return inset < Math.max(1, line / 2) ? FILL : NONE;
     case "running":
       return FILL;
-    case "waiting": // a dash: nothing happens
+    case "waiting": // a dash
       return cy < line * 0.8 && cx < size * 0.28 ? MARK : FILL;
-    case "hung": // a diamond, the shape of a warning
+    case "hung": // a diamond
       return cx + cy < size * 0.3 ? MARK : FILL;
-    case "silent": // a frame with nothing in it
+    case "silent": // an empty frame
       return inset < line * 1.5 ? FILL : MARK;
     case "stopped": // the two bars of a pause
       return cy < size * 0.28 && cx > size * 0.06 && cx < size * 0.06 + line * 1.8 ? MARK : FILL;
     case "dead": // a cross
       return Math.abs(cx - cy) < line * 0.75 && cx < size * 0.25 ? MARK : FILL;
-    case "finished": // half of a cell: it is done
+    case "finished": // half of a cell
       return x + y < size - 1 ? NONE : FILL;
   }
 }

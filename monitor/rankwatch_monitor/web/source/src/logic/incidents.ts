@@ -1,14 +1,14 @@
-// Which incident the page speaks about, and what it says of it.
+// Which incident the page shows first, and its texts.
 
 import type { Culprit, Incident, JobSummary } from "../api/types";
 import { count, runs, words } from "./text";
 
-/** After this a healthy job is not introduced by its last trouble any more; the list still has it. */
+/** Seconds after which the last incident of a healthy job is shown in the list only. */
 const RECENT = 3600;
 
 /**
- * The one that was requested for, else the open one, else the last if it is recent or the job ended badly by it. What was
- * only suspected and went on by itself stays in the list: it needs nobody's attention any more.
+ * The requested incident, else the open one, else the last confirmed one if it is recent or the job failed. Suspicions
+ * that were never confirmed stay in the list only.
  */
 export function focus(
   incidents: readonly Incident[], requested: string | null, job: JobSummary | null, now: number,
@@ -22,16 +22,16 @@ export function focus(
   return ended || now - (last.closed_at ?? now) < RECENT ? last : null;
 }
 
-/** Put a new or changed incident in its place: newest first. */
+/** Insert or replace an incident; newest first. */
 export function merged(incidents: readonly Incident[], changed: Incident): Incident[] {
   return [changed, ...incidents.filter((incident) => incident.id !== changed.id)].sort(
     (a, b) => b.opened_at - a.opened_at,
   );
 }
 
-/** "rank 2", "ranks 9208–9215", or that nobody is named. */
+/** "rank 2", "ranks 9208–9215", or "none identified". */
 export function culpritRanks(culprits: readonly Culprit[]): string {
-  if (culprits.length === 0) return "nobody named";
+  if (culprits.length === 0) return "none identified";
   if (culprits.length === 1) return `rank ${count(culprits[0]!.rank)}`;
   return `ranks ${runs(culprits.map((culprit) => culprit.rank), 4)}`;
 }
@@ -48,22 +48,22 @@ export function classes(culprits: readonly Culprit[]): string {
 const DOING: Record<string, string> = {
   detected: "deciding what to do",
   capturing: "capturing stacks",
-  confirming: "waiting to see whether anything moves",
+  confirming: "confirming that no rank makes progress",
   acting: "restarting",
   recovering: "waiting for the first new step",
 };
 
-/** Whether what is done about it starts the ranks anew. */
+/** Whether its action restarts the ranks. */
 export const restartsRanks = ({ action }: Incident): boolean => action === "restart" || action === "restart_excluding_node";
 
-/** What is being done at this moment; empty once it is closed. */
+/** What is being done now; empty once it is closed. */
 export function doing(incident: Incident): string {
   if (incident.closed_at !== null) return "";
   if (incident.phase === "acting" && !restartsRanks(incident)) return words(incident.action);
   return DOING[incident.phase] ?? words(incident.phase);
 }
 
-/** Processor time that stood still: downtime of every rank. */
+/** Downtime multiplied by the number of ranks. */
 export function rankTime(seconds: number, worldSize: number): string {
   const total = seconds * worldSize;
   if (total < 60) return `${total.toFixed(0)} rank-seconds`;

@@ -1,4 +1,4 @@
-// Launchers that run no ranks, and why: spares, nodes that were excluded, nodes that are lost.
+// Launchers that run no ranks, and why: spare, parked (excluded) and lost nodes.
 
 import type { Launcher } from "../api/types";
 
@@ -10,14 +10,14 @@ export interface IdleLauncher {
 
 const ORDER = ["lost", "parked", "spare"] as const;
 
-/** Lost ones first, since they are what a person can do something about. Who has ended is not there any more. */
+/** Lost ones first; launchers that have ended are left out. */
 export function idleLaunchers(launchers: readonly Launcher[]): IdleLauncher[] {
   const hosts = new Map<string, number>();
   for (const { host } of launchers) hosts.set(host, (hosts.get(host) ?? 0) + 1);
   const found: IdleLauncher[] = [];
   for (const { node, host, role, role_reason, lost, ended } of launchers) {
     if (ended !== null || (role === "active" && lost === null)) continue;
-    // Several launchers may share a host: their own names tell them apart.
+    // Launchers that share a host are shown by node name.
     const name = host !== "" && hosts.get(host) === 1 ? host : node;
     if (lost !== null) found.push({ name, what: "lost", reason: lost });
     else if (role !== "active") found.push({ name, what: role, reason: role_reason });

@@ -1,4 +1,4 @@
-// Where each rank's cell lies. All lengths are device pixels, so that cells stay crisp at every zoom.
+// Positions of the ranks' cells in the grid, in device pixels, so that cells stay sharp at every zoom.
 
 import type { NodeGroup } from "./nodes";
 
@@ -15,17 +15,17 @@ export interface Layout {
   cell: number;
   /** Top left corner of each rank's cell: x at 2 * rank, y at 2 * rank + 1. */
   corners: Int32Array;
-  /** One node a line with its name beside it; otherwise blocks, tiled. */
+  /** True: one line per node, with its name; false: tiled blocks. */
   lines: boolean;
   /** Where each node begins, in the order of the groups. */
   nodes: { host: string; x: number; y: number }[];
 }
 
-/** A handful of ranks may be large; many would only push what matters below the fold. */
+/** CSS pixels; cells of larger jobs are smaller, so that the rest of the page stays in view. */
 const LARGEST_CELL = { few: 54, many: 36 };
 const FEW = 16;
 const SMALLEST_CELL = 2;
-/** With more nodes than this, their names would be a list of their own: they are told on hover instead. */
+/** With more nodes than this, names are shown on hover only. */
 const MOST_LINES = 12;
 
 /** The layout with the largest cells that fits; if none does, the smallest cells and as much height as they need. */
@@ -121,7 +121,7 @@ export function neighbour(grid: Layout, rank: number, direction: Direction): num
     const dy = grid.corners[2 * other + 1]! - y;
     const ahead = sign * (sideways ? dx : dy);
     if (ahead <= 0) continue;
-    // What lies straight ahead wins over what is near but to the side.
+    // Cells straight ahead are preferred over nearer ones to the side.
     const cost = ahead + 8 * Math.abs(sideways ? dy : dx);
     if (cost < least) [best, least] = [other, cost];
   }
@@ -140,10 +140,10 @@ export function cell(grid: Layout, rank: number): Rectangle {
   return { x: grid.corners[2 * rank]!, y: grid.corners[2 * rank + 1]!, width: grid.cell, height: grid.cell };
 }
 
-/** More rings than this would be a pattern, not a pointer. */
+/** Limit on rings: more would not guide the eye. */
 const MOST_RINGS = 24;
 
-/** What to draw around ranks so that they are found: one ring for a node of which all ranks are meant, else one each. */
+/** Rings to draw around ranks: one for a node all of whose ranks are included, else one per rank. */
 export function rings(grid: Layout, groups: readonly NodeGroup[], ranks: readonly number[]): (Rectangle & { label: string })[] {
   const meant = new Set(ranks);
   const found: (Rectangle & { label: string })[] = [];

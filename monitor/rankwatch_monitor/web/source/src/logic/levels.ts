@@ -1,26 +1,26 @@
-// What the rank grid can show besides states: how slow a rank is, in a few levels, each with a picture of its own.
+// What the rank grid can show besides states: measures quantised to a few levels, each with its own glyph.
 
 import type { RankState } from "../api/types";
 
-/** In the order of the code: the higher, the slower. */
+/** In the order of their codes: the higher, the worse. */
 export const LEVELS = ["level-0", "level-1", "level-2", "level-3", "level-4", "level-unknown"] as const;
 export type Level = (typeof LEVELS)[number];
-/** What a cell of the grid can be. */
+/** Content of a grid cell. */
 export type Cell = RankState | Level;
-/** What the grid shows: states, for how long the others wait, how fast the kernels are, how old the last heartbeat is, how warm. */
+/** What the grid is coloured by: states, or a measure. */
 export type Look = "state" | Measure;
 export type Measure = "lateness" | "robust" | "heartbeat_age" | "temperature";
 
-/** A byte that says: not known. */
+/** The byte for "not known". */
 const UNKNOWN = 255;
-/** A heartbeat's age doubles with so many steps of its byte. */
+/** Increments of the byte per doubling of a heartbeat age. */
 const OCTAVE = 16;
 
 interface Scale {
   /** Bounds between the levels, as bytes of the monitor: shares and scores in 1/200, degrees as they are, ages by octaves. */
   bounds: readonly number[];
   words: readonly string[];
-  /** The lower, the worse. */
+  /** True: lower values are worse. */
   falling?: true;
 }
 
@@ -40,7 +40,7 @@ export function ageByte(seconds: number): number {
   return Math.round(OCTAVE * Math.log2(1 + seconds));
 }
 
-/** Codes into `LEVELS` for each of `ranks` ranks, from the monitor's bytes; who has no byte is not known. */
+/** Codes into `LEVELS` for each of `ranks` ranks, from the monitor's bytes; ranks without a byte are not known. */
 export function levels(look: Measure, bytes: Uint8Array, ranks: number): Uint8Array {
   const codes = new Uint8Array(ranks).fill(LEVELS.indexOf("level-unknown"));
   const { bounds, falling } = SCALES[look];
@@ -55,7 +55,7 @@ export function isLevel(cell: Cell): cell is Level {
   return cell.startsWith("level-");
 }
 
-/** What a cell is called in the legend. */
+/** Label of a cell in the legend. */
 export function cellWords(look: Look, cell: Cell): string {
   return look !== "state" && isLevel(cell) ? (SCALES[look].words[LEVELS.indexOf(cell)] ?? "not known") : cell;
 }

@@ -1,4 +1,4 @@
-// Limits as rows for people: what is limited, by how much, and who says so.
+// Limits as rows of a table: what is limited, by how much, and the source.
 
 import type { Timeout } from "../api/types";
 import { words } from "./text";
@@ -18,7 +18,7 @@ const SOURCES: Record<string, string> = {
   first_time: "first time",
 };
 
-/** What a limit is on, in words; a section's own name is told apart by how it is set. */
+/** Label of what is limited: a section by its own name, anything else in words. */
 export function limited(timeout: Timeout): string {
   return timeout.section ?? NAMES[timeout.what] ?? words(timeout.what);
 }
@@ -26,7 +26,7 @@ export function limited(timeout: Timeout): string {
 /** Where the limit in force comes from. */
 export function origin(timeout: Timeout): string {
   if (timeout.source === null) return "no limit";
-  if (timeout.source === "learned" && timeout.loaded !== null) return "mean of both";
+  if (timeout.source === "learned" && timeout.loaded !== null) return "mean of learned and loaded";
   return SOURCES[timeout.source] ?? words(timeout.source);
 }
 

@@ -1,4 +1,4 @@
-// Ranks grouped by the node they run on, in the order in which the nodes' first ranks come, or by a parallel coordinate.
+// Ranks grouped by node, in the order of the nodes' first ranks, or by a parallel coordinate.
 
 export interface NodeGroup {
   host: string;
@@ -16,10 +16,10 @@ export function byNode(worldSize: number, hostOf: (rank: number) => string | und
   return [...groups.values()];
 }
 
-/** A coordinate that says: not told. */
+/** The coordinate for "not reported". */
 const NOWHERE = 0xffff;
 
-/** Ranks by their coordinate in one dimension of the parallel layout, in its order; those that told none come last. */
+/** Ranks by their coordinate in one dimension of the parallel layout, in its order; ranks without one come last. */
 export function byCoordinate(worldSize: number, dimension: string, coordinates: Uint16Array): NodeGroup[] {
   const groups = new Map<number, NodeGroup>();
   for (let rank = 0; rank < worldSize; rank++) {

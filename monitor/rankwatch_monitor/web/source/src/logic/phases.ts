@@ -1,11 +1,11 @@
-// The story of an incident as consecutive phases, each named for what was going on until its end mark.
+// An incident as consecutive phases, each named for what happened until its end mark.
 
 import type { Incident, Timeline } from "../api/types";
 import { restartsRanks } from "./incidents";
 
 export interface Phase {
   name: string;
-  /** What its end mark is called: "detected", "first step". */
+  /** Label of its end mark: "detected", "first new step". */
   ends: string;
   from: number;
   /** Null while this phase is still going on. */
@@ -14,20 +14,20 @@ export interface Phase {
 }
 
 const MARKS: readonly [keyof Timeline, string, string][] = [
-  ["detected", "Unnoticed", "detected"],
+  ["detected", "Detecting", "detected"],
   ["decided", "Deciding", "decided"],
   ["captured", "Capturing stacks", "captured"],
   ["restarted", "Restarting", "restarted"],
-  ["first_step", "Getting going", "first new step"],
+  ["first_step", "Recovering", "first new step"],
 ];
 
 /**
- * Phases that were reached, and while the incident is open the one that goes on now. Unreached marks are left out. What
- * was only suspected waits from its detection on: whether anything moves is all that there is to tell.
+ * The phases that were reached, and while the incident is open the current one. Unreached marks are left out. A suspicion
+ * has one phase after its detection: confirming.
  */
 export function phases(incident: Incident, now: number): Phase[] {
   const { closed_at: closedAt } = incident;
-  const timeline = incident.confirmed ? retaken(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
+  const timeline = incident.confirmed ? withoutStaleCapture(incident) : { ...NOTHING, since: incident.timeline.since, detected: incident.timeline.detected };
   const restarts = restartsRanks(incident);
   let from = timeline.since ?? timeline.detected;
   if (from === null) return [];
@@ -36,7 +36,7 @@ export function phases(incident: Incident, now: number): Phase[] {
   MARKS.forEach(([key, name, ends], index) => {
     const at = timeline[key];
     if (at === null) return;
-    // Clocks of several machines meet here: a mark a little before its predecessor counts as simultaneous.
+    // Marks come from the clocks of several machines: one before its predecessor counts as simultaneous.
     const to = Math.max(at, from!);
     found.push({ name, ends, from: from!, to, seconds: to - from! });
     from = to;
@@ -55,13 +55,13 @@ export function phases(incident: Incident, now: number): Phase[] {
 
 const NOTHING: Timeline = { since: null, detected: null, decided: null, captured: null, restarted: null, first_step: null };
 
-/** Once a suspicion is confirmed, stacks are taken again: until they are there, those of before do not count. */
-function retaken({ timeline, phase }: Incident): Timeline {
+/** Stacks are captured again once a suspicion is confirmed; until then the earlier capture does not count. */
+function withoutStaleCapture({ timeline, phase }: Incident): Timeline {
   const stale = phase === "capturing" && timeline.captured !== null && timeline.captured < (timeline.decided ?? 0);
   return stale ? { ...timeline, captured: null } : timeline;
 }
 
-/** What it cost the whole job: from the last good moment to the first new step, or until now, or until it closed. */
+/** Downtime of the job: from the last progress to the first new step, else to its closing, else to now. */
 export function downtime(timeline: Timeline, closedAt: number | null, now: number): number | null {
   const start = timeline.since ?? timeline.detected;
   if (start === null) return null;

@@ -1,16 +1,16 @@
-// The policy as text in fields, and back: what is checked here is only what could not be sent; the monitor judges the rest.
+// Conversion of policy settings to form fields and back. Validation is left to the monitor.
 
 import type { Setting, SettingValue } from "../api/types";
 import { count } from "./text";
 
-/** A value as a person edits it. */
+/** A value as the text of its field. */
 export function asText(value: SettingValue): string {
   if (value === null) return "";
   if (typeof value === "object") return Object.entries(value).map(([name, seconds]) => `${name}=${seconds}`).join(", ");
   return String(value);
 }
 
-/** A value as a person reads it. */
+/** A value with its unit, for display. */
 export function shown(setting: Setting, value: SettingValue): string {
   if (typeof value === "boolean") return value ? "on" : "off";
   const text = asText(value);
@@ -18,7 +18,7 @@ export function shown(setting: Setting, value: SettingValue): string {
   return setting.unit === "s" && setting.kind !== "seconds_by_name" ? `${text}\u2009s` : text;
 }
 
-/** What goes to the monitor for a field's text. A text that is no number goes as it is: the monitor says what is wrong with it. */
+/** The value to send for a field's text. A text that is not a number is sent unchanged: the monitor rejects it with a message. */
 export function asValue(setting: Setting, text: string, old: SettingValue): SettingValue {
   const trimmed = text.trim();
   switch (setting.kind) {
@@ -35,7 +35,7 @@ export function asValue(setting: Setting, text: string, old: SettingValue): Sett
   }
 }
 
-/** "step=10, evaluation=600"; a section that is not named any more is removed, which null says. */
+/** "step=10, evaluation=600" as an object; null removes a section that is no longer named. */
 function sections(text: string, old: Record<string, number>): Record<string, number | null> {
   const found: Record<string, number | null> = Object.fromEntries(Object.keys(old).map((name) => [name, null]));
   for (const part of text.split(",").map((each) => each.trim()).filter(Boolean)) {
@@ -46,27 +46,27 @@ function sections(text: string, old: Record<string, number>): Record<string, num
   return found;
 }
 
-/** Settings of which the field's text is another than the value in force. */
+/** Settings whose field differs from the value in force. */
 export function changed(settings: readonly Setting[], policy: Record<string, SettingValue>, edited: Record<string, string>): Setting[] {
   return settings.filter(({ name }) => edited[name] !== undefined && edited[name] !== asText(policy[name] ?? null));
 }
 
 export type ActionName = "capture" | "restart" | "restart_excluding_node" | "save_and_stop" | "stop";
 
-/** What an action does, said before it is ordered. */
+/** What an action will do, shown for confirmation. */
 export function consequence(action: ActionName, job: { world_size: number; attempt: number; restarts: number; max_restarts: number }, left: string): string {
   const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
-  const again = `The stacks are taken, then ${ranks} are ended and start again as attempt ${job.attempt + 1}`;
+  const again = `Stacks are captured, then ${ranks} are ended and restarted as attempt ${job.attempt + 1}`;
   const lost = "Steps since the last checkpoint are lost.";
-  const over = "The job is over then; it does not start again by itself.";
+  const over = "The job ends and is not restarted.";
   const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
   switch (action) {
     case "capture":
-      return `The stacks of ${ranks} are taken and kept in an incident. Training goes on.`;
+      return `The stacks of ${ranks} are captured and stored in an incident. Training goes on.`;
     case "restart":
       return `${again}. ${lost} ${budget}`;
     case "restart_excluding_node":
-      return `${again} without ${left}; spares take their place where there are any. ${lost} ${budget}`;
+      return `${again} without ${left}; spare nodes take their place if available. ${lost} ${budget}`;
     case "save_and_stop":
       return `The ranks agree on a step, save a checkpoint there and end. ${over}`;
     case "stop":

@@ -8,7 +8,7 @@ export type Tab = (typeof TABS)[number];
 export type Grouping = "node" | "data" | "tensor" | "pipeline" | "expert";
 const GROUPINGS: readonly string[] = ["node", "data", "tensor", "pipeline", "expert"];
 
-/** What a person looks at within a job; what an address does not name stays as it is. */
+/** The selection within a job; what an address does not name stays unchanged. */
 export interface Sight {
   rank?: number;
   look?: Look;
@@ -34,7 +34,7 @@ export function parse(hash: string): Route {
   };
 }
 
-// A hand-typed address may hold a stray percent sign; it is then taken as it stands.
+// A typed address may hold a stray percent sign; such a part is taken literally.
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -51,7 +51,7 @@ export function incidentAddress(job: string, incident: string): string {
   return `${jobAddress(job)}/incidents/${encodeURIComponent(incident)}`;
 }
 
-/** The address of exactly this sight; what is as it is without being query for is left out. */
+/** The address of this selection; defaults are left out. */
 export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping }): string {
   if (route.view === "fleet") return "#/";
   const query = new URLSearchParams();

@@ -1,9 +1,9 @@
-// Which rank deserves to be read first.
+// The order of ranks by severity.
 
 import type { RankReport, RankState } from "../api/types";
 import type { Cell } from "./levels";
 
-/** Worst first. "unseen" stands before "waiting": a rank that never came may be what the others wait for. */
+/** Worst first. "unseen" stands before "waiting": the others may wait for a rank that never reported. */
 export const WORST_FIRST: readonly RankState[] = [
   "dead", "hung", "stopped", "silent", "unseen", "waiting", "running", "finished",
 ];
@@ -23,8 +23,8 @@ export function tally<T extends Cell>(states: Uint8Array, legend: readonly T[]):
 }
 
 /**
- * Rank numbers ordered for the table: named culprits, then by state, then the furthest behind, then by number. Ranks
- * that run are told apart by their number alone: who reported a moment later is not behind, and rows shall keep still.
+ * Rank numbers ordered for the table: culprits, then by state, then the furthest behind, then by number. Running ranks
+ * are ordered by number alone: differences of a step between reports are noise, and rows should not move.
  */
 export function worstFirst(
   states: readonly RankState[],

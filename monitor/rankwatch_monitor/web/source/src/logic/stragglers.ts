@@ -1,47 +1,51 @@
-// How fast the ranks are, in words: whose doing it is, what it costs, which score says what.
+// Texts about performance: findings, costs, scores.
 
 import type { Finding, Performance, Straggler } from "../api/types";
 import { percent, plural, runs } from "./text";
 
 const VERDICTS: Record<string, string> = {
   healthy: "No rank makes the others wait.",
-  worker: "Some ranks are slow by their own fault, and the others wait for them.",
-  stage: "A whole pipeline stage takes longer than the others. That is the job's doing; no node is to blame.",
-  workload: "Ranks take turns in being slow. That is the job's doing; no node is to blame.",
-  link: "The network between the members of a process group is slow.",
-  unexplained: "Time is lost, and nothing that was measured explains it.",
+  worker: "Some ranks are slow; the others wait for them.",
+  stage: "A pipeline stage is slower than the others; no node is at fault.",
+  workload: "Different ranks are slow in turn; no node is at fault.",
+  link: "The network within a process group is slow.",
+  unexplained: "Time is lost; no measurement explains it.",
   no_step: "No step has completed yet.",
 };
 
-const WHOSE: Record<string, string> = {
-  worker: "its own fault", stage: "the job's doing", workload: "the job's doing", link: "the network", unexplained: "unexplained",
-  no_step: "nothing shows that it trains",
+const ORIGINS: Record<string, string> = {
+  worker: "slow ranks", stage: "unbalanced stages", workload: "uneven workload", link: "slow network", unexplained: "unexplained",
 };
 
-/** Whose doing it is, in one sentence: the monitor's own where it has one. */
+/** The finding in one sentence: the monitor's own, if it sent one. */
 export function findingWords(finding: Finding): string {
   return finding.reason || VERDICTS[finding.verdict] || finding.verdict;
 }
 
-/** What stands beside that sentence. */
+/** Cause, share and ranks of the finding; empty if no rank is slow, or no step has completed yet. */
 export function findingFacts(finding: Finding): string {
-  if (finding.verdict === "healthy") return "";
+  if (isUnremarkable(finding)) return "";
   return [
-    WHOSE[finding.verdict] ?? finding.verdict,
+    ORIGINS[finding.verdict] ?? finding.verdict,
     finding.cause === "unexplained" ? null : finding.cause,
     finding.share > 0 ? `${percent(finding.share)} of each step` : null,
     finding.ranks.length > 0 ? `${plural(finding.ranks.length, "rank")} (${runs(finding.ranks)})` : null,
   ].filter(Boolean).join(" · ");
 }
 
-/** Whether a sentence stands in what the reader has before him already. */
+/** Whether the text above already contains a sentence. */
 export function isShown(sentence: string, above: string): boolean {
   return sentence !== "" && above.includes(sentence);
 }
 
-/** There is something to read before anything else. */
+/** Without slow ranks: healthy, or without a completed step, which the headline of the job states. */
+function isUnremarkable(finding: Finding): boolean {
+  return finding.verdict === "healthy" || finding.verdict === "no_step";
+}
+
+/** Whether stragglers are shown above the grid. */
 export function isLoud(performance: Performance | null): boolean {
-  return performance !== null && (performance.open > 0 || performance.finding.verdict !== "healthy");
+  return performance !== null && (performance.open > 0 || !isUnremarkable(performance.finding));
 }
 
 /** "0.42 GPU-h"; three digits are enough to order by. */
@@ -55,14 +59,14 @@ export function score(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : value.toFixed(2);
 }
 
-/** Which score is which: name, what a rank is compared with. */
+/** Field, name, and what a rank is compared with. */
 export const SCORES = [
-  ["gpu_robust", "robust", "the middle of its peers, slow calls included"],
+  ["gpu_robust", "robust", "the median of its peers, slow calls included"],
   ["gpu_relative", "relative", "the fastest rank, as nvidia-resiliency-ext does"],
   ["gpu_individual", "individual", "its own best so far"],
 ] as const;
 
-/** What the reader is told of how it was found. */
+/** How a straggler was detected. */
 export function foundBy(straggler: Straggler): string {
   return straggler.reference === "fastest" ? "by the threshold of the fastest reference" : "by the robust reference";
 }

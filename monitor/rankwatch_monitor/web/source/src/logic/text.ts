@@ -1,8 +1,8 @@
-// How numbers become words. One place, so that the same figure reads the same everywhere on the page.
+// Formatting of numbers, times and names.
 
 const THIN = "\u2009";
 
-/** A duration for reading at a glance: two units at most, more digits the shorter it is. */
+/** A duration with at most two units. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
   const s = Math.max(0, seconds);
@@ -14,7 +14,7 @@ export function duration(seconds: number | null | undefined): string {
   return wholeDuration(s);
 }
 
-/** The same without fractions, for clocks that tick in front of the reader. */
+/** The same without fractions, for counters that update every second. */
 export function wholeDuration(seconds: number): string {
   const s = Math.max(0, Math.round(seconds));
   if (s < 60) return `${s}${THIN}s`;
@@ -30,7 +30,7 @@ export function ago(then: number | null, now: number): string {
   return now - then < 1 ? "just now" : `${wholeDuration(now - then)} ago`;
 }
 
-/** Wall clock in the reader's time zone; the date is added when it is not today. */
+/** Wall-clock time in the browser's time zone; with the date if it is not today. */
 export function clock(then: number | null, now: number): string {
   if (then === null) return "–";
   const date = new Date(then * 1000);
@@ -47,11 +47,11 @@ export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 
-/** Iterations per second; below one, seconds per iteration say more. */
+/** Steps per second; below 0.1 as seconds per step. */
 export function rate(perSecond: number | null): { value: string; unit: string } {
-  if (perSecond === null) return { value: "–", unit: "it/s" };
-  if (perSecond > 0 && perSecond < 0.1) return { value: (1 / perSecond).toFixed(1), unit: "s/it" };
-  return { value: perSecond >= 100 ? perSecond.toFixed(0) : perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toFixed(2), unit: "it/s" };
+  if (perSecond === null) return { value: "–", unit: "steps/s" };
+  if (perSecond > 0 && perSecond < 0.1) return { value: (1 / perSecond).toFixed(1), unit: "s/step" };
+  return { value: perSecond >= 100 ? perSecond.toFixed(0) : perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toFixed(2), unit: "steps/s" };
 }
 
 export function percent(fraction: number | null): string {

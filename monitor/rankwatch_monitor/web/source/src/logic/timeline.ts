@@ -1,4 +1,4 @@
-// Where each span of a section timeline lies: one lane a rank, one column a step, nested sections below each other.
+// Layout of the section timeline: one lane per rank, one column per step, nested sections below each other.
 
 import type { RankLane, SectionTimeline } from "../api/types";
 import { runs } from "./text";
@@ -26,7 +26,7 @@ export interface Column {
   iteration: number;
   x: number;
   width: number;
-  /** The longest of the ranks: the width stands for so many seconds. */
+  /** Duration of the slowest rank, which is the width of the column. */
   seconds: number;
 }
 
@@ -37,11 +37,11 @@ export interface Lanes {
   tops: number[];
   laneHeight: number;
   height: number;
-  /** Steps that a rank has nothing of: it never came there, or its spans are gone. */
+  /** Steps without spans of a rank: not reached, or dropped. */
   missing: { lane: number; step: number }[];
 }
 
-/** Steps stand side by side by their iteration, each beginning with the rank's own first span: hosts' clocks differ. */
+/** Columns by step number; each lane starts with the rank's own first span, since hosts' clocks differ. */
 export function lanes(timeline: SectionTimeline, width: number): Lanes {
   const iterations = [...new Set(timeline.ranks.flatMap((lane) => lane.steps.map((step) => step.iteration)))].sort((a, b) => a - b);
   const longest = iterations.map((iteration) => Math.max(1e-9, ...timeline.ranks.map((lane) => stepOf(lane, iteration)?.seconds ?? 0)));
@@ -87,7 +87,7 @@ export function spanAt(placed: Lanes, x: number, y: number): number | null {
   return null;
 }
 
-/** The span that an arrow key leads to: along the lane in time, or to the same section of the lane above or below. */
+/** The span selected by an arrow key: the next in the lane, or the same section in the lane above or below. */
 export function beside(placed: Lanes, from: number, key: string): number {
   const here = placed.spans[from]!;
   if (key === "ArrowLeft" || key === "ArrowRight") {
@@ -111,14 +111,14 @@ export function median(values: readonly number[]): number {
 }
 
 export interface Sums {
-  /** Numbers of the sections that took longest, the longest first. */
+  /** Indices of the longest sections, longest first. */
   sections: number[];
-  /** Seconds a step by lane and position in `sections`; null: that rank never ran it. */
+  /** Seconds per step by lane and position in `sections`; null: the rank did not enter it. */
   seconds: (number | null)[][];
   medians: number[];
 }
 
-/** What each section took a step, on average over the steps shown. */
+/** Mean seconds per step of each section over the steps shown. */
 export function sums(timeline: SectionTimeline, most: number): Sums {
   const byLane = timeline.ranks.map((lane) => {
     const found = new Map<number, number>();
@@ -134,12 +134,12 @@ export function sums(timeline: SectionTimeline, most: number): Sums {
   };
 }
 
-/** Ranks as the monitor reads them: "0,8-10". */
+/** Ranks in the syntax of the API: "0,8-10". */
 export function written(ranks: readonly number[]): string {
   return runs(ranks, Number.POSITIVE_INFINITY).replaceAll("–", "-").replaceAll(" ", "");
 }
 
-/** The tones of sections; after the last, they begin anew. */
+/** Number of section colours; they repeat. */
 const TONES = 8;
 
 export function sectionTone(section: number): string {

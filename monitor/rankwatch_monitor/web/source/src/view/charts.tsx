@@ -1,4 +1,4 @@
-// How it was over time: what steps took and why that changed, how far the ranks are apart, and effective time.
+// The tab "Charts": step time with its parts and the explanation of changes, goodput, spread of scores.
 
 import { type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -32,7 +32,7 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
     <div class="charts">
       <section aria-labelledby="step-time">
         <h2 id="step-time">
-          Time of a step <small>and what it went into, medians over the ranks</small>
+          Step time <small>and its parts, medians over the ranks</small>
         </h2>
         <label class="span">
           Show the last{" "}
@@ -41,19 +41,19 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
           </select>
         </label>
         {why.value && <Explanation why={why.value} />}
-        {samples.value === null ? <p class="note">Asking for the history.</p> : steps.time.length === 0 ? (
-          <p class="note">Nothing yet: ranks tell how long their steps take about every 10 s.</p>
+        {samples.value === null ? <p class="note">Loading the history.</p> : steps.time.length === 0 ? (
+          <p class="note">No samples yet: ranks report step times about every 10 s.</p>
         ) : (
-          <Plot name="Time of a step" {...steps} format={duration} incidents={incidents} mark={why.value?.since ?? null} height={HEIGHT} />
+          <Plot name="Step time" {...steps} format={duration} incidents={incidents} mark={why.value?.since ?? null} height={HEIGHT} />
         )}
       </section>
       {points !== null && points.at.length > 0 && (
         <section aria-labelledby="goodput-time">
           <h2 id="goodput-time">
-            Effective time <small>part of all time that went into new steps; the last six hours</small>
+            Goodput <small>share of the time spent on new steps; the last six hours</small>
           </h2>
           <Plot
-            name="Effective time" time={points.at} format={percent} incidents={incidents} height={LOW} top={1}
+            name="Goodput" time={points.at} format={percent} incidents={incidents} height={LOW} top={1}
             lines={[
               { name: "whole run", tone: "text", values: points.goodput },
               { name: "last hour", tone: "series-1", values: points.goodput_window, dashed: true },

@@ -34,8 +34,8 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
   const confirm = (event: SubmitEvent) => {
     event.preventDefault();
     setDone(null);
-    if (excluding && rankList(ranks) === null) return setProblem(`Ranks are written like 0,8-11; not "${ranks}".`);
-    if (excluding && left === "") return setProblem("Name nodes to leave out, or ranks on them.");
+    if (excluding && rankList(ranks) === null) return setProblem(`Write ranks as in 0,8-11; "${ranks}" is not valid.`);
+    if (excluding && left === "") return setProblem("Name nodes to exclude, or ranks on them.");
     setProblem(null);
     setConfirming(true);
   };
@@ -54,7 +54,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
   return (
     <section aria-labelledby="actions">
       <h2 id="actions">Actions</h2>
-      {over ? <p class="note">This job has ended: there is nothing to act on.</p> : (
+      {over ? <p class="note">This job has ended: no action is possible.</p> : (
         <form onSubmit={confirm}>
           <fieldset class="looks" disabled={confirming}>
             <legend>Order</legend>
@@ -84,7 +84,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
           <label class="line">
             Reason
             <input
-              value={reason} maxLength={500} required disabled={confirming} placeholder="It stands in the incident and in the log"
+              value={reason} maxLength={500} required disabled={confirming} placeholder="Recorded in the incident and in the log"
               onInput={(event) => setReason(event.currentTarget.value)}
             />
           </label>
@@ -96,7 +96,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
               <button type="button" class={action === "capture" ? "go" : "go grave"} onClick={() => void send()} ref={(button) => button?.focus()}>
                 {title}
               </button>
-              <button type="button" onClick={() => setConfirming(false)}>Not now</button>
+              <button type="button" onClick={() => setConfirming(false)}>Cancel</button>
             </div>
           )}
         </form>
@@ -104,7 +104,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
       {done !== null && (
         <p class="accepted" role="status">
-          Ordered. <a href={incidentAddress(job.id, done)}>Incident {done}</a> tells how it goes.
+          Ordered. <a href={incidentAddress(job.id, done)}>Incident {done}</a> shows the progress.
         </p>
       )}
     </section>

@@ -1,4 +1,4 @@
-// No job yet: how to get one, in commands that can be copied as they stand.
+// Shown while there is no job: commands to start one.
 
 import { signal } from "@preact/signals";
 import { token } from "../api/token";
@@ -11,10 +11,10 @@ export function Empty() {
   return (
     <section class="empty">
       <h1>No job yet.</h1>
-      <p>A job appears here as soon as one of its ranks speaks.</p>
+      <p>A job appears here with the first report of one of its ranks.</p>
       <h2>Start one with the launcher</h2>
       <Command text={`${secret}rankwatch run --monitor ${location.origin} --nproc-per-node 4 train.py`} />
-      <h2>Or watch what runs already: two lines</h2>
+      <h2>Or monitor an existing script: add two lines</h2>
       <Command text={"import rankwatch\nrankwatch.init()"} />
       <p>and, in its environment:</p>
       <Command text={`${secret}${monitor} torchrun --nproc-per-node 4 train.py`} />

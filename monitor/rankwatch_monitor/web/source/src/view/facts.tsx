@@ -5,7 +5,7 @@ import type { ComponentChildren } from "preact";
 export interface Fact {
   label: string;
   value: ComponentChildren;
-  /** What the figure is measured against or in: shown quieter. */
+  /** Unit or reference of the figure. */
   note?: ComponentChildren;
 }
 

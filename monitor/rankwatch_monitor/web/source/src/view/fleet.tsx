@@ -1,4 +1,4 @@
-// All jobs: those in trouble first.
+// The list of jobs, those in trouble first.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
@@ -21,7 +21,7 @@ export function Fleet() {
   const jobs = watch.jobs.value;
   const worst = jobs?.length ? jobs.reduce((a, b) => (ORDER[b.state] < ORDER[a.state] ? b : a)) : null;
   useEffect(() => showInTab(worst?.state ?? null, worst && ORDER[worst.state] < 3 ? `${worst.state}: ${worst.name}` : ""), [worst?.state, worst?.name]);
-  if (jobs === null) return <p class="loading">Asking the monitor for its jobs.</p>;
+  if (jobs === null) return <p class="loading">Loading the jobs.</p>;
   if (jobs.length === 0) return <Empty />;
   const sorted = [...jobs].sort((a, b) => ORDER[a.state] - ORDER[b.state] || Number(isSlow(b)) - Number(isSlow(a)) || (b.started_at ?? 0) - (a.started_at ?? 0));
   return (
@@ -61,12 +61,12 @@ function hasNoStep(job: Listed): boolean {
 }
 
 function coarse(then: number | null): string {
-  // The seconds of hours ago are noise in a list.
+  // Only the larger unit.
   return ago(then, asOf.value).replace(/ .* ago/, " ago");
 }
 
 function JobRow({ job }: { job: Listed }) {
-  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor watches it now." : `Watched by monitor ${job.monitor}.`) : job.reason;
+  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : job.reason;
   return (
     <li data-state={job.state}>
       <a href={jobAddress(job.id)}>

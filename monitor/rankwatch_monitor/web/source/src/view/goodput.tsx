@@ -1,4 +1,4 @@
-// Where the time went: the effective-time ratio, one bar of all seconds, and what each incident took.
+// Goodput: the ratio, a bar of all time by bucket, and the phases of each incident.
 
 import { useState } from "preact/hooks";
 import type { Goodput, Incident, JobSummary, LedgerEntry } from "../api/types";
@@ -16,7 +16,7 @@ export function GoodputSection({ job, goodput, incidents }: { job: JobSummary; g
   return (
     <section class="goodput">
       <h2>
-        Effective time <small>spent on new steps</small>
+        Goodput <small>share of the time spent on new steps</small>
       </h2>
       <Facts
         kind="facts"
@@ -35,13 +35,13 @@ function Bar({ found }: { found: Slice[] }) {
   if (found.length === 0) return <p class="note">No time is accounted for yet.</p>;
   return (
     <>
-      <div class="track" role="img" aria-label={`Where the time went: ${inWords(found)}.`}>
+      <div class="track" role="img" aria-label={`Time by purpose: ${inWords(found)}.`}>
         {found.map(({ bucket, share }) => (
           // A floor of 0.4 % keeps seconds visible next to days.
           <i key={bucket} data-bucket={bucket} style={{ flexGrow: Math.max(share, 0.004) }} />
         ))}
       </div>
-      <ul class="buckets" aria-label="What the time was spent on">
+      <ul class="buckets" aria-label="Time by purpose">
         {found.map(({ bucket, name, seconds, share }) => (
           <li key={bucket} data-bucket={bucket}>
             <i aria-hidden="true" />
@@ -59,8 +59,8 @@ function Ledger({ job, entries, incidents }: { job: JobSummary; entries: readonl
   const byId = new Map(incidents.map((incident) => [incident.id, incident]));
   return (
     <>
-      <h3>What each incident took</h3>
-      <div class="scroll" role="region" aria-label="What each incident took" tabIndex={0}>
+      <h3>Time by incident</h3>
+      <div class="scroll" role="region" aria-label="Time by incident" tabIndex={0}>
         <table>
           <thead>
             <tr>

@@ -1,4 +1,4 @@
-// All incidents of the job as a ledger: when, what, what it cost.
+// All incidents of the job: time, reason, action, downtime.
 
 import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";

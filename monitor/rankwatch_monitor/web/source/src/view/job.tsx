@@ -1,4 +1,4 @@
-// One job: is it healthy, who is it, since when, why, what was done, what did it cost.
+// One job: state or incident first, then the tabs.
 
 import { useEffect, useMemo } from "preact/hooks";
 import type { Problem } from "../api/client";
@@ -44,7 +44,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   }, [job?.state, job?.name, job?.reason]);
 
   if (watch.unknown.value !== null && job === null) return <Unknown id={id} problem={watch.unknown.value} />;
-  if (job === null) return <p class="loading">Asking the monitor for job {id}.</p>;
+  if (job === null) return <p class="loading">Loading job {id}.</p>;
   const incidents = watch.incidents.value ?? [];
   const { timeouts, confirmationWindow, goodput, launchers } = watch.slow;
   const over = job.ended_at !== null;
@@ -114,7 +114,7 @@ function Head({ job }: { job: JobSummary }) {
       <Facts
         kind="facts"
         facts={[
-          { label: "Iteration", value: count(job.iteration) },
+          { label: "Step", value: count(job.iteration) },
           ...(over ? [] : [{ label: "Speed", value: speed.value, note: speed.unit }]),
           { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
           { label: "Attempt", value: job.attempt },
@@ -127,13 +127,14 @@ function Head({ job }: { job: JobSummary }) {
   );
 }
 
-/** The state itself in a sentence, when no open incident says it. */
+/** The state in a sentence, for jobs whose summary has no reason. */
 function sentence(job: JobSummary): string {
   const missing = job.world_size - job.ranks_reporting;
   switch (job.state) {
     case "running":
+      if (job.verdict === "no_step") return "No step has completed yet.";
       return missing > 0
-        ? `${plural(job.ranks_reporting, "rank")} of ${count(job.world_size)} ${job.ranks_reporting === 1 ? "reports" : "report"}; no limit is passed.`
+        ? `${plural(job.ranks_reporting, "rank")} of ${count(job.world_size)} ${job.ranks_reporting === 1 ? "reports" : "report"}; no limit is exceeded.`
         : job.world_size === 1 ? "The rank is making progress." : `All ${count(job.world_size)} ranks are making progress.`;
     case "starting":
       return "No rank has made progress yet.";
@@ -142,7 +143,7 @@ function sentence(job: JobSummary): string {
     case "finished":
       return "All ranks ended with exit code 0.";
     case "stopped":
-      return "Ended by an order.";
+      return "Stopped by an order.";
     default:
       return "";
   }
@@ -153,7 +154,7 @@ function Unknown({ id, problem }: { id: string; problem: Problem }) {
   return (
     <section class="empty">
       <h1>{none ? `The monitor does not know job ${id}.` : `This monitor does not show job ${id} now.`}</h1>
-      <p>{none ? "A job appears here as soon as one of its ranks speaks." : problem.message}</p>
+      <p>{none ? "A job appears here with the first report of one of its ranks." : problem.message}</p>
       <p>
         <a href="#/">All jobs of this monitor</a>
       </p>

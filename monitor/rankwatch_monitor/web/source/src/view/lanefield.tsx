@@ -1,4 +1,4 @@
-// The lanes themselves: a canvas for the eye, arrow keys for everybody.
+// The lanes of the section timeline: a canvas with keyboard navigation.
 
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { SectionTimeline } from "../api/types";
@@ -7,14 +7,14 @@ import { beside, type Lanes, ROW, sectionTone, spanAt } from "../logic/timeline"
 import { count, duration } from "../logic/text";
 import { colour, repaint } from "./theme";
 
-/** Text needs this much room on both sides within its box. */
+/** Padding of text within its box. */
 const INSET = 5;
 
 interface Field {
   timeline: SectionTimeline;
   /** Null until the width is known. */
   placed: Lanes | null;
-  /** The span that is timeline about below. */
+  /** Index of the span that is described below the lanes. */
   at: number | null;
   choose: (at: number | null) => void;
   resized: (width: number) => void;
@@ -89,7 +89,7 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
     context.setLineDash([4, 4]);
     context.strokeRect(x + 0.5, placed.tops[lane]! + 0.5, Math.max(1, width - 1), placed.laneHeight - 2);
     context.setLineDash([]);
-    write(context, "nothing of this step", x, placed.tops[lane]! + placed.laneHeight / 2, width, quiet);
+    write(context, "no spans of this step", x, placed.tops[lane]! + placed.laneHeight / 2, width, quiet);
   }
   for (const span of placed.spans) {
     context.fillStyle = tones[span.section]!;
@@ -103,7 +103,7 @@ function draw(canvas: HTMLCanvasElement, timeline: SectionTimeline, placed: Lane
   context.strokeRect(here.x + 1, here.y + 1, Math.max(2, here.width - 3), ROW - 3);
 }
 
-/** The text as far as there is room for it. */
+/** Draw the text, shortened to the width; nothing if too little would remain. */
 function write(context: CanvasRenderingContext2D, text: string, x: number, y: number, width: number, ink: string): void {
   if (width < 2 * INSET + 8) return;
   const room = width - 2 * INSET;

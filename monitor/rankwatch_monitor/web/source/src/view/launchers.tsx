@@ -1,4 +1,4 @@
-// Nodes that run no ranks, each with the reason. A job all of whose nodes do has nothing to tell here.
+// Nodes that run no ranks, each with the reason; empty if all nodes do.
 
 import { useState } from "preact/hooks";
 import type { Launcher } from "../api/types";
@@ -22,7 +22,7 @@ export function Launchers({ launchers }: { launchers: readonly Launcher[] }) {
             <dt>
               <span class="code">{name}</span> <small>{what}</small>
             </dt>
-            <dd>{reason || "no reason was told"}</dd>
+            <dd>{reason || "no reason given"}</dd>
           </div>
         ))}
       </dl>

@@ -1,4 +1,4 @@
-// Every limit: what was configured, what was learned, what holds, and why.
+// All limits: configured, learned and loaded values, the one in force and its source.
 
 import { useState } from "preact/hooks";
 import type { Timeout } from "../api/types";
@@ -47,8 +47,8 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
         </button>
       )}
       <p class="note">
-        Passing a configured limit acts at once, passing any other raises a suspicion first. "Loaded" was learned in an earlier run;
-        "first time" holds while nothing is known yet.
+        Exceeding a configured limit triggers the action at once, any other limit raises a suspicion first. "Loaded" was learned in an
+        earlier run; "first time" applies until durations are known.
       </p>
     </section>
   );

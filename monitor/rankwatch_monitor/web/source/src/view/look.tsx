@@ -1,4 +1,4 @@
-// What the grid is coloured by: the states, or how slow each rank is.
+// What the grid is coloured and grouped by, and the choice of it.
 
 import type { Grid } from "../live/job";
 import { type Cell, type Level, LEVELS, levels, type Look } from "../logic/levels";
@@ -6,7 +6,7 @@ import { WORST_FIRST } from "../logic/severity";
 import type { Grouping } from "../logic/route";
 import { grouping, look, only } from "./selection";
 
-/** What the grid draws: a code for each rank, what the codes mean, and in which order the legend tells them. */
+/** What the grid draws: a code per rank, the meaning of the codes, and the order of the legend. */
 export interface Shown {
   look: Look;
   codes: Uint8Array;
@@ -16,10 +16,10 @@ export interface Shown {
 
 const SLOWEST_FIRST: readonly Level[] = ["level-4", "level-3", "level-2", "level-1", "level-0", "level-unknown"];
 
-/** Bytes of each look by name; null: they can be asked for. */
+/** Bytes of each look by name; null: available, not read. */
 export type Looks = Readonly<Record<string, Uint8Array | null>>;
 
-/** States, unless another look was chosen and there is something to draw it from. */
+/** The chosen look if its bytes are there, else the states. */
 export function shownBy(grid: Grid | null, chosen: Look, looks: Looks): Shown | null {
   if (grid === null) return null;
   const bytes = looks[chosen];
@@ -36,7 +36,7 @@ const CHOICES: readonly (readonly [Look, string])[] = [
 ];
 const GROUPINGS: readonly Grouping[] = ["node", "pipeline", "tensor", "data", "expert"];
 
-/** Nothing to choose from while there are no scores. */
+/** Empty while only the states are available. */
 export function LookChoice({ looks }: { looks: Looks }) {
   const there = CHOICES.filter(([name]) => name === "state" || looks[name] !== undefined);
   if (there.length < 2) return null;
@@ -47,7 +47,7 @@ export function LookChoice({ looks }: { looks: Looks }) {
   return <Choice legend="Coloured by" name="look" choices={there} chosen={look.value} choose={choose} />;
 }
 
-/** Nothing to choose from while no rank tells where in a parallel layout it stands. */
+/** Empty while no rank reports a parallel layout. */
 export function GroupChoice({ dimensions }: { dimensions: Readonly<Record<string, unknown>> }) {
   const there = GROUPINGS.filter((name) => name === "node" || name in dimensions);
   if (there.length < 2) return null;

@@ -1,4 +1,4 @@
-// The marks of states: a shape and a word, then colour.
+// Marks of job and rank states: a shape and a word besides the colour.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { JobState } from "../api/types";
@@ -7,7 +7,7 @@ import { glyph } from "../logic/glyphs";
 import { palette } from "./palette";
 import { repaint } from "./theme";
 
-/** Paths in a box of 16: each state has an outline of its own. */
+/** SVG paths in a box of 16 x 16. */
 export const JOB_SHAPES: Record<JobState, string> = {
   starting: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13Zm0 2.4a4.1 4.1 0 1 1 0 8.2 4.1 4.1 0 0 1 0-8.2Z",
   running: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13Z",
@@ -30,7 +30,7 @@ export function JobMark({ state }: { state: JobState }) {
   );
 }
 
-/** The same picture that the grid draws. */
+/** The glyph of a rank as in the grid. */
 export function RankMark({ state, size = 13 }: { state: Cell; size?: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const painted = repaint.value;

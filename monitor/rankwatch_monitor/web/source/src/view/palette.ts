@@ -1,11 +1,11 @@
-// The colours of rank states and levels, from CSS to canvas words.
+// Colours of rank states and levels, from CSS to canvas pixels.
 
 import { type Cell, isLevel, LEVELS } from "../logic/levels";
 import { WORST_FIRST } from "../logic/severity";
 import { type Palette, abgr } from "../logic/glyphs";
 import { colour } from "./theme";
 
-/** Faint enough to step back, strong enough to keep the shape of the whole. */
+/** Opacity of cells outside the selected state. */
 const DIMMED = 0.22;
 
 /** The name of a cell's colour in CSS, without its dashes. */

@@ -1,4 +1,4 @@
-// The phases of an incident: a bar in proportion, and the same in figures below it.
+// The phases of an incident as a proportional bar, with figures below.
 
 import type { Phase } from "../logic/phases";
 import { clock, duration } from "../logic/text";

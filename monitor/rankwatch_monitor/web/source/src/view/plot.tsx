@@ -1,4 +1,4 @@
-// One chart over time: lines and stacked areas by uPlot, incidents as bands, and the figures under the cursor as text.
+// A chart over time: lines and stacked areas by uPlot, incidents as bands, the values at the cursor as text.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
@@ -9,11 +9,11 @@ import { type Line, stacked } from "../logic/charts";
 import { clock } from "../logic/text";
 import { colour, repaint } from "./theme";
 
-/** How long until the chart library is asked for again, when the monitor could not give it. */
-const AGAIN_MS = 5000;
+/** Delay before loading the chart library is retried. */
+const RETRY_MS = 5000;
 
 export interface Plotted {
-  /** What the chart shows, for those who do not see it. */
+  /** Label for screen readers. */
   name: string;
   /** Unix seconds. */
   time: readonly number[];
@@ -23,9 +23,9 @@ export interface Plotted {
   height: number;
   /** Unix seconds at which something changed. */
   mark?: number | null;
-  /** The axis spans this much at least, so that a young line grows instead of jumping. */
+  /** Minimum length of the time axis in seconds. */
   shortest?: number;
-  /** The upper end of the axis; without it, what the figures need. */
+  /** Upper end of the value axis; by default that of the values. */
   top?: number;
   bare?: boolean;
 }
@@ -46,16 +46,16 @@ export function Plot(props: Plotted) {
     let gone = false;
     let again = 0;
     const resized = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height }));
-    // Half of this page's code is the chart library: what is wrong is shown before it has arrived.
+    // The chart library is half of this page's code, so it is loaded after everything else is shown.
     import("uplot").then(
       ({ default: Chart }) => {
         if (gone) return;
         chart.current = new Chart(options(element.clientWidth, shown, setAt), data(shown.current), element);
         resized.observe(element);
       },
-      // The monitor went away in between. The page says so already; the chart comes when the monitor is back.
+      // The monitor is unreachable, which the connection bar shows: retry.
       () => {
-        if (!gone) again = window.setTimeout(() => setTries((count) => count + 1), AGAIN_MS);
+        if (!gone) again = window.setTimeout(() => setTries((count) => count + 1), RETRY_MS);
       },
     );
     return () => {
@@ -155,7 +155,7 @@ function timeOfDay(seconds: number, splits: readonly number[]): string {
   return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(minutes ? {} : { second: "2-digit" }) });
 }
 
-/** A band from the last good moment to the first new step, under the line. */
+/** Draw a band per incident, from the last progress to the first new step. */
 function shade(chart: uPlot, incidents: readonly Incident[]): void {
   const { left, top, width, height } = chart.bbox;
   const x = (time: number) => Math.min(left + width, Math.max(left, chart.valToPos(time, "x", true)));
@@ -169,7 +169,7 @@ function shade(chart: uPlot, incidents: readonly Incident[]): void {
   }
 }
 
-/** A line where something changed, with a flag at its top. */
+/** Draw a flagged line at the time of a change. */
 function rule(chart: uPlot, at: number | null): void {
   const { left, top, width, height } = chart.bbox;
   const x = at === null ? -1 : Math.round(chart.valToPos(at, "x", true));

@@ -1,4 +1,4 @@
-// Every value of the policy with its unit and meaning, made from the monitor's own description of them.
+// Editor of all policy settings, generated from the schema that the monitor serves.
 
 import { useEffect, useState } from "preact/hooks";
 import { get, order, Problem } from "../api/client";
@@ -25,7 +25,7 @@ export function PolicyEditor({ job }: { job: JobSummary }) {
     );
     return () => ended.abort();
   }, [path]);
-  if (settings === null) return problem === null ? <p class="note">Asking for the policy.</p> : <p class="refused" role="alert">{problem}</p>;
+  if (settings === null) return problem === null ? <p class="note">Loading the policy.</p> : <p class="refused" role="alert">{problem}</p>;
 
   const changes = changed(settings, policy, edited);
   const value = (setting: Setting) => asValue(setting, edited[setting.name]!, policy[setting.name] ?? null);
@@ -36,7 +36,7 @@ export function PolicyEditor({ job }: { job: JobSummary }) {
       setPolicy(await order<Policy>("PATCH", path, Object.fromEntries(changes.map((each) => [each.name, value(each)]))));
       edit({});
       setProblem(null);
-      setDone(`${plural(changes.length, "value")} changed; the ranks hear of new limits in a second or two.`);
+      setDone(`${plural(changes.length, "value")} changed; new limits reach the ranks within two seconds.`);
     } catch (failure) {
       setProblem(refusal(failure));
     }
@@ -45,7 +45,7 @@ export function PolicyEditor({ job }: { job: JobSummary }) {
   return (
     <section class="policy" aria-labelledby="policy">
       <h2 id="policy">
-        Policy <small>in force for this job; changes hold from the next look, a tenth of a second later</small>
+        Policy <small>in force for this job; changes apply from the next evaluation, within 0.1 s</small>
       </h2>
       <label class="line">
         Find
@@ -80,7 +80,7 @@ export function PolicyEditor({ job }: { job: JobSummary }) {
               ))}
             </ul>
             <button type="submit" class="go">Apply {plural(changes.length, "change")}</button>
-            <button type="button" onClick={() => (edit({}), setProblem(null))}>Leave it as it is</button>
+            <button type="button" onClick={() => (edit({}), setProblem(null))}>Discard</button>
           </div>
         )}
       </form>

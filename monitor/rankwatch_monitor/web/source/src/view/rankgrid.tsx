@@ -1,4 +1,4 @@
-// Every rank at once: a canvas for the eye, arrow keys and a line of words for everybody.
+// The rank grid: all ranks on a canvas, with keyboard navigation and a text readout.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Incident } from "../api/types";
@@ -18,19 +18,19 @@ import { grouping, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
 const TALLEST = 440;
-/** Cells smaller than this need a ring to be noticed. */
+/** In smaller cells, ranks in trouble get a ring. */
 const EASILY_SEEN = 8;
 const MOST_TROUBLED = 48;
 
-/** Drawn as a frame: a number stands on the ground there, not on the fill. */
+/** Drawn as a frame: the number is drawn on the background, not on the fill. */
 const HOLLOW: ReadonlySet<string> = new Set(["unseen", "silent", "finished", "level-unknown"]);
 
 const LEGEND: Record<Look, string> = {
-  state: "States; choose one to single it out",
-  lateness: "Part of a step for which the others wait; choose one to single it out",
-  robust: "GPU score against the middle of the peers; choose one to single it out",
-  heartbeat_age: "Age of the last heartbeat; choose one to single it out",
-  temperature: "Temperature of the device; choose one to single it out",
+  state: "States; choose one to filter by it",
+  lateness: "Share of a step that the other ranks wait for the rank; choose one to filter by it",
+  robust: "GPU score against the median of the peers; choose one to filter by it",
+  heartbeat_age: "Age of the last heartbeat; choose one to filter by it",
+  temperature: "Temperature of the device; choose one to filter by it",
 };
 
 const ARROWS: Record<string, Direction> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
@@ -125,7 +125,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   );
 }
 
-/** Hosts by rank; the same array as long as nothing moved, so that the layout is computed only when it must. */
+/** Hosts by rank; the same array until a host changes, so that the layout is cached. */
 function useHosts(watch: JobWatch, worldSize: number): string[] {
   const kept = useRef<string[]>([]);
   const { byRank } = watch.reports.value;
@@ -163,7 +163,7 @@ function moved(event: KeyboardEvent, placed: Layout, grid: Shown, from: number |
   if (event.key === "End") return last;
   if (event.key === "Escape") return null;
   if (event.key.toLowerCase() !== "n") return undefined;
-  const step = event.shiftKey ? last : 1; // one back is one less than a whole turn forward
+  const step = event.shiftKey ? last : 1; // one step back, modulo the number of ranks
   for (let i = 1, rank = from ?? (event.shiftKey ? 0 : last); i <= grid.codes.length; i++) {
     rank = (rank + step) % grid.codes.length;
     if (isTrouble(grid.legend[grid.codes[rank]!]!)) return rank;
@@ -183,7 +183,7 @@ function NodeNames({ placed, scale }: { placed: Layout; scale: number }) {
   );
 }
 
-/** Among 16,384 cells nobody finds eight: those to blame are ringed and named, others in trouble are ringed. */
+/** Rings around culprits, with their name, and around other ranks in trouble: a few among 16,384 cells are hard to see. */
 function Rings({ placed, groups, scale, grid, incident }: { placed: Layout; groups: NodeGroup[]; scale: number; grid: Shown; incident: Incident | null }) {
   const culprits = incident !== null && incident.closed_at === null ? incident.culprits.map((culprit) => culprit.rank) : [];
   const named = placed.cell / scale < NUMBERED;
@@ -202,7 +202,7 @@ function Rings({ placed, groups, scale, grid, incident }: { placed: Layout; grou
   );
 }
 
-/** The ranks in trouble, if they are few: rings around hundreds would hide what they point at. */
+/** The ranks in trouble; none if they are too many for rings. */
 function troubled(grid: Shown): number[] {
   const found: number[] = [];
   for (let rank = 0; rank < grid.codes.length && found.length <= MOST_TROUBLED; rank++) {
@@ -245,7 +245,7 @@ function Readout({ watch, shown }: { watch: JobWatch; shown: Shown | null }) {
       {section && <span>in <span class="code">{section.name}</span> for {duration(section.seconds)}</span>}
       {!section && report?.idle != null && <span>outside sections for {duration(report.idle)}</span>}
       {report?.heartbeat_age != null && <span>heartbeat {duration(report.heartbeat_age)} ago</span>}
-      {report?.iteration != null && <span>iteration {count(report.iteration)}</span>}
+      {report?.iteration != null && <span>step {count(report.iteration)}</span>}
       {report?.pid != null && <span>pid {report.pid}</span>}
       {report?.reason && <span>{report.reason}</span>}
     </p>

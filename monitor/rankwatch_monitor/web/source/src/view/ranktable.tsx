@@ -1,4 +1,4 @@
-// What the grid shows, as words: for keyboards, for screen readers, and for copying into a chat.
+// The content of the rank grid as a table.
 
 import { useMemo, useState } from "preact/hooks";
 import type { Incident } from "../api/types";
@@ -43,9 +43,9 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
               {shown?.look === "lateness" && <th scope="col" class="number">Others wait</th>}
               {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
               <th scope="col">Section</th>
-              <th scope="col" class="number">In it for</th>
+              <th scope="col" class="number">Time in it</th>
               <th scope="col" class="number wide">Heartbeat age</th>
-              <th scope="col" class="number wide">Iteration</th>
+              <th scope="col" class="number wide">Step</th>
               {withReasons && <th scope="col" class="wide">Why</th>}
             </tr>
           </thead>

@@ -1,4 +1,4 @@
-// Iterations per second since the page was opened, with the stretches that incidents took.
+// Steps per second since the page was opened, with incidents as bands.
 
 import type { Incident, JobSummary } from "../api/types";
 import { sampled, samplesOf } from "../live/samples";
@@ -6,7 +6,7 @@ import { count, rate } from "../logic/text";
 import { Plot } from "./plot";
 
 const HEIGHT = 150;
-/** At first the axis spans this much, so that the line grows instead of jumping. */
+/** Minimum length of the time axis. */
 const SHORTEST_S = 60;
 
 export function RateChart({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
@@ -16,12 +16,12 @@ export function RateChart({ job, incidents }: { job: JobSummary; incidents: read
   return (
     <section class="speed">
       <h2>
-        Iterations per second <small>since the page opened</small>
+        Steps per second <small>since the page opened</small>
       </h2>
       <Plot
         key={job.id} bare height={HEIGHT} shortest={SHORTEST_S} time={samples.time} incidents={incidents} format={count}
         name={`Line chart of ${samples.time.length} samples; now ${speed.value} ${speed.unit}.`}
-        lines={[{ name: "iterations per second", tone: "rank-running", fill: "chart-fill", values: samples.rate }]}
+        lines={[{ name: "steps per second", tone: "rank-running", fill: "chart-fill", values: samples.rate }]}
       />
     </section>
   );

@@ -1,14 +1,14 @@
-// What the reader points at: shared by the grid and the table.
+// The selection, shared by grid, table and timeline.
 
 import { signal } from "@preact/signals";
 import type { Cell, Look } from "../logic/levels";
 import type { Grouping, Sight } from "../logic/route";
 
-/** The rank told about below the grid. */
+/** The rank described below the grid. */
 export const selected = signal<number | null>(null);
-/** Only ranks in this state, or on this level, matter now; the others step back. */
+/** Filter: ranks in this state or on this level; the others are dimmed. */
 export const only = signal<Cell | null>(null);
-/** What the grid shows. */
+/** What the grid is coloured by. */
 export const look = signal<Look>("state");
 
 /** What the grid is grouped by. */
@@ -21,7 +21,7 @@ export function forgetSelection(): void {
   grouping.value = "node";
 }
 
-/** Look at what an address asks for; what it does not name stays. */
+/** Apply the selection of an address; what it does not name stays unchanged. */
 export function takeSight(sight: Sight): void {
   if (sight.rank !== undefined) selected.value = sight.rank;
   if (sight.look !== undefined) look.value = sight.look;

@@ -1,4 +1,4 @@
-// What surrounds every view: the bar, the connection, the voice for screen readers.
+// The frame of every view: top bar, connection state, announcements for screen readers, token form.
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -8,7 +8,7 @@ import { retryNow } from "../live/stream";
 import { clock, wholeDuration } from "../logic/text";
 import { nextTheme, theme } from "./theme";
 
-/** Said aloud by screen readers when it changes. */
+/** Read aloud by screen readers when it changes. */
 export const announcement = signal("");
 
 export function Shell({ crumbs, children }: { crumbs: ComponentChildren; children: ComponentChildren }) {
@@ -71,13 +71,13 @@ function Connection() {
     <div class="connection" role="alert">
       <p>
         <strong>{never ? "The monitor does not answer." : `No connection to the monitor for ${wholeDuration(silent ?? 0)}.`}</strong>{" "}
-        {!never && <>What you see is from {clock(lastContact.value, now.value)}. </>}
+        {!never && <>The data shown is from {clock(lastContact.value, now.value)}. </>}
         Training does not depend on the monitor.
       </p>
       <p class="retry">
-        <span>{wait > 0 ? `Trying again in ${wait} s` : "Trying again"}</span>
+        <span>{wait > 0 ? `Reconnecting in ${wait} s` : "Reconnecting"}</span>
         <button type="button" onClick={retryNow}>
-          Try now
+          Reconnect now
         </button>
       </p>
     </div>
@@ -94,9 +94,9 @@ function TokenGate() {
   };
   return (
     <form class="gate" onSubmit={submit}>
-      <h1>This monitor asks for a token.</h1>
+      <h1>This monitor requires a token.</h1>
       <p>
-        It stands in the address that <code>rankwatch run</code> or <code>rankwatch monitor</code> printed, after{" "}
+        It is part of the address that <code>rankwatch run</code> or <code>rankwatch monitor</code> printed, after{" "}
         <code>?token=</code>. It is kept for this tab only.
       </p>
       <label>

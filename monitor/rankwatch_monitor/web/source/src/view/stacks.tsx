@@ -1,4 +1,4 @@
-// Stack groups side by side: the culprit first, the training code's own frames standing out.
+// Stack groups side by side: the culprit first, the training code's own frames highlighted.
 
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -8,7 +8,7 @@ import { isUserFrame, sharedOuter, shortFile } from "../logic/frames";
 import { blame } from "../logic/suspicion";
 import { plural, runs } from "../logic/text";
 
-/** More inner frames than this are folded away; the interesting ones are innermost. */
+/** Inner frames shown; the rest is folded. */
 const INNER = 14;
 
 export function Stacks({ job, incident }: { job: string; incident: Incident }) {
@@ -17,10 +17,10 @@ export function Stacks({ job, incident }: { job: string; incident: Incident }) {
     const ended = new AbortController();
     get<IncidentDetail>(`/jobs/${encodeURIComponent(job)}/incidents/${encodeURIComponent(incident.id)}`, ended.signal).then(
       (answer) => (detail.value = answer),
-      () => undefined, // the connection line tells it
+      () => undefined, // shown by the connection bar
     );
     return () => ended.abort();
-    // Stacks come with the capture: read again when the incident moves on.
+    // Stacks arrive with the capture: read again when the phase changes.
   }, [detail, incident.phase, incident.timeline.captured]);
 
   const groups = [...(detail.value?.stack_groups ?? [])].sort((a, b) => Number(b.is_culprit) - Number(a.is_culprit));
@@ -31,7 +31,7 @@ export function Stacks({ job, incident }: { job: string; incident: Incident }) {
       <h2>
         Stacks <small>innermost frame first</small>
       </h2>
-      {groups.length === 0 && <p class="note">{detail.value === null ? "Asking for the stacks." : absence(incident)}</p>}
+      {groups.length === 0 && <p class="note">{detail.value === null ? "Loading the stacks." : absence(incident)}</p>}
       <div class="groups">
         {groups.map((group) => (
           <Group key={group.ranks.join()} group={group} shared={shared} blame={blame(incident)} />
@@ -70,7 +70,7 @@ function Group({ group, shared, blame }: { group: StackGroup; shared: number; bl
       {group.frames.length === 0 && <p class="note">No frame could be read.</p>}
       <Frames frames={inner} />
       <Folded frames={own.slice(INNER)} label="frames further out" />
-      <Folded frames={group.frames.slice(own.length)} label="outer frames that all share" />
+      <Folded frames={group.frames.slice(own.length)} label="outer frames shared by all" />
     </section>
   );
 }

@@ -1,5 +1,5 @@
-// Who makes the others wait, why, and what it costs; and how fast the ranks are as a whole. What the headline of the job
-// has said is not said again.
+// Stragglers with cause and cost, and the scores of all ranks. A sentence that the headline of the job contains already is
+// not repeated.
 
 import { useState } from "preact/hooks";
 import type { Performance, RankScores, Straggler } from "../api/types";
@@ -10,24 +10,24 @@ import { selected } from "./selection";
 
 const FEW = 8;
 
-/** `headline`: what stands above all of it, at the head of the page. */
+/** `headline`: the text at the top of the page. */
 export function Stragglers({ performance, headline }: { performance: Performance; headline: string }) {
   const { finding, stragglers, open, ended } = performance;
   const facts = findingFacts(finding);
   const sentence = findingWords(finding);
-  const said = isShown(sentence, headline);
+  const shown = isShown(sentence, headline);
   return (
     <section class="stragglers" aria-labelledby="stragglers">
       <h2 id="stragglers">
-        Stragglers <small>{open === 0 ? "none now" : `${count(open)} now, the dearest first`}</small>
+        Stragglers <small>{open === 0 ? "none now" : `${count(open)} now, costliest first`}</small>
       </h2>
-      {(!said || facts !== "") && (
+      {(!shown || facts !== "") && (
         <p class="finding" data-verdict={finding.verdict}>
-          {!said && sentence}
+          {!shown && sentence}
           {facts && <small>{facts}{finding.since !== null && `, since ${clock(finding.since, asOf.value)}`}</small>}
         </p>
       )}
-      {stragglers.length > 0 && <Table name="Stragglers now, the dearest first" rows={stragglers} total={open} said={`${headline} ${sentence}`} />}
+      {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} above={`${headline} ${sentence}`} />}
       {ended.length > 0 && (
         <details>
           <summary>Recently ended ({count(ended.length)})</summary>
@@ -35,20 +35,20 @@ export function Stragglers({ performance, headline }: { performance: Performance
         </details>
       )}
       <p class="note">
-        Stragglers are named {performance.reference === "fastest" ? "by the thresholds of the fastest reference" : "by robust scores and by who is waited for"}.
-        {performance.cost_gpu_hours > 0 && ` All together they have cost ${gpuHours(performance.cost_gpu_hours)} so far.`}
+        Stragglers are detected {performance.reference === "fastest" ? "by the thresholds of the fastest reference" : "by robust scores and lateness"}.
+        {performance.cost_gpu_hours > 0 && ` Their total cost is ${gpuHours(performance.cost_gpu_hours)}.`}
       </p>
     </section>
   );
 }
 
-/** How fast the ranks are as a whole, by each reference, and the worst of them. */
+/** The spread of the scores by reference, and the worst ranks. */
 export function Scores({ performance }: { performance: Performance }) {
   if (performance.at === null) return null;
   return (
     <section class="scores" aria-labelledby="scores">
       <h2 id="scores">
-        GPU scores <small>1 is as fast as what a rank is compared with; {ago(performance.at, asOf.value)}</small>
+        GPU scores <small>1 is as fast as the reference; {ago(performance.at, asOf.value)}</small>
       </h2>
       <div class="pair">
         <Distribution performance={performance} />
@@ -62,15 +62,15 @@ interface Rows {
   name: string;
   rows: readonly Straggler[];
   total: number;
-  /** Stands above the table. */
-  said?: string;
+  /** The text above the table; reasons in it are not repeated. */
+  above?: string;
   over?: boolean;
 }
 
-function Table({ name, rows, total, said = "", over = false }: Rows) {
+function Table({ name, rows, total, above = "", over = false }: Rows) {
   const [all, showAll] = useState(false);
   const visible = all ? rows : rows.slice(0, FEW);
-  const why = visible.some((each) => !isShown(each.reason, said) || each.action !== "log");
+  const why = visible.some((each) => !isShown(each.reason, above) || each.action !== "log");
   return (
     <>
       <div class="scroll" role="region" aria-label={name} tabIndex={0}>
@@ -103,7 +103,7 @@ function Table({ name, rows, total, said = "", over = false }: Rows) {
                 {over && <td>{clock(each.ended, asOf.value)}</td>}
                 {why && (
                   <td class="why">
-                    {isShown(each.reason, said) ? <small>as said above</small> : each.reason}
+                    {isShown(each.reason, above) ? <small>see above</small> : each.reason}
                     {each.action !== "log" && <small>{words(each.action)}{each.action_reason && `: ${each.action_reason}`}</small>}
                   </td>
                 )}
@@ -128,7 +128,7 @@ function Table({ name, rows, total, said = "", over = false }: Rows) {
 
 function Distribution({ performance }: { performance: Performance }) {
   if (SCORES.every(([name]) => performance.overall[name] == null)) {
-    return <p class="note">No rank has timings of its kernels yet.</p>;
+    return <p class="note">No rank has reported kernel timings yet.</p>;
   }
   return (
     <div>
@@ -141,7 +141,7 @@ function Distribution({ performance }: { performance: Performance }) {
               <th scope="col" class="number">Worst</th>
               <th scope="col" class="number">Median</th>
               <th scope="col" class="number">Best</th>
-              <th scope="col">A rank against</th>
+              <th scope="col">Reference</th>
             </tr>
           </thead>
           <tbody>
@@ -169,7 +169,7 @@ function Worst({ rows }: { rows: readonly RankScores[] }) {
   if (visible.length === 0) return null;
   return (
     <div>
-      <h3>The worst ranks, by score and by who is waited for</h3>
+      <h3>The worst ranks by score and lateness</h3>
       <div class="scroll" role="region" aria-label="The worst ranks" tabIndex={0}>
         <table>
           <thead>

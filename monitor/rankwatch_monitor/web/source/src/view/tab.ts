@@ -1,4 +1,4 @@
-// The browser's tab tells the state too: at night it is what one sees first.
+// The state in the title and icon of the browser tab.
 
 import type { JobState } from "../api/types";
 import { JOB_SHAPES } from "./marks";

@@ -1,4 +1,4 @@
-// Dark, light, or as the system says. Colours live in CSS; what draws on a canvas reads them from there.
+// Theme: dark, light, or that of the system. Colours are defined in CSS; canvas code reads them from there.
 
 import { signal } from "@preact/signals";
 
@@ -8,7 +8,7 @@ const KEY = "rankwatch.theme";
 const NEXT: Record<Theme, Theme> = { auto: "light", light: "dark", dark: "auto" };
 
 export const theme = signal<Theme>((localStorage.getItem(KEY) as Theme | null) ?? "auto");
-/** Counts up whenever colours may have changed. */
+/** Incremented whenever colours may have changed. */
 export const repaint = signal(0);
 
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");

@@ -1,4 +1,4 @@
-// What chosen ranks were busy with in their last sampled steps, side by side.
+// The tab "Section timeline": sections of chosen ranks in their last sampled steps.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, Problem } from "../api/client";
@@ -14,7 +14,7 @@ import { colour, repaint } from "./theme";
 const EVERY_MS = 3000;
 const SHOWN_RANKS = 8;
 const COLUMNS = 8;
-/** A rank this much longer in a section than the middle of those shown stands out. */
+/** Ranks at this multiple of the median time in a section, or above, are marked. */
 const LONGER = 1.25;
 const STEPS = [1, 2, 3, 5, 10];
 
@@ -23,7 +23,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   const proposed = proposal(watch, incident);
   const ranks = chosen ?? proposed;
   const [last, setLast] = useState(3);
-  /** The last step shown; null: the newest, and the view goes on with the job. */
+  /** The last step shown; null: follow the newest. */
   const [until, setUntil] = useState<number | null>(null);
   const { timeline, problem } = useTimeline(watch.id, ranks, last, until);
   const [width, setWidth] = useState(0);
@@ -48,7 +48,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       <h2 id="timeline">
         Section timeline{" "}
         <small>
-          one lane a rank; every step begins with the rank's own first section, so clocks of hosts do not matter{timeline && timeline.attempt > 0 ? `; attempt ${timeline.attempt}` : ""}
+          one lane per rank; each step starts with the rank's own first section, so host clocks do not matter{timeline && timeline.attempt > 0 ? `; attempt ${timeline.attempt}` : ""}
         </small>
       </h2>
       <form class="choose" onSubmit={choose}>
@@ -56,7 +56,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           Ranks <input name="ranks" key={ranks} defaultValue={ranks} autocomplete="off" spellcheck={false} placeholder="0,8-11" />
         </label>
         <button type="submit">Show</button>
-        {chosen !== null && <button type="button" class="quiet" onClick={() => setChosen(null)}>Those worth a look</button>}
+        {chosen !== null && <button type="button" class="quiet" onClick={() => setChosen(null)}>Suggested ranks</button>}
         <label>
           Steps{" "}
           <select value={last} onChange={(event) => setLast(Number(event.currentTarget.value))}>
@@ -70,7 +70,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
         </span>
       </form>
       {problem !== null && <p class="refused" role="alert">{problem}</p>}
-      {problem === null && timeline === null && <p class="note">Asking for the timeline.</p>}
+      {problem === null && timeline === null && <p class="note">Loading the timeline.</p>}
       {timeline !== null && sampled.length === 0 && <p class="note">{absence(timeline)}</p>}
       {timeline !== null && sampled.length > 0 && (
         <>
@@ -86,7 +86,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   );
 }
 
-/** Those to blame, those waited for, the rank that was looked at, and some of the others to compare with. */
+/** The selected rank, culprits, stragglers, and other ranks for comparison. */
 function proposal(watch: JobWatch, incident: Incident | null): string {
   const size = watch.job.value?.world_size ?? 0;
   const wanted = [
@@ -134,7 +134,7 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
       <span><span class="code">{timeline.sections[span.section]}</span> took <b>{duration(span.seconds)}</b></span>
       <span>{percent(span.seconds / step.seconds)} of its step</span>
       {here > span.seconds * 1.01 && <span>{duration(here)} in all its entries</span>}
-      {others.length > 1 && <span>the middle of these ranks {duration(middle)}{here / middle >= LONGER && `: ${(here / middle).toFixed(1)} times as long`}</span>}
+      {others.length > 1 && <span>median of these ranks {duration(middle)}{here / middle >= LONGER && `: ${(here / middle).toFixed(1)} times as long`}</span>}
     </>
   );
 }
@@ -143,8 +143,8 @@ function Sums({ timeline }: { timeline: SectionTimeline }) {
   const { sections, seconds, medians } = sums(timeline, COLUMNS);
   return (
     <>
-      <h3>Time a step by section</h3>
-      <div class="scroll" role="region" aria-label="Time a step by section" tabIndex={0}>
+      <h3>Time per step by section</h3>
+      <div class="scroll" role="region" aria-label="Time per step by section" tabIndex={0}>
         <table>
           <thead>
             <tr>

@@ -1,11 +1,11 @@
-// The incident in words: one sentence, five answers, and how long each phase took.
+// One incident: the reason, key facts, and the duration of each phase.
 
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { classes, doing, hosts, rankTime, culpritRanks } from "../logic/incidents";
 import { downtime, phases } from "../logic/phases";
 import { jobAddress } from "../logic/route";
-import { isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
+import { blame, isSuspected, unconfirmedEnd, whatFollows } from "../logic/suspicion";
 import { ago, clock, duration, plural, words } from "../logic/text";
 import { type Fact, Facts } from "./facts";
 import { PhaseBar } from "./phasebar";
@@ -13,7 +13,7 @@ import { PhaseBar } from "./phasebar";
 interface Props {
   job: JobSummary;
   incident: Incident;
-  /** It was byAddress for by its address. */
+  /** The incident was opened by its own address. */
   byAddress: boolean;
   /** Of the job's policy, seconds; null: not known yet. */
   confirmationWindow: number | null;
@@ -43,8 +43,8 @@ export function Verdict({ job, incident, byAddress, confirmationWindow }: Props)
 
 function Sequel({ job, incident }: { job: JobSummary; incident: Incident }) {
   if (incident.closed_at !== null) return incident.outcome === "" ? null : <p class="sequel">{incident.outcome}</p>;
-  const told = job.reason !== "" && job.reason !== incident.reason ? job.reason : `Now ${doing(incident)}.`;
-  return <p class="sequel">{told}</p>;
+  const text = job.reason !== "" && job.reason !== incident.reason ? job.reason : `Now ${doing(incident)}.`;
+  return <p class="sequel">{text}</p>;
 }
 
 function answers(job: JobSummary, incident: Incident): Fact[] {
@@ -55,12 +55,12 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   const lost = downtime(timeline, incident.closed_at, asOf.value);
   const others = incident.affected.length;
   return [
-    { label: "Who", value: culpritRanks(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || undefined },
+    { label: blame(incident) === "culprit" ? "Culprit" : "Suspect", value: culpritRanks(culprits), note: [host, classes(culprits)].filter(Boolean).join(", ") || undefined },
     { label: "Since", value: clock(since, asOf.value), note: ago(since, asOf.value) },
     where(incident),
     { label: done(incident), value: words(incident.action), note: incident.action_reason },
     {
-      label: "What it cost",
+      label: "Cost",
       value: lost === null ? "–" : `${duration(lost)}${incident.closed_at === null ? " so far" : ""}`,
       note: [
         incident.steps_lost === null ? null : plural(incident.steps_lost, "step") + " lost",
@@ -72,8 +72,8 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
 }
 
 function done(incident: Incident): string {
-  if (incident.closed_at !== null) return incident.confirmed ? "What was done" : "What was planned";
-  return isSuspected(incident) ? "What is planned" : "What is done";
+  if (incident.closed_at !== null) return incident.confirmed ? "Action taken" : "Planned action";
+  return isSuspected(incident) ? "Planned action" : "Action";
 }
 
 function where(incident: Incident): Fact {
