@@ -18,9 +18,9 @@ from rankwatch_monitor.publish.webhook import publisher as webhook
 
 
 def _setting(default: Any, metavar: str, meaning: str, **more: str | None) -> Any:
-    """A setting; ``variable`` is the end of its variable's name where that is another than the flag's.
+    """A setting; ``variable`` is the suffix of its environment variable if it differs from the flag.
 
-    A tuple is a flag that may be repeated; in its variable ``separator`` stands between the values, else white space.
+    A tuple is a flag that may be repeated; its variable separates values by ``separator``, else by white space.
     """
     return field(default=default, metadata={"metavar": metavar, "meaning": meaning, **more})
 
@@ -32,37 +32,43 @@ def _default_database() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the monitor serves. Each field is a flag (``--database``) and a variable (``RANKWATCH_MONITOR_DATABASE``)."""
+    """The monitor's settings. Each field is a flag (``--database``) and a variable (``RANKWATCH_MONITOR_DATABASE``)."""
 
-    host: str = _setting("127.0.0.1", "ADDRESS", "address to listen on; any but loopback needs a token")
+    host: str = _setting("127.0.0.1", "ADDRESS", "address to listen on; any other than loopback requires a token")
     port: int = _setting(9560, "PORT", "port to listen on; 0 takes any free one")
-    token: str | None = _setting(None, "TOKEN", "token that allows everything (also RANKWATCH_TOKEN)")
-    read_token: str | None = _setting(None, "TOKEN", "token that allows reading only")
-    ingest_token: str | None = _setting(None, "TOKEN", "token that allows sending telemetry only")
-    database: str = _setting("", "URL", "SQLAlchemy URL, or a path for SQLite; 'none' keeps nothing")
+    token: str | None = _setting(None, "TOKEN", "token with full access (also RANKWATCH_TOKEN)")
+    read_token: str | None = _setting(None, "TOKEN", "token with read access only")
+    ingest_token: str | None = _setting(None, "TOKEN", "token for sending telemetry only")
+    database: str = _setting("", "URL", "SQLAlchemy URL, or a path for SQLite; 'none' stores nothing")
     shared_as: str | None = _setting(
         None,
         "NAME",
-        "share the database with other monitors, under this name among them (the same after a restart): "
-        "each job is then held by one of them",
+        "share the database with other monitors under this unique name (unchanged by a restart); "
+        "each job is then owned by one of them",
     )
-    lease: int = _setting(10, "S", "seconds for which a job is held when monitors share a database; renewed in time")
-    retention_days: int = _setting(90, "DAYS", "days after which what is stored of a silent job is deleted; 0 keeps it")
+    lease: int = _setting(10, "S", "seconds until a job's lease expires when monitors share a database, unless renewed")
+    retention_days: int = _setting(
+        90, "DAYS", "days after the last report of a job until its stored data are deleted; 0 keeps them"
+    )
     record: str | None = _setting(
-        None, "FILE", "record what reaches the core, for rankwatch replay; a name in .gz or .zst is compressed"
+        None, "FILE", "record all events for rankwatch replay; compressed if the name ends in .gz or .zst"
     )
-    ready_file: str | None = _setting(None, "FILE", "write the address and pid here as JSON once it listens")
-    parent_pid: int | None = _setting(None, "PID", "end when this process is gone")
-    tls_cert: str | None = _setting(None, "FILE", "certificate (chain) in PEM, to serve HTTPS")
-    tls_key: str | None = _setting(None, "FILE", "private key of the certificate in PEM")
+    ready_file: str | None = _setting(None, "FILE", "write the address and pid to this file as JSON once listening")
+    parent_pid: int | None = _setting(None, "PID", "exit when this process has exited")
+    tls_cert: str | None = _setting(None, "FILE", "certificate (chain) in PEM format; serves HTTPS")
+    tls_key: str | None = _setting(None, "FILE", "private key of the certificate in PEM format")
     wandb_project: str | None = _setting(
-        None, "NAME", "publish every job to this project of Weights & Biases; without it nothing is"
+        None, "NAME", "publish every job to this project of Weights & Biases; default: none"
     )
-    wandb_entity: str | None = _setting(None, "NAME", "team or user that owns the project; else your default one")
+    wandb_entity: str | None = _setting(
+        None, "NAME", "team or user that owns the project; default: that of the account"
+    )
     wandb_mode: str | None = _setting(
-        None, "MODE", "online, offline (files for wandb sync) or disabled; else WANDB_MODE, else online"
+        None, "MODE", "online, offline (files for wandb sync) or disabled; default: WANDB_MODE, else online"
     )
-    wandb_dir: str | None = _setting(None, "FOLDER", "where W&B's files are written; else WANDB_DIR, else here")
+    wandb_dir: str | None = _setting(
+        None, "FOLDER", "directory of W&B's files; default: WANDB_DIR, else the working directory"
+    )
     webhook: tuple[str, ...] = _setting(
         (),
         "[FORMAT=]URL",
@@ -73,16 +79,16 @@ class Settings:
     webhook_events: str = _setting(
         "all",
         "EVENTS",
-        "what webhooks tell, with commas: incident, straggler, job, or single ones such as incident_opened",
+        "events of webhooks, comma-separated: incident, straggler, job, or single ones such as incident_opened",
     )
     webhook_secret: str | None = _setting(
         None, "SECRET", "sign webhooks (Standard Webhooks) with this whsec_... secret"
     )
-    external_url: str | None = _setting(None, "URL", "where people reach this monitor, for links in webhooks")
+    external_url: str | None = _setting(None, "URL", "URL of this monitor for users, for links in webhooks")
     forward: tuple[str, ...] = _setting(
         (),
         "URL",
-        "send accepted OTLP requests on to this OTLP/HTTP endpoint; may be repeated (in the variable: with spaces)",
+        "forward accepted OTLP requests to this OTLP/HTTP endpoint; may be repeated (in the variable: with spaces)",
     )
     forward_header: tuple[str, ...] = _setting(
         (),
@@ -91,7 +97,7 @@ class Settings:
         separator=",",
     )
     forward_limit: int = _setting(
-        64, "MIB", "memory for requests that wait for a --forward backend, each; beyond it the oldest are dropped"
+        64, "MIB", "memory for queued requests of each --forward backend; beyond it the oldest are dropped"
     )
     log_level: str = _setting("info", "LEVEL", "debug, info, warning or error")
 
@@ -109,7 +115,7 @@ class Settings:
         """Validate.
 
         Raises:
-            ValueError: a setting is invalid or conflicts with another; the message says which and how to fix it.
+            ValueError: a setting is invalid or conflicts with another; the message names it and the fix.
         """
         if not 0 <= self.port <= 65535:
             raise ValueError(f"--port must be 0 to 65535, not {self.port}")
@@ -119,12 +125,12 @@ class Settings:
                 "(for a new one: python -c 'import secrets; print(secrets.token_urlsafe())'), or listen on 127.0.0.1"
             )
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError("--tls-cert and --tls-key go together: give both or none")
+            raise ValueError("--tls-cert and --tls-key go together: set both or none")
         for flag, file in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
             if file and not Path(file).is_file():
                 raise ValueError(f"{flag}: there is no file {file}")
         if self.ready_file and not os.access(Path(self.ready_file).parent, os.W_OK | os.X_OK):
-            raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must be there and writable")
+            raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must exist and be writable")
         self._check_sharing()
         self._check_wandb()
         self._check_webhooks()
@@ -172,12 +178,12 @@ class Settings:
         given = [name for name in ("entity", "mode", "dir") if getattr(self, f"wandb_{name}")]
         if given and not self.wandb_project and self.wandb_mode != "disabled":
             raise ValueError(
-                f"--wandb-{given[0]} says how to publish to Weights & Biases, but not what for: name the project with "
+                f"--wandb-{given[0]} configures Weights & Biases, but there is no project: name it with "
                 f"--wandb-project or {variable('wandb_project')}"
             )
         folder = self.wandb_dir
         if folder and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-            raise ValueError(f"--wandb-dir: cannot write into {folder}; it must be a folder that is there and writable")
+            raise ValueError(f"--wandb-dir: cannot write into {folder}; it must be an existing, writable folder")
 
 
 def parser() -> argparse.ArgumentParser:

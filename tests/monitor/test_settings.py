@@ -34,7 +34,7 @@ def test_the_names_of_variables() -> None:
     ("flags", "words"),
     [
         (("--webhook", "hooks.slack.com/services/top-secret"), "--webhook needs a whole URL"),
-        (("--webhook", "https://h/x", "--webhook-events", "everything"), "'everything' is no event"),
+        (("--webhook", "https://h/x", "--webhook-events", "everything"), "'everything' is not an event"),
         (("--webhook", "https://h/x", "--webhook-format", "teams"), "--webhook-format must be slack or json"),
         (("--webhook", "https://h/x", "--webhook-secret", "top-secret"), "--webhook-secret must be whsec_"),
         (("--webhook-events", "job"), "--webhook-events is about webhooks, but there is none"),
@@ -45,7 +45,7 @@ def test_the_names_of_variables() -> None:
         (("--forward", "http://h", "--forward-limit", "0"), "--forward-limit must be at least 1"),
     ],
 )
-def test_what_makes_no_sense_is_said_without_secrets(flags: tuple[str, ...], words: str) -> None:
+def test_invalid_settings_are_errors_without_secrets(flags: tuple[str, ...], words: str) -> None:
     with pytest.raises(ValueError) as refused:
         read([*NO_DATABASE, *flags], {})
     assert words in str(refused.value)

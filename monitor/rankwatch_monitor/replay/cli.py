@@ -34,7 +34,7 @@ class JobLog:
 
     job: Job
     incidents: dict[str, Incident] = field(default_factory=dict)
-    said: list[tuple[float, str]] = field(default_factory=list)
+    messages: list[tuple[float, str]] = field(default_factory=list)
     directives: list[tuple[float, Directive]] = field(default_factory=list)
 
     def take(self, now: float, effect: Effect) -> None:
@@ -42,10 +42,10 @@ class JobLog:
         if isinstance(effect, Changed):
             self.incidents[effect.incident.id] = effect.incident
             if effect.message:
-                self.said.append((now, effect.message))
+                self.messages.append((now, effect.message))
         elif isinstance(effect, Slowed):
             if effect.message:
-                self.said.append((now, effect.message))
+                self.messages.append((now, effect.message))
         elif isinstance(effect, Issue):
             self.directives.append((now, effect.directive))
 
@@ -60,7 +60,7 @@ class JobLog:
             **of_recording(self.job).to_json(),
             "policy": self.job.policy.to_json(),
             "incidents": [{**incident.to_json(), "latency": latency(incident)} for incident in self.incidents.values()],
-            "said": [{"at": at, "text": text} for at, text in self.said],
+            "said": [{"at": at, "text": text} for at, text in self.messages],
             "directives": [
                 {"at": at, "id": d.id, "kind": str(d.kind), "attempt": d.attempt, "reason": d.reason}
                 for at, d in self.directives
@@ -93,10 +93,10 @@ def replay(argv: Sequence[str]) -> int:
 
 
 def _recording(asked: argparse.Namespace) -> int:
-    stories: dict[str, JobLog] = {}
+    logs: dict[str, JobLog] = {}
 
     def record(job: Job, now: float, effect: Effect) -> None:
-        stories.setdefault(job.id, JobLog(job)).take(now, effect)
+        logs.setdefault(job.id, JobLog(job)).take(now, effect)
 
     recording = Recording(asked.file)
     try:
@@ -108,17 +108,17 @@ def _recording(asked: argparse.Namespace) -> int:
         return fail("replay", f"cannot read {asked.file}: {error.strerror or error}")
     if asked.job is not None and asked.job not in played.jobs:
         return fail("replay", f"{asked.file} holds no job {asked.job!r}")
-    told = [stories.get(name) or JobLog(play.job) for name, play in played.jobs.items()]
+    job_logs = [logs.get(name) or JobLog(play.job) for name, play in played.jobs.items()]
     if asked.json:
-        heard = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
-        spanned = {"from": _number(played.first), "to": _number(played.last)}
-        judged = worst([of_recording(story.job) for story in told]).to_json()
-        jobs = [story.to_json() for story in told]
-        print_json({"file": str(recording.path), **spanned, **heard, **judged, "jobs": jobs})
+        counts = {"events": played.events, "lost": played.lost, "truncated": recording.truncated}
+        span = {"from": _number(played.first), "to": _number(played.last)}
+        judged = worst([of_recording(job_log.job) for job_log in job_logs]).to_json()
+        jobs = [job_log.to_json() for job_log in job_logs]
+        print_json({"file": str(recording.path), **span, **counts, **judged, "jobs": jobs})
         return 0
     lines = _heading(recording, played)
-    for story in told:
-        lines += ["", *_told(story, played.first)]
+    for job_log in job_logs:
+        lines += ["", *_job_lines(job_log, played.first)]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
@@ -135,9 +135,9 @@ def _table(asked: argparse.Namespace) -> int:
     judged = summarize(job.performance)
     held = {"operations": len(table), "ranks": len(table.ranks), "steps": len(table.steps)}
     if asked.json:
-        story = {"id": job.id, "name": job.name, "world_size": job.world_size, **judged.to_json()}
+        row = {"id": job.id, "name": job.name, "world_size": job.world_size, **judged.to_json()}
         shown = {"file": str(table.path), "table": {**held, "notes": list(table.notes)}, **judged.to_json()}
-        print_json({**shown, "jobs": [{**story, "policy": job.policy.to_json()}]})
+        print_json({**shown, "jobs": [{**row, "policy": job.policy.to_json()}]})
         return 0
     counts = f"{held['operations']} operations of {held['ranks']} ranks in {held['steps']} steps"
     lines = [f"{table.path}: {counts}", *(f"  {note}" for note in table.notes), "", *verdict_lines(judged)]
@@ -218,9 +218,9 @@ def policy_changes(given: Sequence[str]) -> dict[str, Any]:
     return changes
 
 
-def fail(command: str, words: str) -> int:
+def fail(command: str, message: str) -> int:
     """Print an error and return its exit code."""
-    sys.stderr.write(f"rankwatch {command}: {words}\n")
+    sys.stderr.write(f"rankwatch {command}: {message}\n")
     return 2
 
 
@@ -246,13 +246,13 @@ def _heading(recording: Recording, played: RecordingPlayer) -> list[str]:
     return lines
 
 
-def _told(story: JobLog, first: float) -> list[str]:
-    job = story.job
+def _job_lines(job_log: JobLog, first: float) -> list[str]:
+    job = job_log.job
     lines = [f"job {job.id}: {job.world_size} ranks, attempt {job.attempt}"]
-    happened = [(at, text) for at, text in story.said]
-    happened += [(at, f"directive {d.id}: {d.kind} (not delivered)") for at, d in story.directives]
-    lines += [f"  {at - first:10.1f} s  {text}" for at, text in sorted(happened, key=lambda each: each[0])]
-    lines += ["", *incident_lines(list(story.incidents.values()), first)]
+    dated = [(at, text) for at, text in job_log.messages]
+    dated += [(at, f"directive {d.id}: {d.kind} (not delivered)") for at, d in job_log.directives]
+    lines += [f"  {at - first:10.1f} s  {text}" for at, text in sorted(dated, key=lambda each: each[0])]
+    lines += ["", *incident_lines(list(job_log.incidents.values()), first)]
     judged = of_recording(job)
     return [*lines, *(["", *verdict_lines(judged)] if judged.windows or judged.reason else [])]
 

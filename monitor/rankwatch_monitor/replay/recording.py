@@ -165,7 +165,7 @@ class Recorder:
             now: unix seconds.
 
         Raises:
-            ValueError: it cannot be written; the message says why.
+            ValueError: it cannot be written; the message gives the reason.
         """
         try:
             self._writer = Writer(_free(Path(path)), now)
@@ -197,14 +197,14 @@ class Recorder:
         self._marked = now
         if self._jobs.get(job.id) != job.created_at:
             if len(self._jobs) >= KNOWN_JOBS:
-                self._jobs.clear()  # they are told again, which a replay passes over
+                self._jobs.clear()  # they are written again; a replay skips the repetition
             if not self._add(beginning(job, now)):
-                return  # it is told with the job's next event
+                return  # it is part of the state before the job's next event
             self._jobs[job.id] = job.created_at
         self._add(Entry(now, job.id, event, ticked=self._ticked))
 
     def tick(self, now: float) -> None:
-        """The monitor judges all jobs now; that is recorded with the next event, or by itself when none comes."""
+        """The monitor evaluates all jobs now; recorded with the next event, or on its own if none follows."""
         self._ticked = now
         if now - self._marked >= MARK_SECONDS:
             self._marked = now
@@ -276,7 +276,7 @@ class Recorder:
 def _free(path: Path) -> Path:
     """The path, or with the first unused number in its name."""
     if path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
-        return path  # opening it says why
+        return path  # opening it reports the error
     name, dot, suffixes = path.name.partition(".")
     candidate, number = path, 0
     while candidate.exists():
@@ -326,13 +326,13 @@ class Recording:
     def _entry(self, line: bytes, last: float) -> Entry | None:
         self.lines += 1
         try:
-            told = json.loads(line)
-            if not isinstance(told, dict):
+            line_data = json.loads(line)
+            if not isinstance(line_data, dict):
                 raise ValueError("it is no object")
             if self.lines == 1:
-                _check_header(told)
+                _check_header(line_data)
                 return None
-            entry = _read(told)
+            entry = _read(line_data)
             if entry.at < last:
                 raise ValueError(f"it is {last - entry.at:g} s before the line above it")
         except (ValueError, KeyError, TypeError) as error:
@@ -365,15 +365,15 @@ class Recording:
                     raise RecordingError(f"{self.path}, after line {self.lines}: {error}") from None
 
 
-def _check_header(told: Mapping[str, Any]) -> None:
-    if told.get("rankwatch") != "recording":
+def _check_header(line_data: Mapping[str, Any]) -> None:
+    if line_data.get("rankwatch") != "recording":
         raise ValueError("this is no recording of rankwatch")
-    if told.get("version") != VERSION:
-        raise ValueError(f"it has version {told.get('version')!r}, this program reads version {VERSION}")
+    if line_data.get("version") != VERSION:
+        raise ValueError(f"it has version {line_data.get('version')!r}, this program reads version {VERSION}")
 
 
-def _read(told: Mapping[str, Any]) -> Entry:
-    at, job_id, lost = told.get("at"), told.get("job"), told.get("lost", 0)
+def _read(line_data: Mapping[str, Any]) -> Entry:
+    at, job_id, lost = line_data.get("at"), line_data.get("job"), line_data.get("lost", 0)
     if isinstance(at, bool) or not isinstance(at, int | float):
         raise ValueError("it has no time")
     if not isinstance(lost, int):
@@ -382,12 +382,12 @@ def _read(told: Mapping[str, Any]) -> Entry:
         return Entry(at, lost=lost)
     if not isinstance(job_id, str):
         raise ValueError(f"job must be a name, not {job_id!r}")
-    if "began" in told:
-        return Entry(at, job_id, began=told["began"], open=told.get("open", ()))
-    kind = next((kind for kind in KINDS if kind in told), None)
+    if "began" in line_data:
+        return Entry(at, job_id, began=line_data["began"], open=line_data.get("open", ()))
+    kind = next((kind for kind in KINDS if kind in line_data), None)
     if kind is None:
         raise ValueError(f"it holds no event; known are: {', '.join(KINDS)}")
-    ticked = told.get("ticked")
+    ticked = line_data.get("ticked")
     if ticked is not None and not isinstance(ticked, int | float):
         raise ValueError(f"ticked must be a time, not {ticked!r}")
-    return Entry(at, job_id, event_codec.read(KINDS[kind], told[kind]), ticked=ticked)
+    return Entry(at, job_id, event_codec.read(KINDS[kind], line_data[kind]), ticked=ticked)

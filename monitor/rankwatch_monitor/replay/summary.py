@@ -110,8 +110,8 @@ def summarize(performance: Performance) -> Summary:
         verdict = StragglerVerdict.HEALTHY
         passing = {v: n for v, n in verdicts.items() if v is not StragglerVerdict.HEALTHY and n}
         if passing:
-            said = ", ".join(f"{v} in {n}" for v, n in passing.items())
-            reason = f"Nothing lasted: of {judged} windows the verdict was {said}."
+            counts = ", ".join(f"{v} in {n}" for v, n in passing.items())
+            reason = f"Nothing lasted: of {judged} windows the verdict was {counts}."
     return Summary(
         verdict=verdict,
         cause=cause,

@@ -34,7 +34,7 @@ class StragglerOutcome:
     verdict_right: bool
     node_or_job_right: bool
     """Whether a rank was blamed exactly when one is at fault."""
-    said: str
+    reason: str
 
 
 def evaluate(plan: StragglerPlan, policy: Mapping[str, Any] | None = None) -> StragglerOutcome:
@@ -70,5 +70,5 @@ def evaluate(plan: StragglerPlan, policy: Mapping[str, Any] | None = None) -> St
         verdict_right=whole.verdict is answer.verdict
         or (answer.or_healthy and whole.verdict is StragglerVerdict.HEALTHY),
         node_or_job_right=bool(answer.ranks) == bool(right | wrongly),
-        said=whole.reason,
+        reason=whole.reason,
     )

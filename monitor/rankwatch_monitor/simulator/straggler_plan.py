@@ -1,7 +1,7 @@
-"""Jobs in which something is slow, with known answers: the plan, the faults, and what is to be said of each.
+"""Plans of jobs with a slow part, and the expected finding of each.
 
-What such a job does in its steps is modelled in ``straggler_steps``, how well it was judged in ``straggler_outcome``.
-Everything random has a seed. The *silent twin* of a plan is the same plan without its fault.
+``straggler_scene`` models the steps of such a job, ``straggler_outcome`` compares verdicts with the expected ones.
+Randomness is seeded. The *silent twin* of a plan is the same plan without its fault.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from rankwatch_monitor.core.ranks import Bools, Ints
 
 
 class Slow(StrEnum):
-    """What is slow. The dose of each is a part of the healthy step."""
+    """Kinds of slowdowns. The dose of each is a fraction of the healthy step."""
 
     COMPUTE = "compute"
-    """A rank's kernels take longer, as on a GPU whose clock is held down."""
+    """A rank's kernels take longer, as on a GPU with a reduced clock."""
     HOST_COMPUTE = "host_compute"
     """The same on all ranks of one host."""
     HOST = "host"
-    """A rank's Python, launches or CPU: between its kernels nothing runs."""
+    """A rank's Python, launches or CPU: the GPU is idle between its kernels."""
     INPUT = "input"
     """A rank waits for its input."""
     BACKWARD = "backward"
-    """Kernels are longer in the backward pass only, where the wall clock of a section shows waiting as well."""
+    """Kernels take longer in the backward pass only, whose section time also contains waiting."""
     HALF = "half"
-    """Somewhat less than half of the calls of each kernel take longer: no median shows it."""
+    """Somewhat less than half of the calls of each kernel take longer, so medians do not change."""
     MASKED = "masked"
-    """Kernels take longer, but nothing times them: only who waits, and who does not, tells."""
+    """Kernels take longer, but are not timed: only the waiting of the others shows it."""
     NODE = "node"
     """A host is slow in everything: kernels and Python, on all of its ranks."""
     LINK = "link"
@@ -40,17 +40,17 @@ class Slow(StrEnum):
     STAGE = "stage"
     """The last pipeline stage has more layers than the others."""
     SEQUENCES = "sequences"
-    """Each step, sequences of other lengths: replicas take turns in computing longer."""
+    """Sequence lengths vary by step: replicas take turns in computing longer."""
     BLIP = "blip"
     """A rank computes longer in a single window."""
     CLOCKS = "clocks"
-    """All ranks compute longer alike, as when the room is warm."""
+    """All ranks compute longer alike, as with thermal throttling of all devices."""
     FAST = "fast"
     """One rank computes faster than all others."""
 
 
 NO_CULPRIT: Final = frozenset({Slow.LINK, Slow.STAGE, Slow.SEQUENCES, Slow.BLIP, Slow.CLOCKS, Slow.FAST})
-"""Nobody is to be blamed for these."""
+"""Slowdowns without a culprit."""
 VERDICTS: Final = {
     Slow.LINK: StragglerVerdict.LINK,
     Slow.STAGE: StragglerVerdict.STAGE,
@@ -60,7 +60,7 @@ VERDICTS: Final = {
     Slow.FAST: StragglerVerdict.HEALTHY,
 }
 MATTERS: Final = 0.05
-"""The slowdown that matters by default, see ``straggler_slowdown``."""
+"""The default of the policy's ``straggler_slowdown``."""
 CAUSES: Final = {Slow.HOST: Cause.HOST, Slow.INPUT: Cause.DATA}
 
 
@@ -71,7 +71,7 @@ class Layout:
     tensor: int = 1
     pipeline: int = 1
     expert: int = 1
-    """Of the data-parallel ranks, so many hold different experts."""
+    """Data-parallel ranks with different experts."""
 
     def coordinates(self, world: int) -> tuple[Ints, Ints, Ints, Ints]:
         """Data, tensor, pipeline and expert coordinate of each rank (R)."""
@@ -83,17 +83,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """One thing that is slow, from a window on."""
+    """One slowdown, over a range of windows."""
 
     slow: Slow
     dose: float
-    """What it costs, as a part of the healthy step."""
+    """Additional time, as a fraction of the healthy step."""
     ranks: tuple[int, ...] = (0,)
-    """Of whole hosts the first is enough; not used by what concerns all ranks."""
+    """For slowdowns of a host, one of its ranks suffices; unused by slowdowns of all ranks."""
     since: int = 0
     """The first window with it."""
     until: int | None = None
-    """The first window without it again; None: it stays."""
+    """The first window without it; None: it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,38 +107,38 @@ class StragglerPlan:
     """Seconds of a healthy step."""
     microbatches: int = 8
     noise: float = 0.02
-    """Standard deviation of a rank's own work from step to step, as a part of it."""
+    """Relative standard deviation of a rank's own work between steps."""
     unlike: float = 0.005
-    """Standard deviation of how fast healthy devices are for good."""
+    """Relative standard deviation of speed between healthy devices."""
     tails: float = 1e-4
-    """Chance that a step of a rank is hit by something rare: of 512 ranks, one is in each twentieth step."""
+    """Probability of a rare delay per rank and step; with 512 ranks, one in every twentieth step."""
     tail: float = 0.2
-    """What that costs, as a part of the step."""
+    """Its duration, as a fraction of the step."""
     window: int = 8
-    """Steps of a window: one in so many is profiled."""
+    """Steps of a window, one of which is profiled."""
     windows: int = 40
     sections: bool = True
-    """The script has sections for the step, and in it for input, forward, backward and optimizer; else none."""
+    """The script has sections for the step, input, forward, backward and optimizer; else none."""
     kernels: int = 12
     """Different kernels that are timed; 0: no kernel timings."""
     kernel_every: int = 6
-    """Windows from one report of kernel timings to the next: 60 s, as nvidia-resiliency-ext has it."""
+    """Windows between reports of kernel timings: 60 s, as in nvidia-resiliency-ext."""
     calls: int = 48
-    """Of each kernel in a profiled step."""
+    """Calls of each kernel in a profiled step."""
     communication: float = 0.15
-    """Transfers, as a part of the healthy step."""
+    """Transfers, as a fraction of the healthy step."""
     host: float = 0.08
     data: float = 0.02
-    """Other parts of it; the rest is computation."""
+    """Other fractions; the rest is computation."""
     fault: Slowdown | None = None
     seed: int = 0
     job_id: str = "scene"
 
     def __post_init__(self) -> None:
-        """Say no to a layout that does not fit.
+        """Validate the layout.
 
         Raises:
-            ValueError: the world is no multiple of the layout, or there is no second stage to compare one with.
+            ValueError: the world is no multiple of the layout, or a slow stage has no second stage to be compared with.
         """
         if self.world % (self.layout.tensor * self.layout.pipeline):
             raise ValueError(f"{self.world} ranks cannot be laid out as tensor x pipeline {self.layout}")
@@ -159,7 +159,7 @@ class StragglerPlan:
         return replace(self, fault=None)
 
     def answer(self) -> ExpectedFinding:
-        """What is rightly said of it once it has been seen for long enough."""
+        """The expected finding once enough windows were evaluated."""
         fault = self.fault
         if fault is None:
             return ExpectedFinding(StragglerVerdict.HEALTHY, frozenset(), None)
@@ -169,7 +169,7 @@ class StragglerPlan:
         return ExpectedFinding(StragglerVerdict.WORKER, ranks, CAUSES.get(fault.slow, Cause.COMPUTE))
 
     def struck(self) -> Bools:
-        """Which ranks the fault makes slow by themselves (R)."""
+        """The ranks that the fault itself slows down (R)."""
         struck_R = np.zeros(self.world, dtype=np.bool_)
         fault = self.fault
         if fault is None or fault.slow in (Slow.LINK, Slow.SEQUENCES):
@@ -187,19 +187,19 @@ class StragglerPlan:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFinding:
-    """What is rightly said of a plan."""
+    """The expected finding of a plan."""
 
     verdict: StragglerVerdict
     ranks: frozenset[int]
-    """Those to be blamed."""
+    """The culprits."""
     cause: Cause | None
-    """None: there is none to be named."""
+    """None: no cause is expected."""
     or_healthy: bool = False
-    """It is so little that it is as right to say nothing: no more than the slowdown that matters."""
+    """``healthy`` is correct as well, as the slowdown is below the policy's threshold."""
 
 
 def random_plan(slow: Slow | None, dose: float, world: int, seed: int, **habits: object) -> StragglerPlan:
-    """A random job of a size with one fault, drawn from a seed; ``None``: in good health."""
+    """A random job of a size with one fault, drawn from a seed; ``None``: healthy."""
     rng = np.random.default_rng([seed, world, 0 if slow is None else 1 + list(Slow).index(slow)])
     layouts = [Layout(), Layout(tensor=2), Layout(expert=2)] if world < 64 else _large_layouts(world)
     layout = layouts[int(rng.integers(len(layouts)))]

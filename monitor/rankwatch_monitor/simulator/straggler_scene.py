@@ -1,20 +1,20 @@
-"""What a synchronous training job does in its steps, and what its ranks would tell of it.
+"""Models the steps of a synchronous training job, and the reports of its ranks.
 
 How this works
 --------------
-Each rank has *own work*: input, Python, forward and backward computation, each with noise. What it does besides is
-waiting and transfers. A step goes through four meetings, each of which ends when its last member is there; whoever is
-early waits, and that is what its communication consists of beyond the transfer:
+Each rank has *own work*: input, Python, forward and backward computation, each with noise. The rest is waiting and
+transfers. A step has four synchronisation points, each of which ends when its last member has arrived; early members
+wait, so their communication consists of the transfer and the wait:
 
 1. ``tp``     tensor-parallel ranks of one replica and stage, after forward and again after backward;
 2. ``pp``     the stages of one replica: a 1F1B pipeline of m microbatches takes (m - 1) x slowest stage + all stages
    (Narayanan et al., PipeDream; the bubble of a balanced pipeline is (p - 1) / (m + p - 1) of it), and each stage waits
-   for what is not its own work;
+   while it has no own work;
 3. ``dp``     all replicas of one shard exchange gradients;
-4. ``world``  the norm of the gradients is taken over all ranks, so that all steps end together.
+4. ``world``  the gradient norm is computed over all ranks, so that all steps end together.
 
-So every rank's step takes equally long whoever is slow. The sections are those of a user's script on a GPU: the wall
-clock of ``backward`` contains the waiting, that of ``step`` tells nothing.
+So every rank's step takes equally long, whichever rank is slow. The sections are those of a user's script on a GPU: the
+wall-clock time of ``backward`` contains the waiting, and that of ``step`` does not depend on the rank.
 
 Shapes: R ranks, S steps of one window, K kernels.
 """
@@ -42,15 +42,15 @@ from rankwatch_monitor.simulator.straggler_plan import Slow, Slowdown, Straggler
 START: Final = 1_700_000_000.0
 """Unix seconds at which a scene begins."""
 FORWARD: Final = 1 / 3
-"""Of the computation: backward takes twice as long."""
+"""Fraction of the computation: backward takes twice as long."""
 GROUPS: Final = ("tp", "pp", "dp", "world")
 TRANSFERS: Final = {"tp": 0.45, "pp": 0.1, "dp": 0.4, "world": 0.05}
-"""Part of all transfers that each kind of group makes."""
+"""Fraction of all transfers by kind of group."""
 CALLS: Final = {"tp": 48, "pp": 16, "dp": 12, "world": 1}
 HIDDEN: Final = {"tp": 0.0, "pp": 0.0, "dp": 0.6, "world": 0.0}
-"""Part of the transfers that computation covers: gradients are exchanged while backward still runs."""
+"""Fraction of the transfers overlapped by computation: gradients are exchanged during backward."""
 LONG_SEQUENCES: Final = 0.15
-"""Part of the replicas that have long sequences in a step of :data:`Slow.SEQUENCES`."""
+"""Fraction of the replicas with long sequences in a step of :data:`Slow.SEQUENCES`."""
 SECTIONS: Final = ("data", "forward", "backward", "optimizer", STEP_SECTION)
 
 
@@ -67,7 +67,7 @@ class Steps(NamedTuple):
 
 
 class StragglerScene:
-    """A plan that is played: :meth:`windows` gives the reports of all ranks, window by window. Deterministic."""
+    """Plays a plan: :meth:`windows` yields the reports of all ranks, window by window. Deterministic."""
 
     def __init__(self, plan: StragglerPlan) -> None:
         self.plan = plan
@@ -89,7 +89,7 @@ class StragglerScene:
         self._shares = self._kinds()
 
     def windows(self) -> Iterator[tuple[float, list[RankReport]]]:
-        """Unix seconds at which a window's reports come, and the reports."""
+        """The arrival time (unix seconds) and the reports of each window."""
         at = START
         for window in range(self.plan.windows):
             steps = self._steps(window)
@@ -118,7 +118,7 @@ class StragglerScene:
         )
 
     def _kinds(self) -> dict[str, float]:
-        """Part of the step that each kind of group transfers; kinds with groups of one rank have none."""
+        """Fraction of the step spent in transfers by kind of group; kinds with groups of one rank have none."""
         sizes = {kind: self.plan.world // (int(number_R.max()) + 1) for kind, number_R in self._groups.items()}
         present = {kind: TRANSFERS[kind] for kind in GROUPS if sizes[kind] > 1}
         total = sum(present.values())
@@ -136,7 +136,7 @@ class StragglerScene:
         transfers = {kind: share * (1 - HIDDEN[kind]) for kind, share in self._shares.items()}
         within = transfers.get("tp", 0.0)
         bubble = (plan.layout.pipeline - 1) / (plan.microbatches + plan.layout.pipeline - 1)
-        # The pipeline stretches what its stages do, tensor-parallel transfers included; the rest comes after it.
+        # The bubble applies to the work of the stages, tensor-parallel transfers included, not to what follows.
         own = plan.step * ((1 - sum(transfers.values()) + within) * (1 - bubble) - within)
         data, host = own * plan.data, own * plan.host
         compute = own - data - host
@@ -155,7 +155,7 @@ class StragglerScene:
     def _strike(
         self, fault: Slowdown, data_RS: Floats, host_RS: Floats, forward_RS: Floats, backward_RS: Floats
     ) -> None:
-        """Add what a fault costs to the own work of whom it concerns; arrays are changed in place."""
+        """Add the cost of a fault to the own work of the affected ranks; arrays are changed in place."""
         extra = fault.dose * self.plan.step
         struck_R1 = self._struck_R[:, None]
         slow = fault.slow
@@ -186,7 +186,7 @@ class StragglerScene:
     def _synchronised(
         self, fault: Slowdown | None, data_RS: Floats, host_RS: Floats, forward_RS: Floats, backward_RS: Floats
     ) -> Steps:
-        """Who waits for whom."""
+        """Add waits and transfers."""
         transfers_RS = {kind: self._transfer(kind, fault, forward_RS.shape) for kind in self._shares}
         nothing_RS = np.zeros_like(forward_RS)
         waits_RS: dict[str, Floats] = dict.fromkeys(self._shares, nothing_RS)
@@ -216,7 +216,7 @@ class StragglerScene:
         usual = self._shares[kind] * self.plan.step
         seconds_GS = usual * np.abs(1 + self.plan.noise * self._rng.standard_normal((groups, shape[1])))
         if fault is not None and fault.slow is Slow.LINK and kind == "dp":
-            # The dose is what the job loses: what computation does not cover.
+            # The dose is the loss of the job: the part that computation does not overlap.
             seconds_GS[number_R[fault.ranks[0]]] += fault.dose * self.plan.step / (1 - HIDDEN[kind])
         return seconds_GS[number_R]
 
@@ -229,14 +229,14 @@ class StragglerScene:
         return found_RS
 
     def _pipeline(self, done_RS: Floats) -> Floats:
-        """When the pipeline of each rank's replica is through, by the own work of all its stages."""
+        """When the pipeline of each rank's replica ends, by the own work of all its stages."""
         number_R = self._groups["pp"]
         sum_GS = np.zeros((int(number_R.max()) + 1, done_RS.shape[1]))
         np.add.at(sum_GS, number_R, done_RS)
         m = self.plan.microbatches
         return ((m - 1) * self._latest("pp", done_RS) + sum_GS[number_R]) / m
 
-    # What the ranks tell ----------------------------------------------------------------------------------------------
+    # The reports -----------------------------------------------------------------------------------------------------
 
     def _reports(self, window: int, steps: Steps) -> list[RankReport]:
         plan = self.plan
@@ -258,7 +258,7 @@ class StragglerScene:
         ]
 
     def _sections(self, steps: Steps) -> list[dict[str, SectionWindow]]:
-        wait_RS = sum(steps.waits_RS.values()) + sum(  # the user's clock cannot tell waiting from work
+        wait_RS = sum(steps.waits_RS.values()) + sum(  # a section's clock includes waiting
             transfer_RS * (1 - HIDDEN[kind]) for kind, transfer_RS in steps.transfers_RS.items()
         )
         host_RS = steps.host_RS
@@ -275,7 +275,7 @@ class StragglerScene:
         return _rows(shown, self.plan.window)
 
     def _parts(self, steps: Steps) -> list[dict[str, float]]:
-        """Of the step that closed the window."""
+        """Parts of the last step of the window."""
         total_RS = _total(steps)
         parts = {
             Part.DATA: steps.data_RS,
@@ -287,20 +287,20 @@ class StragglerScene:
         return [{part: column[rank] for part, column in columns.items()} for rank in range(self.plan.world)]
 
     def _collectives(self, steps: Steps) -> list[dict[str, CollectiveWindow]]:
-        told: list[dict[str, CollectiveWindow]] = [{} for _ in range(self.plan.world)]
+        found: list[dict[str, CollectiveWindow]] = [{} for _ in range(self.plan.world)]
         for kind, wait_RS in steps.waits_RS.items():
             wait_R, transfer_R = wait_RS[:, -1], steps.transfers_RS[kind][:, -1]
             exposed_R = wait_R + transfer_R * (1 - HIDDEN[kind])
             calls = CALLS[kind]
-            # Whoever is early waits in every call, if not equally long in each.
+            # An early rank waits in every call, though not equally long.
             shortest_R = (transfer_R + (0.5 if calls > 1 else 1.0) * wait_R) / calls
             columns = (self._groups[kind], wait_R + transfer_R, exposed_R, shortest_R)
             for rank, (group, *seconds) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-                told[rank][kind if kind == "world" else f"{kind}_{group}"] = CollectiveWindow(calls, *seconds)
-        return told
+                found[rank][kind if kind == "world" else f"{kind}_{group}"] = CollectiveWindow(calls, *seconds)
+        return found
 
     def _kernels(self, window: int, steps: Steps) -> list[dict[str, KernelStatistics]] | None:
-        """Once a report: what the kernels of the last profiled steps took. Statistics are made, not measured."""
+        """Kernel statistics of the last profiled steps, once per report; they are computed, not measured."""
         plan = self.plan
         first = min(plan.kernel_every, 5)
         if not plan.kernels or (window + 1) % plan.kernel_every not in {0, first} or window + 1 < first:
@@ -312,7 +312,7 @@ class StragglerScene:
         mean_RK = compute_R[:, None] * self._share_K * jitter_RK / plan.calls
         usual_RK = mean_RK - half_R[:, None] * (fault.dose if fault else 0.0) * plan.step * self._share_K / plan.calls
         spread = 3 * plan.noise
-        # The slower half of the calls holds all that are slow: what they cost on average stands in it twice.
+        # The slower half of the calls contains all slow ones, so their average cost counts twice in it.
         tail_RK = usual_RK * (1 + spread) + 2 * (mean_RK - usual_RK)
         columns = np.stack(
             [usual_RK, tail_RK, mean_RK, usual_RK * (1 - 2 * spread), tail_RK * (1 + spread), mean_RK * spread], axis=-1

@@ -1,4 +1,4 @@
-"""Jobs and incidents to JSON and back. Columns over ranks are not stored: ranks tell them anew within a second."""
+"""Encodes jobs and incidents as JSON, and decodes them. Per-rank columns are not stored: ranks resend them."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
 
 
 def nodes_of(job: Job) -> Callable[[], list[dict[str, Any]]]:
-    """Makes the body of a row of the table ``nodes``, on any thread, as the launchers are now."""
-    told = [
+    """Copy the launchers as of now; the returned function encodes a body of the table ``nodes``, on any thread."""
+    copied = [
         (n.registration, n.attempt, tuple(n.ranks), n.ended, n.role, n.role_reason, n.lost, tuple(n.former))
         for n in job.nodes.values()
     ]
-    return lambda: [_node(*each) for each in told]
+    return lambda: [_node(*each) for each in copied]
 
 
 def _node(
@@ -91,12 +91,12 @@ def _node(
 
 
 def _shallow(registration: NodeRegistration) -> dict[str, Any]:
-    """A registration as JSON: nothing in it is a dataclass, so nothing needs a deep copy, ten thousand times over."""
+    """A registration as JSON. A shallow copy suffices, as no field is a dataclass; large jobs have 10,000 of them."""
     return {name: getattr(registration, name) for name in _REGISTRATION}
 
 
 def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]] | None = None) -> Job:
-    """The job of a row, as a monitor that starts at ``now`` takes it up: deaf until then, so silence counts anew.
+    """The job of a row, loaded by a monitor that starts at ``now``, from which silence is measured.
 
     ``nodes`` is the body of its row of the table ``nodes``; None when there is none, as before version 0003.
     """
@@ -170,12 +170,12 @@ def stack_of(data: Mapping[str, Any]) -> RankStack:
     """A rank's stack from JSON, its frames included.
 
     Raises:
-        ValueError: a field is missing or has a value outside the vocabulary.
+        ValueError: a field is missing or has an unknown enum value.
     """
     frames = tuple(read(Frame, f) for f in data.get("frames", ()))
     state = ProcessState(data.get("process_state", ProcessState.UNKNOWN))
-    told = data.get("collectives", ())
-    collectives = tuple(read(Collective, {**each, "ranks": tuple(each.get("ranks", ()))}) for each in told)
+    stored = data.get("collectives", ())
+    collectives = tuple(read(Collective, {**each, "ranks": tuple(each.get("ranks", ()))}) for each in stored)
     read_back = {"frames": frames, "process_state": state, "collectives": collectives}
     return read(RankStack, {**data, **read_back})
 

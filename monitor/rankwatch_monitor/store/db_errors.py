@@ -1,4 +1,4 @@
-"""Classifies database errors and says how to fix them.
+"""Classifies database errors and names their fixes.
 
 Drivers report errors as SQLSTATE codes or phrases; :func:`classify` maps them to a :class:`Kind`, which decides whether
 the monitor was misconfigured, the error is transient, or a single row is at fault.

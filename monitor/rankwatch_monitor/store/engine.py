@@ -35,7 +35,7 @@ def open_engine(url: str) -> Engine:
     """An engine for a SQLAlchemy URL, or for the path of a SQLite file, whose folder is created.
 
     Raises:
-        ValueError: the URL cannot be used; the message says why and how to fix it.
+        ValueError: the URL cannot be used; the message gives the reason and the fix.
     """
     parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):

@@ -37,7 +37,7 @@ MARGIN: Final = 0.1
 REQUEST_INTERVAL: Final = 0.5
 """Seconds between two requests for the same job."""
 MAX_HOLDERS: Final = 10_000
-"""Jobs of other monitors whose holder is cached at most."""
+"""Maximum jobs of other monitors whose holder is cached."""
 
 _leases = schema.leases.c
 

@@ -25,7 +25,7 @@ _REMEDY: Final = "stop that monitor, use another --database, or start both with 
 
 
 class HeldError(ValueError):
-    """Another monitor has locked the database; the message says which and how to resolve it."""
+    """Another monitor has locked the database; the message names it and how to resolve it."""
 
 
 class FileLock:

@@ -1,7 +1,7 @@
-"""A job's performance as JSON and back: stragglers, the devices' own best, the history of its steps.
+"""Encodes a job's performance as JSON, and decodes it: stragglers, best kernel medians by device, step history.
 
-Arrays are packed as base64 of compressed float32. Encoding a large job takes a second or so; :func:`snapshot` copies
-what is needed at once, and the function it returns may run on another thread.
+Arrays are packed as base64 of compressed float32. Encoding a large job takes about a second: :func:`snapshot` copies
+the data, and the function it returns may encode it on another thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rankwatch_monitor.core.straggler.state import BestMedians, Performance, Tab
 
 
 def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:
-    """Copy what is stored of a job as of now; the returned function encodes it, on any thread."""
+    """Copy the stored state of a job as of now; the returned function encodes it, on any thread."""
     stragglers = [replace(each) for each in performance.stragglers]
     finding, cost, verdicts = performance.finding, performance.cost_gpu_hours, dict(performance.verdicts)
     found = {str(cause): count for cause, count in performance.found.items()}
@@ -50,7 +50,7 @@ def restore(performance: Performance, body: Mapping[str, Any]) -> None:
     """Load a row's body into the performance of a job.
 
     Raises:
-        ValueError, KeyError, TypeError: another version wrote it.
+        ValueError, KeyError, TypeError: it was written by an incompatible version.
     """
     best = BestMedians()
     best.rows = {key: row for row, key in enumerate(body["devices"])}

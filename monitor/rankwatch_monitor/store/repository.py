@@ -73,7 +73,7 @@ class Repository:
 
         Raises:
             ValueError: a configuration error: it is not a database, another monitor has locked it, or its schema is
-                newer; the message says which and how to resolve it.
+                newer; the message names it and how to resolve it.
         """
         self.engine = open_engine(url)
         self.shared = shared

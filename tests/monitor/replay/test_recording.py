@@ -157,7 +157,7 @@ class FullDisk:
     def flush(self) -> None: ...
 
 
-def test_a_full_disk_ends_the_recording_with_words_and_nothing_else(
+def test_a_full_disk_ends_the_recording_but_not_the_monitor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recording, "FLUSH_SECONDS", 0.01)
@@ -167,16 +167,16 @@ def test_a_full_disk_ends_the_recording_with_words_and_nothing_else(
     with caplog.at_level(logging.INFO, "rankwatch"):
         for i in range(200):
             recorder.put(101.0 + i, job, report())
-        wait_for(lambda: "recording has ended" in caplog.text, "the recorder tells of the full disk")
+        wait_for(lambda: "recording has ended" in caplog.text, "the recorder logs the full disk")
         recorder.put(400.0, job, report())
         recorder.close(401.0)
     assert "No space left on device; the monitor continues" in caplog.text
     assert caplog.text.count("recording has ended") == 1
     assert 0 < recorder.lost <= 201
-    assert f"{recorder.lost} events were not recorded" in caplog.text
+    assert f"{recorder.lost} events were dropped" in caplog.text
 
 
-def test_a_slow_disk_holds_nobody_up_and_what_is_lost_is_counted(
+def test_a_slow_disk_blocks_no_caller_and_dropped_events_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recording, "QUEUE_LENGTH", 50)

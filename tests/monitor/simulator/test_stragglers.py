@@ -131,7 +131,9 @@ def test_the_answer_names_ranks_only_for_their_own_fault(slow: Slow) -> None:
 
 def silent(outcome: StragglerOutcome) -> None:
     """Nothing was raised."""
-    assert (outcome.verdict, outcome.blamed, outcome.alarms) == (StragglerVerdict.HEALTHY, frozenset(), 0), outcome.said
+    assert (outcome.verdict, outcome.blamed, outcome.alarms) == (StragglerVerdict.HEALTHY, frozenset(), 0), (
+        outcome.reason
+    )
 
 
 @pytest.mark.parametrize("world", [8, 64])
@@ -139,7 +141,7 @@ def silent(outcome: StragglerOutcome) -> None:
 def test_each_fault_is_judged_rightly_and_its_twin_is_silent(slow: Slow, world: int) -> None:
     plan = random_plan(slow, 0.2, world, seed=3)
     answer, outcome = plan.answer(), evaluate(plan)
-    assert outcome.verdict is answer.verdict, outcome.said
+    assert outcome.verdict is answer.verdict, outcome.reason
     assert outcome.blamed == answer.ranks
     assert outcome.cause_right in (None, True)
     assert all(latency <= 20 for latency in outcome.latencies)

@@ -1,14 +1,14 @@
-"""Process groups of a table of operations: who exchanges what with whom, and how long the transfer itself takes.
+"""Derives the process groups of an operation table, and the duration of each transfer without waiting.
 
 How this works
 --------------
-A table names no process groups. Of a collective they follow from its ends, since all members end together: when the
-ends on all stages lie together, it is one group of all ranks that take part; else each stage has its own. A send or a
+A table names no process groups. Those of a collective follow from its end times, since all members end together: if
+the ends on all stages coincide, it is one group of all participating ranks; else each stage has its own. A send or a
 receive is between two neighbouring stages of one replica.
 
-A receive that began early contains waiting for a sender who may not wait at all. So the transfer is what lies between
-the later of both beginnings and the end of the receive; for that, clocks need to agree only about as well as they do
-with NTP. Where no partner is found, it is the operation's own duration.
+A receive that began early contains waiting for a sender that may not wait at all. So the transfer lasts from the later
+of both beginnings to the end of the receive, for which clocks synchronised by NTP suffice. Without a partner it is the
+operation's own duration.
 
 Shapes: N operations; M those that communicate; P pairs of a send and its receive.
 """
@@ -25,16 +25,16 @@ from rankwatch_monitor.replay.traces.parts import Kind, grouped, spread
 from rankwatch_monitor.replay.traces.table import OperationTable
 
 TOGETHER: Final = 0.05
-"""Ends of a collective on all stages that lie within this part of the step are those of one group."""
+"""A collective whose ends on all stages lie within this fraction of the step is one group."""
 
 
 def is_pair(optype: str) -> bool:
-    """Whether an operation is between two stages, not among many ranks."""
+    """Whether an operation is point to point between two stages, not a collective."""
     return "send" in optype.lower() or "recv" in optype.lower()
 
 
 def turns(cell_N: Ints) -> Ints:
-    """Which one of its cell each operation is, from 0; sorted by cell."""
+    """The index of each operation in its cell, from 0; sorted by cell."""
     first = np.flatnonzero(np.concatenate([[True], np.diff(cell_N) != 0]))
     return np.arange(len(cell_N)) - np.repeat(first, np.diff(np.append(first, len(cell_N))))
 
@@ -44,7 +44,7 @@ def collectives(table: OperationTable, exposed_N: Floats) -> dict[int, dict[str,
 
     Args:
         table: the operations.
-        exposed_N: seconds of each that no own work covers.
+        exposed_N: seconds of each that do not overlap with own work.
     """
     chosen = np.flatnonzero(table.kind_N == Kind.COMMUNICATION)
     if not len(chosen):
@@ -63,14 +63,14 @@ def collectives(table: OperationTable, exposed_N: Floats) -> dict[int, dict[str,
     transfer = grouped(key_M, _transfers(table)[chosen])
     found: dict[int, dict[str, CollectiveWindow]] = {}
     columns = (busy.calls_G, busy.sum_G, shown.sum_G, transfer.min_G)
-    for key, *told in zip(busy.key_G.tolist(), *(column.tolist() for column in columns), strict=True):
+    for key, *values in zip(busy.key_G.tolist(), *(column.tolist() for column in columns), strict=True):
         cell, group = divmod(key, len(texts))
-        found.setdefault(cell, {})[str(texts[group])] = CollectiveWindow(*told)
+        found.setdefault(cell, {})[str(texts[group])] = CollectiveWindow(*values)
     return found
 
 
 def _together(table: OperationTable, chosen: Ints) -> set[int]:
-    """The kinds of collectives that are one group over all stages that take part."""
+    """The types of collectives that are one group over all participating stages."""
     found: set[int] = set()
     span = float(np.median(_spans(table)))
     for code in np.unique(table.type_N[chosen]).tolist():
@@ -91,7 +91,7 @@ def _together(table: OperationTable, chosen: Ints) -> set[int]:
 
 
 def _spans(table: OperationTable) -> Floats:
-    """Seconds of each cell from its first beginning to its last end."""
+    """Seconds of each cell from its first start to its last end."""
     first_C = np.flatnonzero(np.concatenate([[True], np.diff(table.cell_N) != 0]))
     end_C: Floats = np.maximum.reduceat(table.start_N + table.duration_N, first_C) - table.start_N[first_C]
     return end_C
@@ -147,7 +147,7 @@ def _group(optype: str, stage: int, dp_rank: int, last: int) -> str:
     forward, backward = name.find("forward"), name.find("backward")
     if forward < 0 and backward < 0:
         return f"send-recv/stage{stage}"
-    # What does both at once (forward-send-backward-recv) does it with the same neighbour: its first half tells which.
+    # An operation with both (forward-send-backward-recv) has one neighbour, which its first half determines.
     first_forward = backward < 0 or 0 <= forward < backward
     sends = "send" in name and ("recv" not in name or name.find("send") < name.find("recv"))
     other = (stage + (1 if first_forward == sends else -1)) % (last + 1)

@@ -1,16 +1,16 @@
-"""What the steps of a table of operations went into: interval arithmetic over all ranks and steps at once.
+"""Splits the steps of an operation table into parts: interval arithmetic over all ranks and steps at once.
 
 How this works
 --------------
-A *cell* is one step of one rank. Its operations may overlap (several streams) and leave gaps. All cells are laid one
-after the other on one line of time, so that one pass over the line serves them all:
+A *cell* is one step of one rank. Its operations may overlap (several streams) and leave gaps. All cells are laid
+end to end on one time line, so that a single pass processes all of them:
 
 *  *own work* is the union of computation, data and host operations; *communication* is what the union of all
-   operations covers beyond it. So communication that runs under computation costs nothing.
-*  A gap before an operation is time in which the rank did nothing on record. Before a computation the host was late:
-   part ``host``. Before communication it depends on the table. Some record an operation from when it was posted, so
-   that waiting is inside of it; others record the transfer alone, so that waiting is the gap. Among the same operations
-   of one step that which varies is the waiting (:func:`waits_in_gaps`).
+   operations covers beyond it, so communication overlapped by computation costs nothing.
+*  A gap before an operation is time without a recorded operation. Before a computation the host was late: part
+   ``host``. Before communication it depends on the table: some record an operation from when it was posted, so that
+   waiting is inside it; others record the transfer alone, so that waiting is the gap. Among the same operations of one
+   step, the waiting is what varies (:func:`waits_in_gaps`).
 
 Shapes: N operations, sorted by cell and start; C cells; G groups, each the operations of one kind in one cell.
 """
@@ -26,11 +26,11 @@ import numpy as np
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 
 WAITING_IN_GAPS = 0.3
-"""Where durations vary less than this part of what the gaps before them vary, the waiting is in the gaps."""
+"""The waiting is in the gaps if durations vary less than this fraction of the variation of the gaps."""
 
 
 class Kind(IntEnum):
-    """What an operation is."""
+    """Kinds of operations."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -40,7 +40,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """All operations on one line of time, cell after cell."""
+    """All operations on one time line, cell after cell."""
 
     cell_N: Ints
     kind_N: Ints
@@ -60,7 +60,7 @@ class Line:
         return cls(cell_N, kind_N, moved_N, moved_N + duration_N, cells)
 
     def beyond(self, chosen_N: Bools) -> tuple[Floats, Floats]:
-        """How much of each operation lies beyond all chosen ones before it in its cell, and the gap before it (N)."""
+        """Seconds of each operation beyond all chosen earlier ones of its cell, and the gap before it (N)."""
         ends_N = np.where(chosen_N, self.end_N, -np.inf)
         before_N = np.concatenate([[-np.inf], np.maximum.accumulate(ends_N)[:-1]])
         first_N = np.concatenate([[True], self.cell_N[1:] != self.cell_N[:-1]])
@@ -75,7 +75,7 @@ class Line:
 
 
 class Parts(NamedTuple):
-    """Seconds of each cell's step by part (C). They add up to it."""
+    """Seconds of each cell's step by part (C); they add up to the step."""
 
     data_C: Floats
     host_C: Floats
@@ -84,12 +84,12 @@ class Parts(NamedTuple):
 
 
 def parts(line: Line, lead_N: Floats, waiting_N: Bools) -> Parts:
-    """What each step went into.
+    """Split each step into its parts.
 
     Args:
         line: the operations.
-        lead_N: of the first operation of a cell, seconds since the end of the rank's step before; else 0.
-        waiting_N: a gap before this operation is waiting for others, not the host's doing.
+        lead_N: for the first operation of a cell, seconds since the end of the rank's previous step; else 0.
+        waiting_N: the gap before this operation is waiting for other ranks, not host time.
     """
     compute_N = line.kind_N == Kind.COMPUTE
     own_N = line.kind_N != Kind.COMMUNICATION
@@ -107,7 +107,7 @@ def parts(line: Line, lead_N: Floats, waiting_N: Bools) -> Parts:
 
 
 def exposed(line: Line) -> Floats:
-    """Seconds of each operation that no own work of its rank covers (N); 0 for own work itself."""
+    """Seconds of each operation that do not overlap with own work of its rank (N); 0 for own work."""
     own_N = line.kind_N != Kind.COMMUNICATION
     if not own_N.any():
         return line.end_N - line.start_N
@@ -131,10 +131,10 @@ def spread(key_N: Ints, value_N: Floats) -> float:
 
 
 def waits_in_gaps(key_N: Ints, duration_N: Floats, gap_N: Floats) -> bool:
-    """Whether waiting is recorded as the gap before an operation, not inside of it.
+    """Whether waiting is recorded as the gap before an operation, not inside it.
 
     Args:
-        key_N: equal for operations that are the same one on several ranks (or of one rank in one step, for send/recv).
+        key_N: equal for the same operation on several ranks (for send/recv: of one rank in one step).
         duration_N, gap_N: seconds.
     """
     return spread(key_N, duration_N) < WAITING_IN_GAPS * spread(key_N, gap_N)

@@ -1,7 +1,7 @@
-"""Reads a table of operations, the form in which traces of training jobs are published: CSV (also .gz) or parquet.
+"""Reads operation tables, a common format of published training traces: CSV (also .gz) or Parquet.
 
-One row is one operation of one rank. Columns that must be there: :data:`NEEDED`; those in :data:`NUMBERS` and
-:data:`WORDS` are used when they are; all others are passed over.
+One row is one operation of one rank. Columns :data:`NEEDED` are required, :data:`NUMBERS` and :data:`WORDS` optional;
+all others are ignored.
 
 Shapes: N operations.
 """
@@ -29,17 +29,17 @@ NUMBERS: Final = ("dp_rank", "tp_rank", "stage", "mb_id", "seq_id")
 """Optional columns of whole numbers; a cell may be empty."""
 WORDS: Final = ("host",)
 SUFFIXES: Final = (".csv", ".csv.gz", ".parquet", ".pq")
-"""A file with another name is taken for a recording, unless it begins like a table."""
+"""Suffixes of tables; a file with another name is a recording unless it begins like a table."""
 MAX_RANK: Final = 1_000_000
 _TEXT: Final = ("optype", *WORDS)
 _CHUNK: Final = 1 << 16
-"""Rows that are held as text at a time: a table of millions stays small in memory."""
+"""Rows held as text at a time, which bounds the memory of large tables."""
 _PARQUET: Final = b"PAR1"
 _GZIP: Final = b"\x1f\x8b"
 
 
 class TableError(ValueError):
-    """A table cannot be read; the text names the file, the place, and what to do."""
+    """A table cannot be read; the message names the file, the location and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What stands in the file: numbers in the file's own unit of time; optional cells that are empty are NaN."""
+    """The contents of the file: times in its own unit; empty optional cells are NaN."""
 
     path: Path
     numbers: dict[str, Floats]
@@ -62,7 +62,7 @@ class Rows:
         return len(self.numbers["rank"])
 
     def whole(self, name: str) -> Ints:
-        """A column of whole numbers, -1 where nothing is told."""
+        """A column of whole numbers, -1 where cells are empty."""
         value_N = self.numbers.get(name)
         if value_N is None:
             return np.full(len(self), -1, np.int64)
@@ -70,7 +70,7 @@ class Rows:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is a table of operations, by its name or else by how it begins."""
+    """Whether a file is a table of operations, by its name or its first bytes."""
     if path.name.lower().endswith(SUFFIXES):
         return True
     with path.open("rb") as file:
@@ -82,21 +82,21 @@ def read_rows(path: Path) -> Rows:
     """Read a table.
 
     Raises:
-        TableError: it is no table of operations, or a cell makes no sense.
+        TableError: it is no operation table, or a cell is invalid.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
         began = file.read(4)
     if not began:
-        raise TableError(f"{path} is empty: it should hold a table with the columns {', '.join(NEEDED)}")
+        raise TableError(f"{path} is empty: expected a table with the columns {', '.join(NEEDED)}")
     rows = _parquet(path) if began == _PARQUET else _csv(path, packed=began[:2] == _GZIP)
     if not len(rows):
-        raise TableError(f"{path} has a heading but no rows: there is nothing to judge")
+        raise TableError(f"{path} has a header but no rows")
     return rows
 
 
 def _chosen(path: Path, heads: Sequence[str]) -> dict[str, int]:
-    """Where each column that is used stands."""
+    """The index of each column that is used."""
     place = {head.strip().lower(): at for at, head in reversed(list(enumerate(heads)))}
     if missing := [name for name in NEEDED if name not in place]:
         raise TableError(
@@ -108,13 +108,13 @@ def _chosen(path: Path, heads: Sequence[str]) -> dict[str, int]:
 
 
 def _check(path: Path, name: str, value_N: Floats, place: str, first: int) -> None:
-    """Say no to numbers that cannot be.
+    """Reject invalid numbers.
 
     Args:
         path: the file.
         name: the column.
         value_N: its numbers.
-        place: what a row is called there.
+        place: the word for a row in the message.
         first: the number of the first row.
     """
     needed = name in NEEDED
@@ -139,7 +139,7 @@ def _check(path: Path, name: str, value_N: Floats, place: str, first: int) -> No
 
 
 class _Codes(dict[str, int]):
-    """Gives each new word the next number."""
+    """Assigns the next number to each new word."""
 
     def __missing__(self, word: str) -> int:
         self[word] = len(self)
@@ -170,10 +170,10 @@ def _csv_rows(path: Path, packed: bool) -> Rows:
     coded: dict[str, list[Ints]] = {name: [] for name in codes}
     done = 0
     while chunk := list(islice(lines, _CHUNK)):
-        told = [line for line in chunk if line]
-        if any(len(line) != len(heads) for line in told):
+        filled = [line for line in chunk if line]
+        if any(len(line) != len(heads) for line in filled):
             raise _ragged(path, packed, len(heads))
-        for name, cells in zip(names, zip(*map(pick, told), strict=True), strict=False):
+        for name, cells in zip(names, zip(*map(pick, filled), strict=True), strict=False):
             if name in codes:
                 code = codes[name]
                 coded[name].append(np.fromiter((code[cell.strip()] for cell in cells), np.int64, len(cells)))
@@ -181,7 +181,7 @@ def _csv_rows(path: Path, packed: bool) -> Rows:
                 value_N = _numbers(path, packed, at[name], name, cells)
                 _check(path, name, value_N, "row", done + 1)
                 numbers[name].append(value_N)
-        done += len(told)
+        done += len(filled)
     empty = np.empty(0)
     return Rows(
         path,
@@ -199,8 +199,8 @@ def _numbers(path: Path, packed: bool, at: int, name: str, cells: Sequence[str])
         for line, row in _numbered(path, packed):
             if not _is_number(row[at], name not in NEEDED):
                 raise TableError(
-                    f"{path}, line {line}, column {name}: a number must stand here, not {row[at]!r}; correct it or "
-                    "take the row out"
+                    f"{path}, line {line}, column {name}: a number is expected, not {row[at]!r}; correct it or "
+                    "remove the row"
                 ) from None
         raise
 
@@ -216,13 +216,13 @@ def _is_number(text: str, may_be_empty: bool) -> bool:
 def _ragged(path: Path, packed: bool, wide: int) -> TableError:
     line, row = next((line, row) for line, row in _numbered(path, packed) if len(row) != wide)
     return TableError(
-        f"{path}, line {line}: it has {len(row)} cells, but the heading has {wide}; put cells with a comma in them in "
-        "quotes, or take the line out if the file was cut off"
+        f"{path}, line {line}: it has {len(row)} cells, but the header has {wide}; put cells with a comma in them in "
+        "quotes, or remove the line if the file was truncated"
     )
 
 
 def _numbered(path: Path, packed: bool) -> Iterator[tuple[int, list[str]]]:
-    """Rows below the heading with the number of their line; only for telling where an error is."""
+    """Rows below the header with their line numbers, to locate an error."""
     rows = ((number, row) for number, row in enumerate(_lines(path, packed), 1) if row)
     next(rows, None)
     return rows
@@ -258,7 +258,7 @@ def _parquet(path: Path) -> Rows:
             value_N = column.cast(pyarrow.float64(), safe=False).to_numpy()
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
             raise TableError(
-                f"{path}, column {name}: numbers must stand here, but it holds {column.type}; convert it "
+                f"{path}, column {name}: numbers are expected, but it holds {column.type}; convert it "
                 f"(times as seconds, or any unit with --time-unit)"
             ) from None
         _check(path, name, value_N, "row", 1)

@@ -1,7 +1,7 @@
-"""A table of operations as the windows of a job: each step of the table becomes one window of each rank.
+"""Converts an operation table to the windows of a job: each step of the table becomes one window of each rank.
 
-From the operations come the parts of the step, the collectives by process group, kernel statistics by kind of
-operation, and coordinates in the parallel layout: the reports a rank would send, so that the same core judges them.
+The operations yield the parts of the step, the collectives by process group, kernel statistics by kind of operation,
+and coordinates in the parallel layout: the reports that a rank would send, so that the same core evaluates them.
 
 Shapes: N operations, C cells (one step of one rank each).
 """
@@ -39,33 +39,33 @@ from rankwatch_monitor.replay.traces.read import Rows, TableError, read_rows
 from rankwatch_monitor.replay.traces.table import OperationTable
 
 START: Final = 1_700_000_000.0
-"""Unix seconds at which a table begins whose times are no unix times."""
+"""Unix seconds assigned to the start of a table without unix times."""
 UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _EPOCH: Final = (1e9, 4e9)
-"""Unix seconds from 2001 to 2096: times within these, in some unit, tell the unit."""
+"""Unix seconds from 2001 to 2096: the unit that puts all times in this range is the unit of the table."""
 _USUAL_STEP: Final = 3.0
 _LONG_OPERATION: Final = 5.0
 _LONG_STEP: Final = 2000.0
-"""Seconds: about how long a step is, and what half of all operations, or of all steps, are not longer than."""
-LEAST_STEP: Final = 1e-3
-"""Seconds: time goes on, also in a table whose operations take none."""
+"""Seconds: a typical step, and upper bounds of the median operation and the median step."""
+MIN_STEP: Final = 1e-3
+"""Seconds: minimum duration of a step, so that time advances even if operations take none."""
 
 WORDS: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.COMMUNICATION: (
         *("send", "recv", "receive", "sync", "reduce", "gather", "scatter", "all_to_all", "all-to-all", "alltoall"),
         *("broadcast", "barrier", "nccl", "p2p", "comm"),
-        # Clipping needs the norm over all ranks, so it ends for all of them together.
+        # Clipping needs the norm over all ranks, so it ends on all of them together.
         *("clip", "grad-norm", "grad_norm"),
     ),
     Kind.COMPUTE: ("compute", "forward", "backward", "optimizer", "matmul", "gemm", "attention"),
     Kind.DATA: ("data", "load", "input", "fetch", "get-batch", "get_batch", "batch-generator"),
     Kind.HOST: ("gc", "host", "python", "cpu"),
 }
-"""Words in the name of an operation and what it is then; the first kind that fits, in this order."""
+"""Kinds by words in the name of an operation; the first match counts."""
 
 
 def kind_of(optype: str) -> Kind | None:
-    """What an operation is by its name; None: nothing in it is known."""
+    """The kind of an operation by its name; None if no word matches."""
     name = optype.lower().replace("async", "")
     if "kernel" in name and "nccl" not in name:
         return Kind.COMPUTE  # reduce_kernel and the like
@@ -77,11 +77,11 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
 
     Args:
         path: CSV, .csv.gz or parquet.
-        time_unit: of ``start_ts`` and ``duration``: s, ms, us or ns; None: told by their magnitude.
+        time_unit: of ``start_ts`` and ``duration``: s, ms, us or ns; None: derived from their magnitude.
 
     Raises:
-        TableError: it cannot be read, and why.
-        OSError: there is no such file.
+        TableError: it cannot be read; the message gives the reason.
+        OSError: the file cannot be opened.
     """
     if time_unit is not None and time_unit not in UNITS:
         raise TableError(f"--time-unit is one of {', '.join(UNITS)}, not {time_unit!r}")
@@ -90,14 +90,14 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
     order_N = np.lexsort((rows.numbers["start_ts"], rank_N, step_N))
     step_N, rank_N = step_N[order_N], rank_N[order_N]
     cell_N = np.cumsum(np.concatenate([[0], (np.diff(step_N) != 0) | (np.diff(rank_N) != 0)])).astype(np.int64)
-    unit, why = (time_unit, "as --time-unit says") if time_unit else _unit(rows, order_N, cell_N)
-    notes = [f"times are taken as {unit}: {why}"]
+    unit, reason = (time_unit, "set by --time-unit") if time_unit else _unit(rows, order_N, cell_N)
+    notes = [f"times are taken as {unit}: {reason}"]
     optype, host = rows.texts["optype"], rows.texts.get("host")
     kinds = [kind_of(name) for name in optype.words]
     code_N = optype.code_N[order_N]
     if unknown := sorted({optype.words[code] for code in np.unique(code_N) if kinds[code] is None}):
         notes.append(
-            f"taken for computation, as their names say nothing: {', '.join(name or '(none)' for name in unknown)}"
+            f"taken for computation, as their names are unknown: {', '.join(name or '(none)' for name in unknown)}"
         )
     kind_of_type = np.array([Kind.COMPUTE if kind is None else kind for kind in kinds], np.int64)
     return OperationTable(
@@ -120,7 +120,7 @@ def read(path: str | Path, time_unit: str | None = None) -> OperationTable:
 
 
 def _unit(rows: Rows, order_N: Ints, cell_N: Ints) -> tuple[str, str]:
-    """The unit of a table's times by their magnitude, and why it was taken."""
+    """The unit of a table's times by their magnitude, and the reason for it."""
     start_N, duration_N = rows.numbers["start_ts"], rows.numbers["duration"]
     earliest, latest = float(np.min(start_N)), float(np.max(start_N))
     first_C = np.searchsorted(cell_N, np.arange(int(cell_N[-1]) + 1))
@@ -133,14 +133,16 @@ def _unit(rows: Rows, order_N: Ints, cell_N: Ints) -> tuple[str, str]:
 
     for unit, scale in UNITS.items():
         if _EPOCH[0] <= earliest * scale <= latest * scale <= _EPOCH[1] and likely(unit):
-            return unit, "so start_ts are unix times of our days"
+            return unit, "so start_ts are unix times between 2001 and 2096"
     whole = bool(np.all(duration_N == np.floor(duration_N)) and np.any(duration_N > 0))
     units = list(UNITS)[1:] if whole else list(UNITS)
-    found = min((unit for unit in units if likely(unit)), key=lambda unit: _unusual(span * UNITS[unit]), default="ns")
-    return found, f"then a step takes {span * UNITS[found]:.3g} s, the likeliest (--time-unit says otherwise)"
+    found = min(
+        (unit for unit in units if likely(unit)), key=lambda unit: _distance_to_usual(span * UNITS[unit]), default="ns"
+    )
+    return found, f"then a step takes {span * UNITS[found]:.3g} s, the likeliest (override with --time-unit)"
 
 
-def _unusual(step: float) -> float:
+def _distance_to_usual(step: float) -> float:
     """How far a step of so many seconds is from :data:`_USUAL_STEP`, in powers of ten."""
     return abs(float(np.log10(max(step, 1e-12) / _USUAL_STEP)))
 
@@ -149,7 +151,7 @@ def _unusual(step: float) -> float:
 
 
 def windows(table: OperationTable) -> Iterator[tuple[float, list[RankReport]]]:
-    """The reports of all ranks, step by step, with unix seconds at which they arrive."""
+    """The reports of all ranks, step by step, with their arrival times (unix seconds)."""
     first_C = np.searchsorted(table.cell_N, np.arange(int(table.cell_N[-1]) + 1))
     line = Line.of(table.cell_N, table.kind_N, table.start_N, table.duration_N)
     begin_C = table.start_N[first_C]
@@ -209,21 +211,21 @@ def windows(table: OperationTable) -> Iterator[tuple[float, list[RankReport]]]:
 
 
 def _times(step_C: Ints, begin_C: Floats, end_C: Floats) -> Iterator[tuple[float, range]]:
-    """When each step's reports come, and its cells.
+    """The arrival time of each step's reports, and its cells.
 
-    Steps follow each other at once: tables often hold single steps out of a long run, and what lay between them is
-    neither judged nor paid for.
+    Gaps between steps are removed: tables often hold single steps of a long run, and the time between them is neither
+    evaluated nor counted as cost.
     """
     first_S = np.flatnonzero(np.concatenate([[True], np.diff(step_C) != 0]))
     begin_S, end_S = np.minimum.reduceat(begin_C, first_S), np.maximum.reduceat(end_C, first_S)
     start = float(begin_S[0]) if begin_S[0] >= _EPOCH[0] else START
     bound_S = [*first_S.tolist(), len(step_C)]
-    for index, at in enumerate((start + np.cumsum(np.maximum(end_S - begin_S, LEAST_STEP))).tolist()):
+    for index, at in enumerate((start + np.cumsum(np.maximum(end_S - begin_S, MIN_STEP))).tolist()):
         yield at, range(bound_S[index], bound_S[index + 1])
 
 
 def _leads(step_C: Ints, rank_C: Ints, begin_C: Floats, end_C: Floats) -> Floats:
-    """Seconds between each step of a rank and the one before it, where the table has that too; else 0."""
+    """Seconds between each step of a rank and its previous one, if the table has that; else 0."""
     order_C = np.lexsort((step_C, rank_C))
     step, rank = step_C[order_C], rank_C[order_C]
     lead = np.zeros(len(order_C))
@@ -235,21 +237,21 @@ def _leads(step_C: Ints, rank_C: Ints, begin_C: Floats, end_C: Floats) -> Floats
 
 
 def _begin_together(step_C: Ints, begin_C: Floats, lead_C: Floats) -> bool:
-    """Whether all ranks begin a step together, whenever they were done with the one before: who was early waits.
+    """Whether all ranks begin a step together regardless of when each finished the previous one, so early ranks wait.
 
-    A pipeline's last stage is done before the first; what it does until the next step begins is no work of its own.
+    A pipeline's last stage finishes before the first; the time until its next step begins is not its own work.
     """
     before_C = begin_C - lead_C
     return spread(step_C, begin_C) < WAITING_IN_GAPS * spread(step_C, before_C)
 
 
 def _waiting(table: OperationTable, gap_N: Floats) -> Bools:
-    """Of each operation, whether a gap before it is waiting for other ranks."""
+    """Whether the gap before each operation is waiting for other ranks (N)."""
     communicates_N = table.kind_N == Kind.COMMUNICATION
     staged = len(np.unique(table.stage_N)) > 1
     passes_on = any(is_pair(table.types[code]) for code in np.unique(table.type_N))
     if not communicates_N.any() or (staged and not passes_on):
-        return np.ones(len(table), bool)  # nothing on record shows what was waited for
+        return np.ones(len(table), bool)  # the table does not show what the rank waited for
     waiting_N = np.zeros(len(table), bool)
     for code in np.unique(table.type_N[communicates_N]):
         of_type_N = np.flatnonzero(table.type_N == code)
@@ -264,7 +266,7 @@ def _waiting(table: OperationTable, gap_N: Floats) -> Bools:
 
 
 def _coordinate(rank_N: Ints, value_N: Ints) -> dict[int, int]:
-    """Each rank's coordinate; of a rank with several (virtual stages) the smallest."""
+    """Each rank's coordinate; the smallest if a rank has several (virtual stages)."""
     rank, at = np.unique(rank_N, return_inverse=True)
     least = np.full(len(rank), np.iinfo(np.int64).max)
     np.minimum.at(least, at, value_N)
@@ -272,7 +274,7 @@ def _coordinate(rank_N: Ints, value_N: Ints) -> dict[int, int]:
 
 
 def _kernels(table: OperationTable) -> dict[int, dict[str, KernelStatistics]]:
-    """Statistics of each kind of computation, by stage, of each cell."""
+    """Statistics of each type of computation, by stage, for each cell."""
     chosen = np.flatnonzero(table.kind_N == Kind.COMPUTE)
     stages, types = int(table.stage_N.max()) + 2, len(table.types)
     name_N = table.type_N[chosen] * stages + table.stage_N[chosen] + 1
@@ -284,7 +286,7 @@ def _kernels(table: OperationTable) -> dict[int, dict[str, KernelStatistics]]:
     kernels: dict[int, dict[str, KernelStatistics]] = {}
     mean_G = found.sum_G / found.calls_G
     columns = (found.calls_G, found.median_G, found.tail_G, mean_G, found.min_G, found.max_G, found.stddev_G)
-    for key, *told in zip(found.key_G.tolist(), *(column.tolist() for column in columns), strict=True):
+    for key, *values in zip(found.key_G.tolist(), *(column.tolist() for column in columns), strict=True):
         cell, name = divmod(key, stages * types)
-        kernels.setdefault(cell, {})[names[name]] = KernelStatistics(*told)
+        kernels.setdefault(cell, {})[names[name]] = KernelStatistics(*values)
     return kernels

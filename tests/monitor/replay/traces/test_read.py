@@ -92,7 +92,7 @@ def test_text_where_a_number_must_be(tmp_path: Path) -> None:
         ("99999999,0,a,0,1", "at most 1000000"),
         ("0,0,a,nan,1", "row 2: start_ts must be a number"),
         ("0,0,a,0,-1", "row 2: duration must be a number of at least 0"),
-        ("0,0,a,0", "line 3: it has 4 cells, but the heading has 5"),
+        ("0,0,a,0", "line 3: it has 4 cells, but the header has 5"),
     ],
 )
 def test_a_value_that_cannot_be(tmp_path: Path, line: str, words: str) -> None:

@@ -196,7 +196,7 @@ def test_names_tell_what_an_operation_is(kind: Kind, names: str) -> None:
 
 def test_what_a_name_does_not_tell_is_said(tmp_path: Path) -> None:
     table = read(tmp_path, (0, 0, "frobnicate", 0.0, 1.0), (0, 0, "forward", 1.0, 1.0))
-    assert table.notes[1] == "taken for computation, as their names say nothing: frobnicate"
+    assert table.notes[1] == "taken for computation, as their names are unknown: frobnicate"
     assert windows(table)[0, 0].parts[Part.COMPUTE] == pytest.approx(2.0)
 
 
