@@ -143,8 +143,8 @@ def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
     for host, of_host in lost.items():
         ranks = "its rank" if len(of_host) == 1 else f"its {len(of_host)} ranks"
         longest = max(v.elapsed for v in of_host)
-        said = f"nothing was heard of {host or 'its node'}, neither its launcher nor {ranks}, for {longest:.1f} s"
-        words.update((v.rank, said) for v in of_host)
+        silence = f"nothing was heard of {host or 'its node'}, neither its launcher nor {ranks}, for {longest:.1f} s"
+        words.update((v.rank, silence) for v in of_host)
     for verdict in verdicts:
         if verdict.kind is VerdictKind.SILENT:
             words[verdict.rank] = f"nothing was heard of it for {verdict.elapsed:.1f} s"
