@@ -8,7 +8,7 @@ init()         claims the slots, attaches the hot path to them, starts the liven
 init() again   does nothing, until shutdown()
 shutdown()     detaches the hot path, sends a last report for at most two seconds; also at the interpreter's exit
 fork           parent: waits until the exporter thread has finished importing, since a child that imports the same
-               module would wait for ever, and ends a sampled step; child: records nothing until it calls init()
+               module would deadlock, and ends a sampled step; child: records nothing until it calls init()
                itself, and has no signal handler
 =============  ==================================================================================================
 """

@@ -57,7 +57,7 @@ class VerdictKind(StrEnum):
     WRONG_RESULT = "wrong_result"
     """A rank has rejected a result of its own (:mod:`rankwatch.rerun`)."""
     RESTARTED_IN_PROCESS = "restarted_in_process"
-    """A rank's training function failed and was started anew in the same process (:mod:`rankwatch.inprocess`)."""
+    """A rank's training function failed and was restarted in the same process (:mod:`rankwatch.inprocess`)."""
     ORDERED = "ordered"
     """Nothing is wrong: an action was requested by a person, and is recorded like any other incident."""
 
@@ -77,7 +77,7 @@ class CulpritClass(StrEnum):
     STRAGGLER = "straggler"
     """Alive and moving, but slower than its peers, who wait for it in every step."""
     WRONG_RESULT = "wrong_result"
-    """It has rejected a result of its own, and says why."""
+    """It has rejected a result of its own; its reason is the message."""
 
 
 class LimitSource(StrEnum):
@@ -90,7 +90,7 @@ class LimitSource(StrEnum):
     LEARNED = "learned"
     """Learned in this run."""
     FIRST_TIME = "first_time"
-    """Nothing is known yet of what the rank does: the policy's ``first_time_timeout``."""
+    """The rank has no observed durations yet: the policy's ``first_time_timeout``."""
 
     @property
     def acts_at_once(self) -> bool:
@@ -133,7 +133,7 @@ class NoticeKind(StrEnum):
     WRONG_RESULT = "wrong_result"
     """It has rejected a result of its own."""
     RESTARTED_IN_PROCESS = "restarted_in_process"
-    """It has started its training function anew without leaving the process."""
+    """It restarted its training function within the process."""
     LAST_WORDS = "last_words"
     """Why its process is about to end; no incident of its own, but the reason of the exit that follows."""
 

@@ -1,4 +1,4 @@
-"""Who this process is, as resource attributes of everything it sends."""
+"""Identity of this process, as resource attributes of everything it exports."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Plan:
         """Take in one more fault; return its place and what it is when all is drawn, or None if it is not for here."""
         place, self._count = self._count, self._count + 1
         world_size, job_id = self._job
-        settled = fault.settled(world_size=world_size, job_id=job_id, place=place)
+        settled = fault.settled(world_size=world_size, job_id=job_id, index=place)
         _, rank, attempt = self.identity
         if rank == 0 and settled.rank is not None and settled.rank >= world_size:
             _log.warning("there is no rank %d among %d to inject a fault into", settled.rank, world_size)
@@ -165,7 +165,7 @@ def simulate(
     up to 20 % longer; ``rank`` may be ``"random"`` and ``attempt`` may be ``"any"``. The other ranks do nothing.
 
     Raises:
-        ValueError: a part is not what it should be, or they make no sense together.
+        ValueError: a part is invalid, or the parts contradict each other.
         rankwatch.faults.actions.FaultUnavailableError: it strikes at once and cannot be done in this process.
     """
     given = {
@@ -195,7 +195,7 @@ def simulate(
 
 
 def _the_plan(text: str, loaded: Settings, recorder: Recorder | None = None) -> Plan:
-    """The plan of this process in this attempt; a session that is started anew goes on with it."""
+    """The plan of this process in this attempt; a restarted session keeps it."""
     global _plan
     rank, world_size, attempt = loaded.rank, loaded.world_size, loaded.attempt
     if recorder is not None:  # arguments of init() take precedence over the environment
@@ -207,7 +207,7 @@ def _the_plan(text: str, loaded: Settings, recorder: Recorder | None = None) -> 
 
 
 def _strike_on_entering(plan: Plan) -> None:
-    """From now on, entering a section strikes what is due; afterwards the class is as it was."""
+    """Inject faults that are due on entry to a section; restores the class once all are done."""
     if not plan.wants_entering():
         return
 
@@ -287,5 +287,5 @@ def _main_thread_signal(action: Callable[[], None], stack_signal: int | None) ->
             _log.error("%s", error)
 
     signal.signal(number, handle)
-    signal.siginterrupt(number, False)  # calls of C libraries go on as if nothing had come
+    signal.siginterrupt(number, False)  # interrupted calls of C libraries are restarted
     return number

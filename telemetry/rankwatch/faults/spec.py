@@ -1,7 +1,7 @@
-"""How a fault is written and what it says: who, when, what. Pure; read by the ranks and by their launcher.
+"""The notation of faults: which rank, when, what. Pure; used by the ranks and by their launcher.
 
 ``rank=2,step=52,kind=hang`` is one fault, several are separated by ``;``. What each kind does to a process is in
-:mod:`rankwatch.faults.actions`, how it comes to strike in :mod:`rankwatch.faults`.
+:mod:`rankwatch.faults.actions`, how it is injected in :mod:`rankwatch.faults.inject`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Kind(StrEnum):
     """What a fault does to its rank."""
 
     HANG = "hang"
-    """The main thread sleeps, in a frame named for it; other threads run on."""
+    """The main thread sleeps, in a frame with a name of its own; other threads continue."""
     GIL = "gil"
     """An extension call keeps the GIL: no Python code of the process runs."""
     STOP = "stop"
@@ -36,31 +36,31 @@ class Kind(StrEnum):
     SEGFAULT = "segfault"
     """Reads from address 0."""
     UNINTERRUPTIBLE = "uninterruptible"
-    """The main thread waits in the kernel in state D: no handler of a signal runs, SIGKILL ends it."""
+    """The main thread waits in the kernel in state D: signal handlers do not run, SIGKILL ends it."""
     EXCEPTION = "exception"
     ASYNC_EXCEPTION = "async_exception"
-    """An exception that another thread puts into the main thread, wherever that is."""
+    """An exception that another thread raises in the main thread, at any place."""
     EXIT = "exit"
     """The process ends with ``code``."""
     SLOW = "slow"
-    """From then on every step takes ``seconds`` more, or ``factor`` times as long."""
+    """From then on each step takes ``seconds`` longer, or ``factor`` times as long."""
     NETWORK = "network"
-    """The rank's telemetry is cut off: nothing more is exported, training goes on."""
+    """The rank's telemetry is disconnected: exports stop, training continues."""
     GPU_ERROR = "gpu_error"
-    """A device-side assertion: the CUDA context is of no more use."""
+    """A device-side assertion, after which the CUDA context is unusable."""
     GPU_SLEEP = "gpu_sleep"
-    """A kernel that does not end, and the main thread waiting for it."""
+    """The main thread waits for a kernel that does not end."""
     RANDOM = "random"
     """``stop`` or ``kill``, drawn from the seed."""
 
 
 FIRST_ATTEMPT: Final = 1
 FOREVER: Final = 86_400.0
-"""Seconds of what has no length given; any supervisor acts within a day."""
+"""Default length in seconds: any supervisor acts within a day."""
 JITTER: Final = 0.2
-"""A delay is drawn between what was given and this part more, as NVRx's simulated faults do."""
-DRAWN: Final = (Kind.STOP, Kind.KILL)
-"""What ``kind=random`` may become."""
+"""Largest random extension of a delay, as a part of it; the value of NVRx's simulated faults."""
+RANDOM_KINDS: Final = (Kind.STOP, Kind.KILL)
+"""The kinds from which ``kind=random`` is drawn."""
 
 SYNONYMS: Final[Mapping[str, Kind]] = {
     "rank_hung": Kind.STOP,
@@ -74,16 +74,16 @@ SYNONYMS: Final[Mapping[str, Kind]] = {
     "workload_exc": Kind.EXCEPTION,
     "async_exc": Kind.ASYNC_EXCEPTION,
 }
-"""Names that NVRx users know."""
+"""Names of the same faults in NVRx."""
 
-_LAST: Final = (Kind.HANG, Kind.GIL, Kind.UNINTERRUPTIBLE, Kind.SLOW, Kind.NETWORK, Kind.GPU_SLEEP)
-"""Kinds that have a length."""
+_WITH_LENGTH: Final = (Kind.HANG, Kind.GIL, Kind.UNINTERRUPTIBLE, Kind.SLOW, Kind.NETWORK, Kind.GPU_SLEEP)
+"""Kinds that have a length, and so accept ``seconds``."""
 _WHEN: Final = frozenset({"step", "section", "delay"})
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. It strikes in the attempt it names and no other, so that a restarted job gets past it."""
+    """One fault. It strikes only in the attempt it names, so that a restarted job gets past it."""
 
     rank: int | None
     """None: drawn from the seed."""
@@ -95,22 +95,22 @@ class Fault:
     section: str | None = None
     """Strike only when this section is entered."""
     seconds: float | None = None
-    """How long it lasts; of a slow rank, what each step takes longer."""
+    """Its length; for ``slow``, the extension of each step."""
     factor: float | None = None
     code: int = 1
     delay: float | None = None
     """Seconds after ``rankwatch.init()``, up to :data:`JITTER` more."""
     seed: int | None = None
-    """What is random is drawn from it; None: from the job's identity, which all ranks know alike."""
+    """Seed of the random choices; None: the job id, which is equal on all ranks."""
 
-    def settled(self, *, world_size: int, job_id: str, place: int = 0) -> Fault:
-        """The fault with all that is random drawn, equal on all ranks. ``place`` is its index among the job's faults.
+    def settled(self, *, world_size: int, job_id: str, index: int = 0) -> Fault:
+        """The fault with its random choices made, equal on all ranks. ``index`` is its index among the job's faults.
 
-        To be called once for a fault: the jitter is added to the delay.
+        Call it once for each fault, since the jitter is added to the delay.
         """
-        draw = random.Random(f"{job_id if self.seed is None else self.seed}/{place}")
-        # All are drawn, needed or not, so that one of them being given does not change the others.
-        rank, kind, late = draw.randrange(world_size), draw.choice(DRAWN), draw.random()
+        draw = random.Random(f"{job_id if self.seed is None else self.seed}/{index}")
+        # All three are always drawn, so that setting one does not change the others.
+        rank, kind, late = draw.randrange(world_size), draw.choice(RANDOM_KINDS), draw.random()
         return replace(
             self,
             rank=rank if self.rank is None else self.rank,
@@ -119,15 +119,15 @@ class Fault:
         )
 
     def concerns(self, *, rank: int, attempt: int) -> bool:
-        """Whether it is meant for this rank and this attempt."""
+        """Whether it applies to this rank and this attempt."""
         return rank == self.rank and self.attempt in (None, attempt)
 
     def strikes(self, *, rank: int, step: int, attempt: int, section: str | None = None) -> bool:
-        """Whether it is time, at this place of the training loop."""
+        """Whether it strikes in this rank, at this place of the training loop."""
         return self.concerns(rank=rank, attempt=attempt) and self.is_due(step, section)
 
     def is_due(self, step: int, section: str | None) -> bool:
-        """Whether it is time for the rank it is meant for. Never so for one that waits for its delay."""
+        """Whether it strikes here in its rank; always false for a fault with a delay."""
         if section != self.section or self.delay is not None:
             return False
         if self.step is None:
@@ -135,7 +135,7 @@ class Fault:
         return step >= self.step if self.kind is Kind.SLOW else step == self.step
 
     def when(self) -> str:
-        """Where or when it strikes, in words."""
+        """Where or when it strikes, as text for messages."""
         if self.delay is not None:
             return f"{self.delay:.1f} s after init()"
         where = f" in section {self.section!r}" if self.section is not None else ""
@@ -151,15 +151,15 @@ def parse(text: str) -> Fault:
     """Read ``rank=R|random,step=N,kind=K`` with any of the further parts that ``docs/faults.md`` lists.
 
     Raises:
-        ValueError: a part is missing, unknown, given twice or senseless; the text says which and what it should be.
+        ValueError: a part is missing, unknown, repeated or invalid; the message names it and its valid values.
     """
     values: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, mark, raw = (piece.strip() for piece in part.partition("="))
-        if not mark or name not in _READ:
-            raise ValueError(f"a fault is written NAME=VALUE,... with names {', '.join(_READ)}; {part!r} is not")
+        if not mark or name not in _PARSERS:
+            raise ValueError(f"a fault is written NAME=VALUE,... with names {', '.join(_PARSERS)}; {part!r} is not")
         if name in values:
-            raise ValueError(f"fault {text!r} says {name} twice")
+            raise ValueError(f"fault {text!r} sets {name} twice")
         values[name] = raw
     missing = [name for name in ("rank", "kind") if name not in values]
     if not values.keys() & _WHEN:
@@ -179,31 +179,31 @@ def parse_all(text: str) -> tuple[Fault, ...]:
 
 
 def of(values: Mapping[str, object]) -> Fault:
-    """The fault that these parts make, ``rank`` and ``kind`` among them; values may be texts.
+    """Build a fault from its parts, at least ``rank`` and ``kind``; values may be strings.
 
     Raises:
-        ValueError: a part is not what it should be, or they make no sense together.
+        ValueError: a part is invalid, or the parts contradict each other.
     """
     read: dict[str, Any] = {"step": None}
     for name, value in values.items():
         try:
-            read[name] = _READ[name](str(value).strip())
+            read[name] = _PARSERS[name](str(value).strip())
         except ValueError:
-            raise ValueError(f"{name} of a fault must be {_WANTED[name]}, not {value!r}") from None
+            raise ValueError(f"{name} of a fault must be {_VALID[name]}, not {value!r}") from None
     fault = Fault(**read)
-    if complaint := _senseless(fault, values):
+    if complaint := _contradiction(fault, values):
         raise ValueError(complaint)
     return fault
 
 
-def _senseless(fault: Fault, given: Collection[str]) -> str | None:
+def _contradiction(fault: Fault, given: Collection[str]) -> str | None:
     kind = fault.kind
     if kind is Kind.SLOW and (fault.seconds is None) == (fault.factor is None):
         return "a slow rank takes either seconds or factor"
     if fault.factor is not None and kind is not Kind.SLOW:
         return f"factor is for kind=slow, not for {kind}"
-    if fault.seconds is not None and kind not in _LAST:
-        return f"seconds is for {', '.join(_LAST)}; {kind} has no length"
+    if fault.seconds is not None and kind not in _WITH_LENGTH:
+        return f"seconds is for {', '.join(_WITH_LENGTH)}; {kind} has no length"
     if "code" in given and kind is not Kind.EXIT:
         return f"code is for kind=exit, not for {kind}"
     if fault.delay is not None and (fault.step is not None or fault.section is not None):
@@ -260,7 +260,7 @@ def _name(raw: str) -> str:
     return raw
 
 
-_READ: Final[Mapping[str, Callable[[str], Any]]] = {
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "rank": _rank,
     "step": _natural,
     "kind": _kind,
@@ -272,7 +272,7 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "delay": _delay,
     "seed": int,
 }
-_WANTED: Final[Mapping[str, str]] = {
+_VALID: Final[Mapping[str, str]] = {
     "rank": "a whole number from 0, or random",
     "step": "a whole number from 0",
     "kind": f"one of {', '.join(Kind)}",

@@ -1,4 +1,4 @@
-"""CPU time of the training thread and its waiting for a CPU: tells a slow host from slow Python.
+"""CPU time of the training thread and its waiting for a CPU: distinguishes a busy host from slow Python.
 
 How this works
 --------------
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class CpuClock:
-    """CPU time of one thread since the last reading, by its native id; by default of the main thread.
+    """CPU time of one thread, given by its native id, since the last reading; by default of the main thread.
 
     For one reader: it keeps the last reading.
     """

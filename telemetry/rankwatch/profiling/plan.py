@@ -1,7 +1,7 @@
-"""What is profiled in this rank: settings of the process, and those pushed by the launcher, validated.
+"""The profiling plan of a rank: settings of the process, and those pushed by the launcher, validated.
 
-What the launcher hands down through the slots (``settings["profiling"]``) takes precedence over the process's own
-settings, value by value, also while it runs. Invalid values are logged and ignored.
+Values that the launcher writes into the slots (``settings["profiling"]``) take precedence over the process's own
+settings, one by one, also while it runs. Invalid values are logged and ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProfilingPlan:
 
     source: KernelSource = KernelSource.AUTO
     interval: int = 0
-    """Steps in a window; 0: the rank finds a number itself."""
+    """Steps in a window; 0: chosen by the rank."""
     ranks: Ranks = parse_ranks("all")  # noqa: RUF009 - it is frozen, and the same for all
     report_interval: float = 300.0
     stride: int = 0

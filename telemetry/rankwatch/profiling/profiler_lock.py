@@ -1,9 +1,9 @@
-"""Ends our recording when the user starts torch's profiler.
+"""Ends an open window when the user starts torch's profiler.
 
-torch allows one profiler at a time: a second one raises "Profiler is already enabled" into the user's script. So the
-functions that ``torch.profiler`` calls are wrapped under the names by which it calls them, in
-``torch.autograd.profiler``: before the user's profiler is prepared or enabled, ours is ended. From then until the
-user's is disabled none of our windows begins, for one that did between "prepared" and "enabled" would undo the former.
+torch allows one profiler at a time: a second one raises "Profiler is already enabled" in the user's script. So the
+functions that ``torch.profiler`` calls are wrapped in ``torch.autograd.profiler``: before the user's profiler is
+prepared or enabled, the open window is ended. No window starts until the user's profiler is disabled, because one
+between "prepared" and "enabled" would undo the preparation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ProfilerGuard:
     """Wraps the names in ``module`` while it is installed; ``end_window`` is called on the user's thread and is quick.
 
     Raises:
-        AttributeError: this torch has other names.
+        AttributeError: this torch release has no such functions.
     """
 
     def __init__(self, module: ModuleType, end_window: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class ProfilerGuard:
         self._ours: dict[str, Any] = {name: self._beginning(original) for name, original in self._originals.items()}
         self._ours[END] = self._ending(self._originals[END])
         self.user_profiles = False
-        """The user's profiler is prepared or enabled."""
+        """Whether the user's profiler is prepared or enabled."""
 
     def install(self) -> None:
         """Replace the functions of torch."""
@@ -38,7 +38,7 @@ class ProfilerGuard:
             setattr(self._module, name, wrapped)
 
     def remove(self) -> None:
-        """Restore the originals, except where ours has been wrapped by others meanwhile."""
+        """Restore the originals, except those that others have wrapped meanwhile."""
         for name, original in self._originals.items():
             if getattr(self._module, name, None) is self._ours[name]:
                 setattr(self._module, name, original)

@@ -1,7 +1,7 @@
-"""What a source of kernel timings is, and the trace of one sampled step that it gives.
+"""The interface of kernel timing sources, and the trace of one sampled step.
 
-A source is started and stopped by the training thread, at the entries of two steps, and must be quick there. What it
-recorded is read on the exporter's thread. All times of a trace are nanoseconds since the epoch.
+A source is started and stopped by the training thread, at the entries of two steps, and must be quick there. The
+recording is read on the exporter thread. All times of a trace are nanoseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 MAX_KERNEL_NAME: Final = 128
 """Characters of a kernel's name together with its shape."""
 MAX_EVENTS: Final = 50_000
-"""Of one sampled step; a step with more is marked as truncated, and its parts are unknown."""
+"""Events of one sampled step; a step with more is marked as truncated, and its parts are unknown."""
 
 CUPTI: Final = "cupti"
 KINETO_CUDA: Final = "kineto-cuda"
@@ -28,11 +28,11 @@ Span = tuple[str, int, int]
 
 
 class SourceUnavailable(Exception):  # noqa: N818 - a state of affairs, not a failure
-    """This source cannot be used here; the message says why, and what to do."""
+    """This source cannot be used here; the message describes the cause and the remedy."""
 
 
 class SourceBusy(Exception):  # noqa: N818 - as above
-    """Another profiler runs, the user's for instance: this window is skipped, the next may be possible."""
+    """Another profiler runs, for instance the user's: this window is skipped, the next may succeed."""
 
 
 class Kernel(NamedTuple):
@@ -45,7 +45,7 @@ class Kernel(NamedTuple):
     self_ns: int
     """Its time without the operators nested in it; on a device, all of it."""
     name: str = ""
-    """Where there is no key, what it is called, for who looks at a trace."""
+    """Shown in a trace if there is no key."""
 
 
 class Collective(NamedTuple):
@@ -68,9 +68,9 @@ class Trace:
     waits: Sequence[Interval] = ()
     """Calls into collectives on the host: no operator around one computes while it waits there."""
     truncated: int = 0
-    """Events that were left out, because there were too many or the source lost them."""
+    """Events that were dropped, by the limit or by the source."""
     on_device: bool = False
-    """The kernels ran on a device, so beside whatever the host did meanwhile."""
+    """Whether the kernels ran on a device, asynchronously to the host."""
 
 
 class Sample(NamedTuple):
@@ -81,32 +81,32 @@ class Sample(NamedTuple):
     monotonic: Interval
     trace: Trace
     cost_ns: int
-    """What it took altogether, on both threads."""
+    """Its total cost on both threads."""
 
 
 class Source(Protocol):
-    """One way to time kernels. What cannot be done raises; the sampler counts that and goes on without."""
+    """One way to time kernels. Errors are raised; the sampler counts them and skips the window."""
 
     @property
     def name(self) -> str:
-        """The word for it in ``rankwatch.kernel.source``."""
+        """Its name in ``rankwatch.kernel.source``."""
 
     def start(self) -> None:
-        """Begin to record; on the training thread.
+        """Start recording; on the training thread.
 
         Raises:
             SourceBusy: another profiler runs.
         """
 
     def stop(self) -> Any:
-        """End the recording and return it as it is; on the thread that started it.
+        """End the recording and return it unprocessed; on the thread that started it.
 
         Raises:
-            SourceBusy: it cannot be ended where this thread is now; it goes on. Never so between two steps.
+            SourceBusy: it cannot be ended at this point, and continues; never between two steps.
         """
 
     def read(self, raw: Any, limit: int) -> Trace:
-        """Make a trace of at most ``limit`` events of a recording; on the exporter's thread."""
+        """Convert a recording to a trace of at most ``limit`` events; on the exporter thread."""
 
     def close(self) -> None:
         """Release everything; no recording runs. On the exporter thread."""

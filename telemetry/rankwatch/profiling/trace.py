@@ -19,7 +19,7 @@ MAX_FILES: Final = 20
 """Traces kept in the folder, of all ranks of a node; the oldest go first."""
 MAX_ID: Final = 64
 MAX_LANES: Final = 16
-"""Of one kind of events; what overlaps more than that is shown as well as it can be."""
+"""Lanes for one kind of events; further overlapping events share the last lane."""
 
 _Shown = tuple[int, int, str, dict[str, str]]
 """Beginning, end, name and arguments."""
@@ -60,16 +60,16 @@ def _events(trace: Trace, step: Interval, sections: Sequence[Span], rank: int) -
             yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": name}}
             for start, end, called, arguments in lane:
                 at, took = (start - step[0]) / 1e3, (end - start) / 1e3
-                told = {"name": called, "ts": at, "dur": took, "args": arguments}
-                yield {"ph": "X", "pid": rank, "tid": number, **told}
+                event = {"name": called, "ts": at, "dur": took, "args": arguments}
+                yield {"ph": "X", "pid": rank, "tid": number, **event}
             number += 1
 
 
 def _lanes(events: Iterable[_Shown]) -> list[list[_Shown]]:
-    """Part events so that those of one lane follow or contain each other: a viewer cannot show what overlaps."""
+    """Distribute events to lanes without partial overlap, which viewers cannot show."""
     lanes: list[list[_Shown]] = []
     around: list[list[int]] = []
-    """Of each lane, the ends of the events that are open, the innermost last."""
+    """For each lane, the ends of its open events, the innermost last."""
     for event in sorted(events, key=lambda event: (event[0], -event[1])):
         start, end = event[:2]
         for ends in around:
@@ -86,7 +86,7 @@ def _lanes(events: Iterable[_Shown]) -> list[list[_Shown]]:
 
 
 def _keep_newest(folder: Path) -> None:
-    """Other ranks may write and tidy up here at the same time, so a file may be gone before we come to it."""
+    """Remove the oldest traces; other ranks may do so concurrently, so a file may already be gone."""
     found: list[tuple[float, Path]] = []
     for path in folder.glob(_PATTERN):
         with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ class TraceRequests:
     def refuse(self, plan: ProfilingPlan, why: str) -> None:
         """Log why there can be no trace now; the request stays open."""
         if self.open(plan):
-            self._notify(f"the trace of rank {self._settings.rank} that was asked for cannot be made: {why}")
+            self._notify(f"the requested trace of rank {self._settings.rank} cannot be made: {why}")
 
     def answer(self, plan: ProfilingPlan, sample: Sample, sections: Sequence[Span]) -> None:
         """Write the trace, if one was requested."""
@@ -136,7 +136,7 @@ class TraceRequests:
             path = write_trace(folder, job, settings.rank, wanted.id, sample.trace, sample.step, sections)
         except OSError as error:
             self._notify(
-                f"the trace that was asked for cannot be written: {error}; set RANKWATCH_TRACE_DIR to a folder "
+                f"the requested trace cannot be written: {error}; set RANKWATCH_TRACE_DIR to a folder "
                 "in which this process may write"
             )
             return

@@ -39,7 +39,7 @@ MAX_WORD = 2**62
 """Larger numbers are rejected; a word holds 63 bits."""
 
 _recorder: Recorder | None = None
-_asked: Recorder | None = None
+_polling_recorder: Recorder | None = None
 """The recorder whose slots already have POLLS_SHOULD_STOP set: comparing is cheaper than storing it again."""
 
 
@@ -217,16 +217,16 @@ def should_stop() -> bool:
     recorder = _recorder
     if recorder is None:
         return False
-    if recorder is not _asked:
-        _ask_first(recorder)
+    if recorder is not _polling_recorder:
+        _mark_polling(recorder)
     words = recorder.words
     stop = words[STOP_STEP]
     return stop != 0 and words[ITERATION] >= stop
 
 
-def _ask_first(recorder: Recorder) -> None:
-    global _asked
-    _asked = recorder
+def _mark_polling(recorder: Recorder) -> None:
+    global _polling_recorder
+    _polling_recorder = recorder
     recorder.words[POLLS_SHOULD_STOP] = 1
 
 

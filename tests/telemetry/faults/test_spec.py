@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch.faults.spec import DRAWN, JITTER, SYNONYMS, Fault, Kind, of, parse, parse_all
+from rankwatch.faults.spec import JITTER, RANDOM_KINDS, SYNONYMS, Fault, Kind, of, parse, parse_all
 
 
 def test_a_fault_as_it_is_written() -> None:
@@ -43,7 +43,7 @@ def test_the_names_that_nvrx_users_know() -> None:
         ("rank=1,step=random,kind=hang", "step of a fault must be a whole number"),
         ("rank=1,step=2,kind=hang,colour=red", "'colour=red' is not"),
         ("rank=1,step=2,kind=hang,seconds", "'seconds' is not"),
-        ("rank=1,rank=2,step=2,kind=hang", "says rank twice"),
+        ("rank=1,rank=2,step=2,kind=hang", "sets rank twice"),
         ("rank=1,step=2,kind=hang,section=", "section of a fault must be a name"),
         ("rank=1,step=2,kind=hang,seconds=0", "seconds of a fault must be a number above 0"),
         ("rank=1,step=2,kind=hang,seconds=nan", "seconds of a fault must be a number above 0"),
@@ -98,8 +98,8 @@ def test_chance_is_the_same_on_all_ranks_and_another_for_another_job_or_place() 
     fault = parse("rank=random,delay=10,kind=random")
     drawn = [fault.settled(world_size=1000, job_id="a") for _ in range(3)]
     assert drawn[0] == drawn[1] == drawn[2]
-    assert drawn[0].kind in DRAWN
-    others = [fault.settled(world_size=1000, job_id="b"), fault.settled(world_size=1000, job_id="a", place=1)]
+    assert drawn[0].kind in RANDOM_KINDS
+    others = [fault.settled(world_size=1000, job_id="b"), fault.settled(world_size=1000, job_id="a", index=1)]
     assert len({each.rank for each in (drawn[0], *others)}) == 3
     seeded = parse("rank=random,delay=10,kind=random,seed=7")
     assert seeded.settled(world_size=1000, job_id="a") == seeded.settled(world_size=1000, job_id="b")
@@ -109,7 +109,7 @@ def test_every_rank_and_kind_may_be_drawn_and_a_delay_grows_by_a_fifth_at_most()
     fault = parse("rank=random,delay=10,kind=random")
     drawn = [fault.settled(world_size=4, job_id=str(job)) for job in range(200)]
     assert {each.rank for each in drawn} == {0, 1, 2, 3}
-    assert {each.kind for each in drawn} == set(DRAWN)
+    assert {each.kind for each in drawn} == set(RANDOM_KINDS)
     delays = [each.delay for each in drawn if each.delay is not None]
     assert len(delays) == 200
     assert 10 <= min(delays) < 10.2

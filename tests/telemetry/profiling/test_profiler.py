@@ -194,7 +194,7 @@ def test_why_there_is_no_trace_is_said(
         rank(KERNEL_TIMINGS="off").write_settings({"profiling": {"trace": {"rank": 0, "id": "incident-7"}}})
         train_until(receiver, lambda _: any("trace" in record.message for record in caplog.records))
     said = [record.message for record in caplog.records if "trace" in record.message]
-    assert said == ["the trace of rank 0 that was asked for cannot be made: kernel_timings is off"]
+    assert said == ["the requested trace of rank 0 cannot be made: kernel_timings is off"]
 
 
 def test_what_all_ranks_of_a_node_would_say_one_of_them_says(

@@ -116,7 +116,7 @@ def test_a_request_for_another_rank_is_none_of_ours(requests: TraceRequests, sai
 
 def test_a_request_that_was_refused_is_still_open(requests: TraceRequests, said: list[str]) -> None:
     requests.refuse(plan(3, "a"), "kernel_timings is off")
-    assert said == ["the trace of rank 3 that was asked for cannot be made: kernel_timings is off"]
+    assert said == ["the requested trace of rank 3 cannot be made: kernel_timings is off"]
     assert requests.open(plan(3, "a"))
 
 
