@@ -1,4 +1,4 @@
-"""The page in a real Chromium, against a scripted monitor: what a person sees, hears and can reach by keyboard."""
+"""The page in a real Chromium against a scripted monitor: content, announcements and keyboard navigation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_job_appears_without_a_reload(page: Page, monitor_url: str, script: Sc
     expect(page.get_by_text("new-name")).to_be_visible()
 
 
-def test_healthy_job_says_so(page: Page, monitor_url: str, script: Script) -> None:
+def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8)
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.get_by_text("All 8 ranks are making progress.")).to_be_visible()
@@ -60,7 +60,7 @@ def test_healthy_job_says_so(page: Page, monitor_url: str, script: Script) -> No
     expect(page.locator(".verdict")).to_have_count(0)
 
 
-def test_job_without_a_step_is_not_said_to_make_progress(page: Page, monitor_url: str, script: Script) -> None:
+def test_job_without_a_step_shows_no_progress(page: Page, monitor_url: str, script: Script) -> None:
     reason = "No step has completed yet: the first rank reported at 14:03:05 UTC."
     script.add("j", ["running"] * 8, iteration=None, verdict="no_step", reason=reason)
     page.goto(monitor_url)
@@ -70,7 +70,7 @@ def test_job_without_a_step_is_not_said_to_make_progress(page: Page, monitor_url
     expect(page.get_by_text("making progress")).to_have_count(0)
 
 
-def test_hang_and_recovery_are_told_as_they_happen(page: Page, monitor_url: str, script: Script) -> None:
+def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
@@ -122,7 +122,7 @@ def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str
     expect(page).to_have_title("hung: j-name · Rankwatch")
 
 
-def test_a_suspicion_is_told_calmly_and_says_when_it_acts(page: Page, monitor_url: str, script: Script) -> None:
+def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     incident = script.suspect("j", 2, REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
@@ -145,7 +145,7 @@ def test_a_suspicion_is_told_calmly_and_says_when_it_acts(page: Page, monitor_ur
     expect(page.locator(".ranks tbody tr").first).to_contain_text("culprit")
 
 
-def test_what_went_on_by_itself_stays_in_the_list_only(page: Page, monitor_url: str, script: Script) -> None:
+def test_a_suspicion_that_resolved_stays_in_the_list_only(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     script.suspect("j", 2, REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
@@ -315,7 +315,7 @@ def test_without_the_token_the_page_asks_for_it(page: Page, monitor_url: str, sc
     expect(page.get_by_text("The rank is making progress.")).to_be_visible()
 
 
-def test_a_lost_monitor_is_told_and_comes_back_by_itself(page: Page, script: Script) -> None:
+def test_a_lost_monitor_is_shown_and_reconnected(page: Page, script: Script) -> None:
     script.add("j", ["running"] * 4)
     with serving(script) as url:
         page.goto(f"{url}/#/jobs/j")
@@ -328,7 +328,7 @@ def test_a_lost_monitor_is_told_and_comes_back_by_itself(page: Page, script: Scr
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_an_unknown_job_is_told_by_a_monitor_that_answers(page: Page, monitor_url: str, script: Script) -> None:
+def test_an_unknown_job_is_reported(page: Page, monitor_url: str, script: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/nope")
     expect(page.get_by_role("heading", name="The monitor does not know job nope.")).to_be_visible()
     expect(page.get_by_text("Live", exact=True)).to_be_visible()

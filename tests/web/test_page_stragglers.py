@@ -1,4 +1,4 @@
-"""What the page says of slow ranks, in a real Chromium against a scripted monitor."""
+"""Stragglers on the page, in a real Chromium against a scripted monitor."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_job_without_kernel_timings_says_so_instead_of_showing_dashes(
     expect(page.get_by_role("region", name="GPU scores over all ranks")).to_have_count(0)
 
 
-def test_a_healthy_job_shows_its_scores_and_nobody_to_blame(page: Page, monitor_url: str, script: Script) -> None:
+def test_a_healthy_job_shows_its_scores_and_no_straggler(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8)
     script.score("j")
     page.goto(f"{monitor_url}/#/jobs/j")
@@ -105,14 +105,14 @@ def test_a_job_that_has_no_scores_has_no_section_and_no_choice(page: Page, monit
     expect(page.get_by_role("radio", name="State")).to_be_checked()
 
 
-def test_the_job_s_doing_blames_nobody(page: Page, monitor_url: str, script: Script) -> None:
+def test_unbalanced_stages_are_no_fault_of_a_node(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8)
     script.score("j", verdict="stage")
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".finding")).to_contain_text("no node is at fault")
 
 
-def test_the_grid_shows_who_is_waited_for_by_keyboard_too(page: Page, monitor_url: str, script: Script) -> None:
+def test_the_grid_shows_lateness_by_keyboard_too(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 64)
     script.score("j", slow=(20, 41), verdict="worker", reason=REASON)
     page.goto(f"{monitor_url}/#/jobs/j")

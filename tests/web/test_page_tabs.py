@@ -35,7 +35,7 @@ def slow(script: Script) -> Script:
 # Timeline -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_timeline_shows_who_takes_longer_and_by_how_much(page: Page, monitor_url: str, slow: Script) -> None:
+def test_the_timeline_marks_ranks_that_take_longer(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j")
     page.get_by_role("link", name="Section timeline").click()
     field = page.get_by_role("application", name="8 ranks, steps 1180, 1190, 1200")
@@ -53,7 +53,7 @@ def test_the_timeline_shows_who_takes_longer_and_by_how_much(page: Page, monitor
     expect(page.locator(".readout")).to_contain_text(re.compile(r"times as long"))
 
 
-def test_spans_are_told_under_the_pointer(page: Page, monitor_url: str, slow: Script) -> None:
+def test_the_span_under_the_pointer_is_described(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
     field = page.get_by_role("application")
     expect(field.locator(".step").first).to_contain_text("step 1,180")
@@ -133,7 +133,7 @@ def test_every_setting_has_its_unit_and_meaning_and_can_be_changed(page: Page, m
     assert slow.policy.silence_timeout is None
 
 
-def test_what_the_monitor_refuses_is_told_in_its_own_words(page: Page, monitor_url: str, slow: Script) -> None:
+def test_a_rejected_change_shows_the_message_of_the_monitor(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     page.get_by_label("max_restarts").fill("-1")
     page.get_by_role("button", name="Apply 1 change").click()

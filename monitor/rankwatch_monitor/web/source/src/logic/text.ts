@@ -8,7 +8,6 @@ export function duration(seconds: number | null | undefined): string {
   const s = Math.max(0, seconds);
   if (s < 0.0005) return `0${THIN}s`;
   if (s < 0.9995) return `${Math.round(s * 1000)}${THIN}ms`;
-  if (s < 9.95) return `${s.toFixed(1)}${THIN}s`;
   // A decimal up to a minute: limits of 10 s are passed by fractions.
   if (s < 59.95) return `${s.toFixed(1)}${THIN}s`;
   return wholeDuration(s);

@@ -47,8 +47,8 @@ export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
         </button>
       )}
       <p class="note">
-        Exceeding a configured limit triggers the action at once, any other limit raises a suspicion first. "Loaded" was learned in an
-        earlier run; "first time" applies until durations are known.
+        Configured limits act at once, others raise a suspicion first. "Loaded": learned in an earlier run; "first time": until
+        durations are known.
       </p>
     </section>
   );

@@ -48,7 +48,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
       <h2 id="timeline">
         Section timeline{" "}
         <small>
-          one lane per rank; each step starts with the rank's own first section, so host clocks do not matter{timeline && timeline.attempt > 0 ? `; attempt ${timeline.attempt}` : ""}
+          one lane per rank; each step starts with the rank's own first section{timeline && timeline.attempt > 0 ? `; attempt ${timeline.attempt}` : ""}
         </small>
       </h2>
       <form class="choose" onSubmit={choose}>
