@@ -95,7 +95,7 @@ def test_a_job_without_scores_has_none() -> None:
     assert answers.read("/jobs/job/stragglers") == {"stragglers": []}
 
 
-def test_open_stragglers_stand_first_the_dearest_of_them_before_the_others() -> None:
+def test_open_stragglers_come_first_sorted_by_cost() -> None:
     job = scored(16)
     job.performance.stragglers += [
         straggler(1, ended=NOW - 90.0, cost=9.0),

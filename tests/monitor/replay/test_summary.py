@@ -80,7 +80,7 @@ def test_times_of_one_rank_are_added() -> None:
     assert one.rank == 3
 
 
-def test_the_dearest_comes_first() -> None:
+def test_the_costliest_comes_first() -> None:
     whole = told({WORKER: 10}, straggler(1, 0, 100), straggler(2, 0, 100, cost=5.0))
     assert [s.rank for s in whole.stragglers] == [2, 1]
 

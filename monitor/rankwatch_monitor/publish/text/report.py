@@ -135,7 +135,7 @@ def _incident(incident: Incident, now: float) -> list[str]:
 
 def _took(incident: Incident) -> str:
     row = job_view.incident_durations(incident)
-    phases = [f"{row[name]:.1f} s {words}" for name, words in _PHASES if row[name] is not None]
+    phases = [f"{row[name]:.1f} s {phase}" for name, phase in _PHASES if row[name] is not None]
     if row["total_s"] is not None:
         phases.append(f"{row['total_s']:.1f} s in all")
     lost = incident.steps_lost

@@ -62,7 +62,7 @@ def secret_key(secret: str) -> bytes:
     """The key in a secret of the form ``whsec_BASE64``.
 
     Raises:
-        ValueError: it is malformed; the message says how to create one.
+        ValueError: it is malformed; the message names the command that creates one.
     """
     try:
         if not secret.startswith(SECRET_PREFIX):
