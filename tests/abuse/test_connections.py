@@ -269,7 +269,7 @@ def test_when_descriptors_run_out_it_says_so_and_serves_those_at_work(tmp_path: 
     """As many strangers as files allow, and more: the longest idle ones make room, and nothing spins."""
     limit = deadlines.RESERVED + 128
     with held_to(limit, tmp_path / "held") as monitor, Crowd(monitor) as crowd:
-        assert "room for 128 connections" in monitor.said()
+        assert "at most 128 connections" in monitor.said()
         with served(monitor):
             for _ in range(limit + 100):
                 crowd.join()

@@ -26,6 +26,8 @@ from typing import Any, Final
 TESTS: Final = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER: Final = 36
 REQUEST_BYTES: Final = 1 << 20
+SUPERVISED: Final = "RANKWATCH_SUPERVISED"
+"""What the supervisor sets for the launcher that it starts from its own command line."""
 FRESH: Final = ("RANKWATCH_AUTO_PARENT", "RANKWATCH_STAND_IN", "LD_PRELOAD")
 """Environment variables with which a rank has to be a new interpreter."""
 
@@ -53,7 +55,12 @@ class ForkedRank(subprocess.Popen[bytes]):
 
 
 def install(preload: Sequence[str] = ()) -> None:
-    """Fork the server, and have torch start ranks through it. Call it first, before any thread is started."""
+    """Fork the server, and have torch start ranks through it. Call it first, before any thread is started.
+
+    The supervisor of ``--job-retries`` starts launchers, not ranks: it goes on without torch.
+    """
+    if SUPERVISED not in os.environ and any(argument.startswith("--job-ret") for argument in sys.argv):
+        return
     import torch
     import torch.distributed
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler

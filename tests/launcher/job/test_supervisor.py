@@ -291,7 +291,7 @@ def test_a_mistake_on_the_command_line_is_not_retried(start: Start, script: Scri
     assert "must be one of" in launcher.output
     foreign = start("--job-retries", "2", "--no-such-flag", "1", script("finish()\n"))
     assert foreign.wait(PATIENCE) == 2
-    assert "the command line was refused, and would be again" in foreign.output
+    assert "the command line is invalid" in foreign.output
 
 
 @pytest.mark.timeout(300)

@@ -40,8 +40,8 @@ class BadOtlp(NamedTuple):
 
 
 BAD_OTLP = {
-    "truncated protobuf": BadOtlp(WHOLE[:-5], PROTOBUF, 400, 3, "bad_body", ("whole", "again")),
-    "truncated gzip": BadOtlp(gzip.compress(WHOLE)[:-12], PROTOBUF | GZIP, 400, 3, "bad_body", ("too early", "again")),
+    "truncated protobuf": BadOtlp(WHOLE[:-5], PROTOBUF, 400, 3, "bad_body", ("not a valid protobuf", "again")),
+    "truncated gzip": BadOtlp(gzip.compress(WHOLE)[:-12], PROTOBUF | GZIP, 400, 3, "bad_body", ("truncated", "again")),
     "gzip that is none": BadOtlp(WHOLE, PROTOBUF | GZIP, 400, 3, "bad_body", ("gzip", "again")),
     "truncated JSON": BadOtlp(b'{"resourceMetrics": [', JSON, 400, 3, "bad_body", ("JSON", "again")),
     "JSON of another shape": BadOtlp(b'{"resourceMetrics": 7}', JSON, 400, 3, "bad_body", ("resourceMetrics",)),

@@ -66,7 +66,7 @@ def test_a_person_excludes_a_node(
         ({"ranks": [9]}, "runs rank 9; there are ranks 0, 1, 2, 3"),
         ({"nodes": ["moon"]}, "no node 'moon'"),
         ({"nodes": ["node-c"]}, "is a spare"),
-        ({"action": "stop", "ranks": [1]}, "go with restart_excluding_node"),
+        ({"action": "stop", "ranks": [1]}, "need the action restart_excluding_node"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused_with_words(

@@ -164,7 +164,7 @@ def test_its_process_killed_is_one_warning_and_a_new_one_later(
         at += 10
         job.last_heard = at
         written(publisher, job, at)
-    assert "tries again every" in caplog.text
+    assert "retried every" in caplog.text
     at += 10
     job.last_heard = at
     written(publisher, job, at)
