@@ -273,7 +273,7 @@ def test_when_descriptors_run_out_it_says_so_and_serves_those_at_work(tmp_path: 
         with served(monitor):
             for _ in range(limit + 100):
                 crowd.join()
-            wait_for(lambda: "as many connections as there may be" in monitor.said(), "it says so")
+            wait_for(lambda: "the limit of 128 connections is reached" in monitor.said(), "it says so")
             wait_for(lambda: crowd.alive() <= 128, "no more are kept than there may be")
             with Api(monitor.url) as newcomer:
                 assert newcomer.get("/readyz").status_code == 200
