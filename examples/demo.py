@@ -1,11 +1,11 @@
 """Hang one rank of a real training run on purpose and watch Rankwatch find it, name it and get the job going again.
 
 ``make demo`` calls this. It starts a monitor and ``rankwatch run`` with four ranks of ``train_gpt.py``, one of which is
-told to hang, follows the job over the monitor's REST API, and tells the story as it unfolds. The monitor is started
+made to hang, follows the job over the monitor's REST API, and prints the events as they occur. The monitor is started
 here rather than by ``rankwatch run`` only so that its page can stay open when the job is over.
 
-On a terminal the page then stays until Ctrl-C; otherwise the story is written as JSON and the exit code is 0. Whatever
-goes wrong is said, the exit code is 1, and no process is left behind either way.
+On a terminal the page then stays until Ctrl-C; otherwise the result is written as JSON and the exit code is 0. On an
+error the reason is printed and the exit code is 1. No process is left behind either way.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class DemoError(Exception):
-    """Something did not go as it should; the text says what, for a person to read."""
+    """The demo failed; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Processes:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below ``pid``, those that nobody has waited for yet among them."""
+    """All processes below ``pid``, including those that were not waited for yet."""
     found: list[int] = []
     for children in Path("/proc").glob(f"{pid}/task/*/children"):
         with contextlib.suppress(OSError):  # ended meanwhile
@@ -211,7 +211,7 @@ def run_command(monitor: str, job_id: str, folder: Path) -> list[str]:
 
 
 def follow(job: Job, launcher: subprocess.Popen[bytes], metrics: Path, tell: Callable[..., None], clock: Clock) -> int:
-    """Tell what happens until the launcher ends, and return its exit code."""
+    """Print what happens until the launcher ends, and return its exit code."""
 
     def ended() -> int | None:
         code = launcher.poll()  # asked first, so that the last look at the job comes after the end
@@ -295,7 +295,7 @@ def phase_durations(timeline: dict[str, float]) -> Iterator[tuple[str, float]]:
 
 
 def innermost(groups: list[dict[str, Any]], *, is_culprit: bool) -> list[str]:
-    """The few frames of the largest such group that tell most: the innermost, and those of the user's own files."""
+    """The few frames of the largest such group that show most: the innermost, and those of the user's own files."""
     chosen = [group for group in groups if group["is_culprit"] is is_culprit]
     if not chosen:
         return []
@@ -339,7 +339,7 @@ def continued(label: str, lines: list[str], mark: str = "") -> list[tuple[str, s
 
 
 def tail(log: Path, lines: int = 60) -> str:
-    """The end of a log, for the one who has to find out why the demo failed."""
+    """The end of a log, for diagnosing a failed demo."""
     if not log.exists():
         return ""
     return "\n".join([f"The end of {log}:", *log.read_text(errors="replace").splitlines()[-lines:]])

@@ -7,13 +7,13 @@ needs starts with ``rankwatch.``; take them out and plain PyTorch is left. Each 
     torchrun --nproc-per-node 4 examples/train_gpt.py
     python examples/train_gpt.py --steps 20
 
-Start it again with the same ``--checkpoint-dir`` and it goes on from the newest checkpoint, with the very batches that
+Start it again with the same ``--checkpoint-dir`` and it resumes from the newest checkpoint, with the very batches that
 an uninterrupted run would have seen. Several nodes need a folder for checkpoints that all of them share.
 
-Asked to stop, by a person or because its time on the cluster ends, it saves after the step that all ranks agreed on. At
-the end of training it says so, and no launcher runs it again.
+On a stop, by an operator or at the end of its time on the cluster, it saves after the step that all ranks agreed on. At
+the end of training it marks the job as complete, and no launcher runs it again.
 
-To see what Rankwatch does when a rank goes wrong, add for example ``--inject rank=2,step=12,kind=hang``.
+To see what Rankwatch does when a rank fails, add for example ``--inject rank=2,step=12,kind=hang``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.nn import functional as F  # noqa: N812 - the name everybody knows it by
+from torch.nn import functional as F  # noqa: N812 - its usual name
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -104,7 +104,7 @@ class GPT(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=0.02)
-            elif isinstance(module, nn.Embedding):  # ten times the usual: tells bytes apart from the first step on
+            elif isinstance(module, nn.Embedding):  # ten times the usual: separates bytes from the first step on
                 nn.init.normal_(module.weight, std=0.2)
 
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ class Checkpoints:
     def save(self, step: int) -> None:
         """All ranks write their part beside the final place; rank 0 renames when the last one is done."""
         final, unfinished = self.folder / f"step-{step:08d}", self.folder / "unfinished"
-        if dist.get_rank() == 0:  # what a killed attempt left; nobody writes here before rank 0 joins dcp.save
+        if dist.get_rank() == 0:  # left by a killed attempt; no rank writes here before rank 0 joins dcp.save
             shutil.rmtree(unfinished, ignore_errors=True)
         model, optimizer = get_state_dict(self.model, self.optimizer)
         dcp.save({"model": model, "optimizer": optimizer, "step": step}, checkpoint_id=unfinished)  # type: ignore[attr-defined]
@@ -209,18 +209,18 @@ def evaluate(model: nn.Module, corpus: Corpus, device: torch.device, batches: in
 
 
 class Report:
-    """What rank 0 tells: the mean loss every few steps, and the same as JSON for whoever draws the curve."""
+    """Rank 0's report: the mean loss every few steps, and the same as JSON for plotting."""
 
     def __init__(self, config: Config, metrics_file: Path | None, start: int) -> None:
         self.config, self.metrics_file, self.quiet = config, metrics_file, dist.get_rank() != 0
-        restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))  # all that plain torchrun tells
+        restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))  # all that plain torchrun provides
         self.attempt = int(os.environ.get("RANKWATCH_ATTEMPT", restarts + 1))
         self.losses: list[Tensor] = []  # stay on the device: reading one every step would make the host wait
         self.since = time.monotonic()
         self.say(f"attempt {self.attempt}: step {start} comes first, {dist.get_world_size()} ranks")
 
     def step(self, step: int, loss: Tensor) -> None:
-        """Keep the loss of one step; every ``log_every`` steps tell their mean over steps and ranks."""
+        """Keep the loss of one step; every ``log_every`` steps log their mean over steps and ranks."""
         self.losses.append(loss.detach())
         if (step + 1) % self.config.log_every:
             return
@@ -306,7 +306,7 @@ def train(config: Config, options: argparse.Namespace) -> None:
     else:
         rankwatch.mark_complete()  # nothing is left to train: no launcher runs this job again
 
-    dist.barrier()  # rank 0 may hold the store: nobody may lose it in the middle of a collective
+    dist.barrier()  # rank 0 may hold the store, which must outlive every collective
     # With gloo, the last reference must not be the reducer's: it would wait for the group's thread with the GIL held,
     # which that thread may need in order to end (torch 2.13: 2 of 11 exits hung).
     del ddp
