@@ -60,7 +60,9 @@ def test_a_monitor_that_was_killed_goes_on_where_it_was(training: Training, tmp_
 
 
 def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -> None:
-    launcher = training.run(monitor="", script=("--steps", str(STEPS)), inject=f"rank=1,step={FAULT},kind=exit,code=3")
+    # The fault must not strike before the monitor is there, which starts beside the ranks.
+    fault = f"rank=1,step={FAULT},kind=exit,code=3"
+    launcher = training.run(monitor="", script=("--steps", str(STEPS)), inject=fault, forked=False)
     page = training.until(
         "the page's address",
         lambda: re.search(r"page of this job: (http://127\.0\.0\.1:\d+/)\n", launcher.said()),

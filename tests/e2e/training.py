@@ -72,7 +72,13 @@ class Training:
         self.api = Api(url)
 
     def run(
-        self, *flags: str, ranks: int = 2, script: Sequence[str] = (), monitor: str | None = None, inject: str = ""
+        self,
+        *flags: str,
+        ranks: int = 2,
+        script: Sequence[str] = (),
+        monitor: str | None = None,
+        inject: str = "",
+        forked: bool = True,
     ) -> Launcher:
         """Start ``rankwatch run``.
 
@@ -82,13 +88,21 @@ class Training:
             script: arguments of ``ranks.py``.
             monitor: named with ``--monitor``; the one that is followed unless given, none when empty.
             inject: a fault, as with ``--inject``.
+            forked: whether ranks begin with torch imported; else they start as slowly as anywhere.
         """
         if monitor is None:
             assert self.api is not None, "say which monitor"
             monitor = str(self.api.base_url)
         named = ("--monitor", monitor) if monitor else ()
         faults = ("--inject", inject) if inject else ()
-        command = [*run_command(), "--nproc-per-node", str(ranks), *named, "--job-id", self.job]
+        command = [
+            *(run_command() if forked else ("-m", "rankwatch", "run")),
+            "--nproc-per-node",
+            str(ranks),
+            *named,
+            "--job-id",
+            self.job,
+        ]
         return self.start([*command, *faults, *flags, *self.script(*script)])
 
     def script(self, *arguments: str) -> list[str]:
