@@ -72,7 +72,7 @@ def merge(job: Job, verdicts: list[Verdict], now: float) -> list[Verdict]:
 
 
 def sentence(job: Job, name: str) -> str:
-    """``node host-1 is lost with ranks 2, 3: nothing was heard of its launcher for 20 s``."""
+    """``node host-1 is lost with ranks 2, 3: no heartbeat of its launcher for 20.1 s``."""
     lost = job.nodes[name].lost
     assert lost is not None
     ranks = f" with {nodes.format_ranks(lost.ranks)}" if lost.ranks else ""

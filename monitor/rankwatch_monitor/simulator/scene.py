@@ -340,7 +340,7 @@ class Scene:
         printer = next((node for node in self._nodes if not node.gone), None)
         if attempt != self.attempt or self._ending or self.over or printer is None:
             return
-        reason = f"its launcher was silent for {self.plan.gives_up:g} s"
+        reason = f"no heartbeat of its launcher for {self.plan.gives_up:.1f} s"
         for number in gone:
             lost = self._nodes[number].name
             self._out.append((now, printer.event(ProcessEventKind.NODE_LOST, attempt, lost_node=lost, reason=reason)))

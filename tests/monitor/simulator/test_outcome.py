@@ -142,6 +142,6 @@ def test_a_node_that_the_launchers_give_up_is_named_at_once_and_costs_one_restar
     found(outcome, within=5.5)
     (finding,) = outcome.findings
     assert (finding.named, set(finding.classes)) == ((2, 3), {"host_silent"})
-    assert finding.reason == "Node host-1 is lost with ranks 2, 3: nothing was heard of its launcher for 5 s."
+    assert finding.reason == "Node host-1 is lost with ranks 2, 3: no heartbeat of its launcher for 5.0 s."
     assert outcome.restarts == 1
     silent(gives_up=5.0)
