@@ -277,8 +277,8 @@ def test_a_signal_before_the_limit_has_the_ranks_save_and_the_job_resume(
     cluster.command("scancel", "--batch", "--signal=TERM", str(job.number))
     follower = job
     if example == "chain.sbatch":
-        said = job.until_said("will go on")
-        follower = cluster.job(int(said.partition(" will go on")[0].split()[-1]), tmp_path)
+        said = job.until_said(" resumes: ")
+        follower = cluster.job(int(said.partition(" resumes: ")[0].split()[-1]), tmp_path)
     facts = follower.ended()
     said = job.said() if follower is job else job.said() + follower.said()
     assert facts["JobState"] == "COMPLETED", said

@@ -284,7 +284,10 @@ def test_a_killed_rank_is_followed_by_ranks_from_the_standby(
     start: Callable[..., Launcher], script: Callable[[str], str], monitor: FakeMonitor, tmp_path: Path
 ) -> None:
     launcher = start("--monitor", monitor.url, "--standby", "--nproc-per-node", "2", script(RESTARTED))
-    wait_for(lambda: "2 interpreters wait with torch" in launcher.output or launcher.process.poll() is not None, 200.0)
+    wait_for(
+        lambda: "2 prewarmed workers have imported torch" in launcher.output or launcher.process.poll() is not None,
+        200.0,
+    )
     (tmp_path / "go").touch()
     assert launcher.wait(100.0) == 0, launcher.output
     second = {e["local_rank"]: e["pid"] for e in monitor.events("started") if e["attempt"] == 2}
@@ -299,7 +302,10 @@ def test_a_launcher_that_is_killed_leaves_no_parked_interpreter(
     start: Callable[..., Launcher], script: Callable[[str], str], monitor: FakeMonitor
 ) -> None:
     launcher = start("--monitor", monitor.url, "--standby", "--nproc-per-node", "1", script(RESTARTED))
-    wait_for(lambda: "1 interpreters wait with torch" in launcher.output or launcher.process.poll() is not None, 150.0)
+    wait_for(
+        lambda: "1 prewarmed workers have imported torch" in launcher.output or launcher.process.poll() is not None,
+        150.0,
+    )
     assert launcher.process.poll() is None, launcher.output
     launcher.process.kill()
     launcher.process.wait()

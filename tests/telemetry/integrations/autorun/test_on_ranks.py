@@ -42,7 +42,7 @@ def test_a_hang_is_found_by_a_configured_limit_and_the_job_goes_on_from_its_chec
 def test_as_a_module_and_from_the_standby(untouched: Untouched) -> None:
     launcher = untouched.launch("--standby", module=True)
     untouched.until_running(2)
-    untouched.until("interpreters wait", lambda: "interpreters wait with torch" in launcher.said())
+    untouched.until("interpreters wait", lambda: "prewarmed workers have imported torch" in launcher.said())
     os.kill(untouched.pid_of(1), signal.SIGKILL)
     untouched.until_running(2, attempt=2)
     assert "starts from a prewarmed worker" in launcher.said()

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from e2e.training import Launcher, Training
-from support.forked_ranks import run_command
 from support.monitor_fixtures import monitor
 from support.monitor_process import RunningMonitor
 
@@ -39,7 +38,7 @@ class Fit(Training):
     ) -> Launcher:
         """Start it by ``rankwatch run``, watched by the monitor that is followed."""
         assert self.api is not None
-        ours = [*run_command("lightning.pytorch"), "--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
+        ours = ["-m", "rankwatch", "run", "--nproc-per-node", str(ranks), "--monitor", str(self.api.base_url)]
         return self.start([*ours, "--job-id", self.job, *flags, *self.command(callbacks, *script)], **variables)
 
     def begun(self, ranks: int = 2) -> None:
