@@ -220,7 +220,7 @@ class Settings:
     trace_dir: str | None = _setting(
         None,
         "",
-        "folder for the traces of suspects, by default rankwatch-traces in the folder for temporary files",
+        "folder for the traces of suspects, by default rankwatch.UID/traces, private, in the temporary folder",
         "RANKWATCH_TRACE_DIR",
         read=_text,
     )

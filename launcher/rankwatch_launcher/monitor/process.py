@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.contract import env as environment
+from rankwatch.contract.files import temporary_folder
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.link import LOOPBACK
 
@@ -164,11 +165,22 @@ def job_database(job_id: str, env: Mapping[str, str]) -> Path | None:
     state = Path(env.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "rankwatch" / "jobs"
     try:
         state.mkdir(parents=True, exist_ok=True)
+        usable = os.access(state, os.W_OK)
     except OSError:
-        state = Path(tempfile.gettempdir())
-    if not os.access(state, os.W_OK):
-        state = Path(tempfile.gettempdir())
+        usable = False
+    if not usable:
+        state = _fallback_folder()
     return state / (re.sub(r"[^A-Za-z0-9._-]", "_", job_id)[:100] + ".db")
+
+
+def _fallback_folder() -> Path:
+    """A folder for databases that no other user can have prepared; a fresh one if the usual name is taken."""
+    try:
+        return temporary_folder("jobs")
+    except OSError as error:
+        folder = Path(tempfile.mkdtemp(prefix="rankwatch.jobs."))
+        logger.warning("%s; the job's database is in %s, and a later run will not find it", error, folder)
+        return folder
 
 
 def free_port(host: str) -> int:

@@ -1,26 +1,31 @@
-"""Writes a file in one step, so that a process that reads it finds the old content or the new, never a part."""
+"""Files and folders that other users of the machine cannot plant, redirect or read half-written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
+import secrets
+import stat
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False) -> None:
     """Write ``content`` to a temporary file beside ``path`` and rename it to ``path``.
 
-    The temporary name holds host, process and thread, so that any of them may replace the same file. With ``sync`` the
-    content is on disk before the rename.
+    The temporary name is random and the file is created by this call, so that several processes may replace the same
+    file and a link planted by another user is never followed. With ``sync`` the content is on disk before the rename.
 
     Raises:
         OSError: it cannot be written; ``path`` is unchanged and the temporary file is removed.
     """
-    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{threading.get_native_id()}")
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with os.fdopen(os.open(temporary, _NEW, 0o666), "w", encoding="utf-8") as file:
             file.writelines((content,) if isinstance(content, str) else content)
             if sync:
                 file.flush()
@@ -30,3 +35,32 @@ def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def private_folder(path: Path) -> Path:
+    """Create ``path`` and its parents if missing, as mode 0700, and return it once it is private to this user.
+
+    Raises:
+        OSError: it cannot be created; it is a link or no folder, belongs to another user, or others may enter it.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{path} is no folder")
+    if found.st_uid != os.geteuid():
+        raise PermissionError(f"{path} belongs to another user (uid {found.st_uid})")
+    if found.st_mode & 0o077:
+        raise PermissionError(f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}, not 0700)")
+    return path
+
+
+def temporary_folder(name: str) -> Path:
+    """Return the private folder ``name`` of this user below the folder for temporary files, created if missing.
+
+    Raises:
+        OSError: it cannot be created, or another user has taken its place.
+    """
+    # Not "rankwatch-": that prefix marks the folders of running launchers.
+    return private_folder(private_folder(Path(tempfile.gettempdir()) / f"rankwatch.{os.geteuid()}") / name)

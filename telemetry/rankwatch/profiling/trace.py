@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-import tempfile
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from rankwatch.contract.files import replace_file
+from rankwatch.contract.files import replace_file, temporary_folder
 from rankwatch.profiling.plan import ProfilingPlan
 from rankwatch.profiling.source import Interval, Sample, Span, Trace
 from rankwatch.settings import Settings
 
 MAX_FILES: Final = 20
-"""Traces kept in the folder, of all ranks of a node; the oldest go first."""
+"""This user's traces kept in the folder, of all ranks of a node; the oldest go first."""
 MAX_ID: Final = 64
 MAX_LANES: Final = 16
 """Lanes for one kind of events; further overlapping events share the last lane."""
@@ -25,6 +26,8 @@ _Shown = tuple[int, int, str, dict[str, str]]
 """Beginning, end, name and arguments."""
 
 _PATTERN: Final = "*-rank*-*.json"
+_HEAD: Final = '{"displayTimeUnit": "ms", "traceEvents": [\n'
+"""The first line of every trace; a file of another program that matches the pattern does not have it."""
 
 
 def write_trace(
@@ -33,12 +36,14 @@ def write_trace(
     """Write ``<job>-rank<rank>-<request>.json`` and return its path; times in it are microseconds into the step.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or a file of that name is not a trace of this user.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{_plain(job)}-rank{rank}-{_plain(request)}.json"
+    if os.path.lexists(path) and not _own_trace(path):
+        raise FileExistsError(f"{path} exists and is no trace of this user")
     events = ",\n".join(json.dumps(event) for event in _events(trace, step, sections, rank))
-    replace_file(path, ('{"displayTimeUnit": "ms", "traceEvents": [\n', events, "\n]}\n"))
+    replace_file(path, (_HEAD, events, "\n]}\n"))
     _keep_newest(folder)
     return path
 
@@ -86,13 +91,28 @@ def _lanes(events: Iterable[_Shown]) -> list[list[_Shown]]:
 
 
 def _keep_newest(folder: Path) -> None:
-    """Remove the oldest traces; other ranks may do so concurrently, so a file may already be gone."""
+    """Remove the oldest traces of this user; other ranks may do so concurrently, so a file may already be gone."""
     found: list[tuple[float, Path]] = []
     for path in folder.glob(_PATTERN):
         with contextlib.suppress(OSError):
-            found.append((path.stat().st_mtime, path))
+            if _own_trace(path):
+                found.append((path.lstat().st_mtime, path))
     for _, path in sorted(found)[:-MAX_FILES]:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _own_trace(path: Path) -> bool:
+    """Whether it is a regular file of this user that :func:`write_trace` has written.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(len(_HEAD)) == _HEAD
 
 
 def _plain(text: str) -> str:
@@ -130,9 +150,9 @@ class TraceRequests:
         if wanted is None or not self.open(plan):
             return
         self._done = wanted.id
-        folder = Path(settings.trace_dir or Path(tempfile.gettempdir()) / "rankwatch-traces")
         job = settings.job_id or "job"
         try:
+            folder = Path(settings.trace_dir) if settings.trace_dir else temporary_folder("traces")
             path = write_trace(folder, job, settings.rank, wanted.id, sample.trace, sample.step, sections)
         except OSError as error:
             self._notify(

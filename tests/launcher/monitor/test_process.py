@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import socket
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +100,22 @@ def test_each_job_has_its_own_database(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path)}
     assert job_database("a/b", env) == tmp_path / "rankwatch" / "jobs" / "a_b.db"
     assert job_database("a", {**env, "RANKWATCH_MONITOR_DATABASE": "x"}) is None
+
+
+def test_without_a_state_folder_the_database_is_in_a_private_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    env = {"XDG_STATE_HOME": str(tmp_path / "file")}
+    private = tmp_path / f"rankwatch.{os.geteuid()}" / "jobs"
+    assert job_database("a", env) == private / "a.db"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    private.chmod(0o777)
+    fresh = job_database("a", env)
+    assert fresh is not None
+    assert fresh.parent not in (private, tmp_path), "one that others may have prepared is not used"
+    assert stat.S_IMODE(fresh.parent.stat().st_mode) == 0o700
 
 
 def test_an_untried_torch_is_complained_about() -> None:

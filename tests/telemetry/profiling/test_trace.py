@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,46 @@ def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
     assert kept == {mine.name} | {f"job-rank0-t{number}.json" for number in range(5, MAX_FILES + 5)}
 
 
+def test_only_own_traces_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tmp_path / "results-rank0-eval.json"
+    results.write_text("{}")
+    victim = tmp_path / "victim"
+    victim.write_text('{"displayTimeUnit": "ms", "traceEvents": [\n]}\n')
+    link = tmp_path / "job-rank0-link.json"
+    link.symlink_to(victim)
+    uid = os.geteuid()
+    theirs = {write_trace(tmp_path, "theirs", 0, f"t{number}", TRACE, (0, 1)) for number in range(MAX_FILES)}
+    real = os.lstat
+
+    def lstat(path: Path, **given: object) -> os.stat_result:
+        found = list(real(path))
+        found[4] = uid + 1 if Path(path) in theirs else found[4]
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    for number in range(MAX_FILES + 2):
+        os.utime(write_trace(tmp_path, "job", 0, f"t{number}", TRACE, (0, 1)), (10 + number, 10 + number))
+    kept = set(tmp_path.iterdir())
+    assert kept >= {results, victim, link, *theirs}
+    assert len(kept) == 3 + len(theirs) + MAX_FILES
+
+
+def test_a_trace_never_replaces_what_is_no_trace(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    planted = tmp_path / "job-rank0-a.json"
+    planted.symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_trace(tmp_path, "job", 0, "a", TRACE, (0, 1))
+    results = tmp_path / "job-rank0-b.json"
+    results.write_text("{}")
+    with pytest.raises(FileExistsError):
+        write_trace(tmp_path, "job", 0, "b", TRACE, (0, 1))
+    assert (victim.read_text(), results.read_text(), planted.is_symlink()) == ("kept", "{}", True)
+    again = [write_trace(tmp_path, "job", 0, "c", TRACE, (0, 1)) for _ in range(2)]
+    assert again[0] == again[1], "a rank that was restarted answers a request again"
+
+
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError):
@@ -124,3 +166,18 @@ def test_a_folder_that_cannot_be_written_is_said(requests: TraceRequests, said: 
     (tmp_path / "traces").touch()
     requests.answer(plan(3, "a"), SAMPLE, [])
     assert "set RANKWATCH_TRACE_DIR to a folder in which this process may write" in said[0]
+
+
+def test_without_a_setting_traces_go_to_a_private_folder(
+    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings, _ = load({"rank": 3}, {"RANKWATCH_JOB_ID": "j"})
+    TraceRequests(settings, lambda words, **_: said.append(words)).answer(plan(3, "a"), SAMPLE, [])
+    folder = tmp_path / f"rankwatch.{os.geteuid()}" / "traces"
+    assert [path.name for path in folder.iterdir()] == ["j-rank3-a.json"]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o777)
+    TraceRequests(settings, lambda words, **_: said.append(words)).answer(plan(3, "b"), SAMPLE, [])
+    assert len(list(folder.iterdir())) == 1
+    assert "open to other users" in said[-1]
