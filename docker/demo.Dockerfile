@@ -2,25 +2,28 @@
 
 FROM python:3.11-slim-bookworm AS wheel
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
+COPY locks/ locks/
 COPY telemetry/ telemetry/
 COPY monitor/ monitor/
 COPY launcher/ launcher/
-# The first pip that knows --build-constraint is 25.3; the image may bring an older one.
-RUN pip install --no-cache-dir --constraint constraints.txt --upgrade pip
-RUN pip wheel --no-cache-dir --no-deps --build-constraint constraints.txt --wheel-dir /wheels .
+RUN pip install --no-cache-dir --require-hashes --requirement locks/build.txt
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="Rankwatch demo job" org.opencontainers.image.licenses="Apache-2.0"
 COPY constraints.txt /build/constraints.txt
+COPY locks/ /build/locks/
 COPY --from=wheel /wheels/ /build/wheels/
 # pip's own index has torch for Linux with gigabytes of CUDA; name the index of the CPU builds to spare them:
 # docker build --build-arg TORCH_INDEX_URL=... (the address stands in torch's own instructions).
+# Each index has other builds of torch, so that it and its GPU packages are pinned by version and not by hash.
 ARG TORCH_INDEX_URL=
-RUN torch="$(grep '^torch==' /build/constraints.txt)" \
+RUN pip install --no-cache-dir --require-hashes --requirement /build/locks/demo.txt \
+    && torch="$(grep '^torch==' /build/constraints.txt)" \
     && pip install --no-cache-dir --no-deps ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} "${torch}" \
     && wheel="$(ls /build/wheels/rankwatch-*.whl)" \
-    && pip install --no-cache-dir --constraint /build/constraints.txt "${wheel}[torch]" numpy
+    && pip install --no-cache-dir --constraint /build/constraints.txt "${wheel}[torch]"
 RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin rankwatch \
     && install --directory --owner=rankwatch --group=rankwatch /runs
 COPY --chmod=755 docker/demo.sh /usr/local/bin/rankwatch-demo

@@ -216,7 +216,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / page / "index.html").is_file():
         pytest.skip("the page was not built: make web")
     context = folder / "source"
-    for source in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "telemetry/", "monitor/", "launcher/"):
+    for source in ("pyproject.toml", "README.md", "LICENSE", "locks/", "telemetry/", "monitor/", "launcher/"):
         assert source in copied(path)
         ignored = shutil.ignore_patterns("__pycache__", "node_modules", "static")
         if source.endswith("/"):
@@ -229,12 +229,12 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = environment(PATH=f"{folder / 'builder' / 'bin'}:{os.environ['PATH']}")
     places = {
         "/build/wheels": str(folder / "wheels"),
-        "/build/constraints.txt": str(context / "constraints.txt"),
+        "/build/locks": str(context / "locks"),
         " /wheels": f" {folder / 'wheels'}",
         "/opt/rankwatch": str(folder / "rankwatch"),
     }
     steps = [rest for word, rest in instructions(path) if word == "RUN" and "pip" in rest]
-    assert len(steps) == 3, "pip renewed, the wheel built, the wheel installed"
+    assert len(steps) == 3, "what builds it installed, the wheel built, the wheel installed"
     for script in steps:
         for there, here in places.items():
             script = script.replace(there, here)
