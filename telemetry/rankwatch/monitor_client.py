@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from rankwatch.contract import env
 from rankwatch.contract.semconv import API_PREFIX
+from rankwatch.contract.tls import TlsFiles
 
 DEFAULT_MONITOR: Final = "http://127.0.0.1:9560"
 TIMEOUT: Final = 15.0
@@ -44,9 +46,11 @@ class MonitorClient:
         if not _is_address(url):
             raise MonitorError(f"--monitor must be an address such as {DEFAULT_MONITOR}, not {url!r}", EXIT_WRONG)
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
-        # A proxy from the environment cannot reach this machine's loopback.
-        proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
-        self._opener = urllib.request.build_opener(proxies)
+        try:
+            self._opener = opener(url)
+        except OSError as error:
+            words = f"the files of {env.CA_FILE}, {env.CLIENT_CERTIFICATE} and {env.CLIENT_KEY} cannot be used: {error}"
+            raise MonitorError(words, EXIT_WRONG) from None
 
     @property
     def url(self) -> str:
@@ -157,6 +161,19 @@ class MonitorClient:
 def path_of(job: str) -> str:
     """Return the path of a job below the API's prefix."""
     return f"/jobs/{quote(job, safe='')}"
+
+
+def opener(url: str) -> urllib.request.OpenerDirector:
+    """Return what opens requests to ``url``: with the proxies and the certificates that the environment names.
+
+    Raises:
+        OSError: a file of a certificate or key cannot be used.
+    """
+    # A proxy from the environment cannot reach this machine's loopback.
+    proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
+    if urlsplit(url).scheme != "https":
+        return urllib.request.build_opener(proxies)
+    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=TlsFiles.of(os.environ).context()))
 
 
 def is_loopback(url: str) -> bool:

@@ -252,13 +252,18 @@ class Settings:
         None, "", "headers sent with each request", "OTEL_EXPORTER_OTLP_HEADERS", read=_pairs
     )
     otlp_certificate: str | None = _setting(
-        None, "", "file of the certificates to trust", "OTEL_EXPORTER_OTLP_CERTIFICATE", read=_text
+        None, "", "file of the certificates to trust", environment.CA_FILE, "OTEL_EXPORTER_OTLP_CERTIFICATE", read=_text
     )
     otlp_client_certificate: str | None = _setting(
-        None, "", "file of our own certificate", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", read=_text
+        None,
+        "",
+        "file of our own certificate",
+        environment.CLIENT_CERTIFICATE,
+        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+        read=_text,
     )
     otlp_client_key: str | None = _setting(
-        None, "", "file of its private key", "OTEL_EXPORTER_OTLP_CLIENT_KEY", read=_text
+        None, "", "file of its private key", environment.CLIENT_KEY, "OTEL_EXPORTER_OTLP_CLIENT_KEY", read=_text
     )
     otlp_compression: str = _setting(
         "none", "", "none, gzip or deflate", "OTEL_EXPORTER_OTLP_COMPRESSION", read=_compression

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,8 +15,9 @@ import pytest
 
 from support.waiting import wait_for
 
-SHIPPED = Path(__file__).parents[2] / "dashboards" / "proxy" / "nginx.conf"
-_EXAMPLE = {"monitors": ("127.0.0.1:9561", "127.0.0.1:9562"), "listen": "127.0.0.1:9560"}
+SHIPPED = Path(__file__).parents[2] / "dashboards" / "proxy"
+_LISTEN = "127.0.0.1:9560"
+_MONITORS = ("127.0.0.1:9561", "127.0.0.1:9562")
 _AROUND = """
 daemon off;
 worker_processes 1;
@@ -46,16 +47,32 @@ def binary() -> str:
 @contextlib.contextmanager
 def running_nginx(folder: Path, monitors: Sequence[str]) -> Iterator[str]:
     """nginx before two monitors, whose URLs are given; yields its own, and ends it whatever happens."""
+    with _running(folder, "nginx.conf", dict(zip(_MONITORS, monitors, strict=True))) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def running_mtls(folder: Path, monitor: str, certificates: Path) -> Iterator[str]:
+    """nginx before one monitor, for clients with a certificate; yields its URL, and ends it whatever happens.
+
+    ``certificates`` holds ``ca.pem``, ``server.pem`` and ``server.key``.
+    """
+    with _running(folder, "nginx-mtls.conf", {_MONITORS[0]: monitor, "/etc/rankwatch": str(certificates)}) as port:
+        yield f"https://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _running(folder: Path, name: str, instead: Mapping[str, str]) -> Iterator[int]:
     nginx = binary()
     folder.mkdir()
     folder.chmod(0o777)  # started by root, its workers are somebody else
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    shipped = SHIPPED.read_text().replace(_EXAMPLE["listen"], f"127.0.0.1:{port}")  # type: ignore[arg-type]
-    for example, url in zip(_EXAMPLE["monitors"], monitors, strict=True):
-        assert shipped.count(example) == 1
-        shipped = shipped.replace(example, urlsplit(url).netloc)
+    shipped = (SHIPPED / name).read_text().replace(_LISTEN, f"127.0.0.1:{port}")
+    for example, own in instead.items():
+        assert example in shipped
+        shipped = shipped.replace(example, urlsplit(own).netloc or own)
     configuration = folder / "nginx.conf"
     configuration.write_text(_AROUND.format(folder=folder, shipped=shipped))
     command = [nginx, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(configuration)]
@@ -71,7 +88,7 @@ def running_nginx(folder: Path, monitors: Sequence[str]) -> Iterator[str]:
 
     try:
         wait_for(listens, "nginx listens")
-        yield f"http://127.0.0.1:{port}"
+        yield port
     finally:
         process.terminate()
         try:

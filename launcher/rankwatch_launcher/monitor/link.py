@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from rankwatch.contract.enums import AckState, DirectiveKind
 from rankwatch.contract.intervals import POLL_SECONDS
 from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, read
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
+from rankwatch.contract.tls import TlsFiles
 from rankwatch_launcher.log import logger
 
 QUEUE_LIMIT: Final = 1000
@@ -59,6 +61,7 @@ class MonitorLink:
         self.on_registered: Callable[[Mapping[str, Any], bool], None] = lambda _settings, _again: None
         self._registration = registration
         self._token = ""
+        self._tls = TlsFiles.of(os.environ)
         self._queue: collections.deque[tuple[str, Body]] = collections.deque(maxlen=QUEUE_LIMIT)
         self._delayed: list[tuple[float, str, Body]] = []
         """Posts with the time at which they join the queue."""
@@ -110,7 +113,7 @@ class MonitorLink:
             return False
         try:
             self._call(session, "POST", path, json=body)
-        except (requests.RequestException, RefusedError, UnknownJobError):
+        except (OSError, RefusedError, UnknownJobError):
             # The polling thread meets the same error, logs it and registers again.
             return False
         return True
@@ -158,7 +161,8 @@ class MonitorLink:
                 delay = _BACKOFF[0]
             except UnknownJobError:
                 self._registered.clear()
-            except (requests.RequestException, RefusedError, ValueError) as error:
+            # An OSError that is no RequestException: a file of a certificate is missing.
+            except (OSError, RefusedError, ValueError) as error:
                 self._on_error(error)
                 self._closing.wait(delay)
                 delay = min(delay * 2, _BACKOFF[1])
@@ -211,7 +215,7 @@ class MonitorLink:
             except UnknownJobError:
                 self._registered.clear()
                 continue
-            except requests.RequestException as error:
+            except OSError as error:
                 self._on_error(error)
                 self._closing.wait(delay)
                 delay = min(delay * 2, _BACKOFF[1])
@@ -253,7 +257,17 @@ class MonitorLink:
         read_timeout: float = _READ_SECONDS,
     ) -> dict[str, Any]:
         url = f"{self.url}{API_PREFIX}/jobs/{quote(self.job_id, safe='')}/{path}"
-        answer = session.request(method, url, json=json, params=params, timeout=(_CONNECT_SECONDS, read_timeout))
+        tls = self._tls
+        answer = session.request(
+            method,
+            url,
+            json=json,
+            params=params,
+            timeout=(_CONNECT_SECONDS, read_timeout),
+            # Given with each request, since requests prefers REQUESTS_CA_BUNDLE to what a session has.
+            verify=tls.ca,
+            cert=(tls.certificate, tls.key) if tls.certificate and tls.key else tls.certificate,
+        )
         if answer.status_code == 404 and path != "nodes":
             raise UnknownJobError
         if answer.status_code in (408, 429) or answer.status_code >= 500:
@@ -319,4 +333,4 @@ def read_directive(item: Mapping[str, Any]) -> Directive:
 
 def _short(error: Exception) -> str:
     text = str(error)
-    return "connection refused" if "refused" in text.lower() else f"{type(error).__name__}: {text[:120]}"
+    return "connection refused" if "refused" in text.lower() else f"{type(error).__name__}: {text[:200]}"

@@ -23,6 +23,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
+from rankwatch.contract.tls import TlsFiles
 from rankwatch.settings import Settings
 
 MAX_QUEUED: Final = 60
@@ -185,16 +186,7 @@ def interpret(status: int, reason: str, headers: Mapping[str, str], body: bytes 
 
 
 def _tls(settings: Settings) -> ssl.SSLContext:
-    files = settings.otlp_certificate, settings.otlp_client_certificate, settings.otlp_client_key
-    trusted, own, key = files
-    try:
-        context = ssl.create_default_context(cafile=trusted)
-        if own:
-            context.load_cert_chain(own, key)
-    except OSError as error:
-        # ssl does not name the file that it could not read.
-        raise OSError(f"{error} ({', '.join(filter(None, files))})") from error
-    return context
+    return TlsFiles(settings.otlp_certificate, settings.otlp_client_certificate, settings.otlp_client_key).context()
 
 
 def _retry_after(value: str) -> float:

@@ -22,7 +22,7 @@ from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import duration
 from rankwatch.contract import env, semconv
 from rankwatch.export.transport import OtlpClient, SendStatus
-from rankwatch.monitor_client import MonitorClient, MonitorError, is_loopback
+from rankwatch.monitor_client import MonitorClient, MonitorError, is_loopback, opener
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
@@ -182,13 +182,12 @@ def _request(
 ) -> Response:
     kind = "application/x-protobuf" if path == semconv.OTLP_METRICS_PATH else "application/json"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if is_loopback(url) else None))
     before = time.time()
     try:
         request = urllib.request.Request(
             url.rstrip("/") + path, body, headers | ({"Content-Type": kind} if body is not None else {}), method=method
         )
-        with opener.open(request, timeout=TIMEOUT) as answer:
+        with opener(url).open(request, timeout=TIMEOUT) as answer:
             content = answer.read()
             return Response(answer.status, content, _lower(answer.headers), asked=(before + time.time()) / 2)
     except urllib.error.HTTPError as error:
