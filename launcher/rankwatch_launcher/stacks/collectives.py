@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import time
 from collections.abc import Iterable
@@ -26,6 +27,14 @@ MAX_GROUPS: Final = 64
 MAX_MEMBERS: Final = 64
 """Ranks reported per group; of a larger group none are, since a partial list would be taken as complete."""
 MAX_TEXT: Final = 100
+CALLS_BEFORE: Final = 4
+"""Completed collectives reported per group, for ranks that wait in one that others have left."""
+CALLS_AFTER: Final = 4
+"""Collectives reported per group that are not completed, the oldest first."""
+SAME_SIZE: Final = frozenset(
+    {"all_reduce", "broadcast", "reduce", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
+)
+"""Operations to which all ranks pass a tensor of the same size; to others (all_to_all, gather) sizes may differ."""
 
 _CHUNK: Final = 2**16
 
@@ -106,11 +115,33 @@ def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...]
     description = str(last["process_group"][1]) if len(last["process_group"]) > 1 else ""
     return Collective(
         group=_group(name, description)[:MAX_TEXT],
-        operation=str(last["profiling_name"]).rpartition(":")[2][:MAX_TEXT],
+        operation=_operation(last),
         enqueued=int(last["collective_seq_id"]),
         completed=completed if completed > 0 else -1,
         ranks=members,
+        calls_from=(first := max(before + 1, completed - CALLS_BEFORE + 1)),
+        calls=_calls(entries, first, completed + CALLS_AFTER),
     )
+
+
+def _calls(entries: list[dict[str, Any]], first: int, last: int) -> tuple[str, ...]:
+    """The calls numbered ``first`` to ``last``, as far as there are such."""
+    found = {number: _call(e) for e in entries if first <= (number := int(e["collective_seq_id"])) <= last}
+    return tuple(found.get(number, "") for number in range(first, max(found, default=first - 1) + 1))
+
+
+def _call(entry: dict[str, Any]) -> str:
+    """Operation and size: ``all_reduce of 4 Float``."""
+    operation = _operation(entry)
+    sizes = entry.get("input_sizes")
+    if operation not in SAME_SIZE or not sizes:
+        return operation
+    types = entry.get("input_dtypes") or ("values",)
+    return f"{operation} of {sum(map(math.prod, sizes))} {types[0]}"[:MAX_TEXT]
+
+
+def _operation(entry: dict[str, Any]) -> str:
+    return str(entry["profiling_name"]).rpartition(":")[2][:MAX_TEXT]
 
 
 def _group(name: str, description: str) -> str:

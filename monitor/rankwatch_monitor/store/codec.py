@@ -175,7 +175,10 @@ def stack_of(data: Mapping[str, Any]) -> RankStack:
     frames = tuple(read(Frame, f) for f in data.get("frames", ()))
     state = ProcessState(data.get("process_state", ProcessState.UNKNOWN))
     stored = data.get("collectives", ())
-    collectives = tuple(read(Collective, {**each, "ranks": tuple(each.get("ranks", ()))}) for each in stored)
+    collectives = tuple(
+        read(Collective, {**each, **{name: tuple(each.get(name, ())) for name in ("ranks", "calls")}})
+        for each in stored
+    )
     read_back = {"frames": frames, "process_state": state, "collectives": collectives}
     return read(RankStack, {**data, **read_back})
 

@@ -172,6 +172,11 @@ class Collective:
     """Sequence number of the newest collective that was completed; -1: none."""
     ranks: tuple[int, ...] = ()
     """Global ranks of the group; empty: unknown."""
+    calls_from: int = 0
+    """Sequence number of the first of ``calls``."""
+    calls: tuple[str, ...] = ()
+    """Consecutive collectives around ``completed``: ``barrier``, or ``all_reduce of 4 Float`` where all ranks must pass
+    the same size; empty text: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,20 @@ def reduced(*entries: dict[str, Any], **more: Any) -> tuple[Collective, ...]:
 
 def test_a_collective_under_way_is_enqueued_and_not_completed() -> None:
     (only,) = reduced(entry(57), entry(58, retired=False, state="started"))
-    assert only == Collective("default_pg", "all_reduce", 58, 57)
+    assert only == Collective("default_pg", "all_reduce", 58, 57, (), 57, ("all_reduce", "all_reduce"))
+
+
+def test_calls_around_the_completed_one_are_told_with_their_sizes() -> None:
+    made = [entry(n, retired=n <= 8, input_sizes=[[2, n], [3]], input_dtypes=["Float", "Float"]) for n in range(1, 20)]
+    made[8] = entry(9, retired=False, profiling_name="gloo:barrier", input_sizes=[])
+    made[9] = entry(10, retired=False, profiling_name="gloo:gather", input_sizes=[[4]])
+    del made[10]
+    (only,) = reduced(*made)
+    assert (only.enqueued, only.completed, only.calls_from) == (19, 8, 5)
+    assert only.calls == (
+        *(f"all_reduce of {2 * n + 3} Float" for n in (5, 6, 7, 8)),
+        *("barrier", "gather", "", "all_reduce of 27 Float"),
+    )
 
 
 def test_a_ring_that_holds_only_what_is_under_way_still_tells_what_was_completed() -> None:

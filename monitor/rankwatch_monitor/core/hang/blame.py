@@ -9,13 +9,16 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
 2.  A rank over a limit whose process is in uninterruptible sleep: a device or the network of its node is stuck.
 3.  A rank whose liveness thread cannot run although its process does: something holds the GIL.
 4.  A rank, or a whole node, that is silent while others report: the host or its network.
-5.  A rank that has not entered a collective in which others of its process group wait, by the sequence numbers of
-    torch's flight recorder. A rank that waits in another group is not blamed, and one whose stack is outside every
-    waiting call is blamed before one whose stack is in such a call.
-6.  A rank whose progress (step, progress within the step) is behind the furthest one. If the ranks behind are not in
+5.  A rank that called another collective than most ranks of its process group under the same sequence number (another
+    operation, another size): those that wait in either wait for ever.
+6.  A rank that has not entered a collective in which others of its process group wait, by the sequence numbers of
+    torch's flight recorder. A rank that waits in another group is not blamed, unless most ranks wait for it, and one
+    whose stack is outside every waiting call is blamed before one whose stack is in such a call.
+7.  A rank that entered the collective in which all wait from another line than most ranks.
+8.  A rank whose progress (step, progress within the step) is behind the furthest one. If the ranks behind are not in
     the minority, counts alone prove nothing (ranks may count differently) and the stacks must agree.
-7.  A rank whose stack is outside every waiting call, while the stacks of the others are in one.
-8.  Otherwise all ranks are stuck in the same place, and none is blamed.
+9.  A rank whose stack is outside every waiting call, while the stacks of the others are in one.
+10. Otherwise all ranks are stuck in the same place, and none is blamed.
 
 Missing evidence never makes a culprit: a rank whose stack could not be taken is only mentioned.
 """
@@ -28,9 +31,16 @@ import numpy as np
 
 from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
 from rankwatch.contract.messages import Frame
-from rankwatch_monitor.core.hang.collectives import WaitingRanks, place, waiting_ranks
-from rankwatch_monitor.core.hang.messages import exit_words
-from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, waiting_call
+from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, place, waiting_ranks
+from rankwatch_monitor.core.hang.messages import (
+    exit_words,
+    file_and_line,
+    other_call,
+    other_site,
+    several_calls,
+    waits_instead,
+)
+from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, waiting_call
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns, live_ranks
 
@@ -58,15 +68,19 @@ def blame(
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
             return Blame(culprits, _joined(culprits))
-    odd, waiting = _odd_by_stack(groups), waiting_ranks(progress)
-    culprits = (
-        _by_collectives(columns, waiting, odd, groups)
-        or _by_progress(columns, odd)
-        or _by_stack(columns, odd, groups)
-        or _alone(columns, verdicts)
-    )
+    odd, waiting, differing = _odd_by_stack(groups), waiting_ranks(progress), mismatch(progress)
+    culprits = _by_mismatch(columns, differing, groups) or _by_collectives(columns, waiting, odd, groups)
+    if not culprits and differing is None:
+        culprits = (
+            _by_call_site(columns, waiting, groups)
+            or _by_progress(columns, odd)
+            or _by_stack(columns, odd, groups)
+            or _alone(columns, verdicts)
+        )
     if culprits:
         return Blame(culprits, _joined(culprits))
+    if differing is not None:
+        return Blame((), f"{several_calls(differing.group, differing.number, differing.calls)}, so nobody is named")
     return Blame((), _explain_no_culprit(columns, groups, waiting, without_stacks))
 
 
@@ -155,6 +169,56 @@ def _live(columns: RankColumns) -> Ints:
     return np.flatnonzero(live_ranks(columns))
 
 
+def _by_mismatch(columns: RankColumns, differing: Mismatch | None, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    if differing is None or not differing.has_majority:
+        return ()
+    live, sites = set(_live(columns).tolist()), _call_sites(groups)
+    (usual, majority), *others = differing.calls
+    site = next((sites[r] for r in majority if r in sites and r in differing.waiting), None)
+    return tuple(
+        _culprit(
+            columns,
+            rank,
+            CulpritClass.BEHIND,
+            other_call(
+                (call, sites.get(rank), rank in differing.waiting),
+                (usual, site, not differing.waiting.isdisjoint(majority)),
+                ranks=len(majority),
+                group=differing.group,
+                number=differing.number,
+            ),
+        )
+        for call, ranks in others
+        for rank in ranks
+        if rank in live
+    )
+
+
+def _by_call_site(columns: RankColumns, waiting: WaitingRanks, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+    live = _live(columns).tolist()
+    sites = _call_sites(groups)
+    front = next((each for each in waiting.everywhere if set(live) <= set(each.ranks)), None)
+    if front is None or waiting.late or any(rank not in sites for rank in live):
+        return ()
+    ranks_at: dict[Frame, list[int]] = {}
+    for rank in live:
+        ranks_at.setdefault(sites[rank], []).append(rank)
+    usual = max(ranks_at, key=lambda site: len(ranks_at[site]))
+    if 2 * len(ranks_at[usual]) <= len(live):
+        return ()
+    return tuple(
+        _culprit(columns, rank, CulpritClass.BEHIND, other_site(place(front), site, usual, len(ranks_at[usual])))
+        for site, ranks in ranks_at.items()
+        if site != usual
+        for rank in ranks
+    )
+
+
+def _call_sites(groups: Sequence[StackGroup]) -> dict[int, Frame]:
+    """The place that called the function in which a rank waits, by rank."""
+    return {rank: site for g in groups if (site := call_site(g.frames)) is not None for rank in g.ranks}
+
+
 def _by_collectives(
     columns: RankColumns, waiting: WaitingRanks, odd: set[int], groups: Sequence[StackGroup]
 ) -> tuple[Culprit, ...]:
@@ -165,7 +229,17 @@ def _by_collectives(
     if not outside and odd & live and set(late) <= waits:
         return ()  # they wait for one that makes no collectives with them: point to point, or by a store
     named = sorted(outside or set(late) - waits or late)
-    return tuple(_culprit(columns, rank, CulpritClass.BEHIND, late[rank].sentence) for rank in named)
+    sites = _call_sites(groups)
+    return tuple(
+        _culprit(
+            columns,
+            rank,
+            CulpritClass.BEHIND,
+            late[rank].sentence
+            + (waits_instead(place(other), sites.get(rank)) if (other := late[rank].instead) and rank in waits else ""),
+        )
+        for rank in named
+    )
 
 
 def _by_progress(columns: RankColumns, odd: set[int]) -> tuple[Culprit, ...]:
@@ -208,7 +282,7 @@ def _by_stack(columns: RankColumns, odd: set[int], groups: Sequence[StackGroup])
 def _where(frame: Frame | None) -> str:
     if frame is None:
         return "outside every call that waits for peers"
-    return f"in {frame.function} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
+    return f"in {frame.function} ({file_and_line(frame)})"
 
 
 def _explain_no_culprit(

@@ -1,13 +1,15 @@
-"""Finds ranks that have not entered a collective in which others wait, from the sequence numbers of process groups.
+"""Finds ranks that called another collective than their peers or have not entered theirs, by sequence numbers.
 
 All ranks of a group issue the same collectives in the same order: a rank in collective 58, which is not completed,
 waits for the ranks that have entered fewer. Sequence numbers of different groups are unrelated (pipeline stages and
-tensor-parallel groups run at their own pace), so they are compared within one group only.
+tensor-parallel groups run at their own pace), so they are compared within one group only. Ranks whose collectives of
+one number differ in operation or size wait for each other without end, or are aborted by their backend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
@@ -23,6 +25,8 @@ class Late(NamedTuple):
     """How many ranks of the group wait for it."""
     newest: int
     """Sequence number of the newest collective of the group that it has entered."""
+    instead: GroupProgress | None = None
+    """The progress of another group, in which it has entered a collective that is not completed."""
 
     @property
     def sentence(self) -> str:
@@ -31,6 +35,20 @@ class Late(NamedTuple):
         waits = "1 rank waits" if self.waiting == 1 else f"{self.waiting} ranks wait"
         gap = f"; the newest that it has entered there is number {self.newest}" if number - self.newest > 1 else ""
         return f"it has not entered {place(self.missed)}, in which {waits}{gap}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Ranks of one group called different collectives under one sequence number, and some of them wait in theirs."""
+
+    group: str
+    number: int
+    calls: tuple[tuple[str, tuple[int, ...]], ...]
+    """Calls with their ranks, that of most ranks first."""
+    has_majority: bool
+    """More than half of the group's ranks made the first of the calls."""
+    waiting: frozenset[int]
+    """Ranks that wait in their call."""
 
 
 def place(each: GroupProgress) -> str:
@@ -65,8 +83,46 @@ def waiting_ranks(progress: Sequence[GroupProgress]) -> WaitingRanks:
             continue
         _judge(of_group, late, waiting)
     roots = {rank: each for rank, each in late.items() if rank not in waiting}
+    known = {rank for f in progress for rank in f.ranks}
+    # Where most ranks wait in one collective, those that wait elsewhere are late, whoever waits for them there.
+    roots = roots or {rank: each for rank, each in late.items() if 2 * each.waiting > len(known)}
     cycle = () if roots else tuple(sorted(set(late) & waiting))
+    for each in filter(lambda f: f.waits, progress):
+        for rank in roots.keys() & set(each.ranks):
+            if each.group != roots[rank].missed.group:
+                roots[rank] = roots[rank]._replace(instead=each)
     return WaitingRanks(roots, cycle, tuple(everywhere))
+
+
+def mismatch(progress: Sequence[GroupProgress]) -> Mismatch | None:
+    """The first mismatch in which a rank waits, of a group with a majority if there is one."""
+    found: list[Mismatch] = []
+    for _, reported in groupby(progress, key=lambda f: f.group):
+        first = _first_mismatch(list(reported))
+        if first is not None:
+            found.append(first)
+    return min(found, key=lambda each: not each.has_majority, default=None)
+
+
+def _first_mismatch(of_group: Sequence[GroupProgress]) -> Mismatch | None:
+    least = min(f.completed for f in of_group)
+    numbers = {f.calls_from + i for f in of_group for i in range(len(f.calls))}
+    for number in sorted(n for n in numbers if n > least):
+        ranks_of: dict[str, list[int]] = {}
+        for each in of_group:
+            if each.calls_from <= number < each.calls_from + len(each.calls):
+                ranks_of.setdefault(each.calls[number - each.calls_from], []).extend(each.ranks)
+        ranks_of.pop("", None)
+        if len(ranks_of) > 1:
+            calls = sorted(((call, tuple(sorted(ranks))) for call, ranks in ranks_of.items()), key=_most_ranks)
+            waiting = frozenset(rank for f in of_group if f.completed < number for rank in f.ranks)
+            majority = 2 * len(calls[0][1]) > sum(len(f.ranks) for f in of_group)
+            return Mismatch(of_group[0].group, number, tuple(calls), majority, waiting)
+    return None
+
+
+def _most_ranks(call: tuple[str, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
+    return -len(call[1]), call[1]
 
 
 def _judge(of_group: Sequence[GroupProgress], late: dict[int, Late], waiting: set[int]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource, VerdictKind
+from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.verdict import Blame, Verdict
 from rankwatch_monitor.core.ranks import EXITED, RankColumns
 
@@ -90,6 +93,65 @@ def _likewise(judged: Blame) -> str:
         return ""
     shown = ", ".join(more[:8]) + (f" and {len(more) - 8} more" if len(more) > 8 else "")
     return f"; likewise {'rank' if len(more) == 1 else 'ranks'} {shown}"
+
+
+Call = tuple[str, Frame | None, bool]
+"""A collective call of a rank: operation and size; the place that called it, if known; whether the rank waits in it."""
+
+
+def other_call(odd: Call, usual: Call, *, ranks: int, group: str, number: int) -> str:
+    """Why a rank is to blame whose collective differs from that of ``ranks`` ranks under the same sequence number."""
+    sizes = odd[0].partition(" of ")[0] == usual[0].partition(" of ")[0]
+    tense = ("is", "are") if odd[2] and usual[2] else ("was", "were")
+    count = f"1 rank {tense[0]}" if ranks == 1 else f"{ranks} ranks {tense[1]}"
+    return (
+        f"it {tense[0]} in {_call(odd[0], sizes=sizes)}{_called_at(odd[1] if odd[2] else None)}, while {count} in "
+        f"{_call(usual[0], sizes=sizes)}{_called_at(usual[1] if usual[2] else None)}, both as number {number} of group "
+        f"'{group}'"
+    )
+
+
+def several_calls(group: str, number: int, calls: Sequence[tuple[str, Sequence[int]]]) -> str:
+    """The mismatch, when no call is that of most ranks."""
+    sizes = len({call.partition(" of ")[0] for call, _ in calls}) == 1
+    each = (f"{_ranks(ranks)} in {_call(call, sizes=sizes)}" for call, ranks in calls[:3])
+    return f"different collectives were called as number {number} of group '{group}' ({', '.join(each)})"
+
+
+def other_site(collective: str, site: Frame, usual: Frame, ranks: int) -> str:
+    """Why a rank is to blame that entered the collective of all ranks from another line than ``ranks`` ranks."""
+    return (
+        f"it entered {collective} at {file_and_line(site)}, while {_ranks_enter(ranks)} it at {file_and_line(usual)}, "
+        "so they are in different places of the program"
+    )
+
+
+def waits_instead(collective: str, site: Frame | None) -> str:
+    """A rank that others wait for waits in another group."""
+    return f"; it waits in {collective}{_called_at(site)} instead"
+
+
+def file_and_line(frame: Frame) -> str:
+    """``train.py:41``."""
+    return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}"
+
+
+def _call(call: str, *, sizes: bool) -> str:
+    operation, _, size = call.partition(" of ")
+    return f"'{operation}'" + (f" of {size} values" if size and sizes else "")
+
+
+def _called_at(site: Frame | None) -> str:
+    return f" called at {file_and_line(site)}" if site is not None else ""
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"
+
+
+def _ranks_enter(ranks: int) -> str:
+    return "1 rank entered" if ranks == 1 else f"{ranks} ranks entered"
 
 
 def _plain(seconds: float) -> str:

@@ -22,6 +22,8 @@ MAX_ERRORS: Final = 64
 """Different errors kept for stacks that could not be taken."""
 MAX_COLLECTIVES: Final = 64
 """Process groups kept of one rank."""
+MAX_CALLS: Final = 16
+"""Calls kept of one rank in one process group."""
 MAX_STORED_PROGRESS: Final = 1024
 """Entries of group progress stored with an incident: first those of groups whose ranks differ."""
 OTHER_ERRORS: Final = "no stack; the reasons differ too much to keep them all"
@@ -65,6 +67,8 @@ class GroupProgress(NamedTuple):
     enqueued: int
     completed: int
     ranks: tuple[int, ...]
+    calls_from: int = 0
+    calls: tuple[str, ...] = ()
 
     @property
     def waits(self) -> bool:
@@ -92,6 +96,15 @@ def waiting_call(frames: Sequence[Frame]) -> Frame | None:
     return None
 
 
+def call_site(frames: Sequence[Frame]) -> Frame | None:
+    """The place outside torch that called the function in which the rank waits for peers, if it waits."""
+    waiting = waiting_call(frames)
+    if waiting is None:
+        return None
+    outside = frames[frames.index(waiting) + 1 :]
+    return next((f for f in outside if "torch" not in f.file.replace("\\", "/").split("/")), None)
+
+
 def waits_for_peers(frames: Sequence[Frame]) -> bool:
     """Whether a torch function that waits for peers is on the stack; see :func:`waiting_call`."""
     return waiting_call(frames) is not None
@@ -112,7 +125,8 @@ class _Place:
 
 
 _Key = tuple[Any, ...]
-_Position = tuple[str, str, int, int]
+_Position = tuple[str, str, int, int, int, tuple[str, ...]]
+"""Group, operation, enqueued, completed, number of the first call, calls; see :class:`GroupProgress`."""
 
 
 class Stacks:
@@ -185,8 +199,8 @@ class Stacks:
                 for position in self._positions[rank]:
                     ranks_at.setdefault(position, []).append(rank)
             self._known = {p: p for p in ranks_at}  # without those of earlier captures
-            found = [GroupProgress(*position, tuple(ranks)) for position, ranks in ranks_at.items()]
-            self._progress = sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation))
+            found = [GroupProgress(*p[:4], tuple(ranks), *p[4:]) for p, ranks in ranks_at.items()]
+            self._progress = sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation, f.ranks))
         return self._progress
 
     def failures(self) -> list[Failure]:
@@ -220,7 +234,8 @@ class Stacks:
         for each in data["failures"]:
             made._add_failure(of_ranges(each["ranks"]), each["error"], each["process_state"])
         for each in data["fronts"]:
-            position = (each["group"], each["operation"], each["enqueued"], each["completed"])
+            calls_from, calls = each.get("calls_from", 0), tuple(each.get("calls", ()))
+            position = (each["group"], each["operation"], each["enqueued"], each["completed"], calls_from, calls)
             for rank in of_ranges(each["ranks"]):
                 made._positions[rank] = (*made._positions.get(rank, ()), position)
         return made
@@ -246,7 +261,9 @@ class Stacks:
     def _put_place(self, group: StackGroup) -> None:
         # A process that cannot run is kept apart from those in the same functions that can.
         odd = group.process_state if group.process_state in _CANNOT_RUN else ""
-        key: _Key = (tuple((f.function, f.file) for f in group.frames), odd)
+        # Lines differ between loops of one function; that of a collective's call tells two collectives apart.
+        site = call_site(group.frames)
+        key: _Key = (tuple((f.function, f.file) for f in group.frames), odd, site and site.line)
         if key not in self._places and len(self._places) >= MAX_PLACES:
             key = (group.waits, odd)
             group = group._replace(frames=(), note=f"more than {MAX_PLACES} different stacks")
@@ -294,6 +311,8 @@ def _position(collective: Collective) -> _Position:
         collective.operation[:MAX_TEXT],
         int(collective.enqueued),
         int(collective.completed),
+        int(collective.calls_from),
+        tuple(str(call)[:MAX_TEXT] for call in collective.calls[:MAX_CALLS]),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -276,6 +277,89 @@ def test_ranks_that_wait_for_each_other_are_told_and_nobody_is_named() -> None:
     judged = blamed(columns_of(2), overrun(0, 1), stacks)
     assert judged.culprits == ()
     assert "ranks 0, 1 wait for each other in different collectives" in judged.explanation
+
+
+def in_call(rank: int, call: str, line: int, *, done: int = 132, group: str = "default_pg") -> RankStack:
+    """A rank in collective 133, called at a line of its script."""
+    operation = call.partition(" of ")[0]
+    frames = (Frame(operation, TORCH, 2800), Frame("wrapper", TORCH, 80), Frame("train", "/srv/user/train.py", line))
+    collective = Collective(group, operation, 133, done, (), 133, (call,))
+    return RankStack(rank, 100 + rank, "py-spy", frames, collectives=(collective,))
+
+
+def of_calls(*calls: tuple[str, int]) -> Stacks:
+    return Stacks.of(in_call(rank, *call) for rank, call in enumerate(calls))
+
+
+REDUCED = ("all_reduce of 4 Float", 41)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (
+            ("barrier", 50),
+            "it is in 'barrier' called at train.py:50, while 3 ranks are in 'all_reduce' called at train.py:41, "
+            "both as number 133 of group 'default_pg'",
+        ),
+        (
+            ("all_reduce of 8 Float", 41),
+            "it is in 'all_reduce' of 8 Float values called at train.py:41, while 3 ranks are in 'all_reduce' of 4 "
+            "Float values called at train.py:41, both as number 133 of group 'default_pg'",
+        ),
+        (
+            ("all_reduce of 4 Float", 57),
+            "it entered 'all_reduce' number 133 of group 'default_pg' at train.py:57, while 3 ranks entered it at "
+            "train.py:41, so they are in different places of the program",
+        ),
+    ],
+    ids=["operation", "size", "call site"],
+)
+def test_the_rank_whose_collective_differs_is_named(other: tuple[str, int], words: str) -> None:
+    judged = blamed(columns_of(4), overrun(0, 1, 2, 3), of_calls(REDUCED, other, REDUCED, REDUCED))
+    assert [(c.rank, c.kind, c.reason) for c in judged.culprits] == [(1, CulpritClass.BEHIND, words)]
+
+
+def test_the_rank_that_is_left_in_a_call_of_another_size_is_named() -> None:
+    stacks = of_calls(REDUCED, ("all_reduce of 8 Float", 41), REDUCED, REDUCED)
+    for rank in (0, 2, 3):
+        stacks.add(replace(in_call(rank, *REDUCED, done=133), frames=LOADING))
+    judged = blamed(columns_of(4), overrun(1), stacks)
+    assert [c.rank for c in judged.culprits] == [1]
+    assert "it was in 'all_reduce' of 8 Float values called at train.py:41, while 3 ranks" in judged.culprits[0].reason
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_without_a_majority_the_mismatch_is_stated_and_no_rank_named(behind: bool) -> None:
+    columns = columns_of(2)
+    columns.progress_R[1] -= behind
+    judged = blamed(columns, overrun(0, 1), of_calls(REDUCED, ("barrier", 50)))
+    assert judged.culprits == ()
+    assert judged.explanation == (
+        "different collectives were called as number 133 of group 'default_pg' (rank 0 in 'all_reduce', "
+        "rank 1 in 'barrier'), so nobody is named"
+    )
+
+
+def test_lines_of_two_and_two_name_no_rank() -> None:
+    judged = blamed(columns_of(4), overrun(0, 1, 2, 3), of_calls(REDUCED, (REDUCED[0], 57), REDUCED, (REDUCED[0], 57)))
+    assert judged.culprits == ()
+    assert "in the same place" in judged.explanation
+
+
+def test_a_rank_that_waits_in_another_group_is_named_with_that_group() -> None:
+    stacks = of_calls(REDUCED, REDUCED, REDUCED, REDUCED)
+    stray = in_call(1, "all_reduce of 4 Float", 77, group="pair (1)")
+    world = Collective("default_pg", "all_reduce", 132, 132)
+    stacks.add(replace(stray, collectives=(*stray.collectives, world)))
+    judged = blamed(columns_of(4), overrun(0, 1, 2, 3), stacks)
+    assert [(c.rank, c.reason) for c in judged.culprits] == [
+        (
+            1,
+            "it has not entered 'all_reduce' number 133 of group 'default_pg', in which 3 ranks wait; "
+            "it waits in 'all_reduce' number 133 of group 'pair (1)' called at train.py:77 instead",
+        )
+    ]
 
 
 def test_of_ranks_behind_by_count_those_that_wait_are_not_named() -> None:

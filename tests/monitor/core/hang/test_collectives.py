@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankwatch.contract.messages import Collective, RankStack
-from rankwatch_monitor.core.hang.collectives import WaitingRanks, waiting_ranks
+from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, waiting_ranks
 from rankwatch_monitor.core.hang.stacks import Stacks
 
 WORLD = "default_pg"
@@ -85,3 +85,71 @@ def test_a_circle_is_seen_and_names_nobody() -> None:
     )
     assert not found.late
     assert found.cycle == (0, 1)
+
+
+# Different calls under one number -------------------------------------------------------------------------------------
+
+
+def called(first: int, *calls: str, done: int, group: str = WORLD) -> Collective:
+    """A rank that has made these calls, numbered from ``first``, and completed those up to ``done``."""
+    return Collective(group, calls[-1].partition(" of ")[0], first + len(calls) - 1, done, (), first, calls)
+
+
+def differing(**ranks: list[Collective]) -> Mismatch | None:
+    stacks = Stacks.of(RankStack(int(name[1:]), 1, "py-spy", collectives=tuple(of)) for name, of in ranks.items())
+    return mismatch(Stacks.of_json(stacks.to_json()).group_progress())
+
+
+REDUCE, OTHER = "all_reduce of 4 Float", "all_reduce of 8 Float"
+
+
+def test_ranks_in_different_operations_of_one_number_are_a_mismatch() -> None:
+    usual = [called(57, REDUCE, REDUCE, done=57)]
+    found = differing(r0=usual, r1=[called(57, REDUCE, "barrier", done=57)], r2=usual, r3=usual)
+    assert found == Mismatch(
+        WORLD, 58, ((REDUCE, (0, 2, 3)), ("barrier", (1,))), has_majority=True, waiting=frozenset({0, 1, 2, 3})
+    )
+
+
+def test_the_number_where_they_part_counts_although_most_ranks_went_on() -> None:
+    usual = [called(57, REDUCE, REDUCE, REDUCE, done=58)]
+    found = differing(r0=usual, r1=[called(57, REDUCE, OTHER, done=57)], r2=usual)
+    assert found is not None
+    assert (found.number, found.calls, found.waiting) == (58, ((REDUCE, (0, 2)), (OTHER, (1,))), {1})
+
+
+def test_before_the_first_completed_collective_they_are_compared_too() -> None:
+    found = differing(r0=[called(1, REDUCE, done=-1)], r1=[called(1, "barrier", done=-1)])
+    assert found is not None
+    assert (found.number, found.has_majority) == (1, False)
+
+
+def test_half_of_the_ranks_are_no_majority_and_a_rank_of_another_number_counts() -> None:
+    late = [called(57, REDUCE, done=57)]
+    found = differing(r0=[called(58, REDUCE, done=57)], r1=[called(58, "barrier", done=57)], r2=late, r3=late)
+    assert found is not None
+    assert not found.has_majority
+
+
+def test_completed_calls_may_differ() -> None:
+    assert differing(r0=[called(1, "gather", REDUCE, done=1)], r1=[called(1, "scatter", REDUCE, done=1)]) is None
+
+
+def test_unknown_calls_and_other_groups_are_not_compared() -> None:
+    assert differing(r0=[called(5, REDUCE, done=4)], r1=[called(5, "", done=4)]) is None
+    assert differing(r0=[called(5, REDUCE, done=4)], r1=[called(5, "barrier", done=4, group="tp (2)")]) is None
+    assert differing(r0=[at(5)], r1=[at(5, operation="barrier")]) is None
+
+
+def test_numbers_far_apart_take_no_time() -> None:
+    far = 10**15
+    assert differing(r0=[called(1, REDUCE, done=-1)], r1=[called(far, "barrier", done=far - 1)]) is None
+
+
+def test_a_rank_that_waits_elsewhere_while_most_wait_for_it_is_late() -> None:
+    usual = [at(58), at(4, done=4, group="pair (1)")]
+    found = judged(r0=usual, r1=[at(57, done=57), at(5, group="pair (1)")], r2=usual, r3=usual)
+    assert set(found.late) == {1}
+    assert found.late[1].instead is not None
+    assert (found.late[1].instead.group, found.late[1].instead.enqueued) == ("pair (1)", 5)
+    assert not found.cycle
