@@ -291,7 +291,7 @@ def test_a_signal_before_the_limit_has_the_ranks_save_and_the_job_resume(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_time_limit_itself(train: Train) -> None:
-    job = train("requeue.sbatch", "--steps", "1200", options=("--time=2", "--signal=B:TERM@60"), inject=SLOW)
+    job = train("requeue.sbatch", "--steps", "900", options=("--time=2", "--signal=B:TERM@60"), inject=SLOW)
     facts = job.ended(550)
     assert facts["JobState"] == "COMPLETED", job.said()
     assert int(facts["Restarts"]) >= 1
