@@ -75,6 +75,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         since_unix_ns=int(monitor.started_at * 1e9),
         admit=admit_senders(tokens, monitor),
         elsewhere=elsewhere(monitor),
+        shed=monitor.report_shed,
     )
     app.state.otlp = otlp
     app.include_router(otlp.router)

@@ -17,6 +17,7 @@ It imports the state types of the rooms below it, which never import it; everyth
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -177,6 +178,8 @@ class Job:
         """Time of the last message of any rank or launcher."""
         self.silence_baseline = now
         """Silence counts from here at the earliest: before it the monitor could receive nothing."""
+        self.shed_at = -math.inf
+        """When the monitor last refused a report of this job under load."""
         self.instrumented_before = self.stepped_before = False
         """A rank of an earlier attempt of this run reported, completed a step."""
         self.pace = Pace()
@@ -216,6 +219,11 @@ class Job:
         if known is None or known[0] is not self.policy or known[1] != self.durations.version:
             known = self._limits = (self.policy, self.durations.version, in_force(self.policy, self.durations))
         return known[2]
+
+    @property
+    def silence_since(self) -> float:
+        """Silence counts from here at the earliest: a sender whose report was refused under load is not silent."""
+        return max(self.silence_baseline, self.shed_at)
 
     @property
     def instrumented(self) -> bool:

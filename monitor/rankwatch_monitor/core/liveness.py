@@ -9,7 +9,7 @@ a node     its launcher is behind the newest message of the job by more than ``s
 the job    nothing was received of any rank or launcher for longer than both (median interval); then it is *lost*
 =========  ==========================================================================================================
 
-Silence counts from ``job.silence_baseline`` at the earliest, and ranks that shut down by themselves are never silent.
+Silence counts from ``job.silence_since`` at the earliest, and ranks that shut down by themselves are never silent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def all_shut_down(job: Job) -> bool:
 
 def lost(job: Job, now: float) -> bool:
     """Whether the whole job is silent and its ranks had not shut down."""
-    limit, silence = job.policy.silence_timeout, now - max(job.last_heard, job.silence_baseline)
+    limit, silence = job.policy.silence_timeout, now - max(job.last_heard, job.silence_since)
     if limit is None or silence <= limit or all_shut_down(job):
         return False
     return silence > SILENT_INTERVALS * usual_report_interval(job)

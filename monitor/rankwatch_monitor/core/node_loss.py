@@ -117,7 +117,7 @@ def _silent_together(job: Job, verdicts: Sequence[Verdict], now: float) -> dict[
     limit = job.limits.silence
     if not silent or limit is None:
         return {}
-    last_heard_R = np.fmax(job.columns.last_heard_R, job.silence_baseline)
+    last_heard_R = np.fmax(job.columns.last_heard_R, job.silence_since)
     lost: dict[int, Verdict] = {}
     for node in job.nodes.values():
         of_node = np.array(

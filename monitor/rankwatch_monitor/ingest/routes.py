@@ -8,8 +8,10 @@ and retry it on 429 and 503, which carry ``Retry-After``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Request, Response
 from google.protobuf.message import Message
@@ -65,6 +67,9 @@ Admit = Callable[[Mapping[str, str]], None]
 """Takes the headers of a request, before its body is read. Raises :class:`Refusal` when the sender is not authorized
 (401, 403) or has to retry later (429, 503, with ``retry_after``)."""
 
+Shed = Callable[[str | None], None]
+"""Takes the job of a metrics request of an authorized sender that was refused under load; None when it names none."""
+
 Tee = Callable[[str, Mapping[str, str], object, bytes], None]
 """Takes path, headers, client address and body, as received, of an accepted request. Called on the event loop."""
 
@@ -95,6 +100,7 @@ class OtlpEndpoints:
         since_unix_ns: int = 0,
         admit: Admit | None = None,
         elsewhere: Elsewhere | None = None,
+        shed: Shed | None = None,
     ) -> None:
         """Create the endpoints.
 
@@ -106,13 +112,14 @@ class OtlpEndpoints:
             since_unix_ns: when the monitor started, see :class:`SeriesTracker`.
             admit: authorizes senders; without it all are.
             elsewhere: why the reports of a job belong to another monitor; without it none do.
+            shed: is called for metrics that were refused under load.
         """
         self.limits = limits or Limits()
         self.counters = counters if counters is not None else Counters()
         self.admit, self.admission = admit, Admission()
         self.tee: Tee | None = None
         """Gets every accepted request as received."""
-        self._sink, self._spans = sink, spans
+        self._sink, self._spans, self._shed = sink, spans, shed
         progress = Progress(self.limits.processes_remembered)
         self._metrics_decoder = MetricsDecoder(self.limits, self.counters, since_unix_ns, elsewhere, progress)
         self._traces_decoder = TracesDecoder(self.limits, self.counters, progress)
@@ -137,6 +144,19 @@ class OtlpEndpoints:
             Refusal: the request is refused as a whole.
         """
         return self._take_reports(self._metrics_decoder.decode_bytes(body))
+
+    def count_shed(self, refusal: Refusal, headers: Mapping[str, str]) -> None:
+        """Pass on which job has lost a report to the monitor's load.
+
+        One sender above its share (429) that names no job says nothing about the others.
+        """
+        job_id = headers.get(semconv.JOB_HEADER)
+        if self._shed is None or refusal.reason != "unavailable" or (not job_id and refusal.status != 503):
+            return
+        with contextlib.suppress(Refusal):  # of a sender that is not authorized
+            if self.admit is not None:
+                self.admit(headers)
+            self._shed(unquote(job_id) if job_id else None)
 
     def refused(self, refusal: Refusal, encoded: Format) -> Response:
         """The response to a refused request, in the encoding of the request."""
@@ -209,6 +229,8 @@ class OtlpEndpoints:
                 response = await take(inflate(sent, headers.get("content-encoding"), self.limits), encoded)
         except Refusal as refusal:
             self.counters.reject(refusal.reason)
+            if not spans:  # samples, whose senders report by their metrics
+                self.count_shed(refusal, request.headers)
             return self.refused(refusal, encoded)
         if self.tee is not None:
             self.tee(request.url.path, headers, request.client, sent)

@@ -216,11 +216,11 @@ class JobPlayer:
         found = NEVER
         absent_R = judged_R & ~columns.reported_R
         if limits.initial_heartbeat is not None and absent_R.any():
-            found = max(float(np.nanmin(columns.first_report_R)), job.silence_baseline) + limits.initial_heartbeat
+            found = max(float(np.nanmin(columns.first_report_R)), job.silence_since) + limits.initial_heartbeat
         reporting_R = judged_R & columns.reported_R
         if limits.silence is None or not reporting_R.any():
             return found
-        since_R = np.maximum(columns.last_heard_R, job.silence_baseline)[reporting_R]
+        since_R = np.maximum(columns.last_heard_R, job.silence_since)[reporting_R]
         report_interval_R = np.nan_to_num(SILENT_INTERVALS * columns.report_interval_R[reporting_R])
         if now - float(since_R.max()) > max(limits.silence / 2, float(report_interval_R.max())) + TICK:
             return found  # no rank reports, so none is an outlier; the next report causes an evaluation

@@ -111,7 +111,7 @@ class Monitor:
         """The last logged state of each job."""
         self._scheduler = Scheduler()
         self._scores_logged_at: dict[str, float] = {}
-        self._unavailable_responses = 0
+        self._unattributed_shed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
@@ -155,6 +155,13 @@ class Monitor:
                 self.counters.reject("too_many_sections", dropped)
             self._apply(job, report, now)
         return refused
+
+    def report_shed(self, job_id: str | None) -> None:
+        """Restart the silence timers of the job whose report was refused under load; None: of all, it is unknown."""
+        if job_id is None:
+            self._unattributed_shed = True
+        elif (job := self.jobs.get(job_id)) is not None:
+            job.shed_at = self.clock.now()
 
     def ingest_spans(self, records: Sequence[SpanRecord]) -> None:
         """Store the newest sampled spans of known jobs."""
@@ -328,7 +335,10 @@ class Monitor:
             self.adopt(job)
         if self.recorder is not None:
             self.recorder.tick(now)
-        self._reset_silence_after_overload(now)
+        if self._unattributed_shed:
+            self._unattributed_shed = False
+            for job in self.jobs.values():
+                job.shed_at = now
         for job in self._scheduler.due(self.jobs.values(), now):
             if self.owns(job.id):
                 self._evaluate(job, now)
@@ -338,14 +348,6 @@ class Monitor:
             self._evict(self.jobs[job_id])
         self.last_tick = now
         self.tick_seconds = self.clock.now() - now
-
-    def _reset_silence_after_overload(self, now: float) -> None:
-        """Restart silence timers after load was shed: a sender that got a 503 is not silent."""
-        responses = self.counters.rejected.get("unavailable", 0)
-        if responses != self._unavailable_responses:
-            self._unavailable_responses = responses
-            for job in self.jobs.values():
-                job.silence_baseline = now
 
     def _evaluate(self, job: Job, now: float) -> None:
         started = time.perf_counter()

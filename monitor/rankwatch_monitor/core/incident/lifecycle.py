@@ -77,7 +77,7 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    return node_loss.merge(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_baseline), now)
+    return node_loss.merge(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_since), now)
 
 
 def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:

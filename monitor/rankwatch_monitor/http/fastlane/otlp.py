@@ -93,7 +93,7 @@ class OtlpFastLane:
         try:
             return request.add(data)
         except Refusal as refusal:
-            raise RefusedError(self._refused(refusal)) from None
+            raise RefusedError(self._refused(refusal, request)) from None
 
     def respond(self, request: AdmittedPost, later: RespondLater) -> bytes:
         """Take a complete request; return the HTTP response."""
@@ -107,7 +107,7 @@ class OtlpFastLane:
             encoding = headers.get("content-encoding")
             message = endpoints.take_protobuf(sent if encoding is None else inflate(sent, encoding, endpoints.limits))
         except Refusal as refusal:
-            return self._refused(refusal)
+            return self._refused(refusal, request)
         if endpoints.tee is not None:
             endpoints.tee(semconv.OTLP_METRICS_PATH, headers, request.client, sent)
         if message is None:
@@ -115,8 +115,9 @@ class OtlpFastLane:
         content = message.SerializeToString()
         return _OK % len(content) + content
 
-    def _refused(self, refusal: Refusal) -> bytes:
+    def _refused(self, refusal: Refusal, request: AdmittedPost) -> bytes:
         self._endpoints.counters.reject(refusal.reason)
+        self._endpoints.count_shed(refusal, request.headers)
         response = self._endpoints.refused(refusal, "protobuf")
         lines = [b"HTTP/1.1 %d Refused" % response.status_code, *(b": ".join(each) for each in response.raw_headers)]
         return b"\r\n".join([*lines, b"", bytes(response.body)])
