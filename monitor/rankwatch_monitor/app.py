@@ -33,16 +33,21 @@ from rankwatch_monitor.service.monitor import Monitor
 
 STALLED = 5.0
 """Seconds without a tick after which the monitor is not ready."""
+DEAD = 120.0
+"""Seconds without a tick after which only a restart of the monitor helps; a tick of many seconds delays the next."""
 
 
 def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     """The monitor as an ASGI application."""
     tokens = tokens or Tokens()
 
+    loops: list[asyncio.Task[None]] = []
+
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         monitor.begin()
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
+        loops[:] = [loop]
         yield {FAST_LANES: (OtlpFastLane(otlp), LauncherFastLane(LauncherMessages(monitor), tokens))}
         loop.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -106,15 +111,27 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
         )
         return Response(exposition(monitor.jobs.values(), own, monitor.clock.now()), media_type=CONTENT_TYPE)
 
-    @app.get("/livez", tags=["operation"], summary="Liveness: the process answers")
-    async def livez() -> dict[str, str]:
-        return {"status": "alive"}
+    def ended() -> str:
+        """Why no job will be evaluated again; empty while the loop lives."""
+        lag = monitor.clock.now() - monitor.last_tick
+        if any(loop.done() for loop in loops):
+            return f"the loop that evaluates the jobs ended {lag:.0f} s ago; restart the monitor"
+        return f"no job was evaluated for {lag:.0f} s; restart the monitor" if lag > DEAD else ""
+
+    @app.get("/livez", tags=["operation"], summary="Liveness: the process answers, and its loop evaluates jobs")
+    async def livez() -> Response:
+        return problems.problem(503, found) if (found := ended()) else JSONResponse({"status": "alive"})
 
     @app.get("/readyz", tags=["operation"], summary="Readiness: the loop evaluates and the database accepts rows")
     async def readyz() -> Response:
+        if found := ended():
+            return problems.problem(503, found)
         lag = monitor.clock.now() - monitor.last_tick
         if lag > STALLED:
             return problems.problem(503, f"the loop has not evaluated any job for {lag:.1f} s")
+        if monitor.failing_stages:
+            stages = ", ".join(sorted(monitor.failing_stages))
+            return problems.problem(503, f"the monitor cannot {stages}; see its log")
         if monitor.failing:
             return problems.problem(503, f"{len(monitor.failing)} jobs cannot be evaluated; see the monitor's log")
         if monitor.ownership is not None and monitor.ownership.leases.db_error:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from rankwatch.contract.enums import JobState
@@ -51,6 +51,9 @@ log = logging.getLogger("rankwatch")
 
 INLINE_MEDIANS: Final = 200_000
 """Kernel medians that are scored on the event loop, in a few milliseconds; more are scored on another thread."""
+
+LOG_INTERVAL: Final = 60.0
+"""Seconds between two log entries of one recurring exception."""
 
 
 class Clock:
@@ -107,6 +110,10 @@ class Monitor:
         self.tick_errors = 0
         self.failing: set[str] = set()
         """Jobs whose last evaluation raised."""
+        self.failing_stages: set[str] = set()
+        """Stages of the last tick that raised outside the evaluation of a job."""
+        self._logged_at: dict[str, float] = {}
+        """When the exception of a job or stage was last logged."""
         self._states: dict[str, JobState | None] = {}
         """The last logged state of each job."""
         self._scheduler = Scheduler()
@@ -329,25 +336,49 @@ class Monitor:
             await asyncio.sleep(self._scheduler.pause(self.tick_seconds))
 
     def tick(self) -> None:
-        """Evaluate the jobs that are due, within the tick's budget."""
+        """Evaluate the jobs that are due, within the tick's budget; no exception ends the loop."""
         now = self.clock.now()
-        for job in self.persistence.merge_pending(self.jobs, self.policy, now):
-            self.adopt(job)
-        if self.recorder is not None:
-            self.recorder.tick(now)
+        with self._contained("merge the stored jobs", now):
+            for job in self.persistence.merge_pending(self.jobs, self.policy, now):
+                self.adopt(job)
+        with self._contained("record the tick", now):
+            if self.recorder is not None:
+                self.recorder.tick(now)
         if self._unattributed_shed:
             self._unattributed_shed = False
             for job in self.jobs.values():
                 job.shed_at = now
-        for job in self._scheduler.due(self.jobs.values(), now):
-            if self.owns(job.id):
-                self._evaluate(job, now)
-            if self.clock.now() - now > TICK_BUDGET:
-                break
-        for job_id in self.persistence.expire(now, self.jobs.values()):
-            self._evict(self.jobs[job_id])
-        self.last_tick = now
+        with self._contained("schedule the jobs", now):
+            for job in self._scheduler.due(self.jobs.values(), now):
+                if self.owns(job.id):
+                    self._evaluate(job, now)
+                if self.clock.now() - now > TICK_BUDGET:
+                    break
+            self.last_tick = now
+        with self._contained("remove expired jobs", now):
+            for job_id in self.persistence.expire(now, self.jobs.values()):
+                self._evict(self.jobs[job_id])
         self.tick_seconds = self.clock.now() - now
+
+    @contextlib.contextmanager
+    def _contained(self, stage: str, now: float) -> Iterator[None]:
+        """Count and log an exception of a tick's stage, so that the next stage and the next tick run."""
+        try:
+            yield
+        except Exception:
+            self.tick_errors += 1
+            self.failing_stages.add(stage)
+            self._log_exception(f"could not {stage}", now)
+        else:
+            self.failing_stages.discard(stage)
+
+    def _log_exception(self, what: str, now: float) -> None:
+        """Log the present exception with its traceback, at most once in :data:`LOG_INTERVAL` for the same text."""
+        if now - self._logged_at.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
+            if len(self._logged_at) > self.limits.jobs:
+                self._logged_at.clear()
+            self._logged_at[what] = now
+            log.exception("%s", what)
 
     def _evaluate(self, job: Job, now: float) -> None:
         started = time.perf_counter()
@@ -356,10 +387,9 @@ class Monitor:
             self.failing.discard(job.id)
         except Exception:
             self.tick_errors += 1
-            if job.id not in self.failing:
-                log.exception("job %s could not be evaluated", job.id)
+            self._log_exception(f"job {job.id} could not be evaluated", now)
             self.failing.add(job.id)
-        self._scheduler.record(job, now, time.perf_counter() - started, self._states[job.id])
+        self._scheduler.record(job, now, time.perf_counter() - started, self._states.get(job.id))
 
     def _advance(self, job: Job, now: float) -> None:
         before, started = job.performance.judged_at, time.perf_counter()
@@ -434,13 +464,17 @@ class Monitor:
     def close(self) -> None:
         """Save every job and close recorder, publishers, leases and database."""
         now = self.clock.now()
-        self.persistence.merge_pending(self.jobs, self.policy, now)
+        with self._contained("merge the stored jobs", now):
+            self.persistence.merge_pending(self.jobs, self.policy, now)
         for job in self.jobs.values():
-            self.persistence.save_all(job, now)
-        if self.publishing is not None:
-            self.publishing.close(self.jobs.values(), now)
-        if self.recorder is not None:
-            self.recorder.close(now)
+            with self._contained(f"save job {job.id}", now):
+                self.persistence.save_all(job, now)
+        with self._contained("end publishing", now):
+            if self.publishing is not None:
+                self.publishing.close(self.jobs.values(), now)
+        with self._contained("end the recording", now):
+            if self.recorder is not None:
+                self.recorder.close(now)
         if self.repository is not None:
             if self.ownership is not None:
                 self.repository.flush()

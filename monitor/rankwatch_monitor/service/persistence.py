@@ -77,10 +77,14 @@ class Persistence:
         if self.repository is None or (stored := self.repository.take_pending()) is None:
             return []
         for past in stored:
-            if (job := jobs.get(past.id)) is not None:
+            if (job := jobs.get(past.id)) is None:
+                continue
+            try:
                 for closed in merge_stored.join(job, past, default_policy):
                     self.save_incident(closed)
                 self.save_all(job, now)
+            except Exception:
+                log.exception("job %s could not be merged with its stored past; it continues without it", past.id)
         log.info("the database is available: %d stored jobs were loaded", len(stored))
         self.repository.confirm_loaded()
         return [jobs.get(past.id, past) for past in stored]
