@@ -1,4 +1,4 @@
-"""Merges the stored history of a job into one that began in memory, before the database was available. Pure.
+"""Merges the stored history of a job into one that began in memory, before its past was read. Pure.
 
 Live state wins: columns, launchers, attempt, the window and the incident being evaluated. Stored history is older and
 goes before it. Time between the two is accounted for as time without a monitor.
@@ -28,7 +28,9 @@ def join(job: Job, past: Job, usual: Policy) -> list[Incident]:
     job.policy = past.policy.changed({name: value for name, value in current.items() if value != defaults[name]})
     for incident in closed:
         transition(
-            incident, Closed(began, incident.outcome or "the monitor was started anew, without its database"), began
+            incident,
+            Closed(began, incident.outcome or "the monitor watched the job again before it had read its history"),
+            began,
         )
     job.incidents = [*past.incidents, *job.incidents][-KEPT_INCIDENTS:]
     job.directives = [*past.directives, *job.directives][-KEPT_DIRECTIVES:]

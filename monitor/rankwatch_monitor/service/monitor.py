@@ -262,9 +262,11 @@ class Monitor:
             self._evict(min(ended, key=lambda job: job.last_heard))
         return bool(ended)
 
-    def _evict(self, job: Job) -> None:
+    def _evict(self, job: Job, *, expired: bool = False) -> None:
         if self.ownership is not None:  # the next monitor that receives its telemetry loads it from the database
             self.persistence.save_all(job, self.clock.now(), self.ownership.disown(job.id))
+        else:
+            self.persistence.on_evicted(job, self.clock.now(), save=not expired)
         self.drop(job.id)
 
     def adopt(self, job: Job) -> None:
@@ -357,7 +359,7 @@ class Monitor:
             self.last_tick = now
         with self._contained("remove expired jobs", now):
             for job_id in self.persistence.expire(now, self.jobs.values()):
-                self._evict(self.jobs[job_id])
+                self._evict(self.jobs[job_id], expired=True)
         self.tick_seconds = self.clock.now() - now
 
     @contextlib.contextmanager
@@ -368,17 +370,19 @@ class Monitor:
         except Exception:
             self.tick_errors += 1
             self.failing_stages.add(stage)
-            self._log_exception(f"could not {stage}", now)
+            if self._log_due(stage, now):
+                log.exception("the monitor could not %s", stage)
         else:
             self.failing_stages.discard(stage)
 
-    def _log_exception(self, what: str, now: float) -> None:
-        """Log the present exception with its traceback, at most once in :data:`LOG_INTERVAL` for the same text."""
-        if now - self._logged_at.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
-            if len(self._logged_at) > self.limits.jobs:
-                self._logged_at.clear()
-            self._logged_at[what] = now
-            log.exception("%s", what)
+    def _log_due(self, what: str, now: float) -> bool:
+        """Whether to log an exception of this job or stage: at most once in :data:`LOG_INTERVAL`."""
+        if now - self._logged_at.get(what, -LOG_INTERVAL) < LOG_INTERVAL:
+            return False
+        if len(self._logged_at) > self.limits.jobs:
+            self._logged_at.clear()
+        self._logged_at[what] = now
+        return True
 
     def _evaluate(self, job: Job, now: float) -> None:
         started = time.perf_counter()
@@ -387,7 +391,8 @@ class Monitor:
             self.failing.discard(job.id)
         except Exception:
             self.tick_errors += 1
-            self._log_exception(f"job {job.id} could not be evaluated", now)
+            if self._log_due(job.id, now):
+                log.exception("job %s could not be evaluated", job.id)
             self.failing.add(job.id)
         self._scheduler.record(job, now, time.perf_counter() - started, self._states.get(job.id))
 

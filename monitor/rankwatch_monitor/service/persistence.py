@@ -59,6 +59,8 @@ class Persistence:
         """Seconds for which the rows of an inactive job are kept; None: for ever."""
         self._expired_at = 0.0
         self._saved: dict[str, _Saved] = {}
+        self._recalling: set[str] = set()
+        """Jobs whose stored past is being read; their rows are not written before it was merged."""
 
     def forget(self, job_id: str) -> None:
         """Remove the bookkeeping of a dropped job; its rows stay."""
@@ -66,28 +68,57 @@ class Persistence:
 
     def on_new_job(self, job: Job, now: float) -> None:
         """Number the directives of a new job above all that may be stored of it in a database not yet read."""
-        if self.repository is not None and self.repository.load_pending:
+        if self.repository is None:
+            return
+        if self.repository.recall(job.id):
+            self._recalling.add(job.id)
+        if self.repository.load_pending or job.id in self._recalling:
             job.last_directive = int(now)  # launchers skip lower numbers
 
+    def on_evicted(self, job: Job, now: float, *, save: bool) -> None:
+        """Note that a job leaves memory, and save it; if it reports again it is merged with what is stored."""
+        if self.repository is not None and job.id not in self._recalling:
+            if save:
+                self.save_all(job, now)
+            self.repository.evicted(job.id)
+
     def merge_pending(self, jobs: Mapping[str, Job], default_policy: Policy, now: float) -> list[Job]:
-        """Once a database that was unreachable at the start was read: merge its jobs into those in memory.
+        """Merge jobs in memory with their stored past once it was read: it was unreachable, or they had been evicted.
 
         Returns the jobs with a stored past. ``default_policy`` is the policy of new jobs.
         """
-        if self.repository is None or (stored := self.repository.take_pending()) is None:
+        if self.repository is None:
             return []
+        merged = self._merge_recalled(jobs, default_policy, now)
+        if (stored := self.repository.take_pending()) is None:
+            return merged
         for past in stored:
-            if (job := jobs.get(past.id)) is None:
-                continue
-            try:
-                for closed in merge_stored.join(job, past, default_policy):
-                    self.save_incident(closed)
-                self.save_all(job, now)
-            except Exception:
-                log.exception("job %s could not be merged with its stored past; it continues without it", past.id)
+            if (job := jobs.get(past.id)) is not None:
+                self._merge(job, past, default_policy, now)
         log.info("the database is available: %d stored jobs were loaded", len(stored))
         self.repository.confirm_loaded()
-        return [jobs.get(past.id, past) for past in stored]
+        return merged + [jobs.get(past.id, past) for past in stored]
+
+    def _merge_recalled(self, jobs: Mapping[str, Job], default_policy: Policy, now: float) -> list[Job]:
+        """Merge jobs that were not in memory when they reported again with their stored past."""
+        assert self.repository is not None
+        merged = []
+        for job_id, past in self.repository.take_recalled():
+            self._recalling.discard(job_id)
+            if (job := jobs.get(job_id)) is None:
+                self.repository.evicted(job_id)  # again, before its past was read: that is still what is stored
+            elif past is not None:
+                self._merge(job, past, default_policy, now)
+                merged.append(job)
+        return merged
+
+    def _merge(self, job: Job, past: Job, default_policy: Policy, now: float) -> None:
+        try:
+            for closed in merge_stored.join(job, past, default_policy):
+                self.save_incident(closed)
+            self.save_all(job, now)
+        except Exception:
+            log.exception("job %s could not be merged with its stored past; it continues without it", past.id)
 
     def expire(self, now: float, jobs: Collection[Job]) -> list[str]:
         """Once an hour start the removal of expired rows; returns the expired jobs that are still in memory."""
@@ -175,16 +206,24 @@ class Persistence:
     def _save_job(self, job: Job, now: float, on_commit: Callable[[], None] | None = None) -> None:
         saved = self._of(job)
         saved.at, saved.due = now, False
-        if self.repository is not None:
+        if job.id in self._recalling:
+            saved.due = True
+            if on_commit is not None:
+                on_commit()
+        elif self.repository is not None:
             self.repository.save(schema.jobs, codec.job_row(job, nodes=False), on_commit)
 
     def _save_nodes(self, job: Job, now: float) -> None:
         saved = self._of(job)
-        if saved.nodes_version != job.nodes_version and self.repository is not None:
+        if self.repository is None or job.id in self._recalling:
+            return
+        if saved.nodes_version != job.nodes_version:
             saved.nodes_version, saved.nodes_at, body = job.nodes_version, now, codec.nodes_of(job)
             self.repository.save(schema.nodes, {"job_id": job.id}, deferred=lambda: {"body": body()})
 
     def _save_performance(self, job: Job, now: float) -> None:
+        if job.id in self._recalling:
+            return
         saved = self._of(job)
         saved.judged, saved.performance_at, saved.straggler_changed = job.performance.judged_at, now, False
         if self.repository is not None:

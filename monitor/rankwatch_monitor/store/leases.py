@@ -13,6 +13,7 @@ lease and verifies owner and generation (:meth:`Leases.owned`, a fencing token).
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -178,7 +179,7 @@ class Leases:
     # The thread -------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._attempt(self._reacquire)
+        self._attempt(self._request_former)
         next_renewal = self._clock()
         while True:
             with self._changed:
@@ -186,14 +187,17 @@ class Leases:
                     self._changed.wait(max(0.0, next_renewal - self._clock()))
                 if self._closing:
                     return
-                wanted, self._requests = self._requests, {}
-            for job_id, contact in wanted.items():
-                self._attempt(lambda job_id=job_id, contact=contact: self._acquire(job_id, contact))  # type: ignore[misc]
-            if self._clock() >= next_renewal:
+                # Renewals come first, and one request at a time: a job that is taken over may take long to load.
+                renewal_due = self._clock() >= next_renewal
+                job_id = None if renewal_due else next(iter(self._requests), None)
+                contact = job_id is not None and self._requests.pop(job_id)
+            if renewal_due:
                 self._attempt(self._renew)
                 # An unreachable database is retried soon, before the leases expire.
                 pause = self.duration / RENEWALS if not self.db_error else min(1.0, self.duration / RENEWALS)
                 next_renewal = self._clock() + pause
+            elif job_id is not None:
+                self._attempt(functools.partial(self._acquire, job_id, contact))
 
     def _attempt(self, action: Callable[[], None]) -> None:
         try:
@@ -210,14 +214,14 @@ class Leases:
                 log.info("the shared database answers again")
             self.db_error = ""
 
-    def _reacquire(self) -> None:
-        """Acquire again what this monitor held before a restart."""
+    def _request_former(self) -> None:
+        """Request again what this monitor held before a restart."""
         with self._engine.connect() as connection:
             now = database_now(connection)
             own = select(_leases.job_id).where(_leases.owner == self.name, _leases.ends_at > now - 10 * self.duration)
             job_ids = list(connection.execute(own).scalars())
         for job_id in job_ids:
-            self._acquire(job_id, contact=False)
+            self.request(job_id, contact=False, again=True)
 
     def _acquire(self, job_id: str, contact: bool) -> None:
         if self.holds(job_id):

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Integer, RowMapping, Table, and_, func, select
@@ -85,10 +85,13 @@ class Repository:
         self._room = (1_000, 1 << 30)
         self._pending: list[Job] | None = None
         self._pending_lock = threading.Lock()
+        self._unloaded: set[str] = set()
+        """Stored jobs that are not in memory."""
+        self._recalled: list[tuple[str, Job | None]] = []
         self._writer = Writer(session)
         if error is not None:
             self._writer.db_error, self._writer.damaged = error, error.kind is Kind.DAMAGED
-        self._writer.on_open = self._load_pending_jobs
+        self._writer.on_open, self._writer.on_recall = self._load_pending_jobs, self._load_recalled
         self._writer.start()
 
     # Health -----------------------------------------------------------------------------------------------------------
@@ -150,6 +153,7 @@ class Repository:
         try:
             with self.engine.connect() as connection:
                 jobs, error = _read_jobs(connection, now, limit, ranks)
+                self._note_unloaded(connection, jobs)
         except SQLAlchemyError as refused:
             jobs, error = [], refused
         self._loaded.update(job.id for job in jobs)
@@ -168,6 +172,27 @@ class Repository:
     def confirm_loaded(self) -> None:
         """The pending jobs were merged: rows may be written over them from now on."""
         self._writer.confirm_loaded()
+
+    def evicted(self, job_id: str) -> None:
+        """Note that a stored job leaves memory."""
+        self._unloaded.add(job_id)
+
+    def recall(self, job_id: str) -> bool:
+        """Have a job that is stored and not in memory read; False when it is not such.
+
+        Its rows must not be written before :meth:`take_recalled` has returned it.
+        """
+        if self.shared or job_id not in self._unloaded:
+            return False
+        self._unloaded.discard(job_id)
+        self._writer.recall(job_id)
+        return True
+
+    def take_recalled(self) -> list[tuple[str, Job | None]]:
+        """The jobs read since the last call; None for one that is no longer stored, or unreadable."""
+        with self._pending_lock:
+            recalled, self._recalled = self._recalled, []
+            return recalled
 
     def load_job(self, job_id: str, now: float) -> Job | None:
         """One job as :meth:`load` returns it; None when it is not stored or unreadable. Waits for the database.
@@ -278,10 +303,21 @@ class Repository:
             return
         with self.engine.connect() as connection:
             jobs, error = _read_jobs(connection, time.time(), *self._room)
-        if error is not None:
-            raise error
+            if error is not None:
+                raise error
+            self._note_unloaded(connection, jobs)
         with self._pending_lock:
             self._pending = [job for job in jobs if job.id not in self._loaded]
+
+    def _load_recalled(self, job_id: str) -> None:
+        job = self.load_job(job_id, time.time())
+        with self._pending_lock:
+            self._recalled.append((job_id, job))
+
+    def _note_unloaded(self, connection: Connection, loaded: Iterable[Job]) -> None:
+        if not self.shared:
+            known = self._loaded | {job.id for job in loaded}
+            self._unloaded = {job_id for (job_id,) in connection.execute(select(schema.jobs.c.id))} - known
 
 
 # Queries --------------------------------------------------------------------------------------------------------------

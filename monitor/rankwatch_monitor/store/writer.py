@@ -203,6 +203,9 @@ class Writer:
         self.damaged = False
         self.on_open: Callable[[], None] = lambda: None
         """Called on the thread when the database was opened there for the first time."""
+        self.on_recall: Callable[[str], None] = lambda _job: None
+        """Called on the thread for each job of :meth:`recall`; may raise what the database raises."""
+        self._recalls: dict[str, None] = {}
         self._session = session
         self._opened = session.is_open
         self._backlog = Backlog()
@@ -260,6 +263,12 @@ class Writer:
             self.load_pending, self._retry_at = False, 0.0
             self._changed.notify()
 
+    def recall(self, job_id: str) -> None:
+        """Have :attr:`on_recall` read a job, once everything that is queued was written."""
+        with self._changed:
+            self._recalls[job_id] = None
+            self._changed.notify()
+
     def forget(self, job_id: str) -> None:
         """Drop the uncommitted writes of a job: another monitor has owned it since and wrote newer rows."""
         with self._changed:
@@ -311,7 +320,7 @@ class Writer:
     def _gather(self) -> tuple[bool, list[threading.Event]]:
         """Wait until there is something to do, and move the queue into the backlog."""
         with self._changed:
-            if not (self._inbox or self._flushes or self._closing):
+            if not (self._inbox or self._recalls or self._flushes or self._closing):
                 self._changed.wait(self._pause())
             if self._forgotten:  # before the queue is moved: writes queued after forget() are kept
                 self._backlog.remove([write for write in self._backlog if write.job_id in self._forgotten])
@@ -329,7 +338,8 @@ class Writer:
         now = time.monotonic()
         if self._retention is not None and self.db_error is None:
             return 0.01
-        due = self._retry_at if len(self._backlog) or self.db_error is not None else self._check_at
+        waiting = len(self._backlog) or self._recalls or self.db_error is not None
+        due = self._retry_at if waiting else self._check_at
         return min(max(due - now, 0.01), CHECK)
 
     def _round(self, *, must: bool) -> None:
@@ -353,8 +363,22 @@ class Writer:
                     break
         elif time.monotonic() >= self._check_at:
             self._attempt([])
+        if self._recalls and self.db_error is None:
+            self._read_recalled()
         if self._retention is not None and self.db_error is None and not self._inbox:
             self._delete_expired()
+
+    def _read_recalled(self) -> None:
+        """Read the recalled jobs, after everything that was queued of them before."""
+        for job_id in list(self._recalls):
+            try:
+                self._session.open()
+                self.on_recall(job_id)
+            except Exception as error:  # noqa: BLE001 - as below
+                self._fail(error)
+                return
+            with self._changed:
+                self._recalls.pop(job_id, None)
 
     def _attempt(self, writes: list[RowWrite]) -> bool:
         """Commit writes, or verify the connection when there are none; False when the database refuses."""

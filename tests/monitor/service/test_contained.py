@@ -69,6 +69,9 @@ def test_one_job_that_cannot_be_merged_leaves_the_others_their_past(
         def __getattr__(self, name: str) -> Any:
             return lambda *_, **__: None
 
+        def take_recalled(self) -> list[Any]:
+            return []
+
         def take_pending(self) -> list[Job]:
             return list(past.values())
 

@@ -246,3 +246,21 @@ def test_a_database_that_is_away_is_said_and_asked_again(store: Repository, star
     schema.leases.create(store.engine)
     wait_for(lambda: not a.leases.db_error, "it answers again")
     a.takes("j")
+
+
+def test_held_jobs_are_renewed_while_many_others_take_long_to_load(store: Repository, start: Start) -> None:
+    passed = [0.0]
+    side = start("a", LONG, lambda: time.monotonic() + passed[0])
+    side.takes("mine")
+    held = []
+
+    def load(job: str, result: LeaseResult) -> None:
+        passed[0] += LONG / 10  # megabytes of another monitor's job
+        held.append(side.leases.holds("mine"))
+
+    side.leases.on_result = load
+    for number in range(40):
+        side.leases.request(f"job-{number}", contact=True)
+    wait_for(lambda: len(held) >= 40, "all are taken over")
+    assert all(held), "its own job was lost meanwhile"
+    assert side.lost == []

@@ -1,0 +1,99 @@
+"""A job that was evicted at the limit of jobs and reports again goes on with its stored past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monitor.service.test_monitor import Moved
+from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.ingest.limits import Limits
+from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.store.repository import Repository
+from support.waiting import wait_for
+
+
+def report(job: str, *, ended: bool = False) -> RankReport:
+    return RankReport(RankIdentity(job, 0, world_size=2, instance=job, job_name=job), iteration=7, ended=ended)
+
+
+def hear(monitor: Monitor, job: str, *, ended: bool = False) -> Job:
+    assert monitor.ingest([report(job, ended=ended)]) == []
+    monitor.tick()
+    return monitor.jobs[job]
+
+
+def merged(monitor: Monitor, condition: Callable[[], object]) -> None:
+    def ticked() -> object:
+        monitor.tick()
+        return condition()
+
+    wait_for(ticked, "the job is merged with its stored past")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return str(tmp_path / "rankwatch.db")
+
+
+def test_a_lost_job_that_is_evicted_and_reports_again_keeps_budget_limits_and_goodput(database: str) -> None:
+    clock = Moved()
+    monitor = Monitor(repository=Repository(database), limits=Limits(jobs=1), clock=clock)
+    try:
+        job = hear(monitor, "first")
+        monitor.submit("first", PolicyChanged(job.policy.changed({"max_restarts": 9})))
+        job.restarts, began = 2, job.created_at
+        job.durations.add_longest("step", 4.0, first=False)
+        clock.at += 500.0
+        monitor.tick()
+        assert job_view.job_state(job, clock.now())[0] == "lost"
+        hear(monitor, "second", ended=True)
+        assert set(monitor.jobs) == {"second"}, "there is room for one job"
+        clock.at += 500.0
+        again = hear(monitor, "first")
+        assert again is not job
+        merged(monitor, lambda: again.restarts == 2)
+        assert again.policy.max_restarts == 9
+        assert again.durations.sections["step"].longest == 4.0
+        assert again.created_at == began
+        assert again.last_directive >= job.last_directive
+    finally:
+        monitor.close()
+    reopened = Repository(database)
+    try:
+        stored = reopened.load_job("first", clock.now())
+        assert stored is not None
+        assert (stored.restarts, stored.policy.max_restarts, stored.created_at) == (2, 9, began)
+    finally:
+        reopened.close()
+
+
+def test_a_stored_job_for_which_there_was_no_room_at_the_start_keeps_its_past_too(database: str) -> None:
+    clock = Moved()
+    monitor = Monitor(repository=Repository(database), clock=clock)
+    for name in ("older", "newer"):
+        clock.at += 10.0
+        hear(monitor, name, ended=True).restarts = 3
+    monitor.close()
+    clock.at += 1000.0
+    monitor = Monitor(repository=Repository(database), limits=Limits(jobs=1), clock=clock)
+    try:
+        assert set(monitor.jobs) == {"newer"}
+        clock.at += 1000.0
+        monitor.tick()
+        job = hear(monitor, "older")
+        merged(monitor, lambda: job.restarts == 3)
+    finally:
+        monitor.close()
+
+
+def test_a_job_that_was_never_stored_begins_at_once(database: str) -> None:
+    monitor = Monitor(repository=Repository(database), clock=Moved())
+    try:
+        assert hear(monitor, "new").last_directive == 0
+    finally:
+        monitor.close()
