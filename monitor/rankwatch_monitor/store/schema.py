@@ -77,6 +77,32 @@ messages: Final = Table(
 )
 """Undelivered webhook messages; ``queue`` identifies the receiver, ``number`` orders them; deleted once delivered."""
 
+tokens: Final = Table(
+    "tokens",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("digest", String, nullable=False),
+    Column("scope", String, nullable=False),
+    Column("jobs", JSON, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("created_by", String, nullable=False),
+)
+"""Named tokens that were not revoked; ``digest`` is the hexadecimal SHA-256 of a token."""
+
+audit: Final = Table(
+    "audit",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("action", String, nullable=False),
+    Column("subject", String, nullable=False),
+    Column("by", String, nullable=False),
+    Column("address", String, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Index("audit_by_time", "at"),
+)
+"""What people ordered and changed; ``subject`` is a job's id or a token's name."""
+
 leases: Final = Table(
     "leases",
     metadata,
