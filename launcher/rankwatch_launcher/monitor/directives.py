@@ -29,6 +29,9 @@ class DirectiveTarget(Protocol):
     ) -> int:
         """Capture and post the stacks of this node's ranks; return how many were read."""
 
+    def watch(self, seconds: float, incident: str | None) -> None:
+        """Look at this node's ranks again and again, and post what they do."""
+
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
         """Write settings to the ranks."""
 
@@ -88,3 +91,5 @@ class DirectiveInbox:
     def _capture(self, directive: Directive) -> None:
         read = self._target.capture(directive.deadline, incident=directive.incident_id, directive=directive.id)
         self.ack(directive, AckState.DONE, f"{read} stacks")
+        if directive.watch:
+            self._target.watch(directive.watch, directive.incident_id)

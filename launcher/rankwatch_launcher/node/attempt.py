@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rankwatch_launcher.node.rank_requests import RequestInbox
 from rankwatch_launcher.node.slots import NodeSlots
+from rankwatch_launcher.stacks.capture import Target
 
 
 @dataclass
@@ -30,3 +31,7 @@ class Attempt:
     world_size: int = 0
     captured: set[str | None] = field(default_factory=set)
     """Incidents for which stacks were captured; None stands for a crash."""
+
+    def target(self, rank: RankProcess) -> Target:
+        """Where the stack of one of its ranks is read."""
+        return Target(rank.rank, rank.local_rank, rank.pid, self.slots.stack_file(rank.local_rank))

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +29,9 @@ from rankwatch_launcher.node.learned_limits import AT_END, NOW, LearnedLimitsFil
 from rankwatch_launcher.node.rank_requests import RequestInbox
 from rankwatch_launcher.node.reporter import NodeView, ProxyReporter
 from rankwatch_launcher.node.slots import NodeSlots, SlotsFolder
+from rankwatch_launcher.node.watch import RankWatch, aged
 from rankwatch_launcher.schedulers import kubernetes, slurm
-from rankwatch_launcher.stacks.capture import StackReader, Target
+from rankwatch_launcher.stacks.capture import StackReader
 
 LAUNCHER_SETTINGS: Final = "launcher"
 """Key of the settings that are for the launcher itself."""
@@ -62,6 +64,7 @@ class Node:
         self._launcher_settings: dict[str, Any] = {}
         self._started: list[tuple[ProcessEvent, float]] = []
         self._capturing = threading.Lock()
+        self._watch = RankWatch(self.name, self.stacks)
         self.role = (NodeRole.ACTIVE, "")
         self.launchers = 1
         """Approximate number of launchers of the job, this one included."""
@@ -122,6 +125,7 @@ class Node:
 
     def close(self) -> None:
         """Send what is queued and remove the slots."""
+        self._watch.close()
         if self._reporter is not None:
             self._reporter.stop()
         self._learned_limits.close()
@@ -142,6 +146,7 @@ class Node:
     def prepare(self, attempt: int) -> Path:
         """Create an attempt's slots; return their folder."""
         if self._attempt is not None:
+            self._watch.stop()
             self._attempt.slots.close()
         folder = self.folder.attempt(attempt)
         slots = NodeSlots(folder, self._local_world_size)
@@ -279,11 +284,7 @@ class Node:
             began = time.monotonic()
             if self._reporter is not None:
                 self._reporter.post_progress()
-            targets = [
-                Target(r.rank, r.local_rank, r.pid, current.slots.stack_file(r.local_rank))
-                for r in current.ranks
-                if r.code is None
-            ]
+            targets = [current.target(r) for r in current.ranks if r.code is None]
             stacks = self.stacks.capture(targets, deadline, last=last)
             current.captured.add(incident)
         finally:
@@ -294,10 +295,15 @@ class Node:
         taken, spread = time.monotonic(), 0.0 if last else evidence_spread(self.launchers)
         self.link.post(
             "evidence",
-            lambda: asdict(replace(evidence, age=round(time.monotonic() - taken, 3))),
+            partial(aged, evidence, taken),
             delay=random.random() * spread,
         )
         return sum(1 for stack in stacks if stack.method)
+
+    def watch(self, seconds: float, incident: str | None) -> None:
+        """Look at the live ranks every few seconds, and post what they do; see :meth:`RankWatch.watch`."""
+        if self.link is not None and self._attempt is not None:
+            self._watch.watch(self.link, self._attempt, incident, seconds=seconds, launchers=self.launchers)
 
     # On the link's threads --------------------------------------------------------------------------------------------
 

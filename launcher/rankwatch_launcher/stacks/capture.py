@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -131,6 +131,32 @@ class StackReader:
         taken = _run_all(until + 0.1, [(t.rank, partial(self._one, t, until, last)) for t in targets])
         late = f"no stack within {deadline:g} s"
         return formats.bounded([taken.get(t.rank) or _failed(t, late) for t in targets])
+
+    def look(
+        self, targets: Sequence[Target], deadline: float, known: Mapping[int, tuple[Collective, ...]]
+    ) -> tuple[RankStack, ...]:
+        """Read the stacks of all targets without a signal to them: one of several looks.
+
+        Args:
+            targets: the live ranks.
+            deadline: seconds from now.
+            known: positions in collectives of ranks, by rank, which are not queried again.
+        """
+        until = time.monotonic() + min(deadline, MAX_SECONDS)
+
+        def one(target: Target) -> RankStack:
+            state = procfs.process_state(target.pid)
+            stack, error = None, self.refusal
+            if state is not ProcessState.EXITED and (self.py_spy is not None or not self._probed.is_set()):
+                stack, error = self._by_py_spy(target, until)
+            positions = known.get(target.rank)
+            if positions is None:
+                blocked = state in (ProcessState.STOPPED, ProcessState.EXITED)
+                positions = () if blocked else _collectives(target, until)
+            return replace(stack or _failed(target, error), process_state=state, collectives=positions)
+
+        taken = _run_all(until + 0.1, [(t.rank, partial(one, t)) for t in targets])
+        return tuple(taken.get(t.rank) or _failed(t, "no stack in time") for t in targets)
 
     def _one(self, target: Target, until: float, last: bool) -> RankStack:
         state = procfs.process_state(target.pid)

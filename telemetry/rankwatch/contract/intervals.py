@@ -65,6 +65,12 @@ MAX_EVIDENCE_RATE: Final = 2_500
 """Nodes per second that send their stacks; one costs the monitor 0.4 ms (``benchmarks/load.py --launchers``). Those of
 100,000 ranks arrive within 10 s, of which 5 are for taking them."""
 
+LOOK_AGAIN_SECONDS: Final = 2.0
+"""Seconds between two looks at ranks that are suspected, at first."""
+LOOK_OFTEN_SECONDS: Final = 14.0
+"""Seconds after which they are looked at less often."""
+LOOK_SELDOM_SECONDS: Final = 4.0
+
 
 def launcher_heartbeat_seconds(launchers: int, silence: float | None = None) -> float:
     """Seconds between two heartbeats of a launcher; infinite: it sends none.
@@ -88,6 +94,15 @@ def proxy_report_seconds(launchers: int, silence: float | None = None) -> float:
 def evidence_spread(launchers: int) -> float:
     """Seconds over which the launchers of a large job spread the stacks requested of all of them at once."""
     return 0.0 if launchers <= FEW_LAUNCHERS else launchers / MAX_EVIDENCE_RATE
+
+
+def look_seconds(launchers: int, watched: float) -> float:
+    """Seconds until a launcher's next look at its ranks while they are suspected; ``watched``: since the first.
+
+    Two looks of every launcher of a large job take at most a quarter of the rate at which stacks can be ingested.
+    """
+    shortest = LOOK_AGAIN_SECONDS if watched < LOOK_OFTEN_SECONDS else LOOK_SELDOM_SECONDS
+    return max(shortest, 4 * launchers / MAX_EVIDENCE_RATE)
 
 
 def omits_redundant_reports(launchers: int) -> bool:

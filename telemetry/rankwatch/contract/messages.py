@@ -52,6 +52,8 @@ class Directive:
     settings: Mapping[str, Any] = field(default_factory=dict)
     exclude: tuple[str, ...] = ()
     """Of a restart: names of the nodes (``NodeRegistration.node``) that take no part in the next attempt."""
+    watch: float = 0.0
+    """Of a capture: seconds in which the launcher looks at its ranks again and again afterwards, for a suspicion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,31 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a rank's processes did over the last looks at them: from /proc, and by comparing its stacks."""
+
+    seconds: float
+    """Between the first and the last of these looks."""
+    looks: int
+    cpu: float = 0.0
+    """Seconds of CPU of the rank's own threads, the collective libraries' and the main thread left out."""
+    main_cpu: float = 0.0
+    """The same of its main thread."""
+    child_cpu: float = 0.0
+    """The same of its child processes: loader workers, commands."""
+    io_bytes: int = 0
+    """Bytes that the rank and its children read and wrote."""
+    wakeups: int = 0
+    """How often its main thread went to sleep (voluntary context switches)."""
+    same_stack: float | None = None
+    """Seconds for which all looks showed the main thread at the same lines; None: no stack could be read."""
+    same_functions: float | None = None
+    """The same for the functions, whatever their lines."""
+    gpu: bool = False
+    """The rank holds a GPU open: CPU burnt may be a wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankStack:
     """The Python stack of one rank's main thread, or why it could not be captured."""
 
@@ -191,6 +218,8 @@ class RankStack:
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""
     collectives: tuple[Collective, ...] = ()
+    usage: Usage | None = None
+    """Of a watch: what its processes did; None: they were looked at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +235,8 @@ class Evidence:
     """How long the capture took."""
     age: float = 0.0
     """Seconds since it was taken."""
+    look: int = 0
+    """Of a watch: which look at the ranks it is, from 1; 0: stacks that were asked for once."""
 
 
 T = TypeVar("T")

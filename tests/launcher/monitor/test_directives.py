@@ -12,6 +12,7 @@ import pytest
 from rankwatch.contract.enums import AckState, DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.monitor.directives import DirectiveInbox
+from support.waiting import wait_for
 
 
 class Target:
@@ -22,6 +23,7 @@ class Target:
     def __init__(self) -> None:
         self.settings: list[Any] = []
         self.captured = threading.Event()
+        self.watched: list[tuple[float, str | None]] = []
 
     def capture(
         self, deadline: float, *, incident: str | None, directive: int | None = None, last: bool = False
@@ -29,6 +31,9 @@ class Target:
         assert (deadline, incident, directive, last) == (2.0, "i1", 1, False)
         self.captured.set()
         return 4
+
+    def watch(self, seconds: float, incident: str | None) -> None:
+        self.watched.append((seconds, incident))
 
     def apply_settings(self, settings: Any) -> None:
         self.settings.append(settings)
@@ -63,6 +68,12 @@ def test_a_capture_runs_on_a_thread_and_is_acknowledged(scene: Scene) -> None:
     scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1")
     assert scene.acked.wait(10.0)
     assert scene.target.captured.is_set()
+    assert scene.acks == [(1, AckState.DONE)]
+
+
+def test_the_capture_of_a_suspicion_is_followed_by_a_watch(scene: Scene) -> None:
+    scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1", watch=60.0)
+    wait_for(lambda: scene.target.watched == [(60.0, "i1")], "the watch begins", 60.0)
     assert scene.acks == [(1, AckState.DONE)]
 
 

@@ -1,0 +1,213 @@
+"""What a rank's processes do between looks: CPU time, bytes and wake-ups from /proc, and whether the stack moves.
+
+A rank that evaluates or saves alone burns CPU, reads and writes, or has loader workers that do, and its stack moves;
+one that hangs does nothing of that. Counters are sums over threads and child processes, so that one that ends takes
+nothing away. Reads files of /proc only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rankwatch.contract.messages import Frame, RankStack, Usage
+from rankwatch_launcher import procfs
+
+SPAN: Final = 10.0
+"""Seconds of looks over which counters are compared."""
+NOT_WORK: Final = ("NCCL", "pt_nccl", "cuda-", "rankwatch")
+"""Beginnings of the names of threads that spin or poll while the rank waits, and of Rankwatch's own."""
+GPU_FILES: Final = "/dev/nvidia"
+MAX_FILES: Final = 4096
+"""Open files of a process that are searched for a GPU."""
+
+_TICK: Final = float(os.sysconf("SC_CLK_TCK"))
+_UTIME, _STIME, _CUTIME, _CSTIME, _PPID = 11, 12, 13, 14, 1
+"""Positions in :func:`.procfs.stat_fields`."""
+
+
+class _Counters(NamedTuple):
+    at: float
+    cpu: float = 0.0
+    main_cpu: float = 0.0
+    child_cpu: float = 0.0
+    io_bytes: int = 0
+    wakeups: int = 0
+
+
+@dataclass
+class _Watched:
+    """One rank's process tree over the looks so far; ticks of CPU and bytes by thread or process."""
+
+    pid: int
+    gpu: bool
+    threads: dict[int, int] = field(default_factory=dict)
+    children: dict[int, int] = field(default_factory=dict)
+    io_bytes: dict[int, int] = field(default_factory=dict)
+    reaped: int = 0
+    wakeups: int = 0
+    total: _Counters = field(default_factory=lambda: _Counters(0.0))
+    history: deque[_Counters] = field(default_factory=deque)
+    stack: tuple[Frame, ...] = ()
+    stack_since: float = 0.0
+    functions_since: float = 0.0
+
+
+class UsageMeter:
+    """Compares looks at ranks. The first look at a process is the baseline. Used by one thread."""
+
+    def __init__(self, proc: Path = procfs.PROC) -> None:
+        self._proc = proc
+        self._watched: dict[int, _Watched] = {}
+
+    def look(self, stacks: Iterable[RankStack], now: float) -> dict[int, Usage]:
+        """What each rank has done since the looks before, by rank; ``now`` is on the monotonic clock."""
+        parents = self._parents()
+        found = {}
+        for stack in stacks:
+            watched = self._watched.get(stack.rank)
+            if watched is None or watched.pid != stack.pid:
+                watched = self._watched[stack.rank] = _Watched(stack.pid, self._holds_gpu(stack.pid))
+            self._count(watched, _descendants(stack.pid, parents), now)
+            _compare(watched, stack.frames, now)
+            found[stack.rank] = _usage(watched)
+        return found
+
+    def _count(self, watched: _Watched, children: Iterable[int], now: float) -> None:
+        folder, pid, first = self._proc / str(watched.pid), watched.pid, not watched.history
+        threads = self._threads(folder)
+        ticks = {tid: spent - watched.threads.get(tid, 0) for tid, spent in threads.items()}
+        spent = {child: _ticks(self._stat(self._proc / str(child))) for child in children}
+        ended = sum(known for child, known in watched.children.items() if child not in spent)
+        reaped = _reaped(self._stat(folder))
+        in_children = sum(max(0, each - watched.children.get(child, 0)) for child, each in spent.items())
+        in_children += max(0, reaped - watched.reaped - ended)
+        io_bytes = {each: self._bytes(self._proc / str(each)) for each in (pid, *spent)}
+        moved = sum(max(0, each - watched.io_bytes.get(of, 0)) for of, each in io_bytes.items())
+        wakeups = self._wakeups(folder / "task" / str(pid))
+        before = watched.total
+        watched.total = _Counters(
+            now,
+            before.cpu + (0.0 if first else sum(max(0, each) for tid, each in ticks.items() if tid != pid) / _TICK),
+            before.main_cpu + (0.0 if first else max(0, ticks.get(pid, 0)) / _TICK),
+            before.child_cpu + (0.0 if first else in_children / _TICK),
+            before.io_bytes + (0 if first else moved),
+            before.wakeups + (0 if first else max(0, wakeups - watched.wakeups)),
+        )
+        watched.threads, watched.children, watched.io_bytes = threads, spent, io_bytes
+        watched.reaped, watched.wakeups = max(watched.reaped, reaped), wakeups
+        watched.history.append(watched.total)
+        while len(watched.history) > 2 and now - watched.history[1].at >= SPAN:
+            watched.history.popleft()
+
+    # /proc ------------------------------------------------------------------------------------------------------------
+
+    def _parents(self) -> dict[int, int]:
+        found = {}
+        try:
+            names = [name for name in os.listdir(self._proc) if name.isdigit()]
+        except OSError:
+            return {}
+        for name in names:
+            fields = self._stat(self._proc / name)
+            if fields:
+                found[int(name)] = int(fields[_PPID])
+        return found
+
+    def _stat(self, folder: Path) -> list[str]:
+        return procfs.stat_fields(_text(folder / "stat"))
+
+    def _threads(self, folder: Path) -> dict[int, int]:
+        """Ticks of CPU by thread, without those whose work proves nothing."""
+        found = {}
+        try:
+            names = os.listdir(folder / "task")
+        except OSError:
+            return {}
+        for name in names:
+            text = _text(folder / "task" / name / "stat")
+            if text and not text.partition("(")[2].startswith(NOT_WORK):
+                found[int(name)] = _ticks(procfs.stat_fields(text))
+        return found
+
+    def _bytes(self, folder: Path) -> int:
+        return sum(value for name, value in _named(folder / "io") if name in ("rchar", "wchar"))
+
+    def _wakeups(self, folder: Path) -> int:
+        return sum(value for name, value in _named(folder / "status") if name == "voluntary_ctxt_switches")
+
+    def _holds_gpu(self, pid: int) -> bool:
+        folder = self._proc / str(pid) / "fd"
+        try:
+            return any(
+                os.readlink(folder / name).startswith(GPU_FILES) for name in sorted(os.listdir(folder))[:MAX_FILES]
+            )
+        except OSError:
+            return False
+
+
+def _compare(watched: _Watched, frames: tuple[Frame, ...], now: float) -> None:
+    """Note since when the main thread stands at the same lines, and in the same functions."""
+    if not frames:
+        return  # not read this time, which proves nothing
+    if [(f.function, f.file) for f in frames] != [(f.function, f.file) for f in watched.stack]:
+        watched.functions_since = now
+    if frames != watched.stack:
+        watched.stack_since = now
+    watched.stack = frames
+
+
+def _usage(watched: _Watched) -> Usage:
+    first, last = watched.history[0], watched.history[-1]
+    since = (watched.stack_since, watched.functions_since)
+    stack, functions = (round(last.at - at, 3) if watched.stack else None for at in since)
+    return Usage(
+        seconds=round(last.at - first.at, 3),
+        looks=len(watched.history),
+        cpu=round(last.cpu - first.cpu, 3),
+        main_cpu=round(last.main_cpu - first.main_cpu, 3),
+        child_cpu=round(last.child_cpu - first.child_cpu, 3),
+        io_bytes=last.io_bytes - first.io_bytes,
+        wakeups=last.wakeups - first.wakeups,
+        same_stack=stack,
+        same_functions=functions,
+        gpu=watched.gpu,
+    )
+
+
+def _descendants(pid: int, parents: Mapping[int, int]) -> list[int]:
+    found, families = list[int](), dict[int, list[int]]()
+    for child, parent in parents.items():
+        families.setdefault(parent, []).append(child)
+    left = families.get(pid, [])
+    while left:
+        child = left.pop()
+        found.append(child)
+        left.extend(families.get(child, ()))
+    return found
+
+
+def _ticks(fields: list[str]) -> int:
+    return int(fields[_UTIME]) + int(fields[_STIME]) if fields else 0
+
+
+def _reaped(fields: list[str]) -> int:
+    """Ticks of the children that have ended and were waited for."""
+    return int(fields[_CUTIME]) + int(fields[_CSTIME]) if fields else 0
+
+
+def _named(path: Path) -> list[tuple[str, int]]:
+    """Numbers in a file of ``NAME: NUMBER`` lines."""
+    pairs = (line.split(":", 1) for line in _text(path).splitlines() if ":" in line)
+    return [(name, int(value)) for name, value in pairs if value.strip().isdigit()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
