@@ -178,7 +178,7 @@ def test_the_old_process_of_a_rank_that_goes_on_speaking_is_not_heard() -> None:
         says(edge, "new", step - 80, started=START + 10)
     job = edge.monitor.jobs["j"]
     assert job.columns.iteration_R[0] == 14
-    assert job.stale_reports == 4
+    assert job.stale.count == 4
     assert job.incidents == []
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from rankwatch.contract.enums import AckState, JobState, ProcessEventKind, ProcessState
 from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
-from rankwatch_monitor.core import liveness, node_loss, nodes
+from rankwatch_monitor.core import attempts, liveness, node_loss, nodes
 from rankwatch_monitor.core.events import (
     Acknowledged,
     JobEvent,
@@ -60,6 +60,8 @@ def apply(job: Job, event: JobEvent, now: float) -> None:
             job.nodes_version += 1
         case NodeRegistration():
             nodes.register(job, event, now)
+            if event.attempt > job.attempt and attempts.launcher_may_begin(job, event.node, event.attempt, now):
+                job.begin_attempt(event.attempt, now)
             job.nodes_version += 1
         case Acknowledged():
             _acknowledged(job, event, now)
@@ -85,9 +87,10 @@ def poll(job: Job, node: Node, now: float) -> None:
 def _report(job: Job, report: RankReport, now: float) -> None:
     identity = report.identity
     if not _take_ownership(job, identity, now):
-        job.stale_reports += 1
         return
     columns, rank = job.columns, identity.rank
+    if job.previous is not None or job.stale.claims:
+        attempts.settle(job, rank, now)
     # item() returns Python's own numbers, several times as fast as numpy's: this runs 20,000 times a second.
     if not columns.reported_R.item(rank):
         columns.reported_R[rank] = True
@@ -153,13 +156,20 @@ def _progress(job: Job, rank: int, iteration: int | None, progress: int | None, 
 
 
 def _take_ownership(job: Job, identity: RankIdentity, now: float) -> bool:
-    """Whether this process owns its rank now; makes room for it, and begins its attempt if that is new."""
-    if _older_than_owner(job, identity, now) or (identity.attempt < job.attempt and not _out_of_sight(job, now)):
+    """Whether this process owns its rank now; makes room for it, and begins its attempt if that is new.
+
+    A report of a process that does not is stale and counted.
+    """
+    older = _older_than_owner(job, identity, now)
+    if older and identity.attempt >= job.attempt:
+        job.stale.ignore(now)
         return False
-    if identity.attempt < job.attempt:
+    if identity.attempt < job.attempt and not older and _out_of_sight(job, now):
         job.begin_run(now)
-    if identity.attempt > job.attempt:
+    if identity.attempt > job.attempt and attempts.rank_may_begin(job, identity, now):
         job.begin_attempt(identity.attempt, now, identity.world_size)
+    elif identity.attempt != job.attempt and not attempts.dispute(job, identity, now):
+        return False
     job.world_size = max(job.world_size, identity.world_size, identity.rank + 1)
     job.durations.ranks = max(job.durations.ranks, job.world_size)
     job.columns.grow(job.world_size)
@@ -167,7 +177,8 @@ def _take_ownership(job: Job, identity: RankIdentity, now: float) -> bool:
     owner = columns.instances[rank]
     if identity.instance == owner:
         return True
-    if owner and identity.instance == columns.retired[rank]:
+    if owner and identity.instance == columns.retired[rank] and not _silent(job, rank, now):
+        job.stale.ignore(now)
         return False
     if owner:
         columns.retired[rank] = owner
@@ -190,9 +201,14 @@ def _older_than_owner(job: Job, identity: RankIdentity, now: float) -> bool:
         return False
     if identity.instance == columns.instances[rank] or identity.host != columns.hosts[rank]:
         return False
-    if now - columns.last_report_R.item(rank) > OWNER_SILENCE:
+    if _silent(job, rank, now):
         return False
     return bool(0 < identity.started_at < columns.started_R.item(rank))
+
+
+def _silent(job: Job, rank: int, now: float) -> bool:
+    """Whether the owner of a rank stopped reporting: a process that it replaced may be the real one after all."""
+    return now - job.columns.last_report_R.item(rank) > OWNER_SILENCE
 
 
 def _out_of_sight(job: Job, now: float) -> bool:
@@ -212,7 +228,7 @@ def _process_event(job: Job, event: ProcessEvent, now: float) -> None:
         case ProcessEventKind.STARTED:
             if node is not None and node.attempt == 0 and _of_another_launch(job, event, node):
                 job.begin_launch(now)
-            if event.attempt > job.attempt:
+            if event.attempt > job.attempt and attempts.launcher_may_begin(job, event.node, event.attempt, now):
                 job.begin_attempt(event.attempt, at, event.world_size)
             if event.attempt == job.attempt and event.rank is not None:
                 _started(job, event, event.rank, node)

@@ -33,6 +33,7 @@ from rankwatch_monitor.core.hang.limits import Limits, in_force
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.incident_record import Incident, Notice
 from rankwatch_monitor.core.ranks import RankColumns
+from rankwatch_monitor.core.stale import Previous, StaleReports
 from rankwatch_monitor.core.straggler.state import Performance
 
 KEPT_INCIDENTS: Final = 200
@@ -184,8 +185,11 @@ class Job:
         """A rank of an earlier attempt of this run reported, completed a step."""
         self.pace = Pace()
         self.drops = Drops()
-        self.stale_reports = 0
-        """Reports of processes that no longer own their rank."""
+        self.stale = StaleReports()
+        """Reports of other attempts, and of processes that do not own their rank."""
+        self.previous: Previous | None = None
+        self.distrust_until = 0.0
+        """Until then no newcomer begins an attempt."""
         # Judgement.
         self.durations = ObservedDurations()
         self.performance = Performance()
@@ -265,6 +269,7 @@ class Job:
 
     def begin_attempt(self, attempt: int, at: float, world_size: int | None = None) -> None:
         """Begin a new attempt at ``at``: all that was known of the ranks belonged to the one before."""
+        self._keep_previous(attempt)
         self.instrumented_before, self.stepped_before = self.ever_instrumented, self.counts_steps
         self.attempt, self.attempt_since, self.silence_baseline = attempt, at, at
         self.world_size = world_size or self.world_size  # an elastic job may come back smaller
@@ -275,6 +280,34 @@ class Job:
         self.ended = self.stopping = None
         self._turn_nodes_over()
         self.nodes_version += 1
+
+    def _keep_previous(self, attempt: int) -> None:
+        """Keep the current attempt, in case that ``attempt`` is not real; or the one before, if the current one is not.
+
+        The current one is, once most of the ranks before have reported in it and none of them goes on as before.
+        """
+        reporters, previous = int(self.columns.reported_R.sum()), self.previous
+        if attempt <= self.attempt:
+            self.previous = None
+            return
+        if previous is None:
+            real = reporters > 0
+        else:
+            real = 2 * reporters > previous.reporters and not self.stale.sustained[previous.attempt]
+        if real:
+            ranks = {name: frozenset(node.ranks) for name, node in self.nodes.items()}
+            self.previous = Previous(self.attempt, self.attempt_since, self.world_size, self.columns, ranks, reporters)
+            self.stale.forget()
+
+    def restore_previous(self, now: float) -> None:
+        """Return to the attempt before the current one, whose ranks still run."""
+        previous = self.previous
+        assert previous is not None
+        self.begin_attempt(previous.attempt, previous.since, previous.world_size)
+        self.columns, self.silence_baseline = previous.columns, now
+        for name, node in self.nodes.items():
+            node.ranks = set(previous.ranks.get(name, ()))
+        self.stale.forget()
 
     def begin_run(self, now: float) -> None:
         """Begin a new run of the same job: attempts count from 0 again, the history stays."""

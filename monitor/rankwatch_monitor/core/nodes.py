@@ -48,8 +48,6 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     if registration.ft_state:
         job.durations.load(ft_state.read(registration.ft_state))
     job.policy = policy
-    if registration.attempt > job.attempt:
-        job.begin_attempt(registration.attempt, now)
 
 
 def observe(job: Job, observation: NodeObservation, now: float) -> None:

@@ -47,6 +47,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
                 for name, observed in sorted(job.durations.sections.items())
             },
             "dropped": job.dropped,
+            "stale_reports": job.stale.count,
         }
 
     @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job")

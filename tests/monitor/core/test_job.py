@@ -37,7 +37,7 @@ def test_reports_of_an_older_attempt_are_left_aside_and_counted() -> None:
     scene.run(5)
     before = scene.job.columns.iteration_R.copy()
     apply(scene.job, late._replace(iteration=999), scene.now)
-    assert scene.job.stale_reports == 1
+    assert scene.job.stale.count == 1
     assert (scene.job.columns.iteration_R == before).all()
     assert scene.job.attempt == 2
 
@@ -80,7 +80,7 @@ def test_an_older_process_that_still_speaks_is_left_aside() -> None:
     apply(scene.job, report(scene, 1, instance="newer", pid=77, started_at=scene.now), scene.now)
     apply(scene.job, old._replace(iteration=500), scene.now)
     assert scene.job.columns.pid_R[1] == 77
-    assert scene.job.stale_reports == 1
+    assert scene.job.stale.count == 1
 
 
 def test_without_start_times_the_one_that_was_replaced_stays_replaced() -> None:
@@ -91,7 +91,7 @@ def test_without_start_times_the_one_that_was_replaced_stays_replaced() -> None:
     for said in (first, second, first, second, first):
         apply(job, said, scene.now)
     assert job.columns.pid_R[1] == 2
-    assert job.stale_reports == 2
+    assert job.stale.count == 2
 
 
 def test_a_hung_process_that_is_replaced_by_hand_ends_the_alarm() -> None:

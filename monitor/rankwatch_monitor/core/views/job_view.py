@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankwatch.contract.enums import RESTARTS, Action, JobState, RankState, VerdictKind
-from rankwatch_monitor.core import goodput_accounting, liveness, nodes
+from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.verdict import Verdict
 from rankwatch_monitor.core.incident import exclusion
@@ -53,7 +53,8 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if liveness.all_shut_down(job):
         return JobState.FINISHED, "every rank shut down by itself"
     if job.instrumented:
-        return JobState.RUNNING, finding(job, now).reason  # empty while all is well
+        reason = finding(job, now).reason  # empty while all is well
+        return JobState.RUNNING, reason or (attempts.TROUBLE if job.stale.trouble(now) else "")
     alive = bool(np.any(columns.process_R == ALIVE))
     if alive and not job.ever_instrumented and now - job.attempt_since > UNINSTRUMENTED_AFTER:
         return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"

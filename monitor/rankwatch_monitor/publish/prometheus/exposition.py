@@ -92,6 +92,7 @@ class _Snapshot(Collector):
             self._add(names.JOB_RANKS, float(counts[code]), job.id, rank_state)
         self._add(names.JOB_WORLD_SIZE, job.world_size, job.id)
         self._add(names.JOB_ATTEMPT, job.attempt, job.id)
+        self._add(names.JOB_STALE_REPORTS, job.stale.count, job.id)
         for role, launchers in nodes.counts(job).items():
             self._add(names.JOB_NODES, launchers, job.id, role)
         if job.furthest_iteration is not None:

@@ -44,6 +44,9 @@ JOB_RANKS: Final = Family("rankwatch_job_ranks", "gauge", ("job", "state"), "ran
 JOB_WORLD_SIZE: Final = Family("rankwatch_job_world_size", "gauge", ("job",), "ranks a job should have")
 JOB_NODES: Final = Family("rankwatch_job_nodes", "gauge", ("job", "role"), "launchers of a job by what they do for it")
 JOB_ATTEMPT: Final = Family("rankwatch_job_attempt", "gauge", ("job",), "number of the current attempt")
+JOB_STALE_REPORTS: Final = Family(
+    "rankwatch_job_stale_reports_total", "counter", ("job",), "reports of another attempt or process, not applied"
+)
 JOB_ITERATION: Final = Family("rankwatch_job_iteration", "gauge", ("job",), "last step any rank completed")
 JOB_RESTARTS: Final = Family("rankwatch_job_restarts_total", "counter", ("job",), "restarts of the ranks")
 JOB_RESTARTS_LEFT: Final = Family(
@@ -222,6 +225,7 @@ FAMILIES: Final = (
     JOB_WORLD_SIZE,
     JOB_NODES,
     JOB_ATTEMPT,
+    JOB_STALE_REPORTS,
     JOB_ITERATION,
     JOB_RESTARTS,
     JOB_RESTARTS_LEFT,

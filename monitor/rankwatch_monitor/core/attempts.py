@@ -1,0 +1,107 @@
+"""Which attempt of a job counts when messages disagree about it.
+
+One message must not hide a job: from the moment at which a higher attempt counts, all reports of the real ranks are
+stale.
+
+=============================  ======================================================================================
+a higher attempt is claimed by  and counts
+=============================  ======================================================================================
+a rank, launchers run ranks    never: attempts come from the launchers
+a rank, without launchers      at once, up to :data:`LARGEST_JUMP` ahead; else once most ranks of its world claim it
+a launcher that ran ranks      at once
+any other launcher             at once if no other runs ranks; else up to :data:`LARGEST_JUMP` ahead
+=============================  ======================================================================================
+
+An attempt that counts without being real is corrected: the processes of the attempt before go on reporting, which those
+of an attempt that was replaced cannot. Once most of them have (:data:`.stale.SUSTAINED` times each, and their launchers
+run nothing newer), that attempt is restored as it was, and claims of newcomers are distrusted for
+:data:`DISTRUST` seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rankwatch_monitor.core import liveness, nodes
+from rankwatch_monitor.core.events import RankIdentity
+from rankwatch_monitor.core.job import Job, Node
+from rankwatch_monitor.core.ranks import EXITED
+from rankwatch_monitor.core.stale import SUSTAINED
+
+LARGEST_JUMP: Final = 16
+"""Attempts that the monitor may have missed while it was away or its senders were cut off."""
+DISTRUST: Final = 600.0
+KEPT_FOR: Final = 60.0
+"""Seconds of an attempt after which the one before cannot be restored."""
+CHECK_INTERVAL: Final = 1.0
+"""Seconds between two comparisons of all claims."""
+TROUBLE: Final = "Reports are ignored: they name another attempt or process than the one that runs."
+"""Without numbers: it is a label of a metric."""
+
+
+def rank_may_begin(job: Job, identity: RankIdentity, now: float) -> bool:
+    """Whether a rank's report of a higher attempt begins that attempt; else it is a stale report."""
+    if _running(job):
+        return False
+    near = identity.attempt <= job.attempt + LARGEST_JUMP or not job.ever_instrumented
+    return near and now >= job.distrust_until
+
+
+def launcher_may_begin(job: Job, name: str, attempt: int, now: float) -> bool:
+    """Whether a launcher's message of a higher attempt begins that attempt; else it is ignored."""
+    node = job.nodes.get(name)
+    if node is not None and (node.ranks or node.former):
+        return True
+    if all(other is node for other in _running(job)):
+        return True
+    return attempt <= job.attempt + LARGEST_JUMP and now >= job.distrust_until
+
+
+def dispute(job: Job, identity: RankIdentity, now: float) -> bool:
+    """Count a stale report; whether its attempt now counts after all."""
+    job.stale.add(identity, now, len(job.columns))
+    if job.stale.claims.get(identity.rank, (0, "", 0))[2] < SUSTAINED:
+        return False
+    previous = job.previous
+    if previous is not None and identity.attempt == previous.attempt:
+        enough = 2 * job.stale.sustained[previous.attempt] > previous.reporters
+        if not enough or now - job.stale.checked < CHECK_INTERVAL:
+            return False
+        job.stale.checked = now
+        if 2 * _survivors(job) <= previous.reporters:
+            return False
+        job.restore_previous(now)
+        job.distrust_until = now + DISTRUST
+        return True
+    if _running(job) or 2 * job.stale.sustained[identity.attempt] <= max(identity.world_size, identity.rank + 1):
+        return False
+    job.begin_attempt(identity.attempt, now, identity.world_size)
+    job.stale.forget()
+    return True
+
+
+def settle(job: Job, rank: int, now: float) -> None:
+    """A rank of the current attempt reported."""
+    job.stale.withdraw(rank)
+    if now - job.attempt_since > KEPT_FOR:
+        job.previous = None
+
+
+def _running(job: Job) -> list[Node]:
+    """Launchers that run ranks now."""
+    return [node for node in nodes.acting(job).values() if node.ranks and not liveness.node_silent(job, node)]
+
+
+def _survivors(job: Job) -> int:
+    """How many processes of the previous attempt go on reporting, under launchers that run nothing newer."""
+    assert job.previous is not None
+    attempt, columns = job.previous.attempt, job.previous.columns
+    count = 0
+    for rank, claim in job.stale.claims.items():
+        if claim.reports < SUSTAINED or claim.attempt != attempt or rank >= len(columns):
+            continue
+        launcher = job.nodes.get(columns.launchers[rank])
+        replaced = launcher is not None and launcher.attempt > attempt
+        if claim.instance == columns.instances[rank] and columns.process_R[rank] != EXITED and not replaced:
+            count += 1
+    return count

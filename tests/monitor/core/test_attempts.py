@@ -1,0 +1,182 @@
+"""One message that claims another attempt hides no job."""
+
+from __future__ import annotations
+
+import pytest
+
+from monitor.core.scene import Scene
+from rankwatch.contract.enums import JobState, ProcessEventKind
+from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core import attempts
+from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import RankIdentity, RankReport
+from rankwatch_monitor.core.views import job_view
+
+FORGED = 10**15
+
+
+def forge(scene: Scene, attempt: int = FORGED, rank: int = 0) -> None:
+    identity = RankIdentity("job", rank, world_size=1, attempt=attempt, host="x", instance="forged")
+    apply(scene.job, RankReport(identity, iteration=1), scene.now)
+
+
+def found_afterwards(scene: Scene) -> None:
+    """Run on in good health, then hang: the culprit is found."""
+    scene.run(15)
+    assert scene.state == "running"
+    scene.hang(2).until(lambda: scene.job.open_incident is not None, within=60)
+    assert set(scene.blamed) == {2}
+
+
+# Reports of ranks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attempt", [2, FORGED])
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_report_of_a_higher_attempt_does_not_blind_a_job_that_launchers_run(attempt: int, hosts: int) -> None:
+    scene = Scene(hosts=hosts, on_hang="log").run(10)
+    forge(scene, attempt)
+    assert scene.job.attempt == 1
+    assert scene.job.stale.count == 1
+    found_afterwards(scene)
+
+
+@pytest.mark.parametrize("attempt", [1, FORGED])
+def test_a_report_of_a_higher_attempt_blinds_a_job_without_launchers_for_seconds_at_most(attempt: int) -> None:
+    scene = Scene(launchers=False).run(10)
+    forge(scene, attempt)
+    scene.run(5)
+    assert scene.job.attempt == 0
+    assert scene.job.world_size == 4
+    found_afterwards(scene)
+
+
+def test_attempts_that_climb_one_by_one_blind_a_job_once() -> None:
+    scene = Scene(launchers=False).run(10)
+    for attempt in range(1, 40):
+        forge(scene, attempt)
+        scene.run(1)
+    assert scene.job.attempt == 0
+    scene.hang(2).until(lambda: scene.job.open_incident is not None, within=60)
+    assert set(scene.blamed) == {2}
+
+
+def test_a_forged_report_before_the_first_real_one_is_outvoted() -> None:
+    scene = Scene(launchers=False)
+    forge(scene)
+    assert scene.job.attempt == FORGED
+    scene.run(10)
+    assert scene.job.attempt == 0
+    found_afterwards(scene)
+
+
+def test_most_ranks_of_a_job_without_launchers_may_jump_far_ahead() -> None:
+    scene = Scene(launchers=False).run(10)
+    scene.launch(attempt=40)
+    scene.run(10)
+    assert scene.job.attempt == 40
+    assert scene.state == "running"
+
+
+def test_the_next_attempt_of_a_job_without_launchers_counts_at_its_first_report() -> None:
+    scene = Scene(launchers=False).run(10)
+    scene.launch(attempt=1, startup=1)
+    scene.run(1)
+    assert scene.job.attempt == 1
+    assert scene.job.stale.count == 0
+
+
+def test_a_forged_owner_of_a_rank_keeps_it_no_longer_than_it_reports() -> None:
+    scene = Scene(on_hang="log").run(10)
+    forge(scene, attempt=1, rank=2)
+    assert scene.job.columns.instances[2] == "forged"
+    scene.run(40)
+    assert scene.job.columns.instances[2] == scene.ranks[2].instance
+    found_afterwards(scene)
+
+
+# Messages of launchers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attempt", [2, FORGED])
+def test_a_registration_of_a_higher_attempt_does_not_blind_a_job(attempt: int) -> None:
+    scene = Scene(on_hang="log").run(10)
+    scene.submit(NodeRegistration("false", "x", 1, 1, attempt=attempt))
+    scene.run(5)
+    assert scene.job.attempt == 1
+    found_afterwards(scene)
+
+
+@pytest.mark.parametrize("attempt", [1, 2, FORGED])
+def test_a_start_by_a_false_launcher_does_not_blind_a_job(attempt: int) -> None:
+    scene = Scene(on_hang="log").run(10)
+    scene.submit(NodeRegistration("false", "x", 1, 1))
+    scene.event(ProcessEventKind.STARTED, "false", attempt=attempt, rank=0, pid=1, world_size=1)
+    scene.run(5)
+    assert scene.job.attempt == 1
+    found_afterwards(scene)
+
+
+def test_a_restored_attempt_has_its_launchers_and_ranks_as_before() -> None:
+    scene = Scene(hosts=2, on_hang="log").run(10)
+    scene.submit(NodeRegistration("false", "x", 1, 1))
+    scene.event(ProcessEventKind.STARTED, "false", attempt=2, rank=0, pid=1, world_size=1)
+    assert scene.job.attempt == 2
+    scene.run(5)
+    assert [scene.job.nodes[f"node-{n}"].ranks for n in (0, 1)] == [{0, 1}, {2, 3}]
+    assert not scene.job.nodes["false"].ranks
+    assert scene.job.columns.pid_R.tolist() == [rank.pid for rank in scene.ranks]
+    assert scene.job.previous is None
+
+
+def test_a_launcher_that_ran_ranks_may_have_restarted_often_while_the_monitor_was_away() -> None:
+    scene = Scene(hosts=2).run(10)
+    scene.launch(attempt=60)
+    scene.run(10)
+    assert scene.job.attempt == 60
+    assert scene.state == "running"
+
+
+def test_late_reports_of_an_attempt_that_was_replaced_do_not_restore_it() -> None:
+    scene = Scene(hosts=2).run(10)
+    late = [report for rank in scene.ranks if (report := scene.report(rank)) is not None]
+    scene.startup = 20
+    scene.restart()
+    for _ in range(5):
+        for report in late:
+            apply(scene.job, report, scene.now)
+        scene.run(1)
+    assert scene.job.attempt == 2
+
+
+def test_a_real_attempt_frees_what_is_kept_of_the_one_before() -> None:
+    scene = Scene().run(10)
+    scene.restart()
+    assert scene.job.previous is not None
+    scene.run(70)
+    assert scene.job.previous is None
+    assert not scene.job.stale.claims
+
+
+# What is shown --------------------------------------------------------------------------------------------------------
+
+
+def test_lasting_stale_reports_are_trouble_that_is_shown_until_they_end() -> None:
+    scene = Scene().run(10)
+    assert job_view.job_state(scene.job, scene.now) == (JobState.RUNNING, "")
+    for _ in range(8):
+        forge(scene, rank=3)
+        scene.run(1)
+    assert job_view.job_state(scene.job, scene.now) == (JobState.RUNNING, attempts.TROUBLE)
+    scene.run(90)
+    assert job_view.job_state(scene.job, scene.now) == (JobState.RUNNING, "")
+    assert scene.job.stale.count == 8
+
+
+def test_claims_are_kept_within_bounds() -> None:
+    scene = Scene(launchers=False).run(10)
+    for rank in range(5000):
+        forge(scene, FORGED, rank)
+    assert scene.job.stale.count == 5000
+    assert len(scene.job.stale.claims) <= 2 * 4 + 1024
+    assert len(scene.job.columns) == 4
