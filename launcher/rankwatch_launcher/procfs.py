@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,14 @@ _STATES: Final = {
 
 
 # Processes ------------------------------------------------------------------------------------------------------------
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when a process exits; None before Linux 5.3, or when no more can be opened."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
 
 
 def process_state(pid: int) -> ProcessState:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from typing import Any, Final
 from torch.distributed.elastic.multiprocessing import PContext
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
+from rankwatch_launcher import procfs
 from rankwatch_launcher.node.attempt import RankProcess
 
 UNKNOWN_EXIT: Final = -signal.SIGKILL
 """Reported for a process that was reaped elsewhere: its exit code is lost."""
 _POLL_SECONDS: Final = 0.2
+_UNNOTIFIED_SECONDS: Final = 0.05
+"""Seconds between two looks at processes that have no descriptor."""
 _SIGTERM: Final = signal.SIGTERM
 
 
@@ -31,36 +35,46 @@ class RankProcesses:
 
     def __init__(self, processes: Sequence[RankProcess]) -> None:
         self.all = tuple(processes)
-        self._fds = {os.pidfd_open(p.pid): p for p in self.all}
-        self._poll = select.poll()
-        for fd in self._fds:
-            self._poll.register(fd, select.POLLIN)
+        self._alive = {p.pid: p for p in self.all}
+        self._fds = {p.pid: procfs.open_pidfd(p.pid) for p in self.all}
+        self._lock = threading.Lock()
 
     def wait(self, timeout: float, wake: int | None = None) -> list[RankProcess]:
         """Wait for an exit, for ``wake`` to become readable, or for ``timeout`` seconds; return the exited ranks."""
+        poll = select.poll()  # a new one: the object of one thread must not be used by another
         if wake is not None:
-            self._poll.register(wake, select.POLLIN)
-        self._poll.poll(max(0.0, timeout) * 1000)
-        if wake is not None:
-            self._poll.unregister(wake)
-        return self.exited()
+            poll.register(wake, select.POLLIN)
+        fds = list(self._fds.values())
+        for fd in fds:
+            if fd is not None:
+                poll.register(fd, select.POLLIN)
+        until = time.monotonic() + timeout
+        if None not in fds:
+            poll.poll(max(0.0, timeout) * 1000)
+            return self.exited()
+        while True:  # without descriptors, exits must be looked for
+            left = until - time.monotonic()
+            if poll.poll(min(max(0.0, left), _UNNOTIFIED_SECONDS) * 1000) or left <= 0:
+                return self.exited()
+            if exited := self.exited():
+                return exited
 
     def exited(self) -> list[RankProcess]:
         """The ranks that exited since the last call."""
         new = []
-        for fd, process in list(self._fds.items()):
-            code = exit_code(process.pid)
-            if code is not None:
-                process.code = code
-                self._poll.unregister(fd)
-                os.close(fd)
-                del self._fds[fd]
-                new.append(process)
+        with self._lock:
+            for process in list(self._alive.values()):
+                code = exit_code(process.pid)
+                if code is not None:
+                    process.code = code
+                    del self._alive[process.pid]
+                    self._close(process.pid)
+                    new.append(process)
         return new
 
     def alive(self) -> list[RankProcess]:
         """The ranks whose exit :meth:`exited` has not returned."""
-        return list(self._fds.values())
+        return list(self._alive.values())
 
     def signal(self, number: int) -> None:
         """Send a signal to every live rank."""
@@ -85,22 +99,27 @@ class RankProcesses:
         # A stopped process does not handle signals before it is continued.
         self.signal(signal.SIGCONT)
         until = time.monotonic() + timeout
-        while self._fds and (left := until - time.monotonic()) > 0 and not futile():
+        while self._alive and (left := until - time.monotonic()) > 0 and not futile():
             self.wait_all(min(left, _POLL_SECONDS))
 
     def wait_all(self, timeout: float) -> list[RankProcess]:
         """Wait up to ``timeout`` seconds for all ranks to exit; return those that exited meanwhile."""
         until = time.monotonic() + timeout
         exited = self.exited()
-        while self._fds and (left := until - time.monotonic()) > 0:
+        while self._alive and (left := until - time.monotonic()) > 0:
             exited += self.wait(left)
         return exited
 
     def close(self) -> None:
         """Close the descriptors."""
-        for fd in self._fds:
+        with self._lock:
+            for pid in list(self._fds):
+                self._close(pid)
+            self._alive.clear()
+
+    def _close(self, pid: int) -> None:
+        if (fd := self._fds.pop(pid, None)) is not None:
             os.close(fd)
-        self._fds.clear()
 
 
 def exit_code(pid: int) -> int | None:

@@ -180,14 +180,23 @@ class Launcher:
             FAILED, CODE_FAILED, _store_timeout_reason(self._config.rdzv_endpoint), job_id=discovery.job_id
         )
         logger.error("%s", self.outcome.reason)
-        agent.kill_ranks()
-        node.report(ProcessEventKind.FAILED, self.outcome.reason)
-        if self._options.outcome:
-            _write(self.outcome, self._options.outcome, node)
-        node.close()
-        discovery.close()
-        reaper.dismiss()
-        os._exit(self.outcome.code)
+        outcome, pattern = self.outcome, self._options.outcome
+        steps: tuple[Callable[[], object], ...] = (
+            agent.kill_ranks,
+            lambda: node.report(ProcessEventKind.FAILED, outcome.reason),
+            lambda: _write(outcome, pattern, node) if pattern else None,
+            node.close,
+            discovery.close,
+            reaper.dismiss,
+        )
+        try:
+            for step in steps:
+                try:
+                    step()
+                except Exception:  # noqa: BLE001  # the exit below must be reached
+                    logger.exception("ending without the store: one step failed")
+        finally:
+            os._exit(outcome.code)
 
     def _join(self, node: Node, rendezvous: Rendezvous, on_store_timeout: Callable[[], None]) -> None:
         config, options = self._config, self._options

@@ -32,6 +32,7 @@ NOT_INSTALLED: Final = (
     "--monitor URL; without a monitor this behaves like torchrun"
 )
 _READY_SECONDS: Final = 30.0
+_KILLED_SECONDS: Final = 5.0
 _MAX_STARTS: Final = 3
 """Starts of a monitor that never becomes ready."""
 _PORTS: Final = (15000, 32000)
@@ -93,13 +94,17 @@ class LocalMonitor:
                 process.wait(15.0)  # publishing to W&B may take 10 s
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # in uninterruptible sleep (state D)
+                    process.wait(_KILLED_SECONDS)
         for file in (self._ready_file, self._log):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
     def _spawn(self) -> None:
+        if not self._folder.is_dir():  # a cleaner of temporary files has removed it
+            self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
+            self._ready_file, self._log = self._folder / self._ready_file.name, self._folder / self._log.name
         command = [
             *(sys.executable, "-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
             *("--ready-file", str(self._ready_file), "--parent-pid", str(os.getpid())),
@@ -139,7 +144,10 @@ class LocalMonitor:
             self._closing.wait(min(0.2 * 2 ** min(failures, 8), 30.0))
             with self._lock:
                 if not self._closing.is_set():
-                    self._spawn()
+                    try:
+                        self._spawn()
+                    except OSError as error:  # no process, descriptor or space now: the next round tries again
+                        logger.warning("the monitor cannot be restarted: %s", error)
 
     def _read_ready(self) -> bool:
         try:

@@ -61,6 +61,7 @@ class Node:
         self.stacks = StackReader()
         self._attempt: Attempt | None = None
         self._settings: dict[str, Any] = {}
+        self._settings_lock = threading.Lock()
         self._launcher_settings: dict[str, Any] = {}
         self._started: list[tuple[ProcessEvent, float]] = []
         self._capturing = threading.Lock()
@@ -119,9 +120,10 @@ class Node:
         launcher = settings.get(LAUNCHER_SETTINGS)
         self._launcher_settings = dict(launcher) if isinstance(launcher, Mapping) else {}
         kept_here = (NOW, AT_END, LAUNCHER_SETTINGS)
-        self._settings = {name: value for name, value in settings.items() if name not in kept_here}
-        if self._attempt is not None:
-            self._attempt.slots.write_settings(self._settings)
+        with self._settings_lock:
+            self._settings = {name: value for name, value in settings.items() if name not in kept_here}
+            if self._attempt is not None:
+                self._attempt.slots.write_settings(self._settings)
 
     def close(self) -> None:
         """Send what is queued and remove the slots."""
@@ -150,8 +152,9 @@ class Node:
             self._attempt.slots.close()
         folder = self.folder.attempt(attempt)
         slots = NodeSlots(folder, self._local_world_size)
-        slots.write_settings(self._settings)
-        self._attempt = Attempt(attempt, slots, RequestInbox(folder))
+        with self._settings_lock:  # settings that arrive meanwhile are written after these
+            slots.write_settings(self._settings)
+            self._attempt = Attempt(attempt, slots, RequestInbox(folder))
         self.role, self._pending_requests = (NodeRole.ACTIVE, ""), []
         self._learned_limits.share(folder)
         return folder

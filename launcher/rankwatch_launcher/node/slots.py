@@ -29,7 +29,21 @@ class SlotsFolder:
         self.path = Path(tempfile.mkdtemp(prefix="rankwatch-", dir=parent))
 
     def attempt(self, attempt: int) -> Path:
-        """Create the folder of an attempt and remove those of earlier attempts."""
+        """Create the folder of an attempt and remove those of earlier attempts.
+
+        A launcher's folder that has vanished (systemd's RemoveIPC, a cleaner of temporary files) is made again; on
+        another file system if this one takes no more.
+        """
+        try:
+            return self._make(attempt)
+        except OSError as error:
+            before, self.path = self.path, Path(tempfile.mkdtemp(prefix="rankwatch-"))
+            logger.warning("%s cannot be used (%s): the ranks' slots are in %s", before, error, self.path)
+            return self._make(attempt)
+
+    def _make(self, attempt: int) -> Path:
+        if not self.path.is_dir():
+            self.path.mkdir(mode=0o700)
         for old in self.path.iterdir():
             shutil.rmtree(old, ignore_errors=True)
         folder = self.path / f"attempt-{attempt}"

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch_launcher import procfs
+from rankwatch_launcher.log import logger
 from rankwatch_launcher.prewarm import child
 from rankwatch_launcher.prewarm.bootstrap import with_hook
 
 ANSWER_SECONDS: Final = 2.0
 """Time for a worker to become a rank; it takes about a millisecond, unless it is stopped."""
 CHUNK: Final = 1 << 16
+KILLED_SECONDS: Final = 2.0
+"""Time for a killed process to exit. One in uninterruptible sleep (state D) may never, and is left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ class PrewarmedWorker:
         """Kill it with its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        wait_killed(self.process)
         self._close()
 
     def _close(self) -> None:
@@ -191,6 +194,19 @@ class PrewarmedWorker:
         message: dict[str, Any] = json.loads(self._data[size:end])
         self._data = self._data[end:]
         return message
+
+
+def wait_killed(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait a moment for a process that was killed or closes its connection; None when it still exists."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(KILLED_SECONDS)
+    logger.warning("process %d still exists %g s after its end was due and is left behind", process.pid, KILLED_SECONDS)
+    _left_behind.append(process)  # reaped by poll() if it ever exits
+    _left_behind[:] = [each for each in _left_behind if each.poll() is None]
+    return None
+
+
+_left_behind: Final[list[subprocess.Popen[bytes]]] = []
 
 
 def current_umask() -> int:

@@ -132,7 +132,7 @@ class PrewarmPool:
         """Kill all workers."""
         if self._probe is not None:
             self._probe.kill()
-            self._probe.wait()
+            handle.wait_killed(self._probe)
             self._probe = None
         while self._workers:
             self._workers.popitem()[1].kill()
@@ -219,12 +219,11 @@ class PrewarmPool:
                     if module not in self.base and module not in OURS:
                         worker.read |= set(answer["read"])
             except OSError:
-                code = worker.process.wait()
+                code = handle.wait_killed(worker.process)
                 line = worker.last_stderr_line()
                 doing = f"while it imported {worker.busy}" if worker.busy else "while it waited"
                 self._disable(
-                    f"the worker of local rank {local_rank} exited {doing} "
-                    f"({f'exit code {code}' if code >= 0 else f'signal {-code}'}{f': {line}' if line else ''})"
+                    f"the worker of local rank {local_rank} exited {doing} ({_exit(code)}{f': {line}' if line else ''})"
                 )
                 return
 
@@ -273,6 +272,12 @@ def difference(worker: PrewarmedWorker, argv: Sequence[str], environment: Mappin
         if child.WHOLE_ENVIRONMENT in worker.read:
             return f"a module imported ahead has read the whole environment, and {name} has changed"
     return ""
+
+
+def _exit(code: int | None) -> str:
+    if code is None:
+        return "it does not end"
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
 def _read_late(name: str) -> bool:

@@ -186,20 +186,22 @@ class Batch:
         child = self._start()
         if child is None:
             return 127
-        ended = os.pidfd_open(child.pid)
+        ended = procfs.open_pidfd(child.pid)
+        watched = [received] if ended is None else [received, ended]
         try:
             while True:
-                searching = self._search_ends is not None
-                ready, _, _ = select.select([received, ended], [], [], SEARCH_INTERVAL if searching else None)
+                looks = ended is None or self._search_ends is not None
+                ready, _, _ = select.select(watched, [], [], SEARCH_INTERVAL if looks else None)
                 if received in ready:
                     for number in os.read(received, 64):
                         self._on_signal(signal.Signals(number))
-                if ended in ready:
-                    return child.wait()
+                if (code := child.poll()) is not None:
+                    return code
                 if self._search_ends is not None:
                     self._signal_launchers(self._search_ends)
         finally:
-            os.close(ended)
+            if ended is not None:
+                os.close(ended)
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         env = dict(self._env) | {OUTCOME_VARIABLE: self.history.outcome_pattern()}

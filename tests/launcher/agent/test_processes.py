@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -178,3 +179,34 @@ def test_a_dismissed_reaper_kills_nobody(spawn: Spawn, tmp_path: Path) -> None:
     assert process.poll() is None
     assert start_time(process.pid)
     assert start_time(2**22 + 1) == ""
+
+
+@pytest.mark.parametrize("error", [OSError(38, "Function not implemented"), OSError(24, "Too many open files")])
+def test_exits_are_found_without_process_descriptors(
+    error: OSError, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: int) -> int:
+        raise error
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    ranks = watched(spawn("import sys; print(); sys.exit(3)"), spawn(HANG))
+    (ended,) = ranks.wait(60.0)
+    assert (ended.rank, ended.code) == (0, 3)
+    reader, writer = os.pipe()
+    os.write(writer, b"!")
+    assert ranks.wait(60.0, reader) == []
+    assert ranks.kill(60.0) == []
+    for fd in (reader, writer):
+        os.close(fd)
+
+
+def test_another_thread_kills_while_one_waits(spawn: Spawn) -> None:
+    """The guard ends the ranks while the main thread is blocked."""
+    ranks = watched(spawn(HANG), spawn(HANG))
+    waiting = threading.Thread(target=ranks.wait_all, args=(600.0,), daemon=True)
+    waiting.start()
+    wait_for(lambda: Path(f"/proc/self/task/{waiting.native_id}/wchan").exists())
+    assert ranks.kill(60.0) == []
+    waiting.join(60.0)
+    assert not waiting.is_alive()
+    assert [p.code for p in ranks.all] == [-signal.SIGKILL] * 2

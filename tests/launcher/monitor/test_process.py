@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -126,3 +127,14 @@ def test_an_untried_torch_is_complained_about() -> None:
         pass
 
     assert "lacks Stranger._" in str(complaint("2.13.0", Stranger))
+
+
+def test_it_comes_back_although_its_temporary_folder_was_removed(local_monitor: LocalMonitor) -> None:
+    local_monitor.start()
+    assert local_monitor.wait_ready()
+    process = local_monitor._process
+    assert process is not None
+    shutil.rmtree(local_monitor._folder)
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: local_monitor._process is not process and local_monitor._ready_file.exists())
+    assert local_monitor._folder.stat().st_mode & 0o777 == 0o700

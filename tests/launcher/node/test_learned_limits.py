@@ -26,7 +26,10 @@ def content(step: float) -> dict[str, Any]:
 
 def kept(path: Path) -> Any:
     """What the file holds, None when there is none."""
-    return json.loads(path.read_text()) if path.exists() else None
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:  # it may be put aside at any time
+        return None
 
 
 def read_from(path: Path | str) -> LearnedLimitsFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +18,7 @@ from rankwatch.recording.shared_slots import Slots
 from rankwatch_launcher.coordination.decisions import RestartBudget, StepRange
 from rankwatch_launcher.node.attempt import RankProcess
 from rankwatch_launcher.node.node import Node
+from rankwatch_launcher.node.slots import NodeSlots
 
 
 class Link:
@@ -112,3 +114,24 @@ def test_a_spare_has_no_attempt(node: Node) -> None:
     node.stand_by(NodeRole.SPARE, "full")
     assert (node.attempt, node.readings(), node.role) == (0, {}, (NodeRole.SPARE, "full"))
     assert node.set_stop_step(5) == (False, None)
+
+
+def test_settings_that_arrive_while_an_attempt_is_prepared_are_kept(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arriving: list[threading.Thread] = []
+    write = NodeSlots.write_settings
+
+    def interrupted(slots: NodeSlots, settings: Any) -> None:
+        write(slots, settings)
+        if not arriving:  # the link's thread, before the new attempt is published
+            arriving.append(threading.Thread(target=node.apply_settings, args=({"profiling": {"stride": 7}},)))
+            arriving[0].start()
+            arriving[0].join(0.5)
+
+    monkeypatch.setattr(NodeSlots, "write_settings", interrupted)
+    slots = rank(node)
+    arriving[0].join(60.0)
+    assert not arriving[0].is_alive()
+    node.readings()
+    assert slots.settings()[1] == {"profiling": {"stride": 7}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,26 @@ def test_the_folder_is_private_and_keeps_one_attempt(tmp_path: Path) -> None:
     assert second.stat().st_mode & 0o777 == 0o700
     folder.remove()
     assert not folder.path.exists()
+
+
+def test_a_launcher_s_folder_that_has_vanished_is_made_again(tmp_path: Path) -> None:
+    folder = SlotsFolder(tmp_path)
+    shutil.rmtree(folder.path)
+    made = folder.attempt(2)
+    assert made.is_dir()
+    assert made.stat().st_mode & 0o777 == folder.path.stat().st_mode & 0o777 == 0o700
+    folder.remove()
+
+
+def test_another_file_system_is_used_when_this_one_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, temporary = tmp_path / "memory", tmp_path / "temporary"
+    memory.mkdir()
+    temporary.mkdir()
+    folder = SlotsFolder(memory)
+    shutil.rmtree(memory)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    made = folder.attempt(2)
+    assert made.is_dir()
+    assert temporary in made.parents
+    folder.remove()
+    assert list(temporary.iterdir()) == []

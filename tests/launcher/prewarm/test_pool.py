@@ -13,6 +13,7 @@ import pytest
 from launcher.conftest import FakeMonitor, Launcher, wait_for
 from launcher.starts import THE_NEXT, Starts
 from rankwatch.contract.enums import ProcessState
+from rankwatch_launcher.prewarm import handle
 from rankwatch_launcher.prewarm import pool as standby
 from rankwatch_launcher.prewarm.handle import Command
 from rankwatch_launcher.prewarm.pool import PrewarmPool, PrewarmSettings
@@ -310,3 +311,16 @@ def test_a_launcher_that_is_killed_leaves_no_parked_interpreter(
     launcher.process.kill()
     launcher.process.wait()
     # The fixture fails if anything that the launcher has started outlives it.
+
+
+def test_a_worker_that_cannot_be_killed_is_left_behind(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one in uninterruptible sleep."""
+    pool = starts.ready(starts.pool(), train(starts))
+    (worker,) = pool._workers.values()
+    monkeypatch.setattr(handle, "KILLED_SECONDS", 0.1)
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    pool.close()
+    assert worker.process.poll() is None
+    monkeypatch.undo()
+    os.killpg(worker.process.pid, signal.SIGKILL)
+    assert worker.process.wait(60) == -signal.SIGKILL

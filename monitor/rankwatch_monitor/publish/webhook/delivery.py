@@ -36,9 +36,17 @@ LIMIT: Final = 10_000
 """Messages that may wait for one receiver; beyond it the oldest is dropped."""
 
 
+_OFFSET: Final = time.time() - time.monotonic()
+
+
+def now() -> float:
+    """Unix seconds that a later step of the system's clock does not change."""
+    return time.monotonic() + _OFFSET
+
+
 def expired(at: float) -> bool:
     """Whether a message of this time (unix seconds) is too old to be delivered."""
-    return time.time() - at > GIVE_UP
+    return now() - at > GIVE_UP
 
 
 class Message(NamedTuple):
@@ -155,9 +163,9 @@ class Delivery:
         """Wait for the oldest message that is due; None at the end."""
         with self._news:
             while True:
-                now = time.time()
+                at = now()
                 queues = [queue for queue in self._queues.values() if queue.messages]
-                due = [queue for queue in queues if max(queue.pause.until, self._pause.until) <= now]
+                due = [queue for queue in queues if max(queue.pause.until, self._pause.until) <= at]
                 if self._closing:  # one last try, except for what has just failed
                     due = [queue for queue in due if not queue.pause.failures and not self._pause.failures]
                 if due:
@@ -166,7 +174,7 @@ class Delivery:
                 if self._closing:
                     return None
                 until = min((max(queue.pause.until, self._pause.until) for queue in queues), default=None)
-                self._news.wait(None if until is None else max(0.01, until - now))
+                self._news.wait(None if until is None else max(0.01, until - at))
 
     def _settle(self, message: Message, answer: Answer) -> None:
         if answer.taken:
@@ -182,7 +190,7 @@ class Delivery:
         with self._news:
             self._sending = None
             first = not self._pause.failures and not any(queue.pause.failures for queue in self._queues.values())
-            pause.longer(answer.retry_after, time.time())
+            pause.longer(answer.retry_after, now())
         if first:
             log.warning(
                 "webhook %s %s; %d messages wait and are retried for up to %.0f days",

@@ -95,6 +95,7 @@ class RankMonitorClient:
         _connected.add(self)
         self.cfg = config.effective()
         self._load()
+        self._await(set())  # limits that had not been learned when an earlier session of this client ended
 
     def shutdown_workload_monitoring(self) -> None:
         """End, and close open sections; ends the Rankwatch session unless it is used elsewhere."""
@@ -102,8 +103,10 @@ class RankMonitorClient:
             return
         self.is_initialized = False
         _connected.discard(self)
-        if self._pending_stopped is not None:
-            self._pending_stopped.set()
+        with self._lock:
+            stopped, self._pending_stopped = self._pending_stopped, None
+        if stopped is not None:
+            stopped.set()
         self.sections.close_all(completed=False)
         self._session.end()
 
@@ -247,14 +250,15 @@ class RankMonitorClient:
             self._pending |= names
             if not self._pending or self._pending_stopped is not None:
                 return
-            self._pending_stopped = threading.Event()
-        stopped = self._pending_stopped
+            stopped = self._pending_stopped = threading.Event()
         threading.Thread(target=self._poll_pending, args=(stopped,), name="rankwatch-limits", daemon=True).start()
 
     def _poll_pending(self, stopped: threading.Event) -> None:
         while not stopped.wait(POLL_INTERVAL):
             learned = rankwatch.learned_timeouts() or LearnedTimeouts()
             with self._lock:
+                if self._pending_stopped is not stopped:
+                    return  # the session has ended; the next one waits by itself
                 found = self._pending & learned.sections.keys()
                 self._pending -= found
                 if not self._pending:

@@ -191,3 +191,15 @@ def test_at_the_end_what_was_not_tried_is_tried_and_the_rest_is_left(
     assert time.monotonic() - begun < 3, "one that is away is not waited for"
     assert delivery.waiting == 1
     assert "key-99" not in removed
+
+
+def test_a_clock_that_is_set_forward_gives_up_nothing(
+    deliver: Deliver, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = time.time()
+    monkeypatch.setattr(time, "time", lambda: at + 10 * module.GIVE_UP)
+    receiver.answers = Answers(first=[503])
+    delivery = deliver()
+    delivery.put(message(1, at=at))
+    wait_for(lambda: delivery.delivered == 1, "it is retried and delivered")
+    assert delivery.given_up == 0

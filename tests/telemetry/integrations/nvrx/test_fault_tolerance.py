@@ -252,3 +252,17 @@ def test_without_a_launcher_everything_is_quietly_of_no_effect(caplog: pytest.Lo
     assert client.state_dict() == {"current_timeouts": {}}
     client.shutdown_workload_monitoring()
     assert caplog.messages == []
+
+
+def test_a_client_that_is_initialised_again_takes_limits_that_are_learned_late(folder: Path) -> None:
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+    assert not client.calculate_and_set_section_timeouts(["step"])
+    client.shutdown_workload_monitoring()
+    client.init_workload_monitoring()
+    try:
+        assert not client.calculate_and_set_section_timeouts(["step"])
+        teach(folder, {"step": 12.5})
+        wait_for(lambda: (client.section_timeouts or SectionTimeouts()).section.get("step") == 12.5, "it is applied")
+    finally:
+        client.shutdown_workload_monitoring()
