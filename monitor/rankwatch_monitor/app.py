@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from fastapi import Depends, FastAPI
 from fastapi.params import Depends as DependsOn
@@ -14,7 +14,7 @@ import rankwatch
 from rankwatch.contract import semconv
 from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
-from rankwatch_monitor.http.auth import Scope, Tokens, admit_senders, require
+from rankwatch_monitor.http.auth import Scope, Tokens, admit_senders, refusal, require
 from rankwatch_monitor.http.body_limit import BodyLimit
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
@@ -71,6 +71,9 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     def behind(scope: Scope, *, contact: bool = False) -> list[DependsOn]:
         return [Depends(require(tokens, scope, monitor.counters)), Depends(acquired(monitor, contact=contact))]
 
+    def may_control(headers: Mapping[str, str]) -> bool:
+        return refusal(tokens, Scope.CONTROL, headers) is None
+
     api = semconv.API_PREFIX
     otlp = OtlpEndpoints(
         monitor.ingest,
@@ -85,7 +88,9 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     app.state.otlp = otlp
     app.include_router(otlp.router)
     app.add_middleware(OtlpMiddleware, endpoints=otlp)  # the last to be added is the outermost
-    app.include_router(launcher_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST, contact=True))
+    app.include_router(
+        launcher_routes(monitor, may_control), prefix=api, dependencies=behind(Scope.INGEST, contact=True)
+    )
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     for routes in (timeline_routes(monitor), grid_routes(monitor)):

@@ -32,6 +32,7 @@ class FakeMonitor:
         self.posts: list[tuple[str, dict[str, Any]]] = []
         self.directives: list[dict[str, Any]] = []
         self.settings: dict[str, Any] = {}
+        self.warnings: list[str] = []
         self.known = False
         self.closed = False
         self._changed = threading.Condition()
@@ -95,7 +96,7 @@ class FakeMonitor:
             self.posts.append((path, body))
             self._changed.notify_all()
         if path == "nodes":
-            return 200, {"job_id": "j", "settings": self.settings, "last_directive": 0}
+            return 200, {"job_id": "j", "settings": self.settings, "last_directive": 0, "warnings": self.warnings}
         return 204, None
 
     def _poll(self, after: int, wait: float) -> tuple[int, dict[str, Any]]:

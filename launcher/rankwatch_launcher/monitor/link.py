@@ -279,6 +279,8 @@ class MonitorLink:
         body = answer.json()
         if not isinstance(body, dict):
             raise ValueError(f"{url} did not answer with a JSON object")
+        for warning in body.get("warnings", ()):
+            self._warn_once(str(warning))
         return body
 
     def _on_error(self, error: Exception) -> None:

@@ -6,11 +6,11 @@ launchers report; the routes here and the fast lane (:mod:`rankwatch_monitor.htt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from rankwatch.contract import ft_state, semconv
@@ -25,6 +25,11 @@ from rankwatch_monitor.service.quotas import claimed_ranks
 
 LONGEST_WAIT = 30.0
 """Seconds a long poll may last: below the idle timeouts of proxies between launcher and monitor."""
+
+IGNORED = (
+    "the {} of this launcher is ignored: it has {}, and its token does not allow control. Start all launchers of a job "
+    "alike, change its policy with 'rankwatch policy', or give them a token with the control scope"
+)
 
 
 class ProcessEvents(BaseModel):
@@ -98,13 +103,31 @@ def known_node(job: Job, name: str) -> Node:
         ) from None
 
 
-def launcher_routes(monitor: Monitor) -> APIRouter:
-    """All routes that launchers use."""
+def without_control(job: Job | None, registration: NodeRegistration) -> tuple[NodeRegistration, list[str]]:
+    """What a registration may contain without the right to control the job, and warnings about what was left out.
+
+    Policy and learned limits count of the first launcher of a run. Those of others count if they are the same.
+    """
+    if job is None or not job.nodes or (job.ended is not None and registration.node not in job.nodes):
+        return registration, []
+    warnings = []
+    if not any(node.registration.policy == registration.policy for node in job.nodes.values()):
+        if job.policy.changed(registration.policy) != job.policy:
+            warnings.append(IGNORED.format("policy", "another policy than the job's"))
+        registration = replace(registration, policy={})
+    if registration.ft_state and ft_state.read(registration.ft_state) != job.durations.loaded:
+        warnings.append(IGNORED.format("ft_state", "other learned limits than the job's"))
+        registration = replace(registration, ft_state={})
+    return registration, warnings
+
+
+def launcher_routes(monitor: Monitor, may_control: Callable[[Mapping[str, str]], bool] = lambda _: True) -> APIRouter:
+    """All routes that launchers use; ``may_control``: whether a request with these headers has the control scope."""
     routes = APIRouter(tags=["launchers"])
     messages, longest = LauncherMessages(monitor), monitor.limits.name_length
 
     @routes.post("/jobs/{job_id}/nodes", summary="Register a launcher")
-    async def register(job_id: str, registration: NodeRegistration) -> dict[str, Any]:
+    async def register(job_id: str, registration: NodeRegistration, request: Request) -> dict[str, Any]:
         if not job_id or len(job_id) > longest:
             raise HTTPException(422, f"a job id must have 1 to {longest} characters")
         if not job_id.isprintable():
@@ -119,9 +142,17 @@ def launcher_routes(monitor: Monitor) -> APIRouter:
         except ValueError as error:
             raise HTTPException(422, f"ft_state: {error}") from None
         check(registration, "the registration", longest)
+        warnings: list[str] = []
+        if not may_control(request.headers):
+            registration, warnings = without_control(known, registration)
         job = monitor.register(job_id, registration.job_name)
         monitor.submit(job_id, registration)
-        return {"job_id": job_id, "settings": settings_of(job), "last_directive": job.last_directive}
+        return {
+            "job_id": job_id,
+            "settings": settings_of(job),
+            "last_directive": job.last_directive,
+            "warnings": warnings,
+        }
 
     @routes.get("/jobs/{job_id}/directives", summary="Directives after a number; waits until there is one")
     async def directives(

@@ -63,6 +63,20 @@ def test_directives_arrive_once_and_odd_ones_are_passed_over(control: MonitorLin
     assert [(d.id, d.kind) for d in got] == [(2, DirectiveKind.CAPTURE), (3, DirectiveKind.RESTART)]
 
 
+def test_warnings_about_a_registration_are_logged_once(
+    control: MonitorLink, monitor: FakeMonitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("rankwatch").propagate = True
+    monitor.warnings = ["the policy of this launcher is ignored"]
+    with caplog.at_level(logging.WARNING, "rankwatch"):
+        control.connect(monitor.url)
+        control.post("nodes", lambda: {"node": "n"})
+        monitor.until(lambda: len(monitor.of("nodes")) == 2)
+        wait_for(lambda: "is ignored" in caplog.text)
+        control.close(60.0)
+    assert caplog.text.count("the policy of this launcher is ignored") == 1
+
+
 def test_a_directive_without_a_reason_is_refused() -> None:
     with pytest.raises(ValueError, match="lacks"):
         read_directive({"id": 1, "kind": "stop"})
