@@ -1,0 +1,19 @@
+"""Rank 0 evaluates for 90 s between two steps, unmarked, twice."""
+
+import torch
+import torch.distributed as dist
+import toy
+from torch.nn.parallel import DistributedDataParallel
+
+import rankwatch
+
+rankwatch.init()
+rank = toy.start()
+net = DistributedDataParallel(toy.model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(600):
+    with rankwatch.step():
+        toy.train_step(net, optimizer)
+    if step in (200, 400) and rank == 0:
+        print("accuracy", toy.compute(90))
+dist.destroy_process_group()

@@ -1,0 +1,241 @@
+"""Runs one script of this folder under ``rankwatch run``, as a user does, and records what its monitor published."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from support.processes import MARK, end_marked
+from trust.scripts import HERE, Script
+
+LOOK_AGAIN = 0.25
+"""Seconds between two looks at the job; a confirmation is dated by the first look that shows it."""
+START_SECONDS = 240.0
+"""A start takes 8 s on an idle machine of two cores."""
+SETTLE_SECONDS = 4.0
+"""The sentence of a confirmed incident is the last one within this time, for stacks that arrive late."""
+FOREIGN = ("RANKWATCH_", "OTEL_", "TORCH", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_", "OMP_")
+PAGE = re.compile(r"monitor page of this job: (http://[^/\s]+)/(?:[?#]token=([^\s&]+))?")
+_marks: set[str] = set()
+"""Those of the runs that are going on."""
+FAULT = re.compile(r"FAULT (\d+) ([\d.]+)")
+
+
+@dataclass
+class Result:
+    """What one run has shown; times are unix seconds, ``seconds`` those from the fault to the confirmation."""
+
+    name: str
+    does: str
+    at_fault: list[int] | None
+    verdict: str = ""
+    """``right``, or in words what was wrong."""
+    seconds: float | None = None
+    ranks: list[int] = field(default_factory=list)
+    sentence: str = ""
+    restarts: int = 0
+    confirmed: int = 0
+    suspected: int = 0
+    took: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Each change of an incident as it was published."""
+
+    @property
+    def right(self) -> bool:
+        return self.verdict == "right"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Run:
+    """One launcher with its ranks and its own monitor, in a folder of its own, ended with everything it started."""
+
+    def __init__(self, script: Script, command: Sequence[str], folder: Path) -> None:
+        self.log = folder / "log"
+        self._mark = uuid4().hex
+        _marks.add(self._mark)
+        self._token: str | None = None
+        self._url: str | None = None
+        self._client = httpx.Client(trust_env=False, timeout=10.0)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        own = {
+            MARK: self._mark,
+            "TMPDIR": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))),
+        }
+        self.job = f"{script.path.stem}-{self._mark[:6]}"
+        flags = ("--nproc-per-node", "4", "--job-id", self.job, *(("--auto",) if script.automatic else ()))
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, *command, *flags, str(script.path)],
+                env=kept | own,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        self._client.close()
+        self.process.kill()
+        self.process.wait()
+        end_marked(self._mark)
+        _marks.discard(self._mark)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def faults(self) -> dict[int, float]:
+        """When the fault of each rank began, the first time."""
+        found: dict[int, float] = {}
+        for rank, at in FAULT.findall(self.said()):
+            found.setdefault(int(rank), float(at))
+        return found
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The JSON below the job's path; empty while there is none."""
+        if self._url is None:
+            page = PAGE.search(self.said())
+            if page is None:
+                return {}
+            self._url, self._token = page[1], page[2]
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        with contextlib.suppress(httpx.TransportError):
+            answer = self._client.get(f"{self._url}/api/v1/jobs/{self.job}{path}", headers=headers)
+            if answer.status_code == 200:
+                return answer.json()  # type: ignore[no-any-return]
+            assert answer.status_code == 404, f"GET {path}: {answer.status_code} {answer.text}"
+        return {}
+
+
+def run(script: Script, command: Sequence[str] = ("-m", "rankwatch", "run"), *, patience: float = 120.0) -> Result:
+    """Run one script and judge what was published.
+
+    Args:
+        script: what to run.
+        command: the arguments of Python that stand for ``rankwatch run``.
+        patience: seconds that a sick job may stand before it counts as not found, half of a healthy one's.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="trust"))
+    result = Result(script.name, script.does, None if script.at_fault is None else sorted(script.at_fault))
+    began = time.monotonic()
+    with contextlib.closing(Run(script, command, folder)) as job:
+        try:
+            (_healthy if script.at_fault is None else _sick)(job, script, result, patience)
+        except AssertionError as error:
+            result.verdict = str(error)
+        result.took = round(time.monotonic() - began, 1)
+        if keep := os.environ.get("TRUST_KEEP"):
+            shutil.copy(job.log, Path(keep) / f"{script.path.stem}.log")
+    shutil.rmtree(folder, ignore_errors=True)
+    return result
+
+
+def _look(job: Run, result: Result) -> list[dict[str, Any]]:
+    """Fetch the incidents, the oldest first, and note what has changed."""
+    incidents: list[dict[str, Any]] = job.get("/incidents").get("incidents", [])[::-1]
+    view = job.get("")
+    result.restarts = max(result.restarts, (view.get("attempt") or 1) - 1)
+    shown = {}
+    for entry in result.history:
+        shown[entry["id"]] = {name: value for name, value in entry.items() if name != "at"}
+    for incident in incidents:
+        entry = {name: incident[name] for name in ("id", "kind", "confirmed", "reason", "phase", "action", "outcome")}
+        entry["ranks"] = [culprit["rank"] for culprit in incident["culprits"]]
+        if shown.get(entry["id"]) != entry:
+            result.history.append({"at": round(time.time(), 2), **entry})
+    result.confirmed = sum(incident["confirmed"] for incident in incidents)
+    result.suspected = len(incidents) - result.confirmed
+    return incidents
+
+
+def _healthy(job: Run, script: Script, result: Result, patience: float) -> None:
+    deadline = time.monotonic() + START_SECONDS + 2 * patience
+    while job.process.poll() is None:
+        assert time.monotonic() < deadline, f"did not end in time:\n{job.said()[-2000:]}"
+        for incident in _look(job, result):
+            if incident["confirmed"]:
+                result.sentence = incident["reason"]
+                result.ranks = [culprit["rank"] for culprit in incident["culprits"]]
+                raise AssertionError(f"confirmed {incident['kind']}, {incident['action']}")
+        assert result.restarts == 0, f"{result.restarts} restarts"
+        time.sleep(LOOK_AGAIN)
+    assert job.process.returncode == 0, f"exit code {job.process.returncode}:\n{job.said()[-2000:]}"
+    result.verdict = "right"
+
+
+def _sick(job: Run, script: Script, result: Result, patience: float) -> None:
+    assert script.at_fault is not None
+    deadline = time.monotonic() + START_SECONDS
+    while not (faults := job.faults()):
+        assert job.process.poll() is None, f"ended before its fault:\n{job.said()[-2000:]}"
+        assert time.monotonic() < deadline, f"no fault in time:\n{job.said()[-2000:]}"
+        assert not any(incident["confirmed"] for incident in _look(job, result)), "confirmed before the fault"
+        time.sleep(LOOK_AGAIN)
+    found: dict[str, Any] = {}
+    for incident in _until_found(job, script, result, max(faults.values()), patience):
+        found = incident
+    assert found, f"not found in {patience:g} s" + (f", {result.suspected} suspected" if result.suspected else "")
+    result.sentence = found["reason"]
+    result.ranks = sorted({culprit["rank"] for culprit in found["culprits"]})
+    named = {rank for entry in result.history for rank in entry["ranks"]}
+    wrong = sorted(named - script.at_fault)
+    assert not wrong, f"named rank {', '.join(map(str, wrong))}"
+    assert set(result.ranks) == script.at_fault, "not all ranks named" if result.ranks else "no rank named"
+    assert not script.held or result.restarts == 0, "restarted"
+    result.verdict = "right"
+
+
+def _until_found(job: Run, script: Script, result: Result, fault: float, patience: float) -> Iterator[dict[str, Any]]:
+    """The incident that counts, at each look from its confirmation on, until its sentence has settled."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        for incident in _look(job, result):
+            if incident["confirmed"] or script.held:
+                if result.seconds is None:
+                    result.seconds = round(time.time() - fault, 1)
+                    end = time.monotonic() + SETTLE_SECONDS
+                yield incident
+                break
+        if job.process.poll() is not None:
+            return
+        time.sleep(LOOK_AGAIN)
+
+
+def end_all() -> None:
+    """End the processes of every run that is going on, and of no other."""
+    for mark in tuple(_marks):
+        end_marked(mark)
+
+
+@contextlib.contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """So many processes that do nothing but need a core."""
+    loops = [
+        subprocess.Popen(
+            [sys.executable, "-c", "import os\nwhile os.getppid() == PARENT: pass".replace("PARENT", str(os.getpid()))]
+        )
+        for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()

@@ -1,0 +1,22 @@
+"""Rank 1 calls native code that sleeps and keeps the GIL."""
+
+import ctypes
+
+import torch
+import torch.distributed as dist
+import toy
+from torch.nn.parallel import DistributedDataParallel
+
+import rankwatch
+
+rankwatch.init()
+rank = toy.start()
+net = DistributedDataParallel(toy.model())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(300):
+    with rankwatch.step():
+        if step == 120 and rank == 1:
+            toy.fault()
+            ctypes.PyDLL(None).pause()
+        toy.train_step(net, optimizer)
+dist.destroy_process_group()
