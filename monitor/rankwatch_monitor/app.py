@@ -14,7 +14,7 @@ import rankwatch
 from rankwatch.contract import semconv
 from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
-from rankwatch_monitor.http.auth import Scope, Tokens, admit_senders, refusal, require
+from rankwatch_monitor.http.auth import Scope, Tokens, TokenSource, admit_senders, refusal, require
 from rankwatch_monitor.http.body_limit import BodyLimit
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
@@ -24,6 +24,7 @@ from rankwatch_monitor.http.jobs import job_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
 from rankwatch_monitor.http.ownership import acquired, elsewhere
 from rankwatch_monitor.http.policy import control_routes, policy_routes
+from rankwatch_monitor.http.sessions import Sessions, session_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
 from rankwatch_monitor.http.why import why_routes
@@ -37,9 +38,9 @@ DEAD = 120.0
 """Seconds without a tick after which only a restart of the monitor helps; a tick of many seconds delays the next."""
 
 
-def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
+def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
     """The monitor as an ASGI application."""
-    tokens = tokens or Tokens()
+    tokens, sessions = tokens or Tokens(), Sessions()
 
     loops: list[asyncio.Task[None]] = []
 
@@ -69,7 +70,8 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     )
 
     def behind(scope: Scope, *, contact: bool = False) -> list[DependsOn]:
-        return [Depends(require(tokens, scope, monitor.counters)), Depends(acquired(monitor, contact=contact))]
+        allowed = require(tokens, scope, monitor.counters, sessions)
+        return [Depends(allowed), Depends(acquired(monitor, contact=contact))]
 
     def may_control(headers: Mapping[str, str]) -> bool:
         return refusal(tokens, Scope.CONTROL, headers) is None
@@ -88,6 +90,7 @@ def create_app(monitor: Monitor, tokens: Tokens | None = None) -> FastAPI:
     app.state.otlp = otlp
     app.include_router(otlp.router)
     app.add_middleware(OtlpMiddleware, endpoints=otlp)  # the last to be added is the outermost
+    app.include_router(session_routes(tokens, sessions, monitor.counters), prefix=api)
     app.include_router(
         launcher_routes(monitor, may_control), prefix=api, dependencies=behind(Scope.INGEST, contact=True)
     )

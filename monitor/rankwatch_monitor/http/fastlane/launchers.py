@@ -19,7 +19,7 @@ from rankwatch.contract import semconv
 from rankwatch.contract.messages import Directive, Evidence, NodeObservation
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.auth import Scope, Tokens, refusal
+from rankwatch_monitor.http.auth import Scope, TokenSource, refusal
 from rankwatch_monitor.http.fastlane.protocol import Client, RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
     END_OF_HEAD,
@@ -75,7 +75,7 @@ class LongPoll:
 class LauncherFastLane:
     """Takes the messages of launchers, and answers their long polls."""
 
-    def __init__(self, messages: LauncherMessages, tokens: Tokens) -> None:
+    def __init__(self, messages: LauncherMessages, tokens: TokenSource) -> None:
         self._monitor, self._tokens = messages.monitor, tokens
         self._take: dict[str, Callable[[str, bytes], None]] = {}
         observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)

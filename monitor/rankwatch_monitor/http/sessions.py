@@ -1,0 +1,122 @@
+"""Sessions of browsers: a token is exchanged for a cookie that no script can read.
+
+``POST /session`` answers a token with a cookie (``HttpOnly``, ``SameSite=Strict``, ``Secure`` under TLS), and
+``DELETE`` ends the session. Sessions are kept in memory, :data:`MOST` at most and :data:`LIFETIME` long, and
+end with the monitor.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from pydantic import BaseModel, Field
+
+from rankwatch_monitor.http.auth import UNGUARDED, Grant, TokenSource
+from rankwatch_monitor.ingest.limits import Counters
+
+LIFETIME: Final = 12 * 3600
+"""Seconds until a session ends."""
+MOST: Final = 1_000
+"""Sessions at the same time; the oldest end for new ones."""
+NO_TOKEN: Final = {"WWW-Authenticate": "Bearer"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    grant: Grant
+    ends: float
+
+
+class Sessions:
+    """The open sessions, by a hash of their secret. Used on the event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
+        self._clock, self._most = clock, most
+        self._open: dict[bytes, _Session] = {}  # the oldest first
+        # Cookies of one host are shared by all its ports, and so by all monitors there.
+        self.cookie = f"rankwatch_{secrets.token_hex(4)}"
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, grant: Grant) -> str:
+        """Open a session; return its secret."""
+        now = self._clock()
+        self._open = {key: each for key, each in self._open.items() if each.ends > now}
+        while len(self._open) >= self._most:
+            del self._open[next(iter(self._open))]
+        secret = secrets.token_urlsafe(32)
+        self._open[_key(secret)] = _Session(grant, now + LIFETIME)
+        return secret
+
+    def grant_in(self, cookies: str) -> Grant | None:
+        """What the session named in a ``Cookie`` header allows; None if it names none that is open."""
+        session = self._open.get(_key(self._secret_in(cookies)))
+        return session.grant if session is not None and session.ends > self._clock() else None
+
+    def end(self, cookies: str) -> None:
+        """End the session named in a ``Cookie`` header."""
+        self._open.pop(_key(self._secret_in(cookies)), None)
+
+    def end_of(self, name: str) -> None:
+        """End all sessions of a token, which was revoked."""
+        self._open = {key: each for key, each in self._open.items() if each.grant.name != name}
+
+    def _secret_in(self, cookies: str) -> str:
+        for each in cookies.split(";"):
+            name, _, value = each.strip().partition("=")
+            if name == self.cookie:
+                return value
+        return ""
+
+
+def _key(secret: str) -> bytes:
+    return sha256(secret.encode(errors="surrogateescape")).digest()
+
+
+class Login(BaseModel):
+    """What a session is opened with."""
+
+    token: str = Field(max_length=4096)
+
+
+def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) -> APIRouter:
+    """``POST`` and ``DELETE /session``."""
+    routes = APIRouter(tags=["session"])
+
+    @routes.post("/session", summary="Exchange a token for a cookie")
+    async def log_in(login: Login, request: Request, response: Response) -> dict[str, Any]:
+        if not tokens.any:
+            return _described(UNGUARDED)
+        grant = tokens.grant_for(login.token)
+        if grant is None:
+            counters.reject("unauthorized")
+            raise HTTPException(401, "the token is wrong", NO_TOKEN)
+        sessions.end(request.headers.get("cookie", ""))
+        response.set_cookie(
+            sessions.cookie,
+            sessions.begin(grant),
+            max_age=LIFETIME,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        response.headers["Cache-Control"] = "no-store"
+        return _described(grant)
+
+    @routes.delete("/session", status_code=204, summary="End the session of the cookie")
+    async def log_out(request: Request, response: Response) -> None:
+        sessions.end(request.headers.get("cookie", ""))
+        response.delete_cookie(sessions.cookie, httponly=True, samesite="strict")
+
+    return routes
+
+
+def _described(grant: Grant) -> dict[str, Any]:
+    return {"scope": grant.widest, "name": grant.name}

@@ -1,0 +1,112 @@
+"""Sessions of browsers: a token becomes a cookie that is out of a script's reach, and opens what the token opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.cookies import SimpleCookie
+
+import pytest
+
+from rankwatch_monitor.http.auth import Grant, Scope
+from rankwatch_monitor.http.sessions import LIFETIME, Sessions
+from support.monitor_process import Api, RunningMonitor, running_monitor
+
+CONTROL, READ, INGEST = "control-secret", "read-secret", "ingest-secret"
+READER = Grant(frozenset({Scope.READ}), "read")
+SESSION = "/api/v1/session"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor]:
+    flags = ("--token", CONTROL, "--read-token", READ, "--ingest-token", INGEST)
+    with running_monitor(tmp_path_factory.mktemp("guarded"), *flags) as monitor:
+        with Api(monitor.url, CONTROL) as api:
+            node = {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1}
+            assert api.post("/api/v1/jobs/j/nodes", json=node).status_code == 200
+        yield monitor
+
+
+@contextmanager
+def logged_in(monitor: RunningMonitor, token: str) -> Iterator[Api]:
+    with Api(monitor.url) as api:
+        answer = api.post(SESSION, json={"token": token})
+        assert answer.status_code == 200, answer.text
+        yield api
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(guarded: RunningMonitor) -> None:
+    with Api(guarded.url) as api:
+        answer = api.post(SESSION, json={"token": READ})
+    assert answer.json() == {"scope": "read", "name": "read"}
+    assert answer.headers["cache-control"] == "no-store"
+    [cookie] = SimpleCookie(answer.headers["set-cookie"]).values()
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "strict"
+    assert not cookie["secure"], "the monitor is not reached by TLS"
+    assert int(cookie["max-age"]) == LIFETIME
+    assert READ not in cookie.value
+
+
+@pytest.mark.parametrize(("token", "status"), [(READ, 200), (CONTROL, 200), (INGEST, 403)])
+def test_a_session_opens_what_its_token_opens(guarded: RunningMonitor, token: str, status: int) -> None:
+    with logged_in(guarded, token) as api:
+        assert api.get("/api/v1/jobs").status_code == status
+        with api.stream("GET", "/api/v1/events") as stream:
+            assert stream.status_code == status
+
+
+def test_a_wrong_token_opens_no_session(guarded: RunningMonitor) -> None:
+    with Api(guarded.url) as api:
+        for body in ({"token": "guess"}, {"token": ""}):
+            answer = api.post(SESSION, json=body)
+            assert answer.status_code == 401, body
+            assert "set-cookie" not in answer.headers
+        assert api.get("/api/v1/jobs").status_code == 401
+
+
+def test_a_bearer_token_counts_before_the_cookie(guarded: RunningMonitor) -> None:
+    with logged_in(guarded, CONTROL) as api:
+        assert api.get("/api/v1/jobs", headers={"Authorization": "Bearer guess"}).status_code == 401
+        assert api.get("/api/v1/jobs", headers={"Authorization": "Basic x"}).status_code == 401
+
+
+def test_after_the_end_of_a_session_its_cookie_opens_nothing(guarded: RunningMonitor) -> None:
+    with logged_in(guarded, READ) as api, Api(guarded.url) as thief:
+        thief.cookies.update(api.cookies)
+        assert thief.get("/api/v1/jobs").status_code == 200
+        assert api.delete(SESSION).status_code == 204
+        assert not api.cookies
+        assert thief.get("/api/v1/jobs").status_code == 401
+
+
+def test_a_monitor_without_tokens_needs_no_session(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running_monitor(tmp_path_factory.mktemp("open")) as monitor, Api(monitor.url) as api:
+        answer = api.post(SESSION, json={"token": ""})
+        assert answer.json() == {"scope": "control", "name": "none"}
+        assert "set-cookie" not in answer.headers
+
+
+def test_sessions_end_in_time_and_are_bounded() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now, most=3)
+    cookies = [f"other=1; {sessions.cookie}={sessions.begin(READER)}" for _ in range(5)]
+    assert len(sessions) == 3
+    assert [sessions.grant_in(each) for each in cookies] == [None, None, READER, READER, READER]
+    now = LIFETIME - 1.0
+    assert sessions.grant_in(cookies[4]) == READER
+    now = LIFETIME
+    assert sessions.grant_in(cookies[4]) is None
+    sessions.begin(READER)
+    assert len(sessions) == 1
+    assert sessions.grant_in(f"{sessions.cookie}=") is None
+    assert sessions.grant_in("") is None
+
+
+def test_the_sessions_of_a_revoked_token_end() -> None:
+    sessions = Sessions()
+    cookie = f"{sessions.cookie}={sessions.begin(READER)}"
+    sessions.end_of("other")
+    assert sessions.grant_in(cookie) == READER
+    sessions.end_of("read")
+    assert sessions.grant_in(cookie) is None
