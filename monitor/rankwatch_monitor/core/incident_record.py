@@ -97,6 +97,11 @@ class Incident:
         return self.ordered or self.elective
 
     @property
+    def provisional(self) -> bool:
+        """Stacks are being captured: its reason and culprits are not published yet, since these may change them."""
+        return self.phase is Phase.CAPTURING and not self.elective
+
+    @property
     def open(self) -> bool:
         """Not yet closed."""
         return self.phase is not Phase.CLOSED
@@ -123,6 +128,7 @@ class Incident:
             "exclude": list(self.exclude),
             "phase": str(self.phase),
             "confirmed": self.confirmed,
+            "provisional": self.provisional,
             "outcome": self.outcome,
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,

@@ -55,6 +55,7 @@ def blame(
     *,
     progress: Sequence[GroupProgress] = (),
     without_stacks: Sequence[str] = (),
+    capturing: bool = False,
 ) -> Blame:
     """Name the culprits among the ranks of an attempt.
 
@@ -64,6 +65,7 @@ def blame(
         groups: stacks of the ranks, as far as known.
         progress: how far the ranks are in each process group, as far as known.
         without_stacks: hosts whose launchers did not send stacks in time.
+        capturing: stacks will follow, so without a culprit nothing is concluded yet.
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
@@ -79,6 +81,8 @@ def blame(
         )
     if culprits:
         return Blame(culprits, _joined(culprits))
+    if capturing:
+        return Blame((), "by their progress alone no rank is to blame")
     if differing is not None:
         return Blame((), f"{several_calls(differing.group, differing.number, differing.calls)}, so nobody is named")
     return Blame((), _explain_no_culprit(columns, groups, waiting, without_stacks))

@@ -140,8 +140,10 @@ def _settled(job: Job, verdicts: Sequence[Verdict], now: float) -> bool:
 def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> Incident:
     confirmed = any(v.source.acts_at_once for v in verdicts)
     incident = _new_incident(job, verdicts[0].kind, now, confirmed=confirmed)
-    diagnosis = _diagnose(job, incident, verdicts, now)
-    if any(v.left_to_launchers for v in verdicts):
+    by_launchers = any(v.left_to_launchers for v in verdicts)
+    captures = not by_launchers and allowed_action(job, job.policy.on_hang)[0] is not Action.LOG
+    diagnosis = _diagnose(job, incident, verdicts, now, capturing=captures)
+    if by_launchers:
         _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
     else:
         _send(job, incident, _decision(job, incident, diagnosis), now, effects)
@@ -218,11 +220,18 @@ def _open_straggler(job: Job, now: float, effects: list[Effect]) -> Incident | N
 
 
 def _diagnose(
-    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, *, renew: bool = False
+    job: Job,
+    incident: Incident,
+    verdicts: Sequence[Verdict],
+    now: float,
+    *,
+    renew: bool = False,
+    capturing: bool = False,
 ) -> Diagnosis | None:
     """Ranks over a limit, culprits and reason as known now; None: the incident's sentence is still true.
 
     ``renew``: format the sentence again, with the present durations, even if the cause is the same.
+    ``capturing``: stacks are captured next.
     """
     if not verdicts:
         return None
@@ -233,6 +242,7 @@ def _diagnose(
         stacks.groups(),
         progress=stacks.group_progress(),
         without_stacks=_without_stacks(job, incident),
+        capturing=capturing,
     )
     same = [c[:3] for c in blamed.culprits] == [c[:3] for c in incident.culprits]
     if not renew and incident.reason and same and _already_stated(incident, blamed):

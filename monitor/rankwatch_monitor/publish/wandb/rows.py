@@ -154,7 +154,7 @@ def _when(at: float | None) -> str | None:
 def alerts(snapshot: Snapshot, since: float) -> Iterator[Alert]:
     """One per confirmed incident and straggler; what ended before ``since`` (unix seconds) is not sent."""
     for incident in snapshot.incidents:
-        if incident["confirmed"]:
+        if incident["confirmed"] and not incident["provisional"]:
             what = incident["kind"].replace("_", " ") + _of(incident["culprits"])
             current = incident["closed_at"] is None or incident["closed_at"] >= since
             yield Alert(incident["id"], _title(what, snapshot), _text(incident["reason"]), _level(incident), current)

@@ -88,7 +88,8 @@ def news(job: Job, announced: Announced, now: float) -> list[Notice]:
 
 def _incidents(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
     for incident in job.incidents:
-        if incident.confirmed and incident.id not in announced.opened:  # suspicions are not announced
+        # Suspicions are not announced, nor a reason that the stacks may correct in a moment.
+        if incident.confirmed and not incident.provisional and incident.id not in announced.opened:
             announced.opened.add(incident.id)
             yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident), incident=_shown(incident))
         if not incident.open and incident.id not in announced.closed:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from monitor.core.scene import LOADING, REDUCING, TORCH, Fate, Scene
-from rankwatch.contract.enums import CulpritClass, ProcessEventKind, ProcessState, RankState, VerdictKind
+from rankwatch.contract.enums import CulpritClass, DirectiveKind, ProcessEventKind, ProcessState, RankState, VerdictKind
 from rankwatch.contract.messages import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.hang.blame import blame
@@ -75,6 +75,31 @@ def test_a_symmetric_stall_names_nobody_and_says_why() -> None:
     assert "same place" in scene.incident.reason
     assert "nobody is named" in scene.incident.reason
     assert [scene.rank_state(r) for r in range(4)] == [RankState.HUNG] * 4
+
+
+def test_what_the_stacks_may_correct_is_not_stated_before_they_are_there() -> None:
+    scene = Scene().run(10).stall()
+    scene.ignored.add(DirectiveKind.CAPTURE)
+    scene.until_found()
+    assert scene.incident.provisional
+    assert scene.incident.reason.endswith("; by their progress alone no rank is to blame.")
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART))
+    assert "all ranks are stuck in the same place, so nobody is named" in scene.incident.reason
+    assert not scene.incident.provisional
+
+
+def test_the_first_cause_that_is_stated_is_the_one_that_the_stacks_show() -> None:
+    scene = Scene().run(10).stall()
+    scene.ignored.add(DirectiveKind.CAPTURE)
+    scene.until_found()
+    begun = scene.now
+    called = tuple(in_call(r, *(("barrier", 50) if r == 1 else REDUCED)) for r in range(4))
+    scene.send_evidence("node-0", stacks=called, directive=scene.issued[0].id)
+    scene.judge()
+    assert scene.blamed == {1: "behind"}
+    assert "it is in 'barrier' called at train.py:50" in scene.incident.reason
+    assert (len(scene.directives(DirectiveKind.RESTART)), scene.now) == (1, begun), "and nothing waits any longer"
+    assert not [said for said in scene.said if "same place" in said]
 
 
 def test_a_rank_alone_past_its_limit_is_named_although_all_count_alike() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from monitor.publish.scored import NOW, scored, straggler
-from rankwatch.contract.enums import Cause, ProcessEventKind
+from rankwatch.contract.enums import Cause, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.straggler.describe import Observation, sentence
 from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, news
@@ -62,6 +62,18 @@ def test_a_suspicion_is_announced_when_it_is_confirmed() -> None:
     assert news(scene.job, announced, scene.now) == []
     scene.job.incidents[:] = [replace(incident, confirmed=True)]
     assert events(news(scene.job, announced, scene.now)) == ["incident_opened"]
+
+
+def test_an_incident_is_announced_with_what_the_stacks_show() -> None:
+    scene, told = Accounted(ranks=4).run(20), Announced()
+    scene.stall()
+    scene.ignored.add(DirectiveKind.CAPTURE)
+    scene.until_found()
+    assert events(news(scene.job, told, scene.now)) == []
+    scene.send_evidence("node-0", directive=scene.issued[-1].id)
+    scene.judge()
+    (opened,) = news(scene.job, told, scene.now)
+    assert "stuck in the same place" in opened.body["text"]
 
 
 def test_a_suspicion_that_came_to_nothing_is_never_announced() -> None:
