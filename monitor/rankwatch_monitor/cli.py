@@ -18,7 +18,7 @@ from fastapi import FastAPI
 
 from rankwatch.contract.files import replace_file
 from rankwatch_monitor.app import create_app
-from rankwatch_monitor.http import deadlines
+from rankwatch_monitor.http import deadlines, uvicorn_compat
 from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.protocol import FastLaneProtocol
 from rankwatch_monitor.publish.forward import forwarder
@@ -43,6 +43,9 @@ def serve(argv: Sequence[str]) -> int:
 
     The exit code is 0 after an orderly shutdown and 2 when the settings are invalid.
     """
+    if (problem := uvicorn_compat.complaint()) is not None:
+        _print_error(problem)
+        return 2
     try:
         settings = read(argv, os.environ)
         logging.basicConfig(

@@ -112,12 +112,12 @@ class PostgreSQL:
             host="127.0.0.1", port=self.port, user="rankwatch", dbname=database, autocommit=True, connect_timeout=3
         )
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
+    def new_database(self, options: str = "") -> str:
+        """The URL of an empty database, created with these options."""
         self._databases += 1
         name = f"test{self._databases}"
         with self.connect("postgres") as connection:
-            connection.execute(f"create database {name}")  # type: ignore[arg-type]
+            connection.execute(f"create database {name} {options}")  # type: ignore[arg-type]
         return f"postgresql://rankwatch@127.0.0.1:{self.port}/{name}"
 
     def log(self) -> str:

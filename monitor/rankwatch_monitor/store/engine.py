@@ -6,6 +6,7 @@ of the process on it, including SQLite's, and another process would then delete 
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from pathlib import Path
@@ -15,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, Float, create_engine, event, fun
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.sql import ColumnElement
 
-from rankwatch_monitor.store.db_errors import driver_message
+from rankwatch_monitor.store.db_errors import database_name, driver_message
 
 WRITES: Final = "rankwatch_writes"
 """Execution option of a connection whose transactions take SQLite's write lock when they begin."""
@@ -52,6 +53,9 @@ def open_engine(url: str) -> Engine:
         raise ValueError(f"cannot use the database {redacted(url)!r}: {driver_message(error)}") from error
     if engine.dialect.name not in ("sqlite", "postgresql"):
         raise ValueError(f"cannot use the database {redacted(url)!r}: it must be SQLite or PostgreSQL")
+    if engine.dialect.name == "postgresql":
+        # First of all: SQLAlchemy's own queries fail on what such a database returns.
+        event.listen(engine, "connect", functools.partial(_check_encoding, database_name(parsed)), insert=True)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
@@ -99,6 +103,17 @@ def _parsed(url: str) -> URL:
 def _postgresql_arguments(url: URL) -> dict[str, Any]:
     own = {"application_name": f"rankwatch monitor {socket.gethostname()} pid {os.getpid()}"[:63]}
     return {name: value for name, value in {**_POSTGRESQL, **own}.items() if name not in url.query}
+
+
+def _check_encoding(name: str, connection: Any, record: object) -> None:
+    """Refuse a PostgreSQL database without an encoding, whose texts are returned as bytes."""
+    del record
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        connection.close()
+        raise ValueError(
+            f"cannot use the database {name}: its encoding is SQL_ASCII, which holds bytes and no text; create another "
+            "one with CREATE DATABASE rankwatch ENCODING 'UTF8' TEMPLATE template0"
+        )
 
 
 def _prepare(connection: Any, record: object) -> None:

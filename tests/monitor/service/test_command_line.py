@@ -115,7 +115,7 @@ def check(name: str, places: Places, code: int, said: str) -> None:
 def test_settings_that_make_no_sense_end_the_command_with_words_and_code_2(
     refusals: dict[str, subprocess.Popen[str]], places: Places, name: str
 ) -> None:
-    printed, said = refusals[name].communicate(timeout=30)
+    printed, said = refusals[name].communicate(timeout=180)
     assert printed == ""
     check(name, places, refusals[name].returncode, said)
 

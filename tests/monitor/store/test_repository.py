@@ -12,10 +12,12 @@ import pytest
 
 from monitor.core.scene import Scene
 from monitor.store.conftest import Place
+from rankwatch_monitor import cli
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import directive_row, incident_row, job_row
 from rankwatch_monitor.store.repository import Repository
+from support.postgres import PostgreSQL
 
 Open = Callable[..., Repository]
 
@@ -268,3 +270,14 @@ def test_a_queue_that_is_full_drops_and_counts_and_still_calls_then(
     hold.set()
     repository.close()
     assert len(called) == 5
+
+
+def test_a_postgresql_database_without_an_encoding_is_refused_in_one_line(
+    postgres: PostgreSQL, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres.new_database("encoding 'SQL_ASCII' template template0")
+    for more in ([], ["--shared-as", "a"]):
+        assert cli.serve(["--port", "0", "--database", url, *more]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "its encoding is SQL_ASCII" in line
+        assert "ENCODING 'UTF8'" in line

@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.ranks import ALIVE, EXITED, STOPPED, live_ranks
+from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
 from rankwatch_monitor.core.views import rankings
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -55,8 +55,9 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if job.instrumented:
         reason = finding(job, now).reason  # empty while all is well
         return JobState.RUNNING, reason or (attempts.TROUBLE if job.stale.trouble(now) else "")
-    alive = bool(np.any(columns.process_R == ALIVE))
-    if alive and not job.ever_instrumented and now - job.attempt_since > UNINSTRUMENTED_AFTER:
+    # In whichever state: processes that import from a slow disk are in uninterruptible sleep every now and then.
+    started = bool(np.any((columns.process_R != EXITED) & (columns.process_R != UNKNOWN)))
+    if started and not job.ever_instrumented and now - job.attempt_since > UNINSTRUMENTED_AFTER:
         return JobState.RUNNING, "no rank has called rankwatch.init() yet: only exits and stacks are watched"
     return JobState.STARTING, "no rank has reported yet"
 

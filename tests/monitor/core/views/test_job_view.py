@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 
 from monitor.core.scene import Fate, Scene
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessState, RankState
+from rankwatch.contract.messages import NodeObservation, RankObservation
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
@@ -175,3 +177,18 @@ def test_a_job_whose_ranks_shut_down_has_ended_also_without_a_launcher() -> None
     apply(job, RankReport(who, ended=True), 103.0)
     shown = job_view.summary(job, 500.0)
     assert (shown["state"], shown["ended_at"]) == ("finished", 103.0)
+
+
+def test_the_state_does_not_follow_that_of_processes_that_import_from_a_slow_disk() -> None:
+    scene = Scene(ranks=2)
+    for rank in scene.ranks:
+        rank.starts_in = 1000
+    states = []
+    for second in range(40):
+        scene.tick()
+        sleeping = ProcessState.UNINTERRUPTIBLE if second % 2 else ProcessState.ALIVE
+        seen = tuple(RankObservation(rank.number, rank.pid, sleeping) for rank in scene.ranks)
+        scene.submit(NodeObservation("node-0", scene.attempt, seen))
+        states.append(scene.state)
+    assert states[-1] == "running"
+    assert sum(a != b for a, b in itertools.pairwise(states)) == 1, "it changes once"
