@@ -1,13 +1,17 @@
 """Every private name of torch that the launcher uses, checked before anything is started.
 
 The launcher subclasses torchelastic's agent. Public names of torch are used anywhere in this package; a name with a
-leading underscore only if it is listed in :data:`PRIVATE_METHODS` or :data:`PRIVATE_ATTRIBUTES`. With an untested
-version of torch, or one that lacks such a name, :func:`complaint` returns why and the launcher runs plain torchrun.
+leading underscore only if it is listed in :data:`PRIVATE_METHODS` or :data:`PRIVATE_ATTRIBUTES`.
+
+Versions are adapted by feature: a name that an older torch lacks is either essential (:func:`complaint` returns it, and
+the launcher runs plain torchrun) or optional (:func:`missing_features` lists what is switched off). A version outside
+:data:`TESTED` runs with a warning.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -24,8 +28,8 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import api as multiprocessing
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-SUPPORTED: Final = ("2.13",)
-"""Minor versions of torch that the tests were run with."""
+TESTED: Final = ("2.9", "2.11", "2.13", "2.14")
+"""Minor versions of torch that real runs were started with; docs/torch.md has what was run and when."""
 
 PRIVATE_METHODS: Final = {
     "_invoke_run": "replaced: the loop of one launcher",
@@ -33,29 +37,78 @@ PRIVATE_METHODS: Final = {
     "_start_workers": "extended: the ranks' environment and slots",
     "_initialize_workers": "called: rendezvous, then start",
     "_shutdown": "called: closes the logs and reaps the ranks",
-    "_check_uninterruptible_state_timeout": "called: torchrun's own check for ranks stuck in the kernel",
 }
 """Methods of torch's agent and how the launcher uses each."""
 
-PRIVATE_ATTRIBUTES: Final = (
-    "_store",
-    "_worker_group",
-    "_remaining_restarts",
-    "_pcontext",
-    "_uninterruptible_state_timeout",
-)
+PRIVATE_ATTRIBUTES: Final = ("_store", "_worker_group", "_remaining_restarts", "_pcontext")
 """Attributes of torch's agent that the launcher reads or sets."""
 
+STUCK_CHECK: Final = "_check_uninterruptible_state_timeout"
+"""torchrun's own check for ranks stuck in the kernel, since 2.13."""
 
-def complaint(version: str | None = None, agent: type[Any] = LocalElasticAgent) -> str | None:
-    """Why this version of torch cannot be used; None when it can."""
-    version = version or str(torch.__version__)
-    if ".".join(version.split(".")[:2]) not in SUPPORTED:
-        return f"torch {version} is untested; supported: {', '.join(s + '.x' for s in SUPPORTED)}"
+OLDER_DEFAULTS: Final[dict[str, Any]] = {
+    "event_log_handler": "null",
+    "signals_to_handle": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+    "shutdown_timeout": 30,
+}
+"""Values of ``LaunchConfig`` fields that this launcher reads and an older torch lacks."""
+
+
+def complaint(agent: type[Any] = LocalElasticAgent) -> str | None:
+    """Why this torch cannot be used; None when it can."""
     missing = sorted(name for name in PRIVATE_METHODS if not callable(getattr(agent, name, None)))
     if missing:
-        return f"torch {version} lacks {', '.join(f'{agent.__name__}.{name}' for name in missing)}"
+        return f"torch {torch.__version__} lacks {', '.join(f'{agent.__name__}.{name}' for name in missing)}"
     return None
+
+
+def untested(version: str | None = None) -> str | None:
+    """A warning when no run was ever started with this version of torch; None when one was."""
+    version = version or str(torch.__version__)
+    if ".".join(version.split(".")[:2]) in TESTED:
+        return None
+    return f"torch {version} is untested; tested: {', '.join(minor + '.x' for minor in TESTED)}"
+
+
+def missing_features(agent: type[Any] = LocalElasticAgent) -> list[str]:
+    """What this torch cannot do, each in a few words."""
+    missing = []
+    if not callable(getattr(agent, STUCK_CHECK, None)):
+        missing.append("no end of a job whose ranks are stuck in the kernel")
+    if (reason := prewarm_complaint()) is not None:
+        missing.append(f"no --standby ({reason})")
+    return missing
+
+
+def setting(config: Any, name: str) -> Any:
+    """A field of torch's ``LaunchConfig``, or what torch did before it had that field.
+
+    Raises:
+        AttributeError: the field is neither there nor in :data:`OLDER_DEFAULTS`.
+    """
+    return getattr(config, name) if hasattr(config, name) else OLDER_DEFAULTS[name]
+
+
+def accepted(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Those of the keyword arguments that this torch's ``function`` has."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
+
+
+def fields(config: Any, *names: str) -> dict[str, Any]:
+    """Those of the fields that this torch's ``LaunchConfig`` has."""
+    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+
+
+def second_connection(store: Store) -> Store:
+    """Another connection to the store, for another thread. ``Store.clone`` exists since 2.8."""
+    if hasattr(store, "clone"):
+        cloned: Store = store.clone()
+        return cloned
+    assert isinstance(store, TCPStore)
+    return TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=store.timeout)  # type: ignore[attr-defined]
 
 
 def missing_attributes(agent: Any) -> list[str]:
@@ -75,17 +128,22 @@ def prewarm_complaint(handler: type[Any] = SubprocessHandler) -> str | None:
 SIGNALS: Final = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 UNUSED_SIGNAL: Final = "SIGURG"
 """Given to torch in place of the signals to handle while it starts ranks: an empty list is not accepted."""
+REPLACED_SIGNALS: Final = tuple(
+    signal.Signals[name] for name in (UNUSED_SIGNAL, *OLDER_DEFAULTS["signals_to_handle"].split(","))
+)
+"""Signals whose handlers torch replaces while it starts ranks; before 2.10 it ignores the environment variable."""
 
 
 @contextlib.contextmanager
 def without_signal_handlers() -> Iterator[None]:
-    """Context in which torch does not replace the launcher's signal handlers."""
-    names, before = os.environ.get(SIGNALS), signal.getsignal(signal.Signals[UNUSED_SIGNAL])
+    """Context after which the launcher's signal handlers are in place, whatever torch did to them."""
+    names, before = os.environ.get(SIGNALS), {each: signal.getsignal(each) for each in REPLACED_SIGNALS}
     os.environ[SIGNALS] = UNUSED_SIGNAL
     try:
         yield
     finally:
-        signal.signal(signal.Signals[UNUSED_SIGNAL], before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
         os.environ.pop(SIGNALS)
         if names is not None:
             os.environ[SIGNALS] = names

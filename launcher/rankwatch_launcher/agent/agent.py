@@ -29,6 +29,7 @@ from rankwatch.contract import env
 from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive
 from rankwatch.contract.policy import Policy
+from rankwatch_launcher import torch_compat
 from rankwatch_launcher.agent import attempt_end, workers
 from rankwatch_launcher.agent.graceful_stop import GracefulStop
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
@@ -89,9 +90,8 @@ class Agent(LocalElasticAgent):
         log_line_prefix_template: str | None = None,
         shutdown_timeout: int = 30,
     ) -> None:
-        super().__init__(
-            spec, logs_specs, log_line_prefix_template=log_line_prefix_template, shutdown_timeout=shutdown_timeout
-        )
+        newer = torch_compat.accepted(LocalElasticAgent.__init__, shutdown_timeout=shutdown_timeout)
+        super().__init__(spec, logs_specs, log_line_prefix_template=log_line_prefix_template, **newer)
         self.node = node
         self.outcome = Outcome(FINISHED, 0)
         """How the job ended here, once :meth:`run` has returned."""
@@ -288,7 +288,7 @@ class Agent(LocalElasticAgent):
         return self._rendezvous_handler.decision() if self._stop.stopping is None else None
 
     def _check_stuck(self) -> AttemptDecision | None:
-        limit = self._uninterruptible_state_timeout
+        limit = getattr(self, "_uninterruptible_state_timeout", 0)  # torch has the check since 2.13
         if limit > 0 and self._check_uninterruptible_state_timeout(self._worker_group, limit) is not None:
             reason = f"a rank on {self.node.hostname} has been stuck in the kernel (state D) for {limit:g} s"
             return AttemptDecision(FAIL, reason)
@@ -362,7 +362,7 @@ class Agent(LocalElasticAgent):
         for process in self._ranks.kill(KILL_SECONDS):
             logger.warning("rank %d (pid %d) still exists %g s after SIGKILL", process.rank, process.pid, KILL_SECONDS)
         self._ranks.close()
-        self._shutdown(signal.SIGKILL, timeout=1)
+        self._shutdown(signal.SIGKILL, **torch_compat.accepted(LocalElasticAgent._shutdown, timeout=1))
 
     def _acknowledge(self, proposed: AttemptDecision, decision: AttemptDecision) -> None:
         if self._directive is None:

@@ -56,6 +56,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     if "PET_MAX_RESTARTS" not in os.environ:
         parser.set_defaults(max_restarts=None)
+    if "PET_MASTER_PORT" not in os.environ:
+        parser.set_defaults(master_port=None)  # 29500 in torch before 2.12, so that two jobs of a node shared it
     add_flags(parser)
     nvrx.add_flags(parser)
     return parser
@@ -162,6 +164,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
         if complaint is not None:
             logger.warning("%s; running plain torchrun: hangs will not be detected", complaint)
         return _plain(args)
+    if (warning := torch_compat.untested()) is not None:
+        logger.warning("%s", warning)
     try:
         options, max_restarts = read_options(args, os.environ, original_id, foreign=foreign, supervision=supervision)
         args.max_restarts = max_restarts
@@ -238,7 +242,7 @@ def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> No
     for source in (theirs, file):
         for note in source.notes:
             logger.warning("%s", note)
-        if args.shutdown_timeout is None:
+        if getattr(args, "shutdown_timeout", None) is None:  # torch has the flag since 2.12
             args.shutdown_timeout = source.shutdown_timeout
     level = file.log_level if theirs.log_level is None else theirs.log_level
     if level is not None:
@@ -269,6 +273,8 @@ def _plain(args: argparse.Namespace) -> int:
 
     if args.max_restarts is None:
         args.max_restarts = 0
+    if args.master_port is None:
+        args.master_port = torchrun.get_args_parser().get_default("master_port")
     record(torchrun.run)(args)
     return 0
 

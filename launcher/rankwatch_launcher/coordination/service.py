@@ -20,7 +20,7 @@ from rankwatch_launcher.coordination.membership import (
 )
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.torch_compat import DistError, Store
+from rankwatch_launcher.torch_compat import DistError, Store, second_connection
 
 CHECK_SECONDS: Final = 0.2
 """How often the coordinator checks whether the running attempt was decided to end, or to stop."""
@@ -50,7 +50,7 @@ class MembershipService:
         """Whether the store ends with this launcher."""
         self.store = JobStore(store, run_id)
         """The main thread's connection."""
-        self._store = JobStore(store.clone(), run_id)  # type: ignore[attr-defined]  # torch's stubs lack it
+        self._store = JobStore(second_connection(store), run_id)
         self._coordinator = Coordinator(self._store, me.node, rules, budget=budget, on_lost=on_lost)
         self._member = me
         self._progress, self._on_store_timeout = progress, on_store_timeout

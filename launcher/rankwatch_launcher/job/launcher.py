@@ -65,6 +65,15 @@ END_EVENTS: Final = {
     PREEMPTED: ProcessEventKind.STOPPED,
 }
 
+NEWER_FIELDS: Final = (
+    "event_log_handler",
+    "numa_options",
+    "duplicate_stdout_filters",
+    "duplicate_stderr_filters",
+    "virtual_local_rank",
+)
+"""Fields of ``LaunchConfig`` handed to ``WorkerSpec`` where torch has them; each came after 2.6."""
+
 
 class Launcher:
     """One launcher from its start to its outcome."""
@@ -82,7 +91,7 @@ class Launcher:
         Raises:
             ChildFailedError: ranks of this node failed and no restart was left.
         """
-        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._config.signals_to_handle
+        os.environ[torch_compat.SIGNALS] = torch_compat.setting(self._config, "signals_to_handle")
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # each attempt's ranks get a new store
         metrics.initialize_metrics(MetricsConfig(self._config.metrics_cfg))
         node = Node(self._options.job_name, self._config.nproc_per_node, self._options.policy, self._learned_limits)
@@ -100,7 +109,7 @@ class Launcher:
     def _run_job(self, node: Node, entrypoint: str, arguments: Sequence[str]) -> dict[int, ProcessFailure]:
         options, config = self._options, self._config
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
-        signals = Signals(config.signals_to_handle, stop_signal, node.directives.wake_up)
+        signals = Signals(torch_compat.setting(config, "signals_to_handle"), stop_signal, node.directives.wake_up)
         signals.install()
         if signals.stop is not None and "SLURM_JOB_ID" in os.environ:
             # Slurm signals every process of a step: the ranks must handle the signal as the launcher does.
@@ -121,7 +130,7 @@ class Launcher:
             on_rendezvous=discovery.on_rendezvous,
             pool=pool,
             log_line_prefix_template=config.log_line_prefix_template,
-            shutdown_timeout=_present(config.shutdown_timeout),
+            shutdown_timeout=_present(torch_compat.setting(config, "shutdown_timeout")),
         )
         if missing := torch_compat.missing_attributes(agent):
             raise RuntimeError(f"torch {torch.__version__} lacks {', '.join(missing)} on its agent")
@@ -159,7 +168,7 @@ class Launcher:
             signals.ignore()  # what follows is bounded in time, and must be completed
             if pool is not None:
                 pool.close()
-            events.record(event(), config.event_log_handler)
+            events.record(event(), torch_compat.setting(config, "event_log_handler"))
             self.outcome = replace(self.outcome, job_id=discovery.job_id, **_job_record(rendezvous, node))
             node.report(END_EVENTS[self.outcome.state], self.outcome.reason)
             if self.outcome.state == FINISHED:
@@ -264,11 +273,7 @@ def _spec(config: LaunchConfig, entrypoint: str, arguments: Sequence[str], rende
         max_restarts=config.max_restarts,
         monitor_interval=config.monitor_interval,
         local_addr=config.local_addr,
-        event_log_handler=config.event_log_handler,
-        numa_options=config.numa_options,
-        duplicate_stdout_filters=config.duplicate_stdout_filters,
-        duplicate_stderr_filters=config.duplicate_stderr_filters,
-        virtual_local_rank=config.virtual_local_rank,
+        **torch_compat.fields(config, *NEWER_FIELDS),
     )
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from launcher.conftest import wait_for
 from rankwatch_launcher.monitor.process import LocalMonitor, bind_address, free_port, job_database
-from rankwatch_launcher.torch_compat import complaint
 
 STAND_IN = """
 import argparse, json, os, signal, socket
@@ -117,16 +116,6 @@ def test_without_a_state_folder_the_database_is_in_a_private_folder(
     assert fresh is not None
     assert fresh.parent not in (private, tmp_path), "one that others may have prepared is not used"
     assert stat.S_IMODE(fresh.parent.stat().st_mode) == 0o700
-
-
-def test_an_untried_torch_is_complained_about() -> None:
-    assert complaint() is None
-    assert "is untested" in str(complaint("2.99.0"))
-
-    class Stranger:
-        pass
-
-    assert "lacks Stranger._" in str(complaint("2.13.0", Stranger))
 
 
 def test_it_comes_back_although_its_temporary_folder_was_removed(local_monitor: LocalMonitor) -> None:

@@ -251,7 +251,7 @@ WELL = {
     "driver": True,
     "nvml": {"metrics": 9, "reason": None},
     "torch": "2.13.0",
-    "launcher": {"complaint": None, "standby": None, "supported": ["2.13"]},
+    "launcher": {"complaint": None, "untested": None, "missing": []},
     "control_plane": None,
     "gpus": 8,
     "kernels": {"source": "cupti", "reason": ""},
@@ -268,11 +268,8 @@ def test_packages_that_are_well() -> None:
         ({"nvml": {"metrics": 0, "reason": "libnvidia-ml.so.1 was not found"}}, "nvml", Level.WARNING),
         ({"kernels": {"source": None, "reason": "cupti-python is not installed"}}, "kernel timings", Level.WARNING),
         ({"control_plane": "this torch has no worker control plane"}, "control plane", Level.WARNING),
-        (
-            {"launcher": {"complaint": "torch 2.9 has not been tried", "standby": None, "supported": ["2.13"]}},
-            "torch",
-            Level.WARNING,
-        ),
+        ({"launcher": {"complaint": "torch 1.0 lacks A._b", "untested": None, "missing": []}}, "torch", Level.WARNING),
+        ({"launcher": {"complaint": None, "untested": "torch 9.9 is untested", "missing": []}}, "torch", Level.WARNING),
     ],
 )
 def test_a_missing_package_is_a_warning_with_a_remedy(more: dict, name: str, level: Level) -> None:
@@ -307,7 +304,7 @@ def test_the_real_probe() -> None:
     pytest.importorskip("torch")
     answers = package_checks.probe()
     assert "died" not in answers
-    assert answers["launcher"]["complaint"] is None
+    assert answers["launcher"] == {"complaint": None, "untested": None, "missing": []}
     assert answers["control_plane"] is None
     assert answers["kernels"]["source"] or answers["kernels"]["reason"]
 

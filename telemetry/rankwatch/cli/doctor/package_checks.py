@@ -75,13 +75,15 @@ def torch(answers: Answers) -> Iterator[Finding]:
             "torch", f"{answers['torch']}; {answers.get('died', 'the launcher did not answer')}", "install it again"
         )
     elif seams["complaint"]:
-        supported = ", ".join(f"{minor}.x" for minor in seams["supported"]) or "the one of rankwatch[torch]"
         words = f"{seams['complaint']}: 'rankwatch run' does no more than torchrun"
-        yield warning("torch", words, f"install torch {supported}: pip install 'rankwatch[torch]'")
+        yield warning("torch", words, "install torch 2.13: pip install 'rankwatch[torch]'")
     else:
-        yield ok("torch", f"{answers['torch']}, which the launcher supports")
-        if seams["standby"]:
-            yield warning("standby", f"{seams['standby']}: --standby has no effect", "pip install 'rankwatch[torch]'")
+        if seams["untested"]:
+            yield warning("torch", seams["untested"], "'rankwatch run' works as far as torch's names are the same")
+        else:
+            yield ok("torch", f"{answers['torch']}, which the launcher supports")
+        for feature in seams["missing"]:
+            yield warning("torch", f"{answers['torch']}: {feature}", "everything else works; torch 2.13 has it")
     if "control_plane" not in answers:
         return
     if answers["control_plane"]:

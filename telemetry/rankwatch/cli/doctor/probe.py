@@ -53,11 +53,11 @@ def _launcher() -> dict[str, Any]:
         torch_compat = importlib.import_module("rankwatch_launcher.torch_compat")
         return {
             "complaint": torch_compat.complaint(),
-            "standby": torch_compat.prewarm_complaint(),
-            "supported": torch_compat.SUPPORTED,
+            "untested": torch_compat.untested(),
+            "missing": torch_compat.missing_features(),
         }
     except (ImportError, AttributeError) as error:
-        return {"complaint": f"the launcher cannot be imported: {error}", "standby": None, "supported": []}
+        return {"complaint": f"the launcher cannot be imported: {error}", "untested": None, "missing": []}
 
 
 def _control_plane() -> str | None:

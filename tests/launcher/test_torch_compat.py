@@ -1,0 +1,79 @@
+"""What the launcher does with versions of torch that lack names or bring unknown ones."""
+
+from __future__ import annotations
+
+import signal
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rankwatch_launcher import torch_compat
+
+
+class WholeAgent:
+    """An agent with every essential name of torch's and nothing else."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+for _name in torch_compat.PRIVATE_METHODS:
+    setattr(WholeAgent, _name, lambda self: None)
+
+
+def test_a_missing_essential_method_is_a_complaint_and_an_optional_one_a_missing_feature() -> None:
+    assert torch_compat.complaint() is None
+    assert torch_compat.complaint(WholeAgent) is None
+    assert "stuck in the kernel" in torch_compat.missing_features(WholeAgent)[0]
+    assert torch_compat.missing_features() == []
+    assert "lacks object._" in str(torch_compat.complaint(object))
+
+
+def test_an_unknown_version_is_a_warning_only() -> None:
+    assert torch_compat.untested() is None
+    assert torch_compat.untested("2.13.1+cu130") is None
+    assert "torch 2.99.0 is untested" in str(torch_compat.untested("2.99.0"))
+
+
+def test_an_older_configuration_has_the_defaults_of_its_time() -> None:
+    older = SimpleNamespace(role="default")
+    assert torch_compat.setting(older, "signals_to_handle") == "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    assert torch_compat.setting(SimpleNamespace(shutdown_timeout=5), "shutdown_timeout") == 5
+    assert torch_compat.fields(older, "role", "numa_options") == {"role": "default"}
+
+
+def test_arguments_that_came_later_are_left_out() -> None:
+    def older(self: object, spec: object) -> None: ...
+    def newer(self: object, spec: object, shutdown_timeout: int = 30) -> None: ...
+    def open_ended(self: object, **more: object) -> None: ...
+
+    assert torch_compat.accepted(older, shutdown_timeout=5) == {}
+    assert torch_compat.accepted(newer, shutdown_timeout=5) == {"shutdown_timeout": 5}
+    assert torch_compat.accepted(open_ended, shutdown_timeout=5) == {"shutdown_timeout": 5}
+
+
+def test_a_torch_that_replaces_signal_handlers_anyway_is_undone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with torch_compat.without_signal_handlers():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+class OlderStore(torch_compat.TCPStore):
+    """A store as before ``clone`` existed."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "clone":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", [torch_compat.TCPStore, OlderStore])
+def test_a_second_connection_reaches_the_same_store(kind: type[torch_compat.TCPStore]) -> None:
+    store = kind("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
+    second = torch_compat.second_connection(store)
+    assert second is not store
+    store.set("key", "value")
+    assert second.get("key") == b"value"
