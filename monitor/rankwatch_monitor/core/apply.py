@@ -33,6 +33,7 @@ from rankwatch_monitor.core.events import (
     RankIdentity,
     RankReport,
 )
+from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.hang.messages import signal_number
 from rankwatch_monitor.core.incident import notices
 from rankwatch_monitor.core.incident.state_machine import DirectiveRefused, EvidenceReceived, transition
@@ -331,6 +332,11 @@ def _acknowledged(job: Job, event: Acknowledged, now: float) -> None:
 def _evidence(job: Job, evidence: Evidence, now: float) -> None:
     if (node := job.nodes.get(evidence.node)) is not None:
         node.seen = now
-    incident = find_incident(job.incidents, evidence)
-    if incident is not None:
-        transition(incident, EvidenceReceived(evidence.node, tuple(evidence.stacks), now - evidence.age), now)
+    incident, at = find_incident(job.incidents, evidence), now - evidence.age
+    if incident is None:
+        return
+    if evidence.look:
+        if incident.attempt != job.attempt or not incident.undecided:
+            return  # the ranks go on, or are about to end
+        proof.record(job.columns, evidence.stacks, at)
+    transition(incident, EvidenceReceived(evidence.node, tuple(evidence.stacks), at, evidence.look), now)

@@ -66,6 +66,13 @@ class Incident:
     """The last step that any rank completed in its attempt."""
     confirmed: bool = True
     """False while suspected: a limit that is not configured was passed, and the ranks may still make progress."""
+    proof: str = ""
+    """Of a suspicion: the :class:`~rankwatch.contract.enums.Proof` that several looks at its ranks gave."""
+    proof_reason: str = ""
+    """The same in one sentence."""
+    proof_at: float = 0.0
+    watched_at: float = 0.0
+    """When the launchers were last asked to look again and again; 0: never."""
     stop_step: int | None = None
     directive: int = 0
     """Number of its newest directive; 0: none, the launchers act by themselves."""
@@ -102,6 +109,11 @@ class Incident:
         return self.phase is Phase.CAPTURING and not self.elective
 
     @property
+    def undecided(self) -> bool:
+        """Nothing was done about it yet."""
+        return self.phase in (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING)
+
+    @property
     def open(self) -> bool:
         """Not yet closed."""
         return self.phase is not Phase.CLOSED
@@ -129,6 +141,8 @@ class Incident:
             "phase": str(self.phase),
             "confirmed": self.confirmed,
             "provisional": self.provisional,
+            "proof": self.proof or None,
+            "proof_reason": self.proof_reason,
             "outcome": self.outcome,
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,

@@ -341,6 +341,7 @@ class Job:
         stop_step: int | None = None,
         settings: Mapping[str, object] | None = None,
         exclude: tuple[str, ...] = (),
+        watch: float = 0.0,
     ) -> Directive:
         """Make the next directive of this job and remember it."""
         self.last_directive += 1
@@ -354,6 +355,7 @@ class Job:
             stop_step=stop_step,
             settings=dict(settings or {}),
             exclude=exclude,
+            watch=watch,
         )
         self.directives.append(directive)
         del self.directives[:-KEPT_DIRECTIVES]

@@ -13,13 +13,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.contract.enums import ProcessState
+from rankwatch.contract.enums import ProcessState, Proof
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 PROCESS_CODES: Final = tuple(ProcessState)
+PROOFS: Final = tuple(Proof)
 ALIVE, STOPPED, UNINTERRUPTIBLE, EXITED, UNKNOWN = range(len(PROCESS_CODES))
 
 SILENT_INTERVALS: Final = 3.0
@@ -39,8 +40,10 @@ _FLOATS = (
     "liveness_tick_R",
     "first_step_R",
     "started_R",
+    "proof_at_R",
+    "busy_at_R",
 )
-_COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R", "first_iteration_R")
+_COUNTS = ("heartbeats_R", "iteration_R", "progress_R", "pid_R", "local_rank_R", "first_iteration_R", "proof_R")
 
 
 class RankColumns:
@@ -67,6 +70,9 @@ class RankColumns:
     ``liveness_tick_R``       time at which its liveness thread last ran, read by its launcher
     ``shut_down_R``           it shut its telemetry down
     ``exit_code_R``           exit code (negative: minus the signal's number); valid only if ``process_R`` is EXITED
+    ``proof_R``               index into ``PROOFS``, by the last look at it while it is suspected; -1: not looked at
+    ``proof_at_R``            time of that look
+    ``busy_at_R``             time of the last look that found it busy
     ``expected_exit_R``       it is EXITED, and the others continue without it
     ``exit_messages``         the message that a rank left when it ended, by rank
     ========================  ==========================================================================================
@@ -85,6 +91,9 @@ class RankColumns:
     liveness_tick_R: Floats
     first_step_R: Floats
     started_R: Floats
+    proof_at_R: Floats
+    busy_at_R: Floats
+    proof_R: Ints
     heartbeats_R: Ints
     iteration_R: Ints
     progress_R: Ints

@@ -80,11 +80,32 @@ class CulpritClass(StrEnum):
     """It has rejected a result of its own; its reason is the message."""
 
 
+class Proof(StrEnum):
+    """What several looks at a suspected rank showed of it; the position is its code in columns over ranks."""
+
+    UNDECIDED = "undecided"
+    """Too few looks, or neither of the others: it polls, its processor is taken."""
+    BUSY = "busy"
+    """Its stack moves, or it or its children burn CPU or move bytes."""
+    STILL = "still"
+    """Its stack and its counters stand still, outside every call that waits for peers."""
+    WAITING = "waiting"
+    """It stands still in a call that waits for peers."""
+    STOPPED = "stopped"
+    """Its process is stopped by a signal (state T)."""
+    UNINTERRUPTIBLE = "uninterruptible"
+    """It stands still in the kernel (state D): storage or a device may still answer."""
+    SPINNING = "spinning"
+    """It burns CPU at one place: on a GPU a wait, else after minutes an endless loop."""
+
+
 class LimitSource(StrEnum):
     """Where a limit in force comes from."""
 
     CONFIGURED = "configured"
-    """Configured, or a default of the policy: exceeding it is acted on at once."""
+    """Exceeding it is acted on at once."""
+    DEFAULT = "default"
+    """The policy's default for heartbeats: no one chose it for this job."""
     LOADED = "loaded"
     """Learned in an earlier run and read from its ``ft_state.json``."""
     LEARNED = "learned"

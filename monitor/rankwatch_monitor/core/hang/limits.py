@@ -68,7 +68,9 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
         initial_heartbeat=loaded.initial_heartbeat or policy.initial_heartbeat_timeout,
         silence=policy.silence_timeout,
         loaded=frozenset(set(loaded.sections) - set(fresh)),
-        heartbeat_source=_source(loaded.heartbeat),
+        heartbeat_source=LimitSource.DEFAULT
+        if loaded.heartbeat is None and policy.heartbeat_timeout == DEFAULT_HEARTBEAT
+        else _source(loaded.heartbeat),
         out_of_section_source=_source(loaded.out_of_section),
     )
 

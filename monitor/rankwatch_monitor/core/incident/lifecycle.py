@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, VerdictKind
+from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, Proof, VerdictKind
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
 from rankwatch_monitor.core import node_loss, nodes, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
-from rankwatch_monitor.core.hang import messages
+from rankwatch_monitor.core.hang import messages, proof
 from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
@@ -41,8 +41,10 @@ STEPLESS_AFTER: Final = 60.0
 UNINSTRUMENTED_AFTER: Final = 10.0
 """The same for a job without instrumented ranks."""
 STOPS: Final = (Action.SAVE_AND_STOP, Action.STOP)
-UNDECIDED: Final = (Phase.DETECTED, Phase.CAPTURING, Phase.CONFIRMING)
-"""Phases in which no action has been taken yet."""
+WATCH_SECONDS: Final = 120.0
+"""Seconds for which launchers are asked to look at suspected ranks; then they are asked again."""
+RESTATE_AFTER: Final = 30.0
+"""Seconds after which the sentence about a busy rank is made again, with its duration."""
 STOP_REQUESTED: Final = "the launchers asked the ranks to save and stop, and end them after their own deadline"
 
 
@@ -113,10 +115,17 @@ def _directive(job: Job, incident: Incident, command: Command, now: float) -> Is
             stop_step = agreed_stop_step(max(furthest, job.refused_step or -1), job.steps_per_second or 0.0)
             job.refused_step = None
     exclude = incident.exclude if kind is DirectiveKind.RESTART else ()
+    watch = WATCH_SECONDS if command is Command.CAPTURE and not incident.confirmed else 0.0
     directive = job.new_directive(
-        kind, incident.reason, incident_id=incident.id, deadline=deadline, stop_step=stop_step, exclude=exclude
+        kind,
+        incident.reason,
+        incident_id=incident.id,
+        deadline=deadline,
+        stop_step=stop_step,
+        exclude=exclude,
+        watch=watch,
     )
-    machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step), now)
+    machine.transition(incident, machine.DirectiveIssued(directive.id, stop_step, bool(watch)), now)
     return Issue(directive)
 
 
@@ -251,7 +260,7 @@ def _diagnose(
     affected = tuple(sorted({v.rank for v in verdicts} | {first.rank}))
     return Diagnosis(
         first.kind,
-        messages.sentence(first, len(affected) - 1, blamed, job.columns),
+        _with_proof(incident, messages.sentence(first, len(affected) - 1, blamed, job.columns)),
         since=first.since,
         section=first.section,
         limit=first.limit or None,
@@ -259,6 +268,11 @@ def _diagnose(
         culprits=blamed.culprits,
         affected=affected,
     )
+
+
+def _with_proof(incident: Incident, text: str) -> str:
+    proven = incident.proof_reason if incident.proof not in ("", Proof.BUSY) else ""
+    return f"{text} {proven}" if proven else text
 
 
 def _already_stated(incident: Incident, blamed: Blame) -> bool:
@@ -313,7 +327,7 @@ def _recognise_node_loss(
         return
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     assert diagnosis is not None, "there are verdicts"
-    if incident.phase in UNDECIDED and not incident.ordered:
+    if incident.undecided and not incident.ordered:
         _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
     else:
         _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
@@ -378,7 +392,7 @@ def _take_stop_request(job: Job, incident: Incident | None, now: float, effects:
         diagnosis = Diagnosis(VerdictKind.ORDERED, f"{capital(request)}.", since=stop.at)
         event = machine.LeftToLaunchers(Action.SAVE_AND_STOP, STOP_REQUESTED, stop.at, diagnosis)
         _send(job, incident, event, now, effects)
-    elif incident.phase in UNDECIDED:
+    elif incident.undecided:
         why = f"{incident.action_reason}; {request}"
         _send(job, incident, machine.LeftToLaunchers(Action.SAVE_AND_STOP, why, stop.at), now, effects)
     elif incident.phase is not Phase.ACTING or incident.action not in STOPS:
@@ -467,8 +481,8 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
             _capturing(job, incident, verdicts, now, effects)
         case Phase.CONFIRMING if not verdicts:
             _close_if_recovered(job, incident, now, effects)
-        case Phase.CONFIRMING if _proven(job, incident, verdicts, now):
-            _confirm(job, incident, verdicts, now, effects)
+        case Phase.CONFIRMING:
+            _confirming(job, incident, verdicts, now, effects)
         case Phase.ACTING:
             _acting(job, incident, verdicts, now, effects)
         case Phase.RECOVERING:
@@ -477,8 +491,50 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
 
 def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
     """Whether the suspicion that opened an incident is confirmed."""
-    begun = max(incident.opened_at, job.silence_baseline)
+    begun = max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
     return proven(job.columns, job.limits.rank, verdicts, begun, job.policy.confirmation_window, now)
+
+
+def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
+    """Decide on a suspicion: by what several looks at the ranks prove, else by patience."""
+    columns, groups = job.columns, incident.stacks.groups()
+    decision = proof.NOTHING
+    if not any(v.source.acts_at_once for v in verdicts):
+        decision = proof.decide(columns, job.limits.rank, now)
+    if decision.proven:
+        why = proof.proof_sentence(decision, groups)
+        _send(job, incident, machine.Proved(str(decision.proof), why), now, effects)
+        _confirm(job, incident, verdicts, now, effects)
+    elif decision.proof is Proof.BUSY:
+        if incident.proof != Proof.BUSY or now - incident.proof_at >= RESTATE_AFTER:
+            why = proof.busy_sentence(decision, groups, columns, now)
+            diagnosis = _of_busy(job, incident, verdicts, decision, why)
+            _send(job, incident, machine.Proved(str(Proof.BUSY), why, diagnosis), now, effects)
+    elif _proven(job, incident, verdicts, now):
+        if incident.proof:
+            _send(job, incident, machine.Proved("", "", None), now, effects)
+        _confirm(job, incident, verdicts, now, effects)
+    if incident.phase is Phase.CONFIRMING and now - incident.watched_at >= WATCH_SECONDS:
+        effects.append(_directive(job, incident, Command.CAPTURE, now))
+
+
+def _of_busy(
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], decision: proof.Decision, why: str
+) -> Diagnosis:
+    """The diagnosis while ranks are busy: the others wait for them, and none of them hangs."""
+    hosts = job.columns.hosts
+    culprits = tuple(Culprit(rank, hosts[rank], CulpritClass.BEHIND, "it is busy") for rank in decision.ranks)
+    first = verdicts[0]
+    return Diagnosis(
+        first.kind,
+        why,
+        since=incident.timeline.since,
+        section=first.section,
+        limit=first.limit or None,
+        elapsed=first.elapsed or None,
+        culprits=culprits,
+        affected=tuple(sorted({v.rank for v in verdicts} | set(decision.ranks))),
+    )
 
 
 def _order_missed(job: Job, incident: Incident) -> bool:

@@ -21,6 +21,7 @@ StacksTaken           capturing                            confirmed         act
 StacksTaken           capturing                            suspected         confirming
 Confirmed             detected                                               (same)
 Confirmed             confirming                                             capturing     capture
+Proved                confirming                                             (same)
 StopStepRefused       acting                                                 (same)        act
 StopTimedOut          acting                                                 acting        act
 Unanswered            acting                                                 acting        act
@@ -119,6 +120,15 @@ class Confirmed(NamedTuple):
     diagnosis: Diagnosis | None = None
 
 
+class Proved(NamedTuple):
+    """Several looks at the ranks gave a proof, or none any more."""
+
+    proof: str
+    why: str
+    diagnosis: Diagnosis | None = None
+    """Of a busy rank: what the incident states instead."""
+
+
 class StopStepRefused(NamedTuple):
     """The ranks were already past the agreed stop step."""
 
@@ -189,6 +199,8 @@ class DirectiveIssued(NamedTuple):
 
     number: int
     stop_step: int | None
+    watch: bool = False
+    """It asks the launchers to look at their ranks again and again."""
 
 
 class DirectiveRefused(NamedTuple):
@@ -204,6 +216,8 @@ class EvidenceReceived(NamedTuple):
     node: str
     stacks: tuple[RankStack, ...]
     at: float
+    look: int = 0
+    """Of a watch: they were not asked for by a capture."""
 
 
 Event = (
@@ -213,6 +227,7 @@ Event = (
     | Ordered
     | StacksTaken
     | Confirmed
+    | Proved
     | StopStepRefused
     | StopTimedOut
     | Unanswered
@@ -274,6 +289,7 @@ TABLE: Final = (
     Row(StacksTaken, _CAPTURING, "suspected", Phase.CONFIRMING),
     Row(Confirmed, (Phase.DETECTED,), "", None),
     Row(Confirmed, (Phase.CONFIRMING,), "", Phase.CAPTURING, Command.CAPTURE),
+    Row(Proved, (Phase.CONFIRMING,), "", None),
     Row(StopStepRefused, _ACTING, "", None, Command.ACT),
     Row(StopTimedOut, _ACTING, "", Phase.ACTING, Command.ACT),
     Row(Unanswered, _ACTING, "", Phase.ACTING, Command.ACT),
@@ -351,6 +367,11 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             _set(incident, confirmed=True)
             _stamp(incident, decided=now)
             return f"{incident.reason} Action: {_words(incident.action)}."
+        case Proved(proof, why, diagnosis):
+            news = proof != incident.proof
+            _set(incident, proof=proof, proof_reason=why, proof_at=now)
+            _diagnose(incident, diagnosis)
+            return why if news else ""
         case StopTimedOut(deadline):
             return _replan(incident, Action.STOP, f"the ranks did not stop by themselves within {deadline:g} s")
         case RefusedByAll():
@@ -380,8 +401,8 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
         case Observed(affected, furthest):
             _set(incident, affected=affected, furthest_iteration=furthest)
             return None
-        case DirectiveIssued(number, stop_step):
-            _set(incident, directive=number, refusals=())
+        case DirectiveIssued(number, stop_step, watch):
+            _set(incident, directive=number, refusals=(), watched_at=now if watch else incident.watched_at)
             if stop_step is not None:
                 _set(incident, stop_step=stop_step)
             return None
@@ -454,6 +475,8 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
 def _take_evidence(incident: Incident, evidence: EvidenceReceived) -> None:
     for stack in evidence.stacks:
         incident.stacks.add(stack)
+    if evidence.look:
+        return
     if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
         # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.
         _stamp(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.contract.enums import RESTARTS, Action, JobState, RankState, VerdictKind
+from rankwatch.contract.enums import RESTARTS, Action, JobState, Proof, RankState, VerdictKind
 from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.verdict import Verdict
@@ -68,6 +68,7 @@ def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
     codes_R = np.where(columns.reported_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
     incident = job.open_incident
     blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
+    busy = blamed if incident is not None and incident.proof == Proof.BUSY else set()
     for verdict in verdicts:
         if verdict.node_loss:
             codes_R[verdict.rank] = _CODE[RankState.DEAD]
@@ -75,8 +76,10 @@ def rank_states(job: Job, verdicts: Sequence[Verdict]) -> npt.NDArray[np.uint8]:
             codes_R[verdict.rank] = _CODE[RankState.SILENT]
         else:
             waits = bool(blamed) and verdict.rank not in blamed
+            if verdict.rank in busy:
+                continue
             codes_R[verdict.rank] = _CODE[RankState.WAITING if waits else RankState.HUNG]
-    for rank in blamed:
+    for rank in blamed - busy:
         if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
             codes_R[rank] = _CODE[RankState.HUNG]
     codes_R[columns.process_R == STOPPED] = _CODE[RankState.STOPPED]

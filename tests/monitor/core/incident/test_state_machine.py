@@ -26,6 +26,7 @@ EVENTS: Final[dict[type, machine.Event]] = {
         machine.Ordered(Action.STOP, "a person ordered stop", 2),
         machine.StacksTaken(),
         machine.Confirmed(),
+        machine.Proved("busy", "Rank 0 is busy."),
         machine.StopStepRefused(),
         machine.StopTimedOut(60.0),
         machine.Unanswered(),

@@ -1,0 +1,238 @@
+"""Several looks at suspected ranks: what they prove of one rank, what follows for the job, and what is done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from monitor.core.scene import LOADING, REDUCING, Scene
+from rankwatch.contract.enums import DirectiveKind, ProcessState, Proof, RankState
+from rankwatch.contract.messages import Collective, Frame, RankStack, Usage
+from rankwatch_monitor.core.hang import proof
+from rankwatch_monitor.core.incident_record import Phase
+
+STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0)
+BUSY = replace(STILL, main_cpu=6.0)
+BACKWARD = (Frame("_engine_run_backward", "/venv/lib/python3.12/site-packages/torch/autograd/graph.py", 800),)
+PENDING = (Collective("default_pg", "all_reduce", 9, 8),)
+EVALUATE = (
+    Frame("norm", "/venv/lib/python3.12/site-packages/numpy/linalg.py", 7),
+    Frame("evaluate", "/u/train.py", 70),
+)
+
+
+def judged(usage: Usage | None, frames: tuple[Frame, ...] = LOADING, **changes: object) -> Proof | None:
+    return proof.of_stack(
+        RankStack(0, 7, "py-spy", frames, **{"process_state": ProcessState.ALIVE, "usage": usage, **changes})
+    )
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (STILL, Proof.STILL),
+        (BUSY, Proof.BUSY),
+        (replace(STILL, cpu=6.0), Proof.BUSY),
+        (replace(STILL, child_cpu=2.0), Proof.BUSY),
+        (replace(STILL, io_bytes=1 << 20), Proof.BUSY),
+        (replace(STILL, same_stack=2.0), Proof.BUSY),
+        (replace(STILL, wakeups=2), Proof.STILL),
+        (replace(STILL, wakeups=80), Proof.UNDECIDED),
+        (replace(STILL, main_cpu=0.5), Proof.UNDECIDED),
+        (replace(STILL, io_bytes=4096, cpu=0.1), Proof.STILL),
+        (replace(STILL, same_stack=None, same_functions=None), Proof.STILL),
+        (replace(STILL, seconds=4.0, same_stack=4.0), Proof.UNDECIDED),
+        (replace(STILL, looks=2), Proof.UNDECIDED),
+        (replace(STILL, seconds=0.0, looks=1, same_stack=0.0), Proof.UNDECIDED),
+        (replace(BUSY, seconds=2.0, looks=2, same_stack=2.0), Proof.BUSY),
+        (replace(BUSY, same_stack=2.0, same_functions=290.0), Proof.BUSY),
+        (replace(BUSY, same_stack=2.0, same_functions=310.0), Proof.SPINNING),
+        (replace(BUSY, same_functions=310.0, io_bytes=1 << 20), Proof.BUSY),
+        (replace(BUSY, gpu=True), Proof.SPINNING),
+        (replace(BUSY, gpu=True, same_stack=1.0), Proof.BUSY),
+        (None, None),
+    ],
+)
+def test_a_rank_outside_of_collectives(usage: Usage | None, expected: Proof | None) -> None:
+    assert judged(usage) is expected
+
+
+@pytest.mark.parametrize(
+    ("usage", "frames", "expected"),
+    [
+        (STILL, REDUCING, Proof.WAITING),
+        (replace(STILL, child_cpu=5.0), REDUCING, Proof.WAITING),
+        (replace(STILL, cpu=5.0), REDUCING, Proof.UNDECIDED),
+        (replace(STILL, same_stack=1.0), REDUCING, Proof.UNDECIDED),
+        (replace(STILL, same_stack=None), REDUCING, Proof.UNDECIDED),
+        (BUSY, BACKWARD, Proof.BUSY),
+        (replace(BUSY, gpu=True), REDUCING, Proof.WAITING),
+    ],
+)
+def test_a_rank_in_a_call_that_waits(usage: Usage, frames: tuple[Frame, ...], expected: Proof) -> None:
+    assert judged(usage, frames) is expected
+
+
+def test_states_of_the_process_and_pending_collectives() -> None:
+    assert judged(STILL, process_state=ProcessState.STOPPED) is Proof.STOPPED
+    assert judged(replace(STILL, looks=1, seconds=0.0), process_state=ProcessState.STOPPED) is Proof.UNDECIDED
+    assert judged(STILL, process_state=ProcessState.UNINTERRUPTIBLE) is Proof.UNINTERRUPTIBLE
+    assert judged(replace(STILL, io_bytes=1 << 20), process_state=ProcessState.UNINTERRUPTIBLE) is Proof.BUSY
+    assert judged(STILL, process_state=ProcessState.UNKNOWN) is Proof.UNDECIDED
+    assert judged(replace(BUSY, gpu=True), collectives=PENDING) is Proof.WAITING
+    assert judged(BUSY, collectives=PENDING) is Proof.BUSY
+
+
+# What is done ---------------------------------------------------------------------------------------------------------
+
+
+def trained(**changes: object) -> Scene:
+    return Scene(reports_durations=True, **changes).run(40)
+
+
+def look(
+    scene: Scene, usages: dict[int, Usage], frames: dict[int, tuple[Frame, ...]] | None = None, number: int = 1
+) -> None:
+    """Every launcher looks at its ranks; those without a usage of their own stand still."""
+    for node in scene.nodes:
+        stacks = tuple(
+            replace(
+                stack,
+                usage=usages.get(stack.rank, STILL),
+                frames=(frames or {}).get(stack.rank, stack.frames),
+            )
+            for stack in scene.stacks(node)
+        )
+        scene.send_evidence(node, stacks=stacks, look=number)
+
+
+def watched(scene: Scene, usages: dict[int, Usage], seconds: int, **given: object) -> Scene:
+    """Time passes, with a look every two seconds."""
+    for second in range(seconds):
+        scene.run(1)
+        if second % 2 and scene.job.incidents and scene.incident.undecided:
+            look(scene, usages, **given)  # type: ignore[arg-type]
+    return scene
+
+
+def test_a_suspicion_asks_the_launchers_to_look_again_and_again() -> None:
+    scene = trained().hang(2).until_found()
+    assert [d.watch for d in scene.directives(DirectiveKind.CAPTURE)] == [120.0]
+
+
+def test_a_rank_that_stands_still_is_proven_and_restarted_before_the_window() -> None:
+    scene = trained().hang(2)
+    began = scene.now
+    scene.until_found().run(2)
+    look(scene, {2: replace(STILL, looks=2, seconds=2.0)})
+    assert not scene.incident.confirmed
+    look(scene, {})
+    assert scene.incident.confirmed
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=5)
+    assert scene.now - began <= 20
+    incident = scene.incident.to_json()
+    assert (incident["proof"], [c["rank"] for c in incident["culprits"]]) == ("still", [2])
+    assert "stands still in load_batch() (train.py:41)" in incident["proof_reason"]
+    assert incident["reason"].endswith(incident["proof_reason"])
+
+
+def test_a_busy_rank_is_shown_and_never_restarted_and_is_well_again() -> None:
+    scene = trained().hang(0, outside=True).until_found().run(2)
+    scene.ranks[0].frames = EVALUATE
+    watched(scene, {0: BUSY}, 900)
+    assert not scene.incident.confirmed
+    assert not scene.directives(DirectiveKind.RESTART)
+    assert scene.incident.reason.startswith("Rank 0 on host-0 is busy in evaluate() (train.py:70) for ")
+    assert scene.incident.reason.endswith(", 3 ranks wait.")
+    assert [c.rank for c in scene.incident.culprits] == [0]
+    assert (scene.rank_state(0), scene.rank_state(1)) == (RankState.RUNNING, RankState.WAITING)
+    assert scene.state == "running"
+    assert sum("is busy" in said for said in scene.said) == 1
+    assert 7 <= len(scene.directives(DirectiveKind.CAPTURE)) <= 9, "the watch is prolonged"
+    scene.resume().run(5)
+    assert scene.incident.outcome == "the ranks went on by themselves"
+
+
+def test_a_busy_rank_that_comes_to_a_standstill_is_proven() -> None:
+    scene = trained().hang(0, outside=True).until_found().run(2)
+    watched(scene, {0: BUSY}, 100)
+    watched(scene, {}, 4)
+    assert scene.incident.confirmed
+    assert scene.incident.proof == "still"
+    assert "is busy" not in scene.incident.reason
+
+
+def test_what_the_looks_do_not_decide_waits_for_the_window_since_it_was_last_busy() -> None:
+    polls = replace(STILL, wakeups=100)
+    scene = watched(trained().hang(2).until_found(), {2: polls}, 50)
+    assert not scene.incident.confirmed
+    assert watched(scene, {2: polls}, 15).incident.confirmed
+    scene = watched(trained().hang(2).until_found(), {2: BUSY}, 80)
+    watched(scene, {2: polls}, 50)
+    assert not scene.incident.confirmed, "patience begins when it is no longer busy"
+    assert watched(scene, {2: polls}, 15).incident.confirmed
+
+
+def test_a_still_rank_is_left_alone_while_another_is_busy() -> None:
+    scene = watched(trained().hang(2).until_found(), {1: BUSY}, 100, frames={1: EVALUATE})
+    assert not scene.incident.confirmed
+
+
+def test_a_stopped_process_is_proven_whatever_the_others_do() -> None:
+    scene = trained().stop(1).until_found().run(2)
+    look(scene, {0: BUSY})
+    assert scene.incident.confirmed
+    assert scene.incident.proof == "stopped"
+    assert scene.blamed == {1: "stopped"}
+
+
+def test_ranks_that_all_wait_in_one_collective_are_proven_after_twenty_seconds() -> None:
+    scene = trained().stall().until_found()
+    began = scene.now
+    watched(scene, {}, 6)
+    assert not scene.incident.confirmed, "a network may pause"
+    watched(scene, {}, 20)
+    assert scene.incident.confirmed
+    assert scene.incident.timeline.decided - began < 20
+    assert scene.incident.culprits == ()
+
+
+def test_ranks_that_all_stand_still_outside_of_collectives_wait_for_the_window() -> None:
+    scene = watched(trained().stall().until_found(), {}, 50, frames=dict.fromkeys(range(4), LOADING))
+    assert not scene.incident.confirmed
+
+
+def test_a_rank_that_is_not_looked_at_leaves_it_to_the_window() -> None:
+    scene = trained(hosts=2).hang(2).until_found().run(2)
+    stacks = tuple(replace(stack, usage=STILL) for stack in scene.stacks("node-1"))
+    scene.send_evidence("node-1", stacks=stacks, look=1)
+    assert not scene.incident.confirmed
+
+
+def test_a_still_rank_may_take_as_long_as_its_own_section_is_configured_to() -> None:
+    scene = trained(section_timeouts={"upload": 100.0})
+    scene.hang(0)
+    scene.ranks[0].opened["upload"] = scene.now
+    scene.until_found().run(2)
+    watched(scene, {}, 80)
+    assert not scene.incident.confirmed
+    scene = trained()
+    scene.hang(0)
+    scene.ranks[0].opened["upload"] = scene.now
+    watched(scene, {}, 40)
+    assert scene.incident.confirmed, "one that nobody configured may stand still for 30 s"
+
+
+def test_a_configured_limit_acts_at_once_whatever_the_looks_show() -> None:
+    scene = trained(heartbeat_timeout=25.0).hang(2).until_found().run(2)
+    watched(scene, {2: BUSY}, 30)
+    assert scene.incident.confirmed
+
+
+def test_a_late_look_changes_nothing_of_ranks_that_went_on() -> None:
+    scene = trained().hang(2).until_found().run(2).resume().run(3)
+    assert scene.incident.phase is Phase.CLOSED
+    before = scene.incident.stacks.groups()
+    look(scene, {}, dict.fromkeys(range(4), EVALUATE))
+    assert scene.incident.stacks.groups() == before
