@@ -14,7 +14,7 @@ import rankwatch
 from rankwatch.contract import semconv
 from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
-from rankwatch_monitor.http.auth import Scope, Tokens, TokenSource, admit_senders, refusal, require
+from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, refusal, require
 from rankwatch_monitor.http.body_limit import BodyLimit
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
@@ -27,10 +27,13 @@ from rankwatch_monitor.http.policy import control_routes, policy_routes
 from rankwatch_monitor.http.sessions import Sessions, session_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
+from rankwatch_monitor.http.tokens import token_routes
 from rankwatch_monitor.http.why import why_routes
 from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware
 from rankwatch_monitor.publish.prometheus.exposition import CONTENT_TYPE, Own, exposition
+from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.service.tokens import TokenRegistry
 
 STALLED = 5.0
 """Seconds without a tick after which the monitor is not ready."""
@@ -40,19 +43,26 @@ DEAD = 120.0
 
 def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
     """The monitor as an ASGI application."""
-    tokens, sessions = tokens or Tokens(), Sessions()
+    registry, sessions = TokenRegistry(monitor.repository, monitor.clock.now), Sessions()
+    registry.on_revoked = sessions.end_of
+    tokens = AllTokens(tokens or Tokens(), registry.find)
+    audit = AuditLog(monitor.repository, monitor.clock.now)
 
     loops: list[asyncio.Task[None]] = []
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         monitor.begin()
+        if monitor.repository is not None and not monitor.repository.db_error:
+            await registry.load()  # before the first request, so that no valid token is refused
+        access = asyncio.create_task(_load_access(registry, audit), name="rankwatch-access")
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
         loops[:] = [loop]
         yield {FAST_LANES: (OtlpFastLane(otlp), LauncherFastLane(LauncherMessages(monitor), tokens))}
-        loop.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loop
+        for task in (access, loop):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         monitor.close()
 
     app = FastAPI(
@@ -98,7 +108,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     for routes in (timeline_routes(monitor), grid_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
-    app.include_router(control_routes(monitor), prefix=api, dependencies=behind(Scope.CONTROL))
+    for routes in (control_routes(monitor, audit), token_routes(registry, tokens, audit)):
+        app.include_router(routes, prefix=api, dependencies=behind(Scope.CONTROL))
 
     @app.get("/metrics", dependencies=behind(Scope.READ), tags=["operation"], summary="Prometheus exposition")
     async def metrics() -> Response:
@@ -151,3 +162,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
 
     web.mount(app)
     return app
+
+
+async def _load_access(registry: TokenRegistry, audit: AuditLog) -> None:
+    await audit.load()
+    await registry.run()

@@ -1,4 +1,4 @@
-"""Authorization: three scopes, each with a token of its own, or one token for all of them.
+"""Authorization: three scopes; a configured token for each or one for all, and named tokens, maybe bound to jobs.
 
 ==========  ==============================================================================================
 scope       allows
@@ -26,10 +26,13 @@ from fastapi import HTTPException, Request
 from rankwatch.contract import semconv
 from rankwatch_monitor.errors import HeldElsewhereError
 from rankwatch_monitor.ingest.limits import Counters
-from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.routes import Admit
 from rankwatch_monitor.service.monitor import Monitor
+from rankwatch_monitor.service.tokens import NamedToken, matches
 
+FILTERED: Final = tuple(semconv.API_PREFIX + path for path in ("/jobs", "/events", "/policy/schema"))
+"""Paths without a job that a token bound to jobs may read; they show its jobs only."""
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
 """Methods that change nothing."""
 
@@ -55,6 +58,10 @@ class Grant:
     def allows(self, scope: Scope) -> bool:
         """Whether it allows a scope."""
         return scope in self.scopes or Scope.CONTROL in self.scopes
+
+    def covers(self, job_id: str) -> bool:
+        """Whether it may be used for a job."""
+        return not self.jobs or matches(self.jobs, job_id)
 
     @property
     def widest(self) -> Scope:
@@ -105,6 +112,53 @@ class Tokens:
         return Grant(frozenset(found), str(found[0])) if found else None
 
 
+@dataclass(frozen=True, slots=True)
+class AllTokens:
+    """The configured tokens, and those that are made while the monitor runs."""
+
+    configured: TokenSource
+    named: Callable[[str], NamedToken | None]
+
+    @property
+    def any(self) -> bool:
+        """Whether any token is configured: only then may others be made."""
+        return self.configured.any
+
+    def grant_for(self, token: str) -> Grant | None:
+        """What a token allows; None for one that is unknown or revoked."""
+        if (grant := self.configured.grant_for(token)) is not None:
+            return grant
+        named = self.named(token)
+        return Grant(frozenset({Scope(named.scope)}), named.name, named.jobs) if named is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Where a request states what it may do."""
+
+    tokens: TokenSource
+    headers: Mapping[str, str]
+    query_token: str = ""
+    """Used where there is no bearer token."""
+    sessions: SessionSource | None = None
+    """Looked up where there is no token at all."""
+
+    @property
+    def token(self) -> str:
+        """Its token; empty if it has none."""
+        kind, _, token = self.headers.get("authorization", "").partition(" ")
+        return token.strip() if kind.lower() == "bearer" else self.query_token
+
+    def grant(self) -> Grant | None:
+        """What it may do now; None for nothing."""
+        if not self.tokens.any:
+            return UNGUARDED
+        given = self.token
+        if not given and self.sessions is not None and "authorization" not in self.headers:
+            return self.sessions.grant_in(self.headers.get("cookie", ""))
+        return self.tokens.grant_for(given)
+
+
 def refusal(
     tokens: TokenSource,
     scope: Scope,
@@ -112,6 +166,7 @@ def refusal(
     query_token: str = "",
     *,
     sessions: SessionSource | None = None,
+    job_id: str | None = None,
 ) -> tuple[int, str] | None:
     """Why a request is not allowed, as HTTP status and sentence; None when it is.
 
@@ -121,20 +176,24 @@ def refusal(
         headers: of the request.
         query_token: used where there is no bearer token.
         sessions: looked up where there is no token at all.
+        job_id: that the request is about, if it is about one.
     """
-    if not tokens.any:
-        return None
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    given = token.strip() if kind.lower() == "bearer" else query_token
-    if not given and sessions is not None and "authorization" not in headers:
-        grant = sessions.grant_in(headers.get("cookie", ""))
-    else:
-        grant = tokens.grant_for(given)
+    return _refusal(Bearer(tokens, headers, query_token, sessions), scope, job_id)
+
+
+def _refusal(bearer: Bearer, scope: Scope, job_id: str | None) -> tuple[int, str] | None:
+    grant = bearer.grant()
+    if grant is not None and not grant.allows(scope):
+        return 403, f"this token does not allow {scope}; use one that does"
     if grant is not None:
-        return None if grant.allows(scope) else (403, f"this token does not allow {scope}; use one that does")
-    if not given:
+        return (403, _other_job(grant, job_id)) if job_id is not None and not grant.covers(job_id) else None
+    if not bearer.token:
         return 401, "this monitor needs a token: send it as 'Authorization: Bearer TOKEN' (RANKWATCH_TOKEN does so)"
     return 401, "the token is wrong"
+
+
+def _other_job(grant: Grant, job_id: str) -> str:
+    return f"the token {grant.name!r} is bound to other jobs than {job_id[:100]!r}"
 
 
 def require(
@@ -145,28 +204,62 @@ def require(
     async def check(request: Request) -> None:  # async, since FastAPI runs plain functions on a thread
         # curl -N and older pages read event streams with the token as ?token=.
         query_token = request.query_params.get("token", "") if request.method == "GET" else ""
-        if (refused := refusal(tokens, scope, request.headers, query_token, sessions=sessions)) is not None:
+        job_id = request.path_params.get("job_id")
+        bearer = Bearer(tokens, request.headers, query_token, sessions)
+        refused, grant = _refusal(bearer, scope, job_id), bearer.grant()
+        if refused is None and grant is not None and grant.jobs and job_id is None and request.url.path not in FILTERED:
+            refused = 403, f"the token {grant.name!r} is bound to jobs, and this is about all jobs"
+        if refused is not None:
             counters.reject("unauthorized")
             raise HTTPException(*refused, {"WWW-Authenticate": "Bearer"})
+        request.state.bearer, request.state.grant = bearer, grant
 
     return check
+
+
+class RevokedError(Exception):
+    """The token of a request was revoked while it was answered."""
+
+
+def grant_of(request: Request) -> Grant:
+    """What a request may do that was let in by :func:`require`."""
+    grant: Grant = request.state.grant
+    return grant
+
+
+def still_granted(request: Request) -> Grant:
+    """The same as of now, for responses that take long.
+
+    Raises:
+        RevokedError: the token was revoked, or the session has ended.
+    """
+    bearer: Bearer = request.state.bearer
+    if (grant := bearer.grant()) is None:
+        raise RevokedError
+    return grant
 
 
 def admit_senders(tokens: TokenSource, monitor: Monitor) -> Admit:
     """The check of the OTLP endpoints, by a request's headers: its token, and that this monitor owns the job it names.
 
-    A request that names no job, such as one of a Collector with several jobs, is checked job by job when decoded.
+    A request that names no job, such as one of a Collector with several jobs, is checked job by job when decoded. So is
+    every request with a token that is bound to jobs.
     """
 
-    def check(headers: Mapping[str, str]) -> None:
-        if (refused := refusal(tokens, Scope.INGEST, headers)) is not None:
+    def check(headers: Mapping[str, str]) -> Forbidden | None:
+        job_id = unquote(headers.get(semconv.JOB_HEADER, "")) or None
+        bearer = Bearer(tokens, headers)
+        if (refused := _refusal(bearer, Scope.INGEST, job_id)) is not None:
             status, message = refused
             raise Refusal(status, "unauthorized", message)
-        job_id = headers.get(semconv.JOB_HEADER)
         if monitor.ownership is not None and job_id:
             try:
-                monitor.ownership.require(unquote(job_id))
+                monitor.ownership.require(job_id)
             except HeldElsewhereError as error:
                 raise Refusal(503, "held_elsewhere", str(error), retry_after=1) from None
+        grant = bearer.grant()
+        if grant is None or not grant.jobs:
+            return None
+        return lambda job_id: None if grant.covers(job_id) else _other_job(grant, job_id)
 
     return check

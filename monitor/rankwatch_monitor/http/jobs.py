@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -18,12 +19,14 @@ PROGRESS_SHOWN = 1024
 RankCount = Annotated[int | None, Query(ge=1, le=100_000)]
 
 
-def listed(monitor: Monitor, now: float) -> list[dict[str, Any]]:
-    """All jobs, the newest first. Those of other monitors on the database carry ``monitor``, their owner."""
+def listed(monitor: Monitor, now: float, grant: Grant) -> list[dict[str, Any]]:
+    """The jobs that a token may read, newest first. Those of other monitors on the database carry ``monitor``, their
+    owner.
+    """
     jobs = [job_view.summary(job, now) for job in monitor.jobs.values()]
     if monitor.ownership is not None:
         jobs += monitor.ownership.other_jobs(monitor.jobs.__contains__)
-    return sorted(jobs, key=lambda job: -job["started_at"])
+    return sorted((job for job in jobs if grant.covers(job["id"])), key=lambda job: -job["started_at"])
 
 
 def job_routes(monitor: Monitor) -> APIRouter:
@@ -31,8 +34,8 @@ def job_routes(monitor: Monitor) -> APIRouter:
     routes = APIRouter(tags=["jobs"])
 
     @routes.get("/jobs", summary="All jobs, the newest first")
-    async def jobs() -> dict[str, Any]:
-        return {"jobs": listed(monitor, monitor.clock.now())}
+    async def jobs(request: Request) -> dict[str, Any]:
+        return {"jobs": listed(monitor, monitor.clock.now(), grant_of(request))}
 
     @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
     async def one_job(job_id: str) -> dict[str, Any]:

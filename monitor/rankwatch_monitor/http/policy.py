@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from fastapi import APIRouter, Body, HTTPException
+from fastapi import APIRouter, Body, HTTPException, Request
 from pydantic import BaseModel, Field
 
 from rankwatch.contract.enums import Action
@@ -17,6 +17,8 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.events import Order, PolicyChanged
 from rankwatch_monitor.core.incident import exclusion
+from rankwatch_monitor.http.tokens import record
+from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 
 
@@ -44,24 +46,25 @@ def policy_routes(monitor: Monitor) -> APIRouter:
     return routes
 
 
-def control_routes(monitor: Monitor) -> APIRouter:
+def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
     """``PATCH /jobs/{id}/policy`` and ``POST /jobs/{id}/actions``."""
     routes = APIRouter(tags=["policy"])
 
     @routes.patch("/jobs/{job_id}/policy", summary="Change settings of the policy; null switches a limit off")
-    async def change(job_id: str, changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+    async def change(request: Request, job_id: str, changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         job = monitor.job(job_id)
         try:
             changed = job.policy.changed(changes)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         monitor.submit(job_id, PolicyChanged(changed))
+        record(audit, request, "policy", job_id, changes)
         monitor.push_settings(job)
         await monitor.persistence.save_and_wait(job, monitor.clock.now())
         return changed.to_json()
 
     @routes.post("/jobs/{job_id}/actions", status_code=202, summary="Order a capture, a restart or a stop")
-    async def order(job_id: str, ordered: OrderedAction) -> dict[str, Any]:
+    async def order(request: Request, job_id: str, ordered: OrderedAction) -> dict[str, Any]:
         job = monitor.job(job_id)
         if job.ended is not None:
             raise HTTPException(409, f"job {job_id!r} has already {job.ended.state}: there is nothing to act on")
@@ -82,6 +85,7 @@ def control_routes(monitor: Monitor) -> APIRouter:
                 422, f"'ranks' and 'nodes' need the action restart_excluding_node; {action} applies to the whole job"
             )
         monitor.submit(job_id, Order(action, ordered.reason, excluded))
+        record(audit, request, "order", job_id, ordered.model_dump(exclude_defaults=True))
         await monitor.persistence.save_and_wait(job, monitor.clock.now())
         return {"incident_id": job.incidents[-1].id}
 

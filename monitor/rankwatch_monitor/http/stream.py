@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
@@ -16,6 +16,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
+from rankwatch_monitor.http.auth import RevokedError, still_granted
 from rankwatch_monitor.http.jobs import listed
 from rankwatch_monitor.service.monitor import Monitor
 
@@ -46,9 +47,9 @@ def stream_routes(monitor: Monitor) -> APIRouter:
     routes = APIRouter(tags=["stream"])
 
     @routes.get("/events", response_class=EventStream, summary="All jobs: an event stream with an event per change")
-    async def fleet() -> EventStream:
+    async def fleet(request: Request) -> EventStream:
         def snapshot() -> list[Event]:
-            return [("jobs", "jobs", {"jobs": listed(monitor, monitor.clock.now())})]
+            return [("jobs", "jobs", {"jobs": listed(monitor, monitor.clock.now(), still_granted(request))})]
 
         return EventStream(_changes(monitor, snapshot, 2 * INTERVAL), headers=HEADERS)
 
@@ -62,8 +63,9 @@ def stream_routes(monitor: Monitor) -> APIRouter:
         summary="One job: an event stream with an event per change",
         dependencies=[Depends(known)],
     )
-    async def one(job_id: str) -> EventStream:
+    async def one(request: Request, job_id: str) -> EventStream:
         def snapshot() -> list[Event]:
+            still_granted(request)
             return _events(monitor.job(job_id), monitor.clock.now())
 
         return EventStream(_changes(monitor, snapshot, INTERVAL), headers=HEADERS)
@@ -72,13 +74,13 @@ def stream_routes(monitor: Monitor) -> APIRouter:
 
 
 async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interval: float) -> AsyncIterator[bytes]:
-    """The first snapshot, then changes; ends with the monitor, or when the job is not owned by it any more."""
+    """The first snapshot, then changes; ends with the monitor, its ownership of the job, or the token."""
     last: dict[str, str] = {}
     unchanged = 0.0
     while not monitor.ending:
         try:
             events = snapshot()
-        except (UnknownJobError, HeldElsewhereError):
+        except (UnknownJobError, HeldElsewhereError, RevokedError):
             return
         for key, event, data in events:
             text = json.dumps(data)

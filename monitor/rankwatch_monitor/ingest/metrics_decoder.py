@@ -37,12 +37,12 @@ from rankwatch_monitor.ingest.message import parse_protobuf
 from rankwatch_monitor.ingest.otlp import windows
 from rankwatch_monitor.ingest.otlp.builder import Read, ReportBuilder
 from rankwatch_monitor.ingest.otlp.devices import READINGS, read_errors, read_throttled, reading
-from rankwatch_monitor.ingest.otlp.identity import Identified, identify
+from rankwatch_monitor.ingest.otlp.identity import Identified, check_jobs, identify
 from rankwatch_monitor.ingest.otlp.kernels import read_kernel_calls, read_kernel_seconds, read_kernel_source
 from rankwatch_monitor.ingest.otlp.scalars import AGES, NUMBERS, age, flag, number, read_dropped
 from rankwatch_monitor.ingest.otlp.sections import LONGEST, longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.otlp.series import SeriesTracker
-from rankwatch_monitor.ingest.rejection import Refusal, Rejection, Rejections
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, Rejections
 
 _NUMBER: Final = frozenset({"gauge", "sum"})
 _HISTOGRAM: Final = frozenset({"histogram", "exponential_histogram"})
@@ -129,16 +129,17 @@ class MetricsDecoder:
         self.layouts = Layouts(lambda scope: learn(scope, limits))
         """Known layouts of scopes."""
 
-    def decode(self, request: ExportMetricsServiceRequest) -> Decoded:
+    def decode(self, request: ExportMetricsServiceRequest, forbidden: Forbidden | None = None) -> Decoded:
         """The reports of a parsed request, in its order.
 
         Raises:
             Refusal: 413, it holds more resources or points than the limits allow; 503, all its jobs belong to
-                other monitors.
+                other monitors; 403, one of its jobs is ``forbidden`` to the sender.
         """
-        return self._decode([_Parsed(self._sender_of(each.resource), each) for each in self._bounded(request)])
+        prepared = [_Parsed(self._sender_of(each.resource), each) for each in self._bounded(request)]
+        return self._decode(prepared, forbidden)
 
-    def decode_bytes(self, body: bytes) -> Decoded:
+    def decode_bytes(self, body: bytes, forbidden: Forbidden | None = None) -> Decoded:
         """The reports of an unparsed request: the same as of the parsed one, but several times faster.
 
         Raises:
@@ -151,8 +152,8 @@ class MetricsDecoder:
             # Prepared as a whole before anything has effects, so a request is accepted or refused as a whole.
             prepared = [self._prepared(part) for part in parts]
         except (ValueError, DecodeError):
-            return self.decode(parse_protobuf(body, ExportMetricsServiceRequest))
-        return self._decode(prepared)
+            return self.decode(parse_protobuf(body, ExportMetricsServiceRequest), forbidden)
+        return self._decode(prepared, forbidden)
 
     def _prepared(self, part: Slice) -> _Parsed | _Known:
         """Decode one resource as far as possible without effects.
@@ -180,7 +181,9 @@ class MetricsDecoder:
         histogram = Metric.FromString(scope.histogram)
         return _Known(sender, layout, fields, histogram, self._finished.read(scope.histogram))
 
-    def _decode(self, resources: Sequence[_Parsed | _Known]) -> Decoded:
+    def _decode(self, resources: Sequence[_Parsed | _Known], forbidden: Forbidden | None) -> Decoded:
+        if forbidden is not None:
+            check_jobs((each.sender for each in resources), forbidden)
         reports: list[RankReport] = []
         points: list[int] = []
         rejections = Rejections(self._counters)

@@ -6,6 +6,7 @@ A :class:`Refusal` becomes the HTTP status of the response. :class:`Rejections` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rankwatch_monitor.ingest.limits import Counters
@@ -23,6 +24,10 @@ class Refusal(Exception):  # noqa: N818 - a response to the sender, not an error
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+
+
+Forbidden = Callable[[str], str | None]
+"""Takes a job id; returns why the sender may not report on that job, None if it may."""
 
 
 class Rejection(NamedTuple):

@@ -43,7 +43,7 @@ from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
 from rankwatch_monitor.ingest.metrics_decoder import Decoded, Elsewhere, MetricsDecoder
-from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord, TracesDecoder
 
 
@@ -63,9 +63,9 @@ Sink = Callable[[Sequence[RankReport]], Sequence[RefusedReport]]
 make senders retry, refuse the request in :data:`Admit` instead: what a sink has seen is never sent again."""
 
 SpanSink = Callable[[Sequence[SpanRecord]], None]
-Admit = Callable[[Mapping[str, str]], None]
+Admit = Callable[[Mapping[str, str]], Forbidden | None]
 """Takes the headers of a request, before its body is read. Raises :class:`Refusal` when the sender is not authorized
-(401, 403) or has to retry later (429, 503, with ``retry_after``)."""
+(401, 403) or has to retry later (429, 503, with ``retry_after``). Returns which jobs the body must not be about."""
 
 Shed = Callable[[str | None], None]
 """Takes the job of a metrics request of an authorized sender that was refused under load; None when it names none."""
@@ -137,13 +137,13 @@ class OtlpEndpoints:
         """``POST /v1/traces``."""
         return await self._serve(request, self._take_traces, spans=True)
 
-    def take_protobuf(self, body: bytes) -> Message | None:
+    def take_protobuf(self, body: bytes, forbidden: Forbidden | None = None) -> Message | None:
         """Decode an inflated metrics request and hand its reports to the sink; None after a full success.
 
         Raises:
             Refusal: the request is refused as a whole.
         """
-        return self._take_reports(self._metrics_decoder.decode_bytes(body))
+        return self._take_reports(self._metrics_decoder.decode_bytes(body, forbidden))
 
     def count_shed(self, refusal: Refusal, headers: Mapping[str, str]) -> None:
         """Pass on which job has lost a report to the monitor's load.
@@ -170,11 +170,11 @@ class OtlpEndpoints:
             response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
-    async def _take_metrics(self, body: bytes, encoded: Format) -> Message | None:
+    async def _take_metrics(self, body: bytes, encoded: Format, forbidden: Forbidden | None) -> Message | None:
         if encoded == "protobuf" and len(body) < _LARGE_BYTES[encoded]:
-            return self.take_protobuf(body)
+            return self.take_protobuf(body, forbidden)
         request = await self._parse(body, encoded, ExportMetricsServiceRequest)
-        return self._take_reports(self._metrics_decoder.decode(request))
+        return self._take_reports(self._metrics_decoder.decode(request, forbidden))
 
     def _take_reports(self, decoded: Decoded) -> Message | None:
         reports, points, rejections = decoded
@@ -189,10 +189,10 @@ class OtlpEndpoints:
         response.partial_success.error_message = message
         return response
 
-    async def _take_traces(self, body: bytes, encoded: Format) -> Message | None:
+    async def _take_traces(self, body: bytes, encoded: Format, forbidden: Forbidden | None) -> Message | None:
         request = await self._parse(body, encoded, ExportTraceServiceRequest)
         reports: list[RankReport] = []
-        records, rejections = self._traces_decoder.decode(request, reports)
+        records, rejections = self._traces_decoder.decode(request, reports, forbidden)
         if reports:  # first, since spans are kept for known jobs only
             self.counters.reports += len(reports) - len(self._sink(reports))
         if self._spans is not None and records:
@@ -208,7 +208,7 @@ class OtlpEndpoints:
     async def _serve(
         self,
         request: Request,
-        take: Callable[[bytes, Format], Awaitable[Message | None]],
+        take: Callable[[bytes, Format, Forbidden | None], Awaitable[Message | None]],
         *,
         spans: bool = False,
     ) -> Response:
@@ -219,14 +219,14 @@ class OtlpEndpoints:
             headers = request.headers
             encoded = body_format(headers.get("content-type"))
             self.admission.check(spans=spans)
-            if self.admit is not None:
-                self.admit(headers)
+            forbidden = self.admit(headers) if self.admit is not None else None
             check_length(headers.get("content-length"), self.limits)
             with self.admission.body(request.client.host if request.client is not None else "") as counted:
                 sent = await _read_body(request, self.limits, counted)
                 # Many requests admitted one by one may be complete in the same turn; decoding is what costs.
                 self.admission.check(spans=spans)
-                response = await take(inflate(sent, headers.get("content-encoding"), self.limits), encoded)
+                body = inflate(sent, headers.get("content-encoding"), self.limits)
+                response = await take(body, encoded, forbidden)
         except Refusal as refusal:
             self.counters.reject(refusal.reason)
             if not spans:  # samples, whose senders report by their metrics

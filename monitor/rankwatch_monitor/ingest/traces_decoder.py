@@ -21,8 +21,8 @@ from rankwatch_monitor.ingest.foreign.lens_exported import Exported
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.lru import LruCache
-from rankwatch_monitor.ingest.otlp.identity import Identified, identify
-from rankwatch_monitor.ingest.rejection import Refusal, Rejection, Rejections, quote
+from rankwatch_monitor.ingest.otlp.identity import Identified, check_jobs, identify
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, Rejections, quote
 
 # Spans are sampled and infrequent, so fewer identities are cached than for metrics.
 _IDENTITIES: Final = 4096
@@ -54,22 +54,28 @@ class TracesDecoder:
         self._identities = LruCache(self._identify, _IDENTITIES)
 
     def decode(
-        self, request: ExportTraceServiceRequest, reports: list[RankReport] | None = None
+        self,
+        request: ExportTraceServiceRequest,
+        reports: list[RankReport] | None = None,
+        forbidden: Forbidden | None = None,
     ) -> tuple[list[SpanRecord], Rejections]:
         """The section spans in ``request``, and the rejections.
 
         Args:
             request: as received.
             reports: the progress that spans of other emitters show is appended here.
+            forbidden: which jobs the sender must not report on.
 
         Raises:
-            Refusal: 413, it holds more resources or spans than the limits allow.
+            Refusal: 413, it holds more resources or spans than the limits allow; 403, one of its jobs is forbidden.
         """
         limits = self._limits
         if len(request.resource_spans) > limits.resources_per_request:
             raise _too_many("resources", "resources_per_request", limits.resources_per_request)
         if sum(len(s.spans) + 1 for r in request.resource_spans for s in r.scope_spans) > limits.spans_per_request:
             raise _too_many("spans", "spans_per_request", limits.spans_per_request)
+        if forbidden is not None:
+            check_jobs((identify(each.resource, limits) for each in request.resource_spans), forbidden)
         records: list[SpanRecord] = []
         rejections = Rejections(self._counters)
         for resource_spans in request.resource_spans:

@@ -41,7 +41,7 @@ class Entry:
     subject: str
     """The job's id, or the name of the token that was changed."""
     by: str
-    """The name of the token it was done with; empty where the monitor has no tokens."""
+    """The name of the token it was done with; ``none`` where the monitor has no tokens."""
     address: str
     """Where the request came from; behind a proxy on the monitor's machine, what the proxy states."""
     detail: Mapping[str, Any]
@@ -61,7 +61,7 @@ class AuditLog:
         text = json.dumps(detail)
         bounded = detail if len(text) <= LONGEST_DETAIL else {"beginning": text[:LONGEST_DETAIL]}
         entry = Entry(uuid4().hex, self._now(), action, subject[:_LONGEST], by[:_LONGEST], address[:_LONGEST], bounded)
-        log.info("%s of %s by %s from %s: %s", action, entry.subject, by or "anyone", address, json.dumps(bounded))
+        log.info("%s of %s by %s from %s: %s", action, entry.subject, entry.by, address, json.dumps(bounded))
         self._entries.append(entry)
         if self._repository is not None:
             self._repository.save(schema.audit, asdict(entry))

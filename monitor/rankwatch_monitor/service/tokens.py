@@ -69,6 +69,8 @@ class TokenRegistry:
         self._repository, self._now = repository, now
         self._by_digest: dict[str, NamedToken] = {}
         self._loaded = repository is None
+        self.on_revoked: Callable[[str], None] = lambda _: None
+        """Called with the name of each token that was revoked, also by another monitor."""
         self._changing = 0
         self._changes = 0
 
@@ -119,6 +121,7 @@ class TokenRegistry:
         if digest is None:
             raise KeyError(name)
         revoked = self._by_digest.pop(digest)
+        self.on_revoked(name)
         self._delete(name)
         if not await self._settled(digest, stored=False):
             raise NotStoredError(
@@ -137,8 +140,12 @@ class TokenRegistry:
         except SQLAlchemyError as error:
             log.debug("named tokens cannot be read: %s", error)
             return
-        if changes == self._changes:
-            self._by_digest, self._loaded = rows, True
+        if changes != self._changes:
+            return
+        gone = [token.name for digest, token in self._by_digest.items() if digest not in rows]
+        self._by_digest, self._loaded = rows, True
+        for name in gone:
+            self.on_revoked(name)
 
     async def run(self) -> None:
         """Read the store at the start and, where others write it too, again and again."""

@@ -126,7 +126,7 @@ class LauncherFastLane:
         if isinstance(request, LongPoll):
             return self._poll(request, later)
         body = request.body
-        self._authorize(request.headers, request.head + body)
+        self._authorize(request.headers, request.job_id, request.head + body)
         try:
             self._take[request.kind](request.job_id, body)
         except Exception:  # noqa: BLE001 - the request boundary: the application fails in the same way and reports it
@@ -134,7 +134,7 @@ class LauncherFastLane:
         return _NO_CONTENT
 
     def _poll(self, poll: LongPoll, later: RespondLater) -> bytes | None:
-        self._authorize(poll.headers, poll.head)
+        self._authorize(poll.headers, poll.job_id, poll.head)
         try:
             job = self._monitor.job(poll.job_id)
             apply.poll(job, known_node(job, poll.node), self._monitor.clock.now())
@@ -153,8 +153,8 @@ class LauncherFastLane:
         poll.withdraw = broker.subscribe(job, poll.after, poll.wait, answer)
         return None
 
-    def _authorize(self, headers: Mapping[str, str], request: bytes) -> None:
-        if refusal(self._tokens, Scope.INGEST, headers) is not None:
+    def _authorize(self, headers: Mapping[str, str], job_id: str, request: bytes) -> None:
+        if refusal(self._tokens, Scope.INGEST, headers, job_id=job_id) is not None:
             raise FallBackError(request)
 
     def _response(self, ready: list[Directive]) -> bytes:

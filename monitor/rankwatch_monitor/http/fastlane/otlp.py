@@ -18,7 +18,7 @@ from rankwatch_monitor.http.fastlane.requests import (
 )
 from rankwatch_monitor.ingest.admission import Body
 from rankwatch_monitor.ingest.body import inflate
-from rankwatch_monitor.ingest.rejection import Refusal
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.routes import OtlpEndpoints
 
 REQUEST_LINE: Final = b"POST " + semconv.OTLP_METRICS_PATH.encode() + b" HTTP/1.1\r\n"
@@ -35,6 +35,7 @@ class AdmittedPost(BufferedPost):
     client: Client = None
     admitted: AbstractContextManager[Body] | None = None
     counted: Body | None = None
+    forbidden: Forbidden | None = None
 
     def add(self, data: bytes) -> bytes:
         """Append received bytes; return those after the end of the body.
@@ -73,8 +74,7 @@ class OtlpFastLane:
             return None
         try:
             endpoints.admission.check()
-            if endpoints.admit is not None:
-                endpoints.admit(headers)
+            forbidden = endpoints.admit(headers) if endpoints.admit is not None else None
         except Refusal:
             return None
         # As uvicorn does: X-Forwarded-For is believed only from a proxy on this machine.
@@ -82,6 +82,7 @@ class OtlpFastLane:
         admitted = endpoints.admission.body(headers.get("x-forwarded-for", host) if host in LOOPBACK else host)
         head = data[: end + 4]
         post = AdmittedPost(head, headers, length, client=client, admitted=admitted, counted=admitted.__enter__())
+        post.forbidden = forbidden
         return post, data[end + 4 :]
 
     def add(self, request: AdmittedPost, data: bytes) -> bytes:
@@ -105,7 +106,8 @@ class OtlpFastLane:
             # Many requests admitted one by one may be complete in the same turn of the loop; decoding is what costs.
             endpoints.admission.check()
             encoding = headers.get("content-encoding")
-            message = endpoints.take_protobuf(sent if encoding is None else inflate(sent, encoding, endpoints.limits))
+            body = sent if encoding is None else inflate(sent, encoding, endpoints.limits)
+            message = endpoints.take_protobuf(body, request.forbidden)
         except Refusal as refusal:
             return self._refused(refusal, request)
         if endpoints.tee is not None:

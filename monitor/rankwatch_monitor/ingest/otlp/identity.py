@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from rankwatch.contract import semconv
 from rankwatch_monitor.core.events import RankIdentity
 from rankwatch_monitor.ingest.limits import Limits
-from rankwatch_monitor.ingest.rejection import Rejection, quote
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, quote
 
 Value = str | int | float
 _SYNONYM, _NAME = semconv.SYNONYM_PREFIX
@@ -36,6 +37,17 @@ class Identified(NamedTuple):
     warnings: tuple[Rejection, ...] = ()
     foreign: bool = False
     """Of another emitter, whose metrics and spans need not follow Rankwatch's conventions."""
+
+
+def check_jobs(senders: Iterable[Identified | Rejection], forbidden: Forbidden) -> None:
+    """Check that a request reports on no forbidden job, before it has any effect.
+
+    Raises:
+        Refusal: 403, it does.
+    """
+    for job_id in {sender.identity.job_id for sender in senders if isinstance(sender, Identified)}:
+        if (why := forbidden(job_id)) is not None:
+            raise Refusal(403, "unauthorized", why)
 
 
 def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
