@@ -1,4 +1,4 @@
-"""The record of an incident, frozen: only :mod:`.incident.state_machine` replaces it."""
+"""The record of an incident, frozen: only :mod:`.incident.state_machine` replaces or adds to it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Incident:
     """The ranks were restarted with the excluded nodes before the order was carried out; the order was repeated."""
     refusals: tuple[str, ...] = ()
     """Launchers that could not carry out its newest directive."""
-    heard_nodes: frozenset[str] = frozenset()
+    heard_nodes: set[str] = field(default_factory=set)
     """Launchers whose stacks have arrived."""
     stacks: Stacks = field(default_factory=Stacks)
 

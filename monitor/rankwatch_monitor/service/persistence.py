@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rankwatch.contract.enums import JobState
@@ -29,6 +29,8 @@ SAVE_PERFORMANCE_INTERVAL: Final = 60.0
 """The same for its performance, which is larger; after a straggler was found or ended :data:`SAVE_INTERVAL` applies."""
 EXPIRE_INTERVAL: Final = 3600.0
 """Seconds between two removals of expired jobs."""
+LATE_EVIDENCE_INTERVAL: Final = 2.0
+"""Seconds between two saves of a closed incident for which evidence still arrives."""
 FEW_NODES: Final = 64
 """Up to this many launchers a job is saved after every launcher message; thousands may report within a second."""
 CROWD_INTERVAL: Final = 1.0
@@ -48,6 +50,9 @@ class _Saved:
     """When the last stored window was evaluated."""
     performance_at: float = 0.0
     straggler_changed: bool = False
+    late_evidence: dict[str, Incident] = field(default_factory=dict)
+    """Closed incidents with evidence that is not stored yet, by id."""
+    evidence_at: float = 0.0
 
 
 class Persistence:
@@ -135,6 +140,8 @@ class Persistence:
     def save_if_due(self, job: Job, now: float) -> None:
         """Save the parts of a job whose interval has passed."""
         saved = self._of(job)
+        if saved.late_evidence and now - saved.evidence_at >= LATE_EVIDENCE_INTERVAL:
+            self._save_late(job, now)
         if saved.due or (now - saved.at > SAVE_INTERVAL and job.last_heard > saved.at):
             self.save(job, now)
         judged = job.performance.judged_at
@@ -158,6 +165,7 @@ class Persistence:
         judged = job.performance.judged_at
         if judged is not None and judged != self._of(job).judged:
             self._save_performance(job, now)
+        self._save_late(job, now)
         self._save_nodes(job, now)
         self._save_job(job, now, on_commit)
 
@@ -186,13 +194,25 @@ class Persistence:
         self.save(job, now)
 
     def save_incident(self, incident: Incident) -> None:
-        """Save an incident."""
+        """Save an incident; its stacks are encoded on the writer's thread."""
+        if (saved := self._saved.get(incident.job_id)) is not None:
+            saved.late_evidence.pop(incident.id, None)
         if self.repository is not None:
-            self.repository.save(schema.incidents, codec.incident_row(incident))
+            columns, body = codec.incident_columns(incident), codec.incident_body(incident)
+            self.repository.save(schema.incidents, columns, deferred=lambda: {"body": body()})
 
     def save_late_evidence(self, job: Job, evidence: Evidence) -> None:
-        """Save a closed incident for which evidence arrived; an open one is saved with its next change."""
+        """Save soon a closed incident for which evidence arrived; an open one is saved with its next change.
+
+        Not at once: thousands of launchers send theirs within seconds, and each save encodes what all have sent.
+        """
         if (incident := find_incident(job.incidents, evidence)) is not None and not incident.open:
+            self._of(job).late_evidence[incident.id] = incident
+
+    def _save_late(self, job: Job, now: float) -> None:
+        saved = self._of(job)
+        saved.evidence_at = now
+        for incident in list(saved.late_evidence.values()):
             self.save_incident(incident)
 
     def save_directive(self, job: Job, directive: Directive, now: float, on_commit: Callable[[], None]) -> None:

@@ -139,17 +139,33 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
 
 def incident_row(incident: Incident) -> dict[str, Any]:
     """An incident as a row of the table ``incidents``."""
-    body = {each.name: getattr(incident, each.name) for each in fields(incident)}
-    body["timeline"] = asdict(incident.timeline)
-    body["culprits"] = [c._asdict() for c in incident.culprits]
-    body["stacks"], body["heard_nodes"] = incident.stacks.to_json(), sorted(incident.heard_nodes)
+    return {**incident_columns(incident), "body": incident_body(incident)()}
+
+
+def incident_columns(incident: Incident) -> dict[str, Any]:
+    """The columns of an incident's row, without its body."""
     return {
         "id": incident.id,
         "job_id": incident.job_id,
         "opened_at": incident.opened_at,
         "closed_at": incident.closed_at,
-        "body": body,
     }
+
+
+def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
+    """Copy an incident as of now; the returned function encodes the body of its row, on any thread."""
+    body = {each.name: getattr(incident, each.name) for each in fields(incident)}
+    body["stacks"], body["heard_nodes"] = stacks, heard = incident.stacks.copy(), set(incident.heard_nodes)
+
+    def encode() -> dict[str, Any]:
+        return body | {
+            "timeline": asdict(body["timeline"]),
+            "culprits": [c._asdict() for c in body["culprits"]],
+            "stacks": stacks.to_json(),
+            "heard_nodes": sorted(heard),
+        }
+
+    return encode
 
 
 def incident_of(row: Mapping[str, Any]) -> Incident:
@@ -160,7 +176,7 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
     for name in ("affected", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
-    body["heard_nodes"] = frozenset(body.get("heard_nodes", ()))
+    body["heard_nodes"] = set(body.get("heard_nodes", ()))
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself
     body["stacks"] = Stacks.of(map(stack_of, stored)) if isinstance(stored, list) else Stacks.of_json(stored)
     return Incident(**body)

@@ -7,7 +7,7 @@ ranks. 100,000 ranks that hang in one collective take one stack and a set of num
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -129,6 +129,31 @@ _Position = tuple[str, str, int, int, int, tuple[str, ...]]
 """Group, operation, enqueued, completed, number of the first call, calls; see :class:`GroupProgress`."""
 
 
+@dataclass(slots=True)
+class _Reached:
+    """The ranks with equal progress in one process group."""
+
+    position: _Position
+    ranks: set[int] = field(default_factory=set)
+    _progress: GroupProgress | None = None
+
+    def join(self, rank: int) -> None:
+        self.ranks.add(rank)
+        self._progress = None
+
+    def leave(self, rank: int) -> int:
+        """Remove a rank; return how many are left."""
+        self.ranks.discard(rank)
+        self._progress = None
+        return len(self.ranks)
+
+    def progress(self) -> GroupProgress:
+        """Cached, since the stacks of one node change few of thousands of groups."""
+        if self._progress is None:
+            self._progress = GroupProgress(*self.position[:4], tuple(sorted(self.ranks)), *self.position[4:])
+        return self._progress
+
+
 class Stacks:
     """The stacks of one incident. A rank's newest stack replaces the one before."""
 
@@ -137,7 +162,7 @@ class Stacks:
         self._failures: dict[_Key, set[int]] = {}
         self._held: dict[int, tuple[dict[_Key, Any], _Key]] = {}
         self._positions: dict[int, tuple[_Position, ...]] = {}
-        self._known: dict[_Position, _Position] = {}
+        self._reached: dict[_Position, _Reached] = {}
         self._groups: list[StackGroup] | None = None
         self._progress: list[GroupProgress] | None = None
 
@@ -177,9 +202,8 @@ class Stacks:
             self._add_place(stack)
         else:
             self._add_failure((stack.rank,), stack.error[:MAX_TEXT], str(stack.process_state))
-        # Ranks with equal progress share one tuple: there may be 100,000 of them in a dozen groups each.
-        positions = (_position(c) for c in stack.collectives[:MAX_COLLECTIVES])
-        self._positions[stack.rank] = tuple(self._known.setdefault(p, p) for p in positions)
+        for collective in stack.collectives[:MAX_COLLECTIVES]:
+            self._put_position(stack.rank, _position(collective))
 
     def groups(self) -> list[StackGroup]:
         """Ranks by place; the smallest group first, since it is the odd one."""
@@ -194,12 +218,7 @@ class Stacks:
     def group_progress(self) -> list[GroupProgress]:
         """Progress of all ranks in their process groups; the furthest of each group first."""
         if self._progress is None:
-            ranks_at: dict[_Position, list[int]] = {}
-            for rank in sorted(self._positions):
-                for position in self._positions[rank]:
-                    ranks_at.setdefault(position, []).append(rank)
-            self._known = {p: p for p in ranks_at}  # without those of earlier captures
-            found = [GroupProgress(*p[:4], tuple(ranks), *p[4:]) for p, ranks in ranks_at.items()]
+            found = [reached.progress() for reached in self._reached.values()]
             self._progress = sorted(found, key=lambda f: (f.group, -f.enqueued, -f.completed, f.operation, f.ranks))
         return self._progress
 
@@ -207,6 +226,19 @@ class Stacks:
         """Ranks whose stacks could not be taken, and why."""
         found = [Failure(tuple(sorted(ranks)), str(key[0]), str(key[1])) for key, ranks in self._failures.items()]
         return sorted(found, key=lambda f: f.ranks)
+
+    def copy(self) -> Stacks:
+        """What is held now, without the ability to take further stacks: to encode it on another thread."""
+        made = Stacks()
+        made._groups, made._progress = self._groups, self._progress
+        made._places = {
+            key: replace(place, ranks=set(place.ranks), methods=set(place.methods))
+            for key, place in self._places.items()
+        }
+        made._failures = {key: set(ranks) for key, ranks in self._failures.items()}
+        if made._progress is None:
+            made._reached = {key: replace(each, ranks=set(each.ranks)) for key, each in self._reached.items()}
+        return made
 
     def to_json(self) -> dict[str, Any]:
         """What is stored with the incident; ranks are written as ``0-6,8``."""
@@ -237,12 +269,15 @@ class Stacks:
             calls_from, calls = each.get("calls_from", 0), tuple(each.get("calls", ()))
             position = (each["group"], each["operation"], each["enqueued"], each["completed"], calls_from, calls)
             for rank in of_ranges(each["ranks"]):
-                made._positions[rank] = (*made._positions.get(rank, ()), position)
+                made._put_position(rank, position)
         return made
 
     def _forget(self, rank: int) -> None:
         held = self._held.pop(rank, None)
-        self._positions.pop(rank, None)
+        for position in self._positions.pop(rank, ()):
+            reached = self._reached.get(position)
+            if reached is not None and not reached.leave(rank):
+                del self._reached[position]
         if held is None:
             return
         where, key = held
@@ -275,6 +310,12 @@ class Stacks:
         place.ranks.update(group.ranks)
         for rank in group.ranks:
             self._held[rank] = (self._places, key)
+
+    def _put_position(self, rank: int, position: _Position) -> None:
+        # Ranks with equal progress share one tuple: there may be 100,000 of them in a dozen groups each.
+        reached = self._reached.setdefault(position, _Reached(position))
+        reached.join(rank)
+        self._positions[rank] = (*self._positions.get(rank, ()), reached.position)
 
     def _add_failure(self, ranks: Sequence[int], error: str, state: str) -> None:
         key: _Key = (error, state)

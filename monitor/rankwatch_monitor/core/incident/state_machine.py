@@ -363,7 +363,7 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
         case Confirmed(diagnosis):
             _diagnose(incident, diagnosis)
             if incident.phase is Phase.CONFIRMING:
-                _set(incident, heard_nodes=frozenset())  # they are captured again
+                _set(incident, heard_nodes=set())  # they are captured again
             _set(incident, confirmed=True)
             _stamp(incident, decided=now)
             return f"{incident.reason} Action: {_words(incident.action)}."
@@ -434,7 +434,7 @@ def _order(incident: Incident, order: Ordered, now: float) -> str:
             exclude=order.exclude,
             excluded_anew=False,
         )
-    _set(incident, attempt=order.attempt, confirmed=not order.capture_only, heard_nodes=frozenset())
+    _set(incident, attempt=order.attempt, confirmed=not order.capture_only, heard_nodes=set())
     _stamp(incident, decided=None if order.capture_only else now, captured=None)
     return f"{incident.reason} Action: {_words(incident.action)}."
 
@@ -480,7 +480,7 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived) -> None:
     if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
         # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.
         _stamp(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
-    _set(incident, heard_nodes=incident.heard_nodes | {evidence.node})
+    incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
 
 
 def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:

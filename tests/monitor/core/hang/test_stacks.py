@@ -211,3 +211,38 @@ def test_ranges_come_back(ranks: set[int]) -> None:
 def test_ranges_are_short() -> None:
     assert ranges([0, 1, 2, 8]) == "0-2,8"
     assert ranges([]) == ""
+
+
+_collective = st.builds(
+    Collective, st.sampled_from("ab"), st.sampled_from(("all_reduce", "barrier")), st.integers(1, 3), st.integers(0, 2)
+)
+_stack = st.builds(
+    RankStack,
+    st.integers(0, 5),
+    st.just(1),
+    st.just("py-spy"),
+    st.sampled_from(((), (Frame("f", "a.py", 1),), (Frame("g", "a.py", 1),))),
+    collectives=st.lists(_collective, max_size=3).map(tuple),
+)
+
+
+@given(st.lists(st.one_of(_stack, st.none()), max_size=30))
+def test_stacks_that_replace_others_leave_what_the_newest_alone_would(sent: list[RankStack | None]) -> None:
+    """None: what is held is read meanwhile, which caches it."""
+    kept = Stacks()
+    newest: dict[int, RankStack] = {}
+    for each in sent:
+        if each is None:
+            kept.groups(), kept.group_progress()
+            continue
+        kept.add(each)
+        newest.pop(each.rank, None)
+        newest[each.rank] = each
+    fresh = Stacks.of(newest.values())
+    assert kept.group_progress() == fresh.group_progress()
+    assert [g.ranks for g in kept.groups()] == [g.ranks for g in fresh.groups()]
+    copied = kept.copy()
+    assert copied.to_json() == kept.to_json()
+    before = copied.to_json()
+    kept.add(RankStack(99, 1, "py-spy", (Frame("h", "b.py", 1),), collectives=(Collective("c", "barrier", 1, 0),)))
+    assert copied.to_json() == before
