@@ -192,6 +192,7 @@ def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
     command = [*arm.command, "--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "20", *script]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     own = {MARK: mark, "TMPDIR": str(temporary), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
+    own[_service.TOKEN_VARIABLE] = _service.TOKEN
     with (folder / "log").open("wb") as log:
         launcher = subprocess.Popen(
             [*command, "--instrument", arm.instrument],

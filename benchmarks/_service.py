@@ -17,6 +17,9 @@ import requests
 
 T = TypeVar("T")
 
+TOKEN_VARIABLE, TOKEN = "RANKWATCH_MONITOR_TOKEN", "of-a-benchmark"
+"""Given to ``rankwatch run``, whose own monitor then has this token."""
+
 
 def wait_for(what: str, look: Callable[[], T | None], deadline: float = 60.0) -> T:
     """Look until something is there.
@@ -64,7 +67,7 @@ def monitor(folder: Path) -> Iterator[str]:
 def get(url: str) -> Any:
     """The JSON at an address, or None while it does not answer."""
     try:
-        answer = requests.get(url, timeout=5)
+        answer = requests.get(url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5)
     except requests.ConnectionError:
         return None
     return answer.json() if answer.ok else None

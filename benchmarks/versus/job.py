@@ -103,6 +103,7 @@ def running(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
     script = [str(SCRIPT), "--folder", str(folder), "--instrument", arm.instrument]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     own = {MARK: mark, "TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
+    own[_service.TOKEN_VARIABLE] = _service.TOKEN
     with (folder / "log").open("wb") as log:
         launcher = subprocess.Popen(
             [*arm.command, "--standalone", "--nproc-per-node", str(ranks), *script],

@@ -20,7 +20,7 @@ from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
 from rankwatch_monitor.http.grid import grid_routes
-from rankwatch_monitor.http.jobs import job_routes
+from rankwatch_monitor.http.jobs import job_routes, score_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
 from rankwatch_monitor.http.ownership import acquired, elsewhere
 from rankwatch_monitor.http.policy import control_routes, policy_routes
@@ -79,8 +79,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
         exempt=(semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH),
     )
 
-    def behind(scope: Scope, *, contact: bool = False) -> list[DependsOn]:
-        allowed = require(tokens, scope, monitor.counters, sessions)
+    def behind(scope: Scope, *, also: Scope | None = None, contact: bool = False) -> list[DependsOn]:
+        allowed = require(tokens, scope, monitor.counters, sessions, also=also)
         return [Depends(allowed), Depends(acquired(monitor, contact=contact))]
 
     def may_control(headers: Mapping[str, str]) -> bool:
@@ -108,6 +108,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     for routes in (timeline_routes(monitor), grid_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
+    # Ranks log the scores of their job, and have a token that may ingest.
+    app.include_router(score_routes(monitor), prefix=api, dependencies=behind(Scope.READ, also=Scope.INGEST))
     for routes in (control_routes(monitor, audit), token_routes(registry, tokens, audit)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.CONTROL))
 

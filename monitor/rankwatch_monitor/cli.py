@@ -43,6 +43,14 @@ def serve(argv: Sequence[str]) -> int:
 
     The exit code is 0 after an orderly shutdown and 2 when the settings are invalid.
     """
+    before = os.umask(0o077)  # its files hold stacks and tokens
+    try:
+        return _start(argv)
+    finally:
+        os.umask(before)
+
+
+def _start(argv: Sequence[str]) -> int:
     if (problem := uvicorn_compat.complaint()) is not None:
         _print_error(problem)
         return 2

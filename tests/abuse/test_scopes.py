@@ -27,7 +27,7 @@ SECRETS = {CONTROL: "Control-Secret-1", READ: "Read-Secret-2", INGEST: "Ingest-S
 JOB = "guarded"
 BELOW_JOB = "/api/v1/jobs/{job_id}"
 
-ROUTES: dict[tuple[str, str], Scope | None] = {
+ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("POST", "/v1/metrics"): INGEST,
     ("POST", "/v1/traces"): INGEST,
     ("POST", f"{BELOW_JOB}/nodes"): INGEST,
@@ -50,14 +50,15 @@ ROUTES: dict[tuple[str, str], Scope | None] = {
     **{
         ("GET", f"{BELOW_JOB}/{what}"): READ
         for what in (
-            "ranks", "goodput", "report", "scores", "scores/report", "stragglers", "incidents",
-            "incidents/{incident_id}",
-            "policy", "events", "why", "history", "timeline", "trends", "grid/{look}", "layout",
+            "ranks", "goodput", "report", "incidents", "incidents/{incident_id}", "policy",
+            "events", "why", "history", "timeline", "trends", "grid/{look}", "layout",
         )
     },
     # A session is opened with a token in the body, and says no more of itself.
     ("POST", "/api/v1/session"): OPEN,
     ("DELETE", "/api/v1/session"): OPEN,
+    # Ranks log these.
+    **{("GET", f"{BELOW_JOB}/{what}"): (READ, INGEST) for what in ("scores", "scores/report", "stragglers")},
     ("GET", "/livez"): OPEN,
     ("GET", "/readyz"): OPEN,
     # The page is a program without data; what it shows it reads with the reader's own token.
@@ -71,6 +72,13 @@ ROUTES: dict[tuple[str, str], Scope | None] = {
 }  # fmt: skip
 
 GUARDED = [(method, path) for (method, path), scope in ROUTES.items() if scope is not None]
+
+
+def may_use(holder: Scope, method: str, path: str) -> bool:
+    scope = ROUTES[method, path]
+    return holder is CONTROL or holder in (scope if isinstance(scope, tuple) else (scope,))
+
+
 FILLED = {"job_id": JOB, "incident_id": "1", "directive": "1", "look": "heartbeat_age", "name": "none.js"}
 CONTENT: dict[str, Any] = {
     "nodes": {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1},
@@ -147,9 +155,8 @@ def test_every_route_of_the_application_has_its_scope_in_the_table() -> None:
 def test_a_token_opens_its_own_scope_and_no_other(
     monitor: RunningMonitor, method: str, path: str, holder: Scope
 ) -> None:
-    scope = ROUTES[method, path]
     answer = ask(monitor, method, path, bearer(SECRETS[holder]))
-    if holder in (CONTROL, scope):
+    if may_use(holder, method, path):
         assert (
             answer.status < 300
             or (answer.status == 404 and path.endswith("_id}"))
@@ -157,7 +164,7 @@ def test_a_token_opens_its_own_scope_and_no_other(
         ), answer
     else:
         assert answer.status == 403, answer
-        assert f"does not allow {scope}".encode() in answer.start
+        assert f"does not allow {ROUTES[method, path]}".encode() in answer.start
 
 
 WRONG = {
@@ -191,7 +198,7 @@ def test_a_token_in_the_address_opens_what_is_read_and_nothing_that_acts(
 ) -> None:
     for holder, secret in SECRETS.items():
         answer = ask(monitor, method, path, [], f"token={quote(secret)}")
-        may = method == "GET" and holder in (CONTROL, ROUTES[method, path])
+        may = method == "GET" and may_use(holder, method, path)
         assert (answer.status not in (401, 403)) == may, f"{holder}: {answer}"
     assert ask(monitor, method, path, [], "token=").status == 401
     assert ask(monitor, method, path, [], f"Token={quote(SECRETS[CONTROL])}").status == 401

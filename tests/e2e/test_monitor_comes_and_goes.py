@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -65,12 +66,17 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
     launcher = training.run(monitor="", script=("--steps", str(STEPS)), inject=fault, forked=False)
     page = training.until(
         "the page's address",
-        lambda: re.search(r"page of this job: (http://127\.0\.0\.1:\d+/)\n", launcher.said()),
+        lambda: re.search(r"page of this job: (http://127\.0\.0\.1:\d+)/ \(rankwatch open ", launcher.said()),
     )[1]
     assert "<title>" in httpx.get(page, trust_env=False).text
-    training.follow(page)
+    [file] = (training.state / "rankwatch" / "monitors").glob("*.json")
+    own = json.loads(file.read_text())
+    assert own["url"] == page
+    training.follow(page, own["token"])
     training.until_running(2, attempt=2)
     assert launcher.wait() == 0, launcher.said()
+    assert not [name for name in ("token", "ingest_token") if own[name] in launcher.said()], "tokens are not logged"
+    assert not file.exists()
     with pytest.raises(httpx.ConnectError):
         training.summary()
     database = training.state / "rankwatch" / "jobs" / f"{training.job}.db"

@@ -65,11 +65,11 @@ class Training:
 
     # Starting and ending ----------------------------------------------------------------------------------------------
 
-    def follow(self, url: str) -> None:
+    def follow(self, url: str, token: str | None = None) -> None:
         """From now on this monitor is the one to be asked."""
         if self.api is not None:
             self.api.close()
-        self.api = Api(url)
+        self.api = Api(url, token)
 
     def run(
         self,

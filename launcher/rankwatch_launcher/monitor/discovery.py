@@ -21,6 +21,7 @@ FACT: Final = "monitor"
 START_SECONDS: Final = 30.0
 """How long another launcher's monitor may take to start."""
 POLL_SECONDS: Final = 0.05
+ON_EACH_NODE: Final = "give --monitor on every node"
 FACT_SECONDS: Final = 60.0
 """How long a launcher waits for group rank 0 to publish the monitor's address, which it does right after rendezvous."""
 
@@ -60,7 +61,7 @@ class MonitorDiscovery:
         if self._options.monitor_url:
             self._attach(self._options.monitor_url, self._options.token)
         elif self._can_start():
-            self._start("127.0.0.1", with_token=False)
+            self._start("127.0.0.1")
         self._done = True
 
     def on_rendezvous(self, rendezvous: Rendezvous) -> None:
@@ -85,13 +86,14 @@ class MonitorDiscovery:
 
     def _publish(self, rendezvous: Rendezvous) -> None:
         self._done = True
-        url, token = self._options.monitor_url, self._options.token
-        if not url and self._can_start():
-            host, with_token = process.bind_address(self._endpoint_host, rendezvous.master_addr)
-            self._start(host, with_token=with_token)
-            url, token = (self._monitor.url, self._monitor.token) if self._monitor is not None else ("", "")
-        elif url:
-            self._attach(url, token)
+        url, token = self._options.monitor_url, ""
+        if url:
+            self._attach(url, self._options.token)
+        elif self._can_start():
+            self._start(process.bind_address(self._endpoint_host, rendezvous.master_addr))
+            if self._monitor is not None:
+                url, token = self._monitor.url, self._monitor.ingest_token
+        # The store has no authentication: a configured token stays here, and an own monitor's may only ingest.
         rendezvous.store.publish(FACT, {"url": url, "token": token, "job_id": self._job_id})
 
     def _follow(self, rendezvous: Rendezvous) -> None:
@@ -103,8 +105,15 @@ class MonitorDiscovery:
             time.sleep(POLL_SECONDS)
         self._done = True
         self._job_id = str(fact.get("job_id", self._job_id))
-        if url := self._options.monitor_url or str(fact.get("url", "")):
-            self._attach(url, self._options.token or str(fact.get("token", "")), patience=START_SECONDS)
+        if url := self._options.monitor_url:
+            self._attach(url, self._options.token, patience=START_SECONDS)
+        elif url := str(fact.get("url", "")):
+            token = str(fact.get("token", ""))
+            if self._options.token and not token:
+                logger.warning(
+                    "%s is not sent to %s, which another launcher published: %s", env.TOKEN, url, ON_EACH_NODE
+                )
+            self._attach(url, token, patience=START_SECONDS)
         else:
             logger.warning("the launcher of group rank 0 has no monitor; hangs will not be detected")
 
@@ -114,21 +123,24 @@ class MonitorDiscovery:
             return False
         return True
 
-    def _start(self, host: str, *, with_token: bool) -> None:
+    def _start(self, host: str) -> None:
         try:
-            self._monitor = LocalMonitor(self._job_id, host, with_token=with_token)
+            self._monitor = LocalMonitor(self._job_id, host)
             self._monitor.start()
         except OSError as error:
             self._monitor = None
             logger.warning("no monitor could be started on %s: %s; training continues", host, error)
             return
+        for name in (process.CONTROL_TOKEN, process.READ_TOKEN, process.INGEST_TOKEN):
+            os.environ.pop(name, None)
         self._attach(self._monitor.url, self._monitor.token, self._monitor)
 
     def _attach(self, url: str, token: str, monitor: LocalMonitor | None = None, *, patience: float = 0.0) -> None:
         os.environ[env.MONITOR_URL] = url
         os.environ[env.JOB_ID] = self._job_id
         os.environ[env.JOB_NAME] = self._options.job_name
-        if token:
-            os.environ[env.TOKEN] = token
+        os.environ.pop(env.TOKEN, None)
+        if ranks_token := monitor.ingest_token if monitor is not None else token:
+            os.environ[env.TOKEN] = ranks_token
         ready = monitor.wait_ready if monitor is not None else None
         self._connect(self._job_id, url, token, ready=ready, patience=patience)

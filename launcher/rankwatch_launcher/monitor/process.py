@@ -22,8 +22,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract import access
 from rankwatch.contract import env as environment
-from rankwatch.contract.files import temporary_folder
+from rankwatch.contract.access import MonitorAccess
+from rankwatch.contract.files import state_folder, temporary_folder
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.link import LOOPBACK
 
@@ -31,6 +33,10 @@ NOT_INSTALLED: Final = (
     "no monitor: hangs will not be detected. Install it with `pip install 'rankwatch[monitor]'` or give one with "
     "--monitor URL; without a monitor this behaves like torchrun"
 )
+CONTROL_TOKEN: Final = "RANKWATCH_MONITOR_TOKEN"
+READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
+INGEST_TOKEN: Final = "RANKWATCH_MONITOR_INGEST_TOKEN"
+"""Variables of the monitor's settings."""
 _READY_SECONDS: Final = 30.0
 _KILLED_SECONDS: Final = 5.0
 _MAX_STARTS: Final = 3
@@ -44,18 +50,24 @@ def available() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("rankwatch_monitor", "fastapi", "uvicorn"))
 
 
-def bind_address(rendezvous_host: str, master_addr: str) -> tuple[str, bool]:
-    """The address of a monitor for several nodes, and whether it needs a token: loopback if the rendezvous uses it."""
-    if rendezvous_host in LOOPBACK:
-        return "127.0.0.1", False
-    return master_addr, True
+def bind_address(rendezvous_host: str, master_addr: str) -> str:
+    """The address of a monitor for several nodes: loopback if the rendezvous uses it."""
+    return "127.0.0.1" if rendezvous_host in LOOPBACK else master_addr
 
 
 class LocalMonitor:
-    """One monitor process; :meth:`start` returns at once."""
+    """One monitor process; :meth:`start` returns at once.
 
-    def __init__(self, job_id: str, host: str = "127.0.0.1", *, with_token: bool = False) -> None:
-        self.token = secrets.token_urlsafe(24) if with_token else ""
+    It always has tokens, since every user of the machine can connect to a port of loopback: ``token`` for this launcher
+    and people, ``ingest_token`` for ranks and other launchers. They stay the same when it is restarted.
+    """
+
+    def __init__(self, job_id: str, host: str = "127.0.0.1") -> None:
+        self._environment = _environment(os.environ)
+        self.token = self._environment[CONTROL_TOKEN]
+        self.ingest_token = self._environment[INGEST_TOKEN]
+        self._job_id = job_id
+        self._access: Path | None = None
         self._host = host
         self._port = free_port(host)
         self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
@@ -96,7 +108,7 @@ class LocalMonitor:
                 process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):  # in uninterruptible sleep (state D)
                     process.wait(_KILLED_SECONDS)
-        for file in (self._ready_file, self._log):
+        for file in (self._ready_file, self._log, *((self._access,) if self._access else ())):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
@@ -115,7 +127,7 @@ class LocalMonitor:
             # In its own session, so that Ctrl-C at the terminal does not end it before the launcher's last reports.
             self._process = subprocess.Popen(
                 command,
-                env=_environment(os.environ, self.token),
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -127,8 +139,9 @@ class LocalMonitor:
         while not self._closing.is_set():
             assert self._process is not None
             if not self._ready.is_set() and self._read_ready():
+                self._publish_access()
                 self._ready.set()
-                logger.info("monitor page of this job: %s/%s", self.url, f"?token={self.token}" if self.token else "")
+                logger.info("monitor page of this job: %s/ (rankwatch open %s)", self.url, self._job_id)
             code = self._process.poll()
             if code is None:
                 self._closing.wait(0.05 if not self._ready.is_set() else 0.5)
@@ -148,6 +161,16 @@ class LocalMonitor:
                         self._spawn()
                     except OSError as error:  # no process, descriptor or space now: the next round tries again
                         logger.warning("the monitor cannot be restarted: %s", error)
+
+    def _publish_access(self) -> None:
+        """Let this user's commands find the monitor."""
+        found = MonitorAccess(
+            self.url, self._job_id, os.getpid(), self.token, self.ingest_token, host=socket.gethostname()
+        )
+        try:
+            self._access = access.publish(found)
+        except OSError as error:
+            logger.warning("commands on this machine will not find the monitor by themselves: %s", error)
 
     def _read_ready(self) -> bool:
         try:
@@ -170,9 +193,11 @@ def job_database(job_id: str, env: Mapping[str, str]) -> Path | None:
     """
     if env.get("RANKWATCH_MONITOR_DATABASE"):
         return None
-    state = Path(env.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "rankwatch" / "jobs"
+    state = state_folder(env) / "rankwatch" / "jobs"
     try:
-        state.mkdir(parents=True, exist_ok=True)
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # of another user, who shares it
+            state.chmod(0o700)
         usable = os.access(state, os.W_OK)
     except OSError:
         usable = False
@@ -210,7 +235,11 @@ def free_port(host: str) -> int:
     raise OSError(f"no free port on {host}: {refusal}")
 
 
-def _environment(base: Mapping[str, str], token: str) -> dict[str, str]:
-    # The token is passed in the environment: command lines are readable by every user.
+def _environment(base: Mapping[str, str]) -> dict[str, str]:
+    """The monitor's environment, with new tokens unless they are configured. Command lines are readable by every user.
+
+    ``RANKWATCH_TOKEN`` may be meant for another monitor, so it is not used.
+    """
     env = {name: value for name, value in base.items() if name not in (environment.TOKEN, environment.MONITOR_URL)}
-    return {**env, environment.TOKEN: token} if token else env
+    tokens = {name: env.get(name) or secrets.token_urlsafe(24) for name in (CONTROL_TOKEN, INGEST_TOKEN)}
+    return env | tokens

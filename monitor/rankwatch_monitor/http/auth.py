@@ -3,7 +3,7 @@
 ==========  ==============================================================================================
 scope       allows
 ==========  ==============================================================================================
-ingest      sending telemetry, and the routes of launchers
+ingest      sending telemetry, the routes of launchers, and reading the scores of ranks, which ranks log
 read        reading the API, the live stream and /metrics
 control     changing a policy and ordering actions; includes ``ingest`` and ``read``
 ==========  ==============================================================================================
@@ -197,9 +197,9 @@ def _other_job(grant: Grant, job_id: str) -> str:
 
 
 def require(
-    tokens: TokenSource, scope: Scope, counters: Counters, sessions: SessionSource
+    tokens: TokenSource, scope: Scope, counters: Counters, sessions: SessionSource, *, also: Scope | None = None
 ) -> Callable[[Request], Awaitable[None]]:
-    """A FastAPI dependency that allows a request only with a token or a session for ``scope``."""
+    """A FastAPI dependency that allows a request only with a token or a session for ``scope``, or for ``also``."""
 
     async def check(request: Request) -> None:  # async, since FastAPI runs plain functions on a thread
         # curl -N and older pages read event streams with the token as ?token=.
@@ -207,6 +207,8 @@ def require(
         job_id = request.path_params.get("job_id")
         bearer = Bearer(tokens, request.headers, query_token, sessions)
         refused, grant = _refusal(bearer, scope, job_id), bearer.grant()
+        if refused is not None and also is not None and _refusal(bearer, also, job_id) is None:
+            refused = None
         if refused is None and grant is not None and grant.jobs and job_id is None and request.url.path not in FILTERED:
             refused = 403, f"the token {grant.name!r} is bound to jobs, and this is about all jobs"
         if refused is not None:

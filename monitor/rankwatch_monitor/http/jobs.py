@@ -87,12 +87,12 @@ def job_routes(monitor: Monitor) -> APIRouter:
             ],
         }
 
-    routes.include_router(_score_routes(monitor))
     return routes
 
 
-def _score_routes(monitor: Monitor) -> APIRouter:
-    routes = APIRouter()
+def score_routes(monitor: Monitor) -> APIRouter:
+    """The scores of a job's ranks and its stragglers, which ranks read to log them."""
+    routes = APIRouter(tags=["jobs"])
 
     @routes.get(
         "/jobs/{job_id}/scores",

@@ -7,6 +7,7 @@ PostgreSQL: a session-level advisory lock on the writing connection, which the s
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -47,10 +48,14 @@ class FileLock:
         if self._file is not None:
             return
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             log.warning("%s cannot be locked against a second monitor: %s", self._database, error)
             return
+        # Whoever can open a file can lock it. Earlier versions left both open to others.
+        for each in (file, self._database):
+            with contextlib.suppress(OSError):
+                os.chmod(each, 0o600)
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:

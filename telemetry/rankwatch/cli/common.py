@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from rankwatch.cli import monitors
 from rankwatch.contract import env
 from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
 
@@ -31,8 +32,9 @@ def add_monitor_flags(parser: argparse.ArgumentParser, variables: Mapping[str, s
     parser.add_argument(
         "--monitor",
         metavar="URL",
-        default=variables.get(env.MONITOR_URL) or DEFAULT_MONITOR,
-        help=f"address of the monitor (default: {env.MONITOR_URL}, else {DEFAULT_MONITOR})",
+        default=variables.get(env.MONITOR_URL) or None,
+        help=f"address of the monitor (default: {env.MONITOR_URL}, else the one that your 'rankwatch run' started on "
+        f"this machine, else {DEFAULT_MONITOR})",
     )
     parser.add_argument(
         "--token",
@@ -53,7 +55,7 @@ def print_for_job(command: str, arguments: argparse.Namespace, fetch: Callable[[
 def print_result(command: str, arguments: argparse.Namespace, fetch: Callable[[MonitorClient], tuple[str, int]]) -> int:
     """Print the text that ``fetch(client)`` returns, or the error; returns the exit code."""
     try:
-        text, code = fetch(MonitorClient(arguments.monitor, arguments.token))
+        text, code = fetch(monitors.client(arguments))
         print_text(text)
     except MonitorError as error:
         return print_error(command, error)

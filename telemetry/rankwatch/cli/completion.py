@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from rankwatch.cli import completion_scripts
+from rankwatch.cli import completion_scripts, monitors
 from rankwatch.cli.common import print_text
 from rankwatch.cli.completion_scripts import Command, Flag, Values
 from rankwatch.cli.main import GROUP, summary
 from rankwatch.contract import env
-from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
+from rankwatch.monitor_client import MonitorClient, MonitorError
 
 JOBS_SECONDS: Final = 1.0
 """Timeout of the request for the ids of jobs when Tab is pressed."""
@@ -134,9 +134,8 @@ def _help(action: argparse.Action) -> str:
 def _jobs(variables: Mapping[str, str]) -> list[str]:
     """Ids of the monitor's jobs; empty on errors, which must not be printed on Tab."""
     try:
-        client = MonitorClient(
-            variables.get(env.MONITOR_URL) or DEFAULT_MONITOR, variables.get(env.TOKEN), JOBS_SECONDS
-        )
+        url, token = monitors.locate(variables.get(env.MONITOR_URL), variables.get(env.TOKEN), None)
+        client = MonitorClient(url, token, JOBS_SECONDS)
         return [job["id"] for job in client.listed("/jobs", "jobs") if job["id"].isprintable()]
     except MonitorError:
         return []

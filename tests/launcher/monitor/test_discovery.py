@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,11 +44,35 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")
 
 
-def test_group_rank_0_publishes_the_configured_monitor_and_the_job_id() -> None:
+def test_group_rank_0_publishes_the_configured_monitor_and_the_job_id_but_not_its_token() -> None:
     scene = Scene(0, monitor_url=URL, token="t", job_id="j")
     scene.discovery.on_rendezvous(scene.rendezvous)
     assert scene.connected == [("j", URL, "t")]
-    assert scene.store.find(FACT) == {"url": URL, "token": "t", "job_id": "j"}
+    assert scene.store.find(FACT) == {"url": URL, "token": "", "job_id": "j"}
+
+
+def test_an_own_monitor_publishes_a_token_that_may_only_ingest_and_ranks_get_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANKWATCH_MONITOR_TOKEN", "control")
+    own = SimpleNamespace(url=URL, token="control", ingest_token="ingest", start=lambda: None, wait_ready=bool)
+    monkeypatch.setattr(module.process, "available", lambda: True)
+    monkeypatch.setattr(module, "LocalMonitor", lambda *_: own)
+    scene = Scene(0, job_id="j", token="the user's, for another monitor")
+    scene.discovery.on_rendezvous(scene.rendezvous)
+    assert scene.store.find(FACT) == {"url": URL, "token": "ingest", "job_id": "j"}
+    assert scene.connected == [("j", URL, "control")]
+    assert os.environ[env.TOKEN] == "ingest"
+    assert "control" not in os.environ.values()
+
+
+def test_a_users_token_is_not_sent_to_an_address_that_the_store_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(env.TOKEN, "the user's")
+    scene = Scene(1, token="the user's")
+    scene.store.publish(FACT, {"url": URL, "token": "", "job_id": "j"})
+    scene.discovery.on_rendezvous(scene.rendezvous)
+    assert scene.connected == [("j", URL, "")]
+    assert env.TOKEN not in os.environ
 
 
 def test_other_launchers_follow_what_is_published_once() -> None:

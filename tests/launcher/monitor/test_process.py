@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from launcher.conftest import wait_for
+from rankwatch.contract import access
 from rankwatch_launcher.monitor.process import LocalMonitor, bind_address, free_port, job_database
 
 STAND_IN = """
@@ -25,7 +27,8 @@ for flag in ("--host", "--port", "--ready-file", "--parent-pid", "--database"):
 args = parser.parse_args()
 listener = socket.create_server((args.host, int(args.port)))
 with open(args.ready_file + ".new", "w") as file:
-    json.dump({"url": "u", "pid": os.getpid(), "token": os.environ.get("RANKWATCH_TOKEN")}, file)
+    tokens = [os.environ[f"RANKWATCH_MONITOR_{name}TOKEN"] for name in ("", "INGEST_")]
+    json.dump({"url": "u", "pid": os.getpid(), "tokens": tokens}, file)
 os.rename(args.ready_file + ".new", args.ready_file)
 signal.pause()
 """
@@ -55,8 +58,42 @@ def local_monitor(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Lo
 def test_its_page_is_told_once_it_listens(local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture) -> None:
     local_monitor.start()
     assert local_monitor.wait_ready()
-    wait_for(lambda: f"monitor page of this job: {local_monitor.url}/" in caplog.text)
-    assert local_monitor.token == ""
+    wait_for(lambda: f"monitor page of this job: {local_monitor.url}/ (rankwatch open job 1)" in caplog.text)
+
+
+def test_it_always_has_tokens_which_are_not_logged(
+    local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    local_monitor.start()
+    wait_for(lambda: "monitor page of this job" in caplog.text)
+    tokens = {local_monitor.token, local_monitor.ingest_token}
+    assert len(tokens) == 2
+    assert min(map(len, tokens)) >= 32
+    assert not [token for token in tokens if token in caplog.text]
+    process = local_monitor._process
+    assert process is not None
+    assert not [token for token in tokens if token.encode() in Path(f"/proc/{process.pid}/cmdline").read_bytes()]
+
+
+def test_its_file_is_for_its_user_and_goes_with_it(local_monitor: LocalMonitor) -> None:
+    local_monitor.start()
+    assert local_monitor.wait_ready()
+    [found] = access.running()
+    assert (found.url, found.job_id, found.token) == (local_monitor.url, "job 1", local_monitor.token)
+    [file] = (Path(os.environ["XDG_STATE_HOME"]) / "rankwatch" / "monitors").iterdir()
+    assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
+    local_monitor.close()
+    assert not file.exists()
+
+
+def test_configured_tokens_are_used_and_one_for_another_monitor_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKWATCH_MONITOR_TOKEN", "mine")
+    monkeypatch.setenv("RANKWATCH_TOKEN", "for another monitor")
+    made = LocalMonitor("job")
+    assert made.token == "mine"
+    assert made.ingest_token not in ("mine", "for another monitor")
+    assert "for another monitor" not in made._environment.values()
+    made.close()
 
 
 def test_it_comes_back_on_the_same_port(local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture) -> None:
@@ -67,6 +104,8 @@ def test_it_comes_back_on_the_same_port(local_monitor: LocalMonitor, caplog: pyt
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: "is restarted" in caplog.text)
     wait_for(lambda: local_monitor._process is not process)
+    given = json.loads(wait_for(lambda: local_monitor._ready_file.exists() and local_monitor._ready_file.read_text()))
+    assert given["tokens"] == [local_monitor.token, local_monitor.ingest_token], "ranks go on with the same token"
     port = int(local_monitor.url.rpartition(":")[2])
 
     def listens() -> bool:
@@ -85,9 +124,9 @@ def test_one_that_cannot_start_is_given_up_with_its_last_log_line(
     assert "no room. Training continues" in caplog.text
 
 
-def test_several_nodes_get_a_token_unless_they_are_all_here() -> None:
-    assert bind_address("127.0.0.1", "node7") == ("127.0.0.1", False)
-    assert bind_address("node7", "node7") == ("node7", True)
+def test_a_monitor_of_several_nodes_listens_on_loopback_if_they_are_all_here() -> None:
+    assert bind_address("127.0.0.1", "node7") == "127.0.0.1"
+    assert bind_address("node7", "node7") == "node7"
 
 
 def test_ports_are_free_and_addresses_must_be_ours() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,6 +32,16 @@ def test_a_second_one_is_refused_with_words(first: bool, second: bool, place: Pl
     opened(place, shared=first)
     with pytest.raises(ValueError, match=rf"is held by .*{os.getpid()}.*another --database.*--shared-as NAME"):
         opened(place, shared=second)
+
+
+def test_files_that_were_open_to_other_users_are_closed_to_them(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("old.db", "old.db.lock")]
+    for file in files:
+        file.touch(0o644)
+        file.chmod(0o644)
+    store = Repository(str(files[0]))
+    store.close()
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
 
 
 def test_those_that_share_have_it_together(place: Place, opened: Open) -> None:

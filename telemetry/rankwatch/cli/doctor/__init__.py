@@ -7,19 +7,20 @@ Each check yields a :class:`~rankwatch.cli.doctor.finding.Finding`. Exit codes: 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from rankwatch.cli import monitors
 from rankwatch.cli.common import EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_flags, print_text
 from rankwatch.cli.doctor import monitor_checks, node_checks, package_checks
 from rankwatch.cli.doctor.finding import Finding, Level, fault
 from rankwatch.cli.formatting import count
 from rankwatch.cli.terminal import Progress, Terminal, terminal_of
-from rankwatch.contract import env
-from rankwatch.monitor_client import DEFAULT_MONITOR
+from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorError
 
 STYLES: Final[Mapping[Level, str]] = {Level.OK: "good", Level.WARNING: "warning", Level.FAULT: "bad"}
 
@@ -34,11 +35,13 @@ def doctor(argv: Sequence[str]) -> int:
 
 
 def _examine(arguments: argparse.Namespace) -> int:
-    url = arguments.monitor or DEFAULT_MONITOR
+    url, token = arguments.monitor or DEFAULT_MONITOR, arguments.token
+    with contextlib.suppress(MonitorError):  # several could be meant
+        url, token = monitors.locate(arguments.monitor, arguments.token, None)
     terminal = terminal_of(sys.stdout)
     found: list[Finding] = []
     with Progress("") as progress:
-        for finding in findings(url, arguments.token, named=arguments.monitor is not None, looking=progress.now):
+        for finding in findings(url, token, named=arguments.monitor is not None, looking=progress.now):
             found.append(finding)
             progress.clear()
             if not arguments.json:  # at once: a check may take long
@@ -103,6 +106,5 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
         epilog="Exit codes: 0 no fault (there may be warnings); 3 a fault; 2 invalid flags.",
     )
     add_monitor_flags(made, variables, "do what is to be checked")
-    made.set_defaults(monitor=variables.get(env.MONITOR_URL) or None)
     made.add_argument("--json", action="store_true", help="print JSON")
     return made

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rankwatch.cli import monitors
 from rankwatch.cli.common import EXIT_TROUBLE, add_monitor_flags, print_error, print_result
 from rankwatch.cli.formatting import duration
 from rankwatch.cli.live_display import LiveDisplay
@@ -48,7 +49,7 @@ def status(argv: Sequence[str]) -> int:
 def watch(arguments: argparse.Namespace) -> int:
     """Refresh until the user quits; returns the exit code of the last refresh."""
     try:
-        client = MonitorClient(arguments.monitor, arguments.token, WATCH_TIMEOUT)
+        client = monitors.client(arguments, WATCH_TIMEOUT)
         lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
         away: float | None = None
         with contextlib.suppress(KeyboardInterrupt), LiveDisplay(sys.stdout, sys.stdin) as screen:

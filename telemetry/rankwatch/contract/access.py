@@ -1,0 +1,105 @@
+"""Where a user's commands find the monitors that the user's launchers started, with their tokens.
+
+Each such monitor has one file in a folder that only its user may enter: ``rankwatch/monitors`` in the folder for state,
+which is the same in every session of the user, else a private folder below the one for temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rankwatch.contract.files import private_folder, replace_file, state_folder, temporary_folder
+from rankwatch.contract.messages import read
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorAccess:
+    """How to reach a monitor that a launcher started."""
+
+    url: str
+    job_id: str
+    pid: int
+    """Process id of its launcher."""
+    token: str
+    """Allows everything."""
+    ingest_token: str
+    """For sending telemetry only."""
+    host: str = ""
+
+    def __repr__(self) -> str:
+        """Without the tokens: a representation may end up in a log."""
+        return f"MonitorAccess({self.url!r}, {self.job_id!r}, pid {self.pid})"
+
+
+def publish(access: MonitorAccess) -> Path:
+    """Write a monitor's file, which only this user can read, and return its path.
+
+    Raises:
+        OSError: it cannot be written, or another user has prepared the folder.
+    """
+    path = _folder_to_write() / f"{access.host}-{access.pid}.json"
+    replace_file(path, json.dumps(asdict(access)), mode=0o600)
+    return path
+
+
+def running() -> list[MonitorAccess]:
+    """The monitors that launchers of this user run on this host; removes the files of ended launchers."""
+    found: list[MonitorAccess] = []
+    for place in (_state_folder, _temporary_folder):
+        with contextlib.suppress(OSError):
+            found += [access for file in sorted(place(create=False).glob("*.json")) for access in _read(file)]
+    return found
+
+
+def _folder_to_write() -> Path:
+    try:
+        return _state_folder(create=True)
+    except OSError:
+        return _temporary_folder(create=True)
+
+
+def _state_folder(*, create: bool) -> Path:
+    own = state_folder(os.environ) / "rankwatch"
+    if create:
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # sudo and su may keep the variables of another user, who could replace what is below.
+    if own.lstat().st_uid != os.geteuid():
+        raise PermissionError(f"{own} belongs to another user")
+    return private_folder(own / "monitors", create=create)
+
+
+def _temporary_folder(*, create: bool) -> Path:
+    return temporary_folder("monitors", create=create)
+
+
+def _read(file: Path) -> Iterator[MonitorAccess]:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(handle, encoding="utf-8") as opened:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                return
+            access = read(MonitorAccess, json.load(opened))
+        if access.host != socket.gethostname():
+            return
+        if _runs(access.pid):
+            yield access
+        else:
+            file.unlink()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's process has taken the number
+        return False
+    return True

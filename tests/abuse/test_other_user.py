@@ -1,0 +1,100 @@
+"""Another user of the machine, against a job whose monitor ``rankwatch run`` started by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from rankwatch.contract import access
+from rankwatch_launcher.monitor.process import LocalMonitor
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as the user nobody")
+
+JOB: Final = "private"
+ATTACK: Final = """
+import json, os, sys, urllib.error, urllib.request
+url, job, files, uid, gid = json.loads(sys.argv[1])
+"x".encode("idna")  # imported before Python's own files may be out of reach
+os.setgroups([])
+os.setresgid(gid, gid, gid)
+os.setresuid(uid, uid, uid)
+
+def ask(method, path, content=None):
+    sent = None if content is None else json.dumps(content).encode()
+    request = urllib.request.Request(url + path, sent, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+def try_to(act):
+    try:
+        return str(act())
+    except OSError as error:
+        return type(error).__name__
+
+below = f"/api/v1/jobs/{job}"
+node = {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1}
+print(json.dumps({
+    "livez": ask("GET", "/livez"),
+    "refused": {
+        "stop": ask("POST", f"{below}/actions", {"action": "stop"}),
+        "policy": ask("PATCH", f"{below}/policy", {"max_restarts": 0}),
+        "stacks": ask("GET", f"{below}/incidents/1"),
+        "directives": ask("GET", f"{below}/directives?after=0&node=n&wait=0"),
+        "register": ask("POST", f"{below}/nodes", node),
+        "jobs": ask("GET", "/api/v1/jobs"),
+    },
+    "files": {file: [try_to(lambda: open(file).read()), try_to(lambda: open(file, "a"))] for file in files},
+}))
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalMonitor]:
+    """A monitor as a launcher of root has it, with a state folder that others may reach."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    for folder in (state, *tmp_path.parents):
+        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(folder.stat().st_mode | 0o055)
+    tmp_path.chmod(0o755)
+    before = os.umask(0o022)
+    made = LocalMonitor(JOB)
+    try:
+        made.start()
+        wait_for(access.running, "the monitor has its file", 100.0)
+        yield made
+    finally:
+        made.close()
+        os.umask(before)
+
+
+def test_another_user_cannot_stop_the_job_read_its_stacks_or_its_files(own: LocalMonitor, tmp_path: Path) -> None:
+    files = [str(path) for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    files += [str(path) for path in own._folder.iterdir()]
+    assert len([file for file in files if file.endswith((".db", ".json", ".lock"))]) >= 3, files
+    nobody = pwd.getpwnam("nobody")
+    attack = subprocess.run(
+        [sys.executable, "-I", "-c", ATTACK, json.dumps([own.url, JOB, files, nobody.pw_uid, nobody.pw_gid])],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert attack.returncode == 0, attack.stderr
+    seen: dict[str, Any] = json.loads(attack.stdout)
+    assert seen["livez"] == 200, "it reaches the port"
+    assert set(seen["refused"].values()) == {401}, seen["refused"]
+    assert {file: tried for file, tried in seen["files"].items() if tried != ["PermissionError"] * 2} == {}
