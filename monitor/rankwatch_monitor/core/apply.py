@@ -38,6 +38,7 @@ from rankwatch_monitor.core.hang.messages import signal_number
 from rankwatch_monitor.core.incident import notices
 from rankwatch_monitor.core.incident.state_machine import DirectiveRefused, EvidenceReceived, transition
 from rankwatch_monitor.core.incident_record import find_incident
+from rankwatch_monitor.core.inferred_progress import infer
 from rankwatch_monitor.core.job import Ending, Job, Node, StopRequest
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE
 
@@ -99,6 +100,10 @@ def _report(job: Job, report: RankReport, now: float) -> None:
         columns.report_interval_R[rank] = liveness.FOREIGN_REPORT_INTERVAL if report.foreign else nan
     elif now > (before := columns.last_report_R.item(rank)):
         columns.report_interval_R[rank] = now - before
+    quiet = report.quiet
+    if report.foreign and quiet is None:
+        quiet = infer(columns, job.durations, report, now)
+        columns.inferred_progress_R[rank] = now - quiet
     columns.last_update_R[rank] = columns.last_heard_R[rank] = columns.last_report_R[rank] = now
     columns.liveness_tick_R[rank] = nan
     if columns.process_R.item(rank) not in (EXITED, UNINTERRUPTIBLE):
@@ -111,7 +116,7 @@ def _report(job: Job, report: RankReport, now: float) -> None:
     _progress(job, rank, report.iteration, report.progress, now)
     columns.first_step(rank, report.first_iteration, report.first_iteration_age, now)
     if report.open_sections is not None:
-        columns.set_sections(rank, now, report.open_sections, report.idle, report.quiet, report.first_time)
+        columns.set_sections(rank, now, report.open_sections, report.idle, quiet, report.first_time)
     columns.shut_down_R[rank] = report.ended
     if report.finished or report.longest or report.first_durations or report.idle_longest is not None:
         job.durations.observe(report)

@@ -37,6 +37,7 @@ _FLOATS = (
     "first_heartbeat_R",
     "idle_since_R",
     "last_progress_R",
+    "inferred_progress_R",
     "liveness_tick_R",
     "first_step_R",
     "started_R",
@@ -65,6 +66,7 @@ class RankColumns:
     ``open_since_RS``         time at which each open section was entered
     ``idle_since_R``          time at which its last section closed, while none is open
     ``last_progress_R``       time of its last progress: a section entered or left, a step completed
+    ``inferred_progress_R``   the same, inferred from the reports of another emitter; NaN for Rankwatch's own ranks
     ``first_RS``              an open section is in its first run in this process
     ``process_R``             index into ``PROCESS_CODES``
     ``liveness_tick_R``       time at which its liveness thread last ran, read by its launcher
@@ -88,6 +90,7 @@ class RankColumns:
     first_heartbeat_R: Floats
     idle_since_R: Floats
     last_progress_R: Floats
+    inferred_progress_R: Floats
     liveness_tick_R: Floats
     first_step_R: Floats
     started_R: Floats

@@ -216,6 +216,8 @@ class MetricsDecoder:
 
     def _add_progress(self, builder: ReportBuilder, sender: Identified, exported: Exported) -> None:
         """Add the progress inferred from an export of another emitter to its report."""
+        if builder.fields.keys() & (_LIVENESS_FIELDS | {"iteration"}):
+            builder.fields["foreign"] = True
         if not exported.recognised and sender.identity not in self._progress:
             return
         inferred = self._progress.take(sender.identity, "metrics", exported)

@@ -175,3 +175,43 @@ def test_every_job_id_that_is_taken_can_be_asked_for(api: Api, name: str) -> Non
 def test_spans_are_taken_as_well(api: Api) -> None:
     answer = api.post("/v1/traces", content=b"", headers=PROTOBUF)
     assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_a_rank_that_stops_is_found_by_limits_learned_from_what_the_emitter_sends(api: Api, job: str) -> None:
+    """Heartbeats, iterations and open sections alone; nothing is configured but how short a learned limit may be."""
+    begun, stuck_at = time.monotonic(), 0.0
+    pace = 0.05
+
+    def send_all(stuck: bool) -> None:
+        seconds = time.monotonic() - begun
+        for rank in range(WORLD):
+            # Rank 2 stays in its step; the others complete it and wait in the next one.
+            at = seconds if not stuck else stuck_at + (pace if rank != 2 else 0.0)
+            step = int(at / pace)
+            age = max(0.0, seconds - step * pace)
+            send(
+                api,
+                rank_report(
+                    job, rank, WORLD, iteration=step - 1 if step else None, beats=step, open_sections={"train": age}
+                ),
+            )
+
+    def learned() -> bool:
+        send_all(stuck=False)
+        rows = api.job(job)["timeouts"]
+        return any(row["section"] == "train" and row["learned"] for row in rows)
+
+    send_all(stuck=False)
+    api.change_policy(job, learned_minimum=1)
+    wait_for(learned, "a limit is learned", 60)
+    assert api.incidents(job) == []
+    stuck_at = time.monotonic() - begun
+
+    def found() -> list[dict]:
+        send_all(stuck=True)
+        return api.incidents(job)
+
+    (incident,) = wait_for(found, "the hang is found", 90)
+    assert "in section 'train' for" in incident["reason"]
+    assert "over its learned limit of" in incident["reason"]
+    assert [culprit["rank"] for culprit in incident["culprits"]] == [2]

@@ -91,6 +91,12 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
             judged_R &= np.all(np.isnan(columns.open_since_RS), axis=1) | np.isnan(columns.last_progress_R)
         kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
         verdicts += _past(kind, elapsed_R, limits.rank.heartbeat, judged_R, end=columns.last_update_R, source=source)
+    if limits.signs is not None:
+        sign_R = np.fmax(columns.inferred_progress_R, columns.last_heartbeat_R)
+        outside_R = live_R & np.all(np.isnan(columns.open_since_RS), axis=1) & ~np.isnan(columns.inferred_progress_R)
+        elapsed_R, end, source = columns.last_update_R - sign_R, columns.last_update_R, LimitSource.LEARNED
+        kind = VerdictKind.HEARTBEAT_OVERRUN
+        verdicts += _past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source)
     if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
         others_beat = float(np.nanmin(columns.first_heartbeat_R))
         elapsed_R = columns.last_update_R - np.fmax(columns.first_report_R, others_beat)

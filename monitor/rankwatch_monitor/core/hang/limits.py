@@ -38,6 +38,8 @@ class Limits(NamedTuple):
     """Sections whose learned limit comes only from an earlier run."""
     heartbeat_source: LimitSource = LimitSource.CONFIGURED
     out_of_section_source: LimitSource = LimitSource.CONFIGURED
+    signs: float | None = None
+    """Learned for ranks of other emitters: the longest time between signs of life outside of sections."""
 
     def source_of(self, section: str, source: LimitSource) -> LimitSource:
         """Source of a section's limit; ``source`` is the one in the rank's :class:`RankLimits`."""
@@ -72,6 +74,7 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
         if loaded.heartbeat is None and policy.heartbeat_timeout == DEFAULT_HEARTBEAT
         else _source(loaded.heartbeat),
         out_of_section_source=_source(loaded.out_of_section),
+        signs=_limit(policy, durations.signs.longest) if policy.learn_timeouts and durations.signs_known() else None,
     )
 
 

@@ -58,6 +58,8 @@ def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
             return f"{_capital(rank_name)} has been in section '{verdict.section}' for {elapsed}, {limit}"
         case VerdictKind.OUT_OF_SECTION_OVERRUN:
             return f"{_capital(rank_name)} has been outside all sections for {elapsed}, {limit}"
+        case VerdictKind.HEARTBEAT_OVERRUN if verdict.source is LimitSource.LEARNED:
+            return f"{_capital(rank_name)} has sent no heartbeat and completed no step for {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN if has_beaten:
             return f"Did not get subsequent heartbeat of {rank_name}: waited {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:

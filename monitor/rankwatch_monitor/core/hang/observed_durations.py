@@ -45,6 +45,8 @@ class ObservedDurations:
     """The highest world size since it last shrank."""
     resumed: bool = False
     """An attempt resumed from a checkpoint, so its setup loaded one."""
+    signs: SectionDurations = field(default_factory=SectionDurations)
+    """Time between two signs of life of ranks of other emitters: heartbeats, steps, sections."""
     loaded: LearnedTimeouts = field(default_factory=LearnedTimeouts)
     """What an earlier run learned."""
     version: int = 0
@@ -82,12 +84,23 @@ class ObservedDurations:
             self.idle_longest = longest
             self.version += 1
 
+    def add_sign(self, quiet: float) -> None:
+        """Take in a sign of life that came ``quiet`` seconds after the one before."""
+        self.signs.count += 1
+        grew = quiet > self.signs.longest
+        self.signs.longest = max(quiet, self.signs.longest)
+        self.version += grew or self.signs.count == RUNS_NEEDED * self.ranks
+
+    def signs_known(self) -> bool:
+        """Whether enough signs of life were observed to learn a limit from them."""
+        return self.signs.count >= RUNS_NEEDED * self.ranks
+
     def begin_attempt(self, world_size: int | None) -> None:
         """Begin an attempt. With fewer ranks each has more work, so runs are counted again from 0."""
         if not world_size or world_size >= self.ranks:
             return
         self.ranks = world_size
-        for section in self.sections.values():
+        for section in (*self.sections.values(), self.signs):
             section.count = 0
         self.version += 1
 
@@ -126,6 +139,7 @@ class ObservedDurations:
             idle_longest=values["idle_longest"],
             ranks=values["ranks"],
             resumed=values["resumed"],
+            signs=SectionDurations(**values.get("signs", {})),
             loaded=LearnedTimeouts(**values["loaded"]),
         )
 

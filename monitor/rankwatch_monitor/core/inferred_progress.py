@@ -1,0 +1,74 @@
+"""Infers when ranks of other emitters made progress, and how long their sections take, from one report to the next.
+
+They need not send ages of progress or durations. A section whose age shrank, or is below half the time since the last
+report, was entered again; one that is gone was left; a higher iteration or count is progress. What happened between two
+reports took at most the time between them, and this upper bound is learned: an emitter that exports once a
+minute gets limits of minutes.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+
+from rankwatch.contract.semconv import STEP_SECTION
+from rankwatch_monitor.core.events import RankReport
+from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
+from rankwatch_monitor.core.ranks import RankColumns
+
+
+def infer(columns: RankColumns, durations: ObservedDurations, report: RankReport, now: float) -> float:
+    """Seconds since a rank's last progress; learns from it. To be called before the report is applied.
+
+    Args:
+        columns: the ranks, as of the reports before.
+        durations: takes in the stretches that ended with this report.
+        report: of a rank whose emitter does not send the age of its progress.
+        now: unix seconds.
+    """
+    rank = report.identity.rank
+    reported_at = columns.last_report_R.item(rank)
+    if isnan(reported_at):
+        return 0.0
+    since = columns.inferred_progress_R.item(rank)
+    quiet = 0.0 if isnan(since) else now - since
+    before = columns.iteration_R.item(rank)
+    steps = max(0, report.iteration - before) if report.iteration is not None and before >= 0 else 0
+    moved = report.iteration is not None and report.iteration != before
+    moved |= report.progress is not None and report.progress != columns.progress_R.item(rank)
+    beaten = report.beats is not None and report.beats > columns.heartbeats_R.item(rank)
+    # Until the first movement, and the first step, it may compile or load.
+    first = since == columns.first_report_R.item(rank) or (before < 0 and report.iteration is not None)
+    if report.open_sections is not None:
+        moved |= _learn_sections(columns, durations, report, steps, now - reported_at, quiet, now, first=first)
+    if (moved or beaten) and not first and not isnan(since):
+        durations.add_sign(quiet)
+    return 0.0 if moved or (beaten and not report.open_sections) else quiet
+
+
+def _learn_sections(
+    columns: RankColumns,
+    durations: ObservedDurations,
+    report: RankReport,
+    steps: int,
+    interval: float,
+    quiet: float,
+    now: float,
+    *,
+    first: bool,
+) -> bool:
+    """Take in the runs of sections that ended since the last report; whether a section was entered or left."""
+    present, rank = report.open_sections or {}, report.identity.rank
+    earlier = columns.open_sections(rank, now - interval)
+    moved = present.keys() != earlier.keys()
+    runs: dict[str, int] = {}
+    for name, age in earlier.items():
+        again = name in present and (present[name] < max(age, interval / 2) or (name == STEP_SECTION and steps > 0))
+        if again or name not in present:
+            runs[name] = max(1, steps) if again else 1
+    if steps and STEP_SECTION not in earlier:
+        runs[STEP_SECTION] = steps  # too short to be seen open
+    for name, count in runs.items():
+        longest = earlier.get(name, quiet) + interval
+        durations.add_runs(name, count)
+        durations.add_longest(name, 0.0 if first else longest, first=longest if first else 0.0)
+    return moved or bool(runs)
