@@ -6,6 +6,8 @@ import logging
 import sys
 from typing import Final
 
+from rankwatch.contract import text
+
 logger: Final = logging.getLogger("rankwatch")
 
 
@@ -14,7 +16,7 @@ def to_stderr() -> None:
     if any(getattr(handler, "rankwatch", False) for handler in logger.handlers):
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("[rankwatch] %(message)s"))
+    handler.setFormatter(text.SafeFormatter("[rankwatch] %(message)s"))
     handler.rankwatch = True  # type: ignore[attr-defined]
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

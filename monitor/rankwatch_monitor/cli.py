@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from rankwatch.contract import text
 from rankwatch.contract.files import replace_file
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http import deadlines, uvicorn_compat
@@ -56,9 +57,9 @@ def _start(argv: Sequence[str]) -> int:
         return 2
     try:
         settings = read(argv, os.environ)
-        logging.basicConfig(
-            level=settings.log_level.upper(), format="%(asctime)s [rankwatch monitor] %(message)s", stream=sys.stderr
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(text.SafeFormatter("%(asctime)s [rankwatch monitor] %(message)s"))
+        logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
         repository = _repository(settings)
     except ValueError as error:
         _print_error(str(error))

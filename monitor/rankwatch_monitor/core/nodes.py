@@ -16,6 +16,7 @@ was lost, or has ended in an earlier attempt   no
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rankwatch.contract import ft_state
@@ -38,7 +39,7 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     policy = job.policy if same_policy else job.policy.changed(news)
     if job.ended is not None and known is None:
         job.begin_run(now)
-    fresh = Node(registration, now, registration.attempt, known.ranks if known else set())
+    fresh = Node(replace(registration, ft_state={}), now, registration.attempt, known.ranks if known else set())
     if known is not None and known.registration.launcher_pid == registration.launcher_pid:
         fresh.role, fresh.role_reason = known.role, known.role_reason
         fresh.lost, fresh.former = known.lost, known.former
@@ -48,6 +49,14 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     if registration.ft_state:
         job.durations.load(ft_state.read(registration.ft_state))
     job.policy = policy
+
+
+def forget_idle(job: Job) -> bool:
+    """Forget the launcher without ranks that has been silent for longest; False: there is none."""
+    idle = [n for n in job.nodes.values() if not n.ranks and not n.former and liveness.node_silent(job, n)]
+    if idle:
+        del job.nodes[min(idle, key=lambda node: node.seen).registration.node]
+    return bool(idle)
 
 
 def observe(job: Job, observation: NodeObservation, now: float) -> None:

@@ -6,26 +6,31 @@ launchers report; the routes here and the fast lane (:mod:`rankwatch_monitor.htt
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from rankwatch.contract import ft_state, semconv
+from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
-from rankwatch_monitor.core import apply
+from rankwatch_monitor.core import apply, nodes
 from rankwatch_monitor.core.events import Acknowledged
 from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.http.validation import check
+from rankwatch_monitor.http.validation import check, check_evidence, clean
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.quotas import claimed_ranks
 
 LONGEST_WAIT = 30.0
 """Seconds a long poll may last: below the idle timeouts of proxies between launcher and monitor."""
 
+EVALUATIONS = 16
+"""Evaluations of a job for one batch of events, but for the last; a launcher's batch needs three or four."""
 IGNORED = (
     "the {} of this launcher is ignored: it has {}, and its token does not allow control. Start all launchers of a job "
     "alike, change its policy with 'rankwatch policy', or give them a token with the control scope"
@@ -35,7 +40,7 @@ IGNORED = (
 class ProcessEvents(BaseModel):
     """A batch of process events, in the order in which they happened."""
 
-    events: list[ProcessEvent] = Field(max_length=10_000)
+    events: list[ProcessEvent] = Field(max_length=10_000, description="fewer: see the limits")
 
 
 class LauncherMessages:
@@ -55,15 +60,27 @@ class LauncherMessages:
 
     def events(self, job_id: str, batch: ProcessEvents) -> None:
         """Apply process events: processes started, exited, restarted."""
-        job = self.monitor.job(job_id)
+        job, limits = self.monitor.job(job_id), self.monitor.limits
+        notices = sum(event.kind is ProcessEventKind.NOTICE for event in batch.events)
+        if len(batch.events) > limits.events_per_request or notices > limits.notices_per_request:
+            raise HTTPException(
+                422,
+                f"{len(batch.events)} events with {notices} notices: the limits for one request are "
+                f"{limits.events_per_request} and {limits.notices_per_request}",
+            )
         _check_ranks([e.rank for e in batch.events if e.rank is not None], self._top_rank)
         for event in batch.events:
             known_node(job, event.node)
             check(event, "the event", self._longest)
             _check_world(event, self._top_rank)
-        self.monitor.make_room(job_id, max(map(claimed_ranks, batch.events), default=0))
-        for event in batch.events:
-            self.monitor.submit(job_id, event)
+        events = [clean(event) for event in batch.events]
+        self.monitor.make_room(job_id, max(map(claimed_ranks, events), default=0))
+        # What follows from events of one kind is evaluated once: they happened together.
+        groups = [list(group) for _, group in groupby(events, key=lambda event: (event.kind, event.attempt))]
+        for group in groups[:EVALUATIONS]:
+            self.monitor.submit(job_id, *group)
+        if rest := [event for group in groups[EVALUATIONS:] for event in group]:
+            self.monitor.submit(job_id, *rest)
 
     def observation(self, job_id: str, observation: NodeObservation) -> None:
         """Apply a launcher's heartbeat and what it reports on behalf of its ranks."""
@@ -77,14 +94,47 @@ class LauncherMessages:
         if len(sections) > limit:
             raise HTTPException(422, f"the job would have more than the limit of {limit} sections")
         known_node(job, observation.node)
-        self.monitor.submit(job_id, observation)
+        self.monitor.submit(job_id, clean(observation))
 
     def evidence(self, job_id: str, captured: Evidence) -> None:
         """Apply the stacks of a node's ranks; the core keeps as many as its limits allow."""
         job = self.monitor.job(job_id)
         _check_ranks([stack.rank for stack in captured.stacks], self._top_rank)
         known_node(job, captured.node)
+        check_evidence(captured, self._longest)
         self.monitor.submit(job_id, captured)
+
+    def registration(self, job_id: str, registration: NodeRegistration) -> None:
+        """Check a registration."""
+        limits = self.monitor.limits
+        if not job_id or len(job_id) > self._longest:
+            raise HTTPException(422, f"a job id must have 1 to {self._longest} characters")
+        if not job_id.isprintable():
+            raise HTTPException(422, "a job id must not contain control characters")
+        if len(registration.facts) > limits.facts_per_launcher:
+            raise HTTPException(422, f"{len(registration.facts)} facts, the limit is {limits.facts_per_launcher}")
+        check(registration, "the registration", self._longest)
+        size = len(json.dumps(asdict(registration)))
+        if size > limits.registration_bytes:
+            raise HTTPException(422, f"the registration has {size} bytes, the limit is {limits.registration_bytes}")
+        known = self.monitor.jobs.get(job_id)
+        try:
+            (known.policy if known else self.monitor.policy).changed(registration.policy)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
+        try:
+            ft_state.read(registration.ft_state)
+        except ValueError as error:
+            raise HTTPException(422, f"ft_state: {error}") from None
+        full = known is not None and len(known.nodes) >= limits.launchers_per_job
+        if known is not None and full and registration.node not in known.nodes and not nodes.forget_idle(known):
+            raise HTTPException(422, f"job {job_id!r} has {len(known.nodes)} launchers, which is the limit")
+
+    def ack(self, job_id: str, directive: int, ack: DirectiveAck) -> None:
+        """Apply an acknowledgement of a directive."""
+        known_node(self.monitor.job(job_id), ack.node)
+        check(ack, "the acknowledgement", self._longest)
+        self.monitor.submit(job_id, Acknowledged(directive, clean(ack)))
 
 
 def known_node(job: Job, name: str) -> Node:
@@ -124,27 +174,14 @@ def without_control(job: Job | None, registration: NodeRegistration) -> tuple[No
 def launcher_routes(monitor: Monitor, may_control: Callable[[Mapping[str, str]], bool] = lambda _: True) -> APIRouter:
     """All routes that launchers use; ``may_control``: whether a request with these headers has the control scope."""
     routes = APIRouter(tags=["launchers"])
-    messages, longest = LauncherMessages(monitor), monitor.limits.name_length
+    messages = LauncherMessages(monitor)
 
     @routes.post("/jobs/{job_id}/nodes", summary="Register a launcher")
     async def register(job_id: str, registration: NodeRegistration, request: Request) -> dict[str, Any]:
-        if not job_id or len(job_id) > longest:
-            raise HTTPException(422, f"a job id must have 1 to {longest} characters")
-        if not job_id.isprintable():
-            raise HTTPException(422, "a job id must not contain control characters")
-        known = monitor.jobs.get(job_id)
-        try:
-            (known.policy if known else monitor.policy).changed(registration.policy)
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from None
-        try:
-            ft_state.read(registration.ft_state)
-        except ValueError as error:
-            raise HTTPException(422, f"ft_state: {error}") from None
-        check(registration, "the registration", longest)
+        messages.registration(job_id, registration)
         warnings: list[str] = []
         if not may_control(request.headers):
-            registration, warnings = without_control(known, registration)
+            registration, warnings = without_control(monitor.jobs.get(job_id), registration)
         job = monitor.register(job_id, registration.job_name)
         monitor.submit(job_id, registration)
         return {
@@ -169,8 +206,7 @@ def launcher_routes(monitor: Monitor, may_control: Callable[[Mapping[str, str]],
 
     @routes.post("/jobs/{job_id}/directives/{directive}/acks", status_code=204, summary="Acknowledge a directive")
     async def acknowledge(job_id: str, directive: int, ack: DirectiveAck) -> Response:
-        known_node(monitor.job(job_id), ack.node)
-        monitor.submit(job_id, Acknowledged(directive, ack))
+        messages.ack(job_id, directive, ack)
         return Response(status_code=204)
 
     @routes.post("/jobs/{job_id}/process-events", status_code=204, summary="Report processes that started or exited")

@@ -4,60 +4,126 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, Final
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final, TypeVar
 
 from fastapi import HTTPException
+
+from rankwatch.contract import text
+from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, ProcessEvent, RankStack
 
 LARGEST: Final = 2**63 - 1
 """The largest value of a column over ranks."""
 SIGNED: Final = ("exit_code",)
-LONG_TEXTS: Final = ("reason", "message", "detail", "error", "file", "function")
+FROM_MINUS_ONE: Final = ("enqueued", "completed")
+"""Sequence numbers; -1: there is none."""
+DEEPEST: Final = 8
+"""Levels of mappings and lists within each other."""
+NAMES: Final = ("node", "host", "job_name", "lost_node", "signal", "incident_id")
+"""Names that are shown and logged: no control characters."""
+LONG_TEXTS: Final = (
+    "reason", "role_reason", "message", "detail", "error", "file", "function", "group", "operation", "calls",
+)  # fmt: skip
 """Fields with sentences and paths, which may be longer than names."""
 LONGER: Final = 64
 """By this factor."""
+SENTENCES: Final = ("reason", "role_reason", "message", "detail")
+"""Text of ranks and launchers that is shown and logged."""
+Message = TypeVar("Message", ProcessEvent, NodeObservation, DirectiveAck)
 _names_of: Final[dict[type, tuple[str, ...]]] = {}
 """Field names of dataclasses, cached."""
 
 
-def check(value: Any, where: str, longest: int) -> None:
-    """Check a message, or a value in it; names may have ``longest`` characters.
+def check(value: Any, where: str, longest: int, depth: int = 0) -> None:
+    """Check a message, or a value in it, ``depth`` levels down; names may have ``longest`` characters.
 
     Raises:
         HTTPException: 422, the first invalid value.
     """
     kind = type(value)
-    if kind is str and len(value) <= longest and value.isascii() and where != "node":
+    if kind is str and len(value) <= longest and value.isascii() and where not in NAMES:
         return  # most values, thousands of times a second
+    if depth > DEEPEST:
+        raise HTTPException(422, f"{where} is nested more than {DEEPEST} levels deep")
     if (named := _names_of.get(kind)) is None and is_dataclass(value):
         named = _names_of[kind] = tuple(each.name for each in fields(value))
     if named is not None:
         for name in named:
-            check(getattr(value, name), name, longest)
+            check(getattr(value, name), name, longest, depth + 1)
     elif isinstance(value, Mapping):
         for name, item in value.items():
             check(name, f"a name in {where}", longest)
-            check(item, f"{where} {name[:60]!r}", longest)
+            check(item, f"{where} {name[:60]!r}", longest, depth + 1)
     elif isinstance(value, float):
         if not (math.isfinite(value) and value >= 0):
             raise HTTPException(422, f"{where} must be a finite number from 0 up, not {value}")
     elif isinstance(value, int):
-        if abs(value) > LARGEST or (value < 0 and where not in SIGNED):
+        if abs(value) > LARGEST or value < _least(where):
             raise HTTPException(422, f"{where} must be a whole number from 0 up that fits 64 bits, not {value}"[:200])
     elif isinstance(value, str):
         _check_text(value, where, longest)
     elif isinstance(value, Sequence):
+        if where == "ranks" and value and type(value[0]) is int:  # those of a group: as many as the job has
+            value = (min(value), max(value))
         for each in value:
-            check(each, where, longest)
+            check(each, where, longest, depth + 1)
+
+
+def check_evidence(captured: Evidence, longest: int) -> None:
+    """Check evidence; its frames, most of it, all at once.
+
+    Raises:
+        HTTPException: 422, the first invalid value.
+    """
+    for each in fields(Evidence):
+        if each.name != "stacks":
+            check(getattr(captured, each.name), each.name, longest)
+    for stack in captured.stacks:
+        for name in _STACK_FIELDS:
+            check(getattr(stack, name), name, longest)
+    frames = [frame for stack in captured.stacks for frame in stack.frames]
+    if not frames:
+        return
+    for where, texts in (("function", [f.function for f in frames]), ("file", [f.file for f in frames])):
+        check(max(texts, key=len), where, longest)
+        check_unicode("".join(texts), where)
+    numbers = [frame.line for frame in frames]
+    check((min(numbers), max(numbers)), "line", longest)
+
+
+def clean(message: Message) -> Message:
+    """The message with the control characters of its sentences escaped, line feeds apart."""
+    found = {name: getattr(message, name, "") for name in SENTENCES}
+    changed: dict[str, Any] = {name: text.lines(words) for name, words in found.items() if not words.isprintable()}
+    return replace(message, **changed) if changed else message
+
+
+_STACK_FIELDS: Final = tuple(each.name for each in fields(RankStack) if each.name != "frames")
+
+
+def _least(where: str) -> int:
+    if where in SIGNED:
+        return -LARGEST
+    return -1 if where in FROM_MINUS_ONE else 0
+
+
+def check_unicode(value: str, where: str) -> None:
+    """Check that a text can be encoded.
+
+    Raises:
+        HTTPException: 422, it contains a lone surrogate.
+    """
+    try:
+        if not value.isascii():
+            value.encode()
+    except UnicodeEncodeError:
+        raise HTTPException(422, f"{where} contains a lone surrogate, which is not text") from None
 
 
 def _check_text(value: str, where: str, longest: int) -> None:
     bound = LONGER * longest if where in LONG_TEXTS else longest
     if len(value) > bound:
         raise HTTPException(422, f"{where} has {len(value)} characters, the limit is {bound}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise HTTPException(422, f"{where} contains a lone surrogate, which is not text") from None
-    if where == "node" and not (value and value.isprintable()):
-        raise HTTPException(422, "node must not be empty or contain control characters")
+    check_unicode(value, where)
+    if (where in NAMES and not value.isprintable()) or (where == "node" and not value):
+        raise HTTPException(422, f"{where} must not be empty or contain control characters")

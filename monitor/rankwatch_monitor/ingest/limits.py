@@ -43,6 +43,11 @@ class Limits:
     )
     resources_per_request: int = _limit(10_000, "{resource}", "resources (rank reports) in one request")
     spans_per_request: int = _limit(50_000, "{span}", "spans in one request; a scope counts as one")
+    launchers_per_job: int = _limit(20_000, "{launcher}", "launchers of one job, with those that departed lately")
+    registration_bytes: int = _limit(128 * KIB, "By", "bytes of one launcher's registration as JSON")
+    facts_per_launcher: int = _limit(64, "{fact}", "facts in one launcher's registration")
+    events_per_request: int = _limit(2_000, "{event}", "process events in one request")
+    notices_per_request: int = _limit(256, "{notice}", "notices among them")
     processes_remembered: int = _limit(
         131_072, "{process}", "processes whose identity and last totals are kept to read their next report"
     )

@@ -174,8 +174,8 @@ class Monitor:
         """Store the newest sampled spans of known jobs."""
         self.spans.add(records, self.jobs, self.limits.ranks_per_job)
 
-    def submit(self, job_id: str, event: JobEvent) -> Job:
-        """Apply a message of a launcher or operator, and evaluate the job: immediately unless that is expensive.
+    def submit(self, job_id: str, *events: JobEvent) -> Job:
+        """Apply messages of a launcher or operator, and evaluate the job: immediately unless that is expensive.
 
         Raises:
             UnknownJobError: there is no such job.
@@ -185,12 +185,13 @@ class Monitor:
         job = self.job(job_id)
         if self.ownership is not None:
             self.ownership.require(job_id)
-        self.make_room(job_id, claimed_ranks(event))
+        self.make_room(job_id, max(map(claimed_ranks, events)))
         now = self.clock.now()
-        self._apply(job, event, now)
-        if isinstance(event, Evidence):
-            self.persistence.save_late_evidence(job, event)
-        if isinstance(event, Order | PolicyChanged) or self._scheduler.may_evaluate(job, now):
+        for event in events:
+            self._apply(job, event, now)
+            if isinstance(event, Evidence):
+                self.persistence.save_late_evidence(job, event)
+        if isinstance(events[-1], Order | PolicyChanged) or self._scheduler.may_evaluate(job, now):
             self._evaluate(job, now)
         self.persistence.save(job, now)
         return job

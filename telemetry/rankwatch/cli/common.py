@@ -14,6 +14,7 @@ from typing import Final
 
 from rankwatch.cli import monitors
 from rankwatch.contract import env
+from rankwatch.contract.text import one_line
 from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
 
 EXIT_TROUBLE: Final = 3
@@ -66,7 +67,7 @@ def print_result(command: str, arguments: argparse.Namespace, fetch: Callable[[M
 
 def print_error(command: str, error: MonitorError) -> int:
     """Print a one-line error to stderr; returns the exit code."""
-    sys.stderr.write(f"{command}: {error}\n")
+    sys.stderr.write(f"{command}: {one_line(str(error))}\n")
     return error.code
 
 

@@ -6,10 +6,15 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
+from rankwatch.contract.text import lines
 from rankwatch.monitor_client import MonitorClient, path_of
+
+LARGEST: Final = 10_000_000
+"""Characters of a report that are printed."""
 
 
 def report(argv: Sequence[str]) -> int:
@@ -21,12 +26,12 @@ def report(argv: Sequence[str]) -> int:
 
 def text(client: MonitorClient, job: str) -> str:
     """The report as text."""
-    return client.get(f"{path_of(job)}/report").decode()
+    return lines(client.get(f"{path_of(job)}/report").decode(), LARGEST)
 
 
 def scores(client: MonitorClient, job: str) -> str:
     """The performance of all ranks as text, in the format of nvidia-resiliency-ext."""
-    return client.get(f"{path_of(job)}/scores/report").decode()
+    return lines(client.get(f"{path_of(job)}/scores/report").decode(), LARGEST)
 
 
 def scores_as_json(client: MonitorClient, job: str) -> str:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from rankwatch.contract import semconv
+from rankwatch.contract import semconv, text
 from rankwatch_monitor.core.events import RankIdentity
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, quote
@@ -86,12 +86,15 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
         # NeMo Lens puts only the rank there, which a restarted process would share with its predecessor.
         more = (_text(values, semconv.HOST_NAME), _text(values, semconv.PROCESS_PID), _text(values, _RUN))
         instance = "/".join(filter(None, (instance, *more)))
-    for name, text in ((semconv.JOB_ID, job_id), (semconv.SERVICE_INSTANCE_ID, instance)):
-        if len(text) > limits.name_length:
-            return Rejection("name_too_long", f"{name} has {len(text)} characters, limit {limits.name_length}")
+    for name, given in ((semconv.JOB_ID, job_id), (semconv.SERVICE_INSTANCE_ID, instance)):
+        if len(given) > limits.name_length:
+            return Rejection("name_too_long", f"{name} has {len(given)} characters, limit {limits.name_length}")
 
-    shown = {name: _text(values, name) for name in (semconv.SERVICE_NAME, semconv.HOST_NAME, semconv.HW_ID)}
-    cut = [name for name, text in shown.items() if len(text) > limits.name_length]
+    shown = {
+        name: text.one_line(_text(values, name), _LARGEST)
+        for name in (semconv.SERVICE_NAME, semconv.HOST_NAME, semconv.HW_ID)
+    }
+    cut = [name for name, given in shown.items() if len(given) > limits.name_length]
     local_rank, pid = _whole(values.get(semconv.LOCAL_RANK, -1)), _whole(values.get(semconv.PROCESS_PID, 0))
     places = _places(values, limits)
     identity = RankIdentity(
@@ -119,7 +122,7 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
 
 def _job_of(values: dict[str, Value], job_name: str) -> str:
     """The id of a job without Rankwatch's own: its name, and what distinguishes it from others of that name."""
-    distinguishing = next((text for name in _JOBS if (text := _text(values, name))), "")
+    distinguishing = next((found for name in _JOBS if (found := _text(values, name))), "")
     # Ids are used in URL paths; names like "team/model" are common.
     return "-".join(filter(None, (job_name, distinguishing))).replace("/", "-")
 
@@ -214,10 +217,10 @@ def _whole(value: Value) -> int | None:
     return number if -_LARGEST <= number <= _LARGEST else None
 
 
-def _unix_seconds(text: str) -> float:
+def _unix_seconds(given: str) -> float:
     """Unix seconds of an ISO 8601 text, in UTC if it has no offset; 0 when it is invalid."""
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(given)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return 0.0
