@@ -190,7 +190,7 @@ class Monitor:
         for event in events:
             self._apply(job, event, now)
             if isinstance(event, Evidence):
-                self.persistence.save_late_evidence(job, event)
+                self.persistence.save_late_evidence(job, event, now)
         if isinstance(events[-1], Order | PolicyChanged) or self._scheduler.may_evaluate(job, now):
             self._evaluate(job, now)
         self.persistence.save(job, now)

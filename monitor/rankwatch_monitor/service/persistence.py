@@ -29,8 +29,10 @@ SAVE_PERFORMANCE_INTERVAL: Final = 60.0
 """The same for its performance, which is larger; after a straggler was found or ended :data:`SAVE_INTERVAL` applies."""
 EXPIRE_INTERVAL: Final = 3600.0
 """Seconds between two removals of expired jobs."""
-LATE_EVIDENCE_INTERVAL: Final = 2.0
-"""Seconds between two saves of a closed incident for which evidence still arrives."""
+LATE_EVIDENCE_QUIET: Final = 2.0
+"""Seconds without further evidence after which a closed incident is saved with what has arrived of it."""
+LATE_EVIDENCE_INTERVAL: Final = 15.0
+"""Seconds between two saves while evidence keeps arriving: each encodes what thousands of launchers have sent."""
 FEW_NODES: Final = 64
 """Up to this many launchers a job is saved after every launcher message; thousands may report within a second."""
 CROWD_INTERVAL: Final = 1.0
@@ -52,7 +54,9 @@ class _Saved:
     straggler_changed: bool = False
     late_evidence: dict[str, Incident] = field(default_factory=dict)
     """Closed incidents with evidence that is not stored yet, by id."""
-    evidence_at: float = 0.0
+    late_since: float = 0.0
+    """When the first of it arrived, and the last."""
+    late_at: float = 0.0
 
 
 class Persistence:
@@ -140,8 +144,10 @@ class Persistence:
     def save_if_due(self, job: Job, now: float) -> None:
         """Save the parts of a job whose interval has passed."""
         saved = self._of(job)
-        if saved.late_evidence and now - saved.evidence_at >= LATE_EVIDENCE_INTERVAL:
-            self._save_late(job, now)
+        if saved.late_evidence and (
+            now - saved.late_at >= LATE_EVIDENCE_QUIET or now - saved.late_since >= LATE_EVIDENCE_INTERVAL
+        ):
+            self._save_late(job)
         if saved.due or (now - saved.at > SAVE_INTERVAL and job.last_heard > saved.at):
             self.save(job, now)
         judged = job.performance.judged_at
@@ -165,7 +171,7 @@ class Persistence:
         judged = job.performance.judged_at
         if judged is not None and judged != self._of(job).judged:
             self._save_performance(job, now)
-        self._save_late(job, now)
+        self._save_late(job)
         self._save_nodes(job, now)
         self._save_job(job, now, on_commit)
 
@@ -201,18 +207,19 @@ class Persistence:
             columns, body = codec.incident_columns(incident), codec.incident_body(incident)
             self.repository.save(schema.incidents, columns, deferred=lambda: {"body": body()})
 
-    def save_late_evidence(self, job: Job, evidence: Evidence) -> None:
+    def save_late_evidence(self, job: Job, evidence: Evidence, now: float) -> None:
         """Save soon a closed incident for which evidence arrived; an open one is saved with its next change.
 
         Not at once: thousands of launchers send theirs within seconds, and each save encodes what all have sent.
         """
         if (incident := find_incident(job.incidents, evidence)) is not None and not incident.open:
-            self._of(job).late_evidence[incident.id] = incident
+            saved = self._of(job)
+            if not saved.late_evidence:
+                saved.late_since = now
+            saved.late_evidence[incident.id], saved.late_at = incident, now
 
-    def _save_late(self, job: Job, now: float) -> None:
-        saved = self._of(job)
-        saved.evidence_at = now
-        for incident in list(saved.late_evidence.values()):
+    def _save_late(self, job: Job) -> None:
+        for incident in list(self._of(job).late_evidence.values()):
             self.save_incident(incident)
 
     def save_directive(self, job: Job, directive: Directive, now: float, on_commit: Callable[[], None]) -> None:

@@ -147,6 +147,9 @@ class _Reached:
         self._progress = None
         return len(self.ranks)
 
+    def copy(self) -> _Reached:
+        return _Reached(self.position, set(self.ranks), self._progress)
+
     def progress(self) -> GroupProgress:
         """Cached, since the stacks of one node change few of thousands of groups."""
         if self._progress is None:
@@ -237,7 +240,7 @@ class Stacks:
         }
         made._failures = {key: set(ranks) for key, ranks in self._failures.items()}
         if made._progress is None:
-            made._reached = {key: replace(each, ranks=set(each.ranks)) for key, each in self._reached.items()}
+            made._reached = {key: each.copy() for key, each in self._reached.items()}
         return made
 
     def to_json(self) -> dict[str, Any]:
