@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from rankwatch.contract.enums import Action, VerdictKind
+from rankwatch.contract.enums import Action, Proof, VerdictKind
 from rankwatch.contract.messages import Evidence
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
@@ -102,6 +102,11 @@ class Incident:
     def decided(self) -> bool:
         """Its action is carried out whether or not a limit is passed."""
         return self.ordered or self.elective
+
+    @property
+    def held(self) -> bool:
+        """All ranks wait for storage: it is announced, and no action follows."""
+        return not self.confirmed and self.proof == Proof.UNINTERRUPTIBLE
 
     @property
     def provisional(self) -> bool:

@@ -156,7 +156,7 @@ def _key(job: Job, now: float) -> tuple[Hashable, ...]:
         job.attempt,
         job.launches,
         job.last_incident,
-        incident and (incident.id, incident.phase, incident.confirmed, incident.outcome),
+        incident and (incident.id, incident.phase, incident.confirmed, incident.held, incident.outcome),
         performance.scores and performance.scores.at,
         tuple(straggler.id for straggler in performance.stragglers if straggler.open),
         finding(job, now).verdict,

@@ -26,6 +26,7 @@ decision             if
 ===================  ===================================================================================================
 proven               a rank is stopped
 busy                 a rank is busy: the others may wait for it, in whatever way
+uninterruptible      each of several ranks is: storage that all use is away, and a restart does not bring it back
 proven               each rank is still or waiting, and a still one is past the time that its section may stand still
 proven               each rank has been waiting for :data:`DEADLOCK_SECONDS`
 undecided            all else: a rank was not looked at, spins, or all stand still outside of collectives, as when the
@@ -163,6 +164,9 @@ def decide(columns: RankColumns, limits: RankLimits, now: float) -> Decision:
     if busy := ranks(Proof.BUSY):
         return Decision(Proof.BUSY, busy)
     still, waiting, live = ranks(Proof.STILL), ranks(Proof.WAITING), int(np.count_nonzero(live_R))
+    asleep = ranks(Proof.UNINTERRUPTIBLE)
+    if len(asleep) == live > 1:
+        return Decision(Proof.UNINTERRUPTIBLE, asleep)
     if not live or len(still) + len(waiting) < live:
         return NOTHING
     if not still:
@@ -210,6 +214,15 @@ def busy_sentence(decision: Decision, groups: Sequence[StackGroup], columns: Ran
     waits = f", {wait} {'rank waits' if wait == 1 else 'ranks wait'}" if wait else ""
     host = f" on {columns.hosts[rank]}" if columns.hosts[rank] else ""
     return f"Rank {rank}{host} is busy{place(rank, groups)}{lasted}{others}{waits}."
+
+
+def storage_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
+    """Where all ranks wait for storage, and what follows."""
+    where = place(decision.ranks[0], groups)
+    return (
+        f"All {len(decision.ranks)} ranks wait in the kernel (state D){where}: storage or a device that they share "
+        "does not answer. A restart would not bring it back, so none follows unless a person orders it."
+    )
 
 
 def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:

@@ -510,6 +510,11 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
             why = proof.busy_sentence(decision, groups, columns, now)
             diagnosis = _of_busy(job, incident, verdicts, decision, why)
             _send(job, incident, machine.Proved(str(Proof.BUSY), why, diagnosis), now, effects)
+    elif decision.proof is Proof.UNINTERRUPTIBLE:
+        if not incident.held:
+            why = proof.storage_sentence(decision, groups)
+            diagnosis = _of_busy(job, incident, verdicts, decision, why)._replace(culprits=())
+            _send(job, incident, machine.Proved(str(Proof.UNINTERRUPTIBLE), why, diagnosis), now, effects)
     elif _proven(job, incident, verdicts, now):
         if incident.proof:
             _send(job, incident, machine.Proved("", "", None), now, effects)

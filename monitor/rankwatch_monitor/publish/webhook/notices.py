@@ -89,7 +89,7 @@ def news(job: Job, announced: Announced, now: float) -> list[Notice]:
 def _incidents(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
     for incident in job.incidents:
         # Suspicions are not announced, nor a reason that the stacks may correct in a moment.
-        if incident.confirmed and not incident.provisional and incident.id not in announced.opened:
+        if (incident.confirmed or incident.held) and not incident.provisional and incident.id not in announced.opened:
             announced.opened.add(incident.id)
             yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident), incident=_shown(incident))
         if not incident.open and incident.id not in announced.closed:

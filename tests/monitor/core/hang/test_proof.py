@@ -11,6 +11,7 @@ from rankwatch.contract.enums import DirectiveKind, ProcessState, Proof, RankSta
 from rankwatch.contract.messages import Collective, Frame, RankStack, Usage
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident_record import Phase
+from rankwatch_monitor.publish.webhook.notices import announced_so_far, news
 
 STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0)
 BUSY = replace(STILL, main_cpu=6.0)
@@ -92,7 +93,12 @@ def trained(**changes: object) -> Scene:
 
 
 def look(
-    scene: Scene, usages: dict[int, Usage], frames: dict[int, tuple[Frame, ...]] | None = None, number: int = 1
+    scene: Scene,
+    usages: dict[int, Usage],
+    frames: dict[int, tuple[Frame, ...]] | None = None,
+    number: int = 1,
+    state: ProcessState | None = None,
+    of: tuple[int, ...] | None = None,
 ) -> None:
     """Every launcher looks at its ranks; those without a usage of their own stand still."""
     for node in scene.nodes:
@@ -101,6 +107,7 @@ def look(
                 stack,
                 usage=usages.get(stack.rank, STILL),
                 frames=(frames or {}).get(stack.rank, stack.frames),
+                process_state=state if state and (of is None or stack.rank in of) else stack.process_state,
             )
             for stack in scene.stacks(node)
         )
@@ -201,6 +208,31 @@ def test_ranks_that_all_wait_in_one_collective_are_proven_after_twenty_seconds()
 def test_ranks_that_all_stand_still_outside_of_collectives_wait_for_the_window() -> None:
     scene = watched(trained().stall().until_found(), {}, 50, frames=dict.fromkeys(range(4), LOADING))
     assert not scene.incident.confirmed
+
+
+def test_storage_that_is_away_for_all_is_announced_and_never_answered_by_a_restart() -> None:
+    scene = trained().stall().until_found()
+    announced = announced_so_far(scene.job, scene.now)
+    for _ in range(150):
+        scene.run(2)
+        look(scene, {}, frames=dict.fromkeys(range(4), LOADING), state=ProcessState.UNINTERRUPTIBLE)
+    assert not scene.incident.confirmed
+    assert not scene.directives(DirectiveKind.RESTART)
+    assert scene.incident.reason.startswith("All 4 ranks wait in the kernel (state D) in load_batch() (train.py:41): ")
+    assert scene.incident.culprits == ()
+    (opened,) = news(scene.job, announced, scene.now)
+    assert (opened.body["event"], scene.incident.reason in opened.body["text"]) == ("incident_opened", True)
+    scene.resume().run(5)
+    assert scene.incident.outcome == "the ranks went on by themselves"
+
+
+def test_one_rank_in_the_kernel_is_left_to_the_window() -> None:
+    scene = trained().stall().until_found()
+    for _ in range(50):
+        scene.run(2)
+        if scene.incident.undecided:
+            look(scene, {}, state=ProcessState.UNINTERRUPTIBLE, of=(2,), frames={2: LOADING})
+    assert scene.directives(DirectiveKind.RESTART)
 
 
 def test_a_rank_that_is_not_looked_at_leaves_it_to_the_window() -> None:
