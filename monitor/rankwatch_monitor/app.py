@@ -24,7 +24,7 @@ from rankwatch_monitor.http.jobs import job_routes, score_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
 from rankwatch_monitor.http.ownership import acquired, elsewhere
 from rankwatch_monitor.http.policy import control_routes, policy_routes
-from rankwatch_monitor.http.sessions import Sessions, session_routes
+from rankwatch_monitor.http.sessions import Sessions, code_routes, session_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
 from rankwatch_monitor.http.tokens import token_routes
@@ -108,6 +108,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     for routes in (timeline_routes(monitor), grid_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
+    app.include_router(code_routes(sessions), prefix=api, dependencies=behind(Scope.READ))
     # Ranks log the scores of their job, and have a token that may ingest.
     app.include_router(score_routes(monitor), prefix=api, dependencies=behind(Scope.READ, also=Scope.INGEST))
     for routes in (control_routes(monitor, audit), token_routes(registry, tokens, audit)):

@@ -56,6 +56,8 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     },
     # A session is opened with a token in the body, and says no more of itself.
     ("POST", "/api/v1/session"): OPEN,
+    ("GET", "/api/v1/session"): OPEN,
+    ("POST", "/api/v1/session/codes"): READ,
     ("DELETE", "/api/v1/session"): OPEN,
     # Ranks log these.
     **{("GET", f"{BELOW_JOB}/{what}"): (READ, INGEST) for what in ("scores", "scores/report", "stragglers")},
@@ -89,6 +91,7 @@ CONTENT: dict[str, Any] = {
     "policy": {"max_restarts": 77},
     "actions": {"action": "capture"},
     "session": {"token": "guess"},
+    "codes": {},
     "tokens": {"name": "made", "scope": "ingest"},
 }
 
@@ -227,7 +230,7 @@ def test_what_needs_no_token_answers_without_and_tells_nothing_of_jobs(
 ) -> None:
     answer = ask(monitor, method, path, [])
     if path == "/api/v1/session":
-        assert answer.status == (401 if method == "POST" else 204), answer
+        assert answer.status == (204 if method == "DELETE" else 401), answer
         return
     assert answer.status in (200, 404, 503), answer
     assert (answer.status == 200) or path in ("/", "/assets/{name}"), "the page may not be built here"

@@ -2,7 +2,8 @@
 
 ``POST /session`` answers a token with a cookie (``HttpOnly``, ``SameSite=Strict``, ``Secure`` under TLS), and
 ``DELETE`` ends the session. Sessions are kept in memory, :data:`MOST` at most and :data:`LIFETIME` long, and
-end with the monitor.
+end with the monitor. ``POST /session/codes`` makes a code that opens one session in place of a token, so that an
+address can open the page without containing a token: ``GET /session?code=CODE``.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from rankwatch_monitor.http.auth import UNGUARDED, Grant, TokenSource
+from rankwatch_monitor.http.auth import UNGUARDED, Grant, TokenSource, grant_of
 from rankwatch_monitor.ingest.limits import Counters
 
 LIFETIME: Final = 12 * 3600
 """Seconds until a session ends."""
 MOST: Final = 1_000
 """Sessions at the same time; the oldest end for new ones."""
+CODE_LIFETIME: Final = 60
+"""Seconds until a code expires."""
+MOST_CODES: Final = 100
+"""Unused codes at the same time; the oldest expire for new ones."""
 NO_TOKEN: Final = {"WWW-Authenticate": "Bearer"}
+
+
+OLD_CODE: Final = "the code is wrong, was used or has expired: run 'rankwatch open' again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
         self._clock, self._most = clock, most
         self._open: dict[bytes, _Session] = {}  # the oldest first
+        self._codes: dict[bytes, _Session] = {}
         # Cookies of one host are shared by all its ports, and so by all monitors there.
         self.cookie = f"rankwatch_{secrets.token_hex(4)}"
 
@@ -55,6 +64,21 @@ class Sessions:
         self._open[_key(secret)] = _Session(grant, now + LIFETIME)
         return secret
 
+    def issue_code(self, grant: Grant) -> str:
+        """Make a code that opens one session."""
+        now = self._clock()
+        self._codes = {key: each for key, each in self._codes.items() if each.ends > now}
+        while len(self._codes) >= MOST_CODES:
+            del self._codes[next(iter(self._codes))]
+        code = secrets.token_urlsafe(32)
+        self._codes[_key(code)] = _Session(grant, now + CODE_LIFETIME)
+        return code
+
+    def take_code(self, code: str) -> Grant | None:
+        """What a code allows, once; None for one that is unknown, used or expired."""
+        found = self._codes.pop(_key(code), None)
+        return found.grant if found is not None and found.ends > self._clock() else None
+
     def grant_in(self, cookies: str) -> Grant | None:
         """What the session named in a ``Cookie`` header allows; None if it names none that is open."""
         session = self._open.get(_key(self._secret_in(cookies)))
@@ -67,6 +91,7 @@ class Sessions:
     def end_of(self, name: str) -> None:
         """End all sessions of a token, which was revoked."""
         self._open = {key: each for key, each in self._open.items() if each.grant.name != name}
+        self._codes = {key: each for key, each in self._codes.items() if each.grant.name != name}
 
     def _secret_in(self, cookies: str) -> str:
         for each in cookies.split(";"):
@@ -81,23 +106,17 @@ def _key(secret: str) -> bytes:
 
 
 class Login(BaseModel):
-    """What a session is opened with."""
+    """What a session is opened with: a token, or a code."""
 
-    token: str = Field(max_length=4096)
+    token: str = Field("", max_length=4096)
+    code: str = Field("", max_length=4096)
 
 
 def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) -> APIRouter:
-    """``POST`` and ``DELETE /session``."""
+    """``POST``, ``GET`` and ``DELETE /session``."""
     routes = APIRouter(tags=["session"])
 
-    @routes.post("/session", summary="Exchange a token for a cookie")
-    async def log_in(login: Login, request: Request, response: Response) -> dict[str, Any]:
-        if not tokens.any:
-            return _described(UNGUARDED)
-        grant = tokens.grant_for(login.token)
-        if grant is None:
-            counters.reject("unauthorized")
-            raise HTTPException(401, "the token is wrong", NO_TOKEN)
+    def begin(grant: Grant, request: Request, response: Response) -> None:
         sessions.end(request.headers.get("cookie", ""))
         response.set_cookie(
             sessions.cookie,
@@ -108,12 +127,45 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
             secure=request.url.scheme == "https",
         )
         response.headers["Cache-Control"] = "no-store"
+
+    @routes.post("/session", summary="Exchange a token or a code for a cookie")
+    async def log_in(login: Login, request: Request, response: Response) -> dict[str, Any]:
+        if not tokens.any:
+            return _described(UNGUARDED)
+        grant = sessions.take_code(login.code) if login.code else tokens.grant_for(login.token)
+        if grant is None:
+            counters.reject("unauthorized")
+            raise HTTPException(401, OLD_CODE if login.code else "the token is wrong", NO_TOKEN)
+        begin(grant, request, response)
         return _described(grant)
+
+    @routes.get("/session", status_code=303, summary="Exchange a code for a cookie, and go on to the page")
+    async def open_page(request: Request, code: Annotated[str, Query(max_length=4096)] = "") -> Response:
+        # Relative, since the monitor may be below a path of a proxy.
+        response = Response(status_code=303, headers={"Location": "../../", "Referrer-Policy": "no-referrer"})
+        if tokens.any:
+            if (grant := sessions.take_code(code)) is None:
+                counters.reject("unauthorized")
+                raise HTTPException(401, OLD_CODE, NO_TOKEN)
+            begin(grant, request, response)
+        return response
 
     @routes.delete("/session", status_code=204, summary="End the session of the cookie")
     async def log_out(request: Request, response: Response) -> None:
         sessions.end(request.headers.get("cookie", ""))
         response.delete_cookie(sessions.cookie, httponly=True, samesite="strict")
+
+    return routes
+
+
+def code_routes(sessions: Sessions) -> APIRouter:
+    """``POST /session/codes``, for holders of a token or a session."""
+    routes = APIRouter(tags=["session"])
+
+    @routes.post("/session/codes", summary="A code that opens one session within a minute")
+    async def make_code(request: Request, response: Response) -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        return {"code": sessions.issue_code(grant_of(request)), "seconds": CODE_LIFETIME}
 
     return routes
 

@@ -8,8 +8,9 @@ from http.cookies import SimpleCookie
 
 import pytest
 
+from rankwatch.cli.open_page import open_page
 from rankwatch_monitor.http.auth import Grant, Scope
-from rankwatch_monitor.http.sessions import LIFETIME, Sessions
+from rankwatch_monitor.http.sessions import CODE_LIFETIME, LIFETIME, MOST_CODES, Sessions
 from support.monitor_process import Api, RunningMonitor, running_monitor
 
 CONTROL, READ, INGEST = "control-secret", "read-secret", "ingest-secret"
@@ -110,3 +111,52 @@ def test_the_sessions_of_a_revoked_token_end() -> None:
     assert sessions.grant_in(cookie) == READER
     sessions.end_of("read")
     assert sessions.grant_in(cookie) is None
+
+
+def test_a_code_opens_one_session_with_what_its_maker_may(guarded: RunningMonitor) -> None:
+    with Api(guarded.url, READ) as reader:
+        code = reader.post(f"{SESSION}/codes").json()["code"]
+    with Api(guarded.url) as browser:
+        answer = browser.get(SESSION, params={"code": code})
+        assert (answer.status_code, answer.headers["location"]) == (303, "../../")
+        assert "httponly" in answer.headers["set-cookie"].lower()
+        assert READ not in answer.headers["set-cookie"]
+        assert browser.get("/api/v1/jobs").status_code == 200
+        assert browser.post("/api/v1/jobs/j/actions", json={"action": "stop"}).status_code == 403
+    with Api(guarded.url) as second:
+        for answer in (second.get(SESSION, params={"code": code}), second.post(SESSION, json={"code": code})):
+            assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
+            assert "was used" in answer.json()["detail"]
+
+
+def test_a_code_is_no_token_and_only_readers_get_one(guarded: RunningMonitor) -> None:
+    with Api(guarded.url, INGEST) as sender, Api(guarded.url) as nobody, Api(guarded.url, CONTROL) as owner:
+        assert sender.post(f"{SESSION}/codes").status_code == 403
+        assert nobody.post(f"{SESSION}/codes").status_code == 401
+        code = owner.post(f"{SESSION}/codes").json()["code"]
+        assert nobody.post(SESSION, json={"token": code}).status_code == 401
+        assert nobody.get("/api/v1/jobs", params={"token": code}).status_code == 401
+        assert nobody.post(SESSION, json={"code": code}).json()["scope"] == "control"
+
+
+def test_codes_expire_are_bounded_and_end_with_their_token() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    old = sessions.issue_code(READER)
+    now = CODE_LIFETIME
+    assert sessions.take_code(old) is None
+    codes = [sessions.issue_code(READER) for _ in range(MOST_CODES + 1)]
+    assert sessions.take_code(codes[0]) is None
+    assert sessions.take_code(codes[1]) == READER
+    sessions.end_of(READER.name)
+    assert sessions.take_code(codes[2]) is None
+
+
+def test_open_prints_an_address_without_a_token(guarded: RunningMonitor, capsys: pytest.CaptureFixture[str]) -> None:
+    assert open_page(["j/k", "--monitor", guarded.url, "--token", CONTROL]) == 0
+    address = capsys.readouterr().out.strip()
+    assert CONTROL not in address
+    assert address.endswith("#/jobs/j%2Fk")
+    with Api(guarded.url) as browser:
+        assert browser.get(address).status_code == 303
+        assert browser.get("/api/v1/jobs").status_code == 200
