@@ -4,7 +4,7 @@
 set -eu
 
 : "${RANKWATCH_DEMO_MONITOR:?name the monitor, for example http://monitor:9560}"
-: "${RANKWATCH_TOKEN:?give the token of the monitor: it lets nobody send or steer without one}"
+: "${RANKWATCH_TOKEN:?give the ingest token of the monitor: nothing can be sent without one}"
 
 job="demo-$(date +%Y%m%d-%H%M%S)"
 set -- \

@@ -32,7 +32,7 @@ from support.waiting import wait_for
 COMPOSE = ROOT / "docker-compose.yml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text())["services"]
 DOCKERFILES = sorted((ROOT / "docker").glob("*ockerfile"))
-SECRETS = {"RANKWATCH_TOKEN": "t", "RANKWATCH_READ_TOKEN": "r", "GRAFANA_PASSWORD": "g"}
+SECRETS = {"RANKWATCH_TOKEN": "t", "RANKWATCH_READ_TOKEN": "r", "RANKWATCH_INGEST_TOKEN": "i", "GRAFANA_PASSWORD": "g"}
 ENGINELESS = {"collector": "its image has no shell", "demo": "it ends by itself"}
 """Services without a health check, and why."""
 
@@ -128,6 +128,14 @@ def test_every_variable_is_in_the_example_and_the_example_has_no_other() -> None
     assert re.findall(r"^([A-Z_]+)=(.+)$", example, flags=re.MULTILINE) == [], "no secret stands in the example"
     told = (ROOT / "docs" / "compose.md").read_text()
     assert [name for name in asked if name not in told] == []
+
+
+def test_only_the_monitor_has_the_control_token_and_jobs_the_one_that_may_ingest() -> None:
+    given = {name: service.get("environment", {}) for name, service in SERVICES.items()}
+    holders = [name for name, variables in given.items() if "${RANKWATCH_TOKEN" in str(variables)]
+    assert holders == ["monitor"]
+    for variable in (given["demo"]["RANKWATCH_TOKEN"], given["monitor"]["RANKWATCH_MONITOR_INGEST_TOKEN"]):
+        assert variable.startswith("${RANKWATCH_INGEST_TOKEN:?")
 
 
 def test_the_monitor_s_variables_are_settings_of_the_monitor() -> None:
@@ -286,10 +294,11 @@ def test_the_image_s_monitor_starts_without_torch_and_is_healthy(image: Path, tm
 def test_the_demo_job_hangs_is_found_and_finishes(tmp_path: Path) -> None:
     """What the demo's container runs, here: two real ranks under the launcher, against a monitor with a token."""
     mark = f"compose-{os.getpid()}"
-    with running_monitor(tmp_path / "monitor", "--token", "t") as monitor, Api(monitor.url, "t") as api:
+    tokens = ("--token", "t", "--ingest-token", "i")
+    with running_monitor(tmp_path / "monitor", *tokens) as monitor, Api(monitor.url, "t") as api:
         own = environment(
             PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            RANKWATCH_TOKEN="t",
+            RANKWATCH_TOKEN="i",
             RANKWATCH_DEMO_MONITOR=monitor.url,
             RANKWATCH_DEMO_SCRIPT=str(ROOT / "examples" / "train_gpt.py"),
             RANKWATCH_DEMO_STEPS="70",

@@ -129,10 +129,15 @@ def test_no_variable_of_ours_is_overwritten_by_a_service() -> None:
         assert pod_of(kind, name)["enableServiceLinks"] is False
 
 
-def test_secrets_are_named_and_never_written_down() -> None:
-    for container in (LAUNCHER, MONITOR):
-        token = next(variable for variable in container["env"] if variable["name"] == env.TOKEN)
-        assert token["valueFrom"] == {"secretKeyRef": {"name": "rankwatch", "key": "token"}}
+def secrets_of(container: dict[str, Any]) -> dict[str, str]:
+    """The names of its secrets by variable."""
+    found = {variable["name"]: variable.get("valueFrom", {}).get("secretKeyRef") for variable in container["env"]}
+    return {name: secret["name"] for name, secret in found.items() if secret}
+
+
+def test_secrets_are_named_never_written_down_and_jobs_have_the_one_that_may_ingest() -> None:
+    assert secrets_of(LAUNCHER) == {env.TOKEN: "rankwatch-ingest"}
+    assert secrets_of(MONITOR) == {env.TOKEN: "rankwatch", settings.variable("ingest_token"): "rankwatch-ingest"}
     assert [d for d in documents() if d["kind"] == "Secret"] == []
 
 

@@ -34,8 +34,8 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser."""
     made = argparse.ArgumentParser(
         prog="rankwatch open",
-        description="Prints an address that opens the monitor's page once, within a minute. The browser then may do what "
-        "the token allows, for 12 hours at most.",
+        description="Prints an address that opens the monitor's page once, within a minute. The browser then may "
+        "do what the token allows, for 12 hours at most.",
     )
     made.add_argument("job", nargs="?", metavar="JOB", help="the job to show; without it all jobs")
     add_monitor_flags(made, variables)
