@@ -163,8 +163,17 @@ def path_of(job: str) -> str:
     return f"/jobs/{quote(job, safe='')}"
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: the token is for the given address alone."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 def opener(url: str) -> urllib.request.OpenerDirector:
     """Return what opens requests to ``url``: with the proxies and the certificates that the environment names.
+
+    It follows no redirect.
 
     Raises:
         OSError: a file of a certificate or key cannot be used.
@@ -172,8 +181,9 @@ def opener(url: str) -> urllib.request.OpenerDirector:
     # A proxy from the environment cannot reach this machine's loopback.
     proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
     if urlsplit(url).scheme != "https":
-        return urllib.request.build_opener(proxies)
-    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=TlsFiles.of(os.environ).context()))
+        return urllib.request.build_opener(proxies, _NoRedirects)
+    https = urllib.request.HTTPSHandler(context=TlsFiles.of(os.environ).context())
+    return urllib.request.build_opener(proxies, _NoRedirects, https)
 
 
 def is_loopback(url: str) -> bool:

@@ -264,10 +264,13 @@ class MonitorLink:
             json=json,
             params=params,
             timeout=(_CONNECT_SECONDS, read_timeout),
+            allow_redirects=False,
             # Given with each request, since requests prefers REQUESTS_CA_BUNDLE to what a session has.
             verify=tls.ca,
             cert=(tls.certificate, tls.key) if tls.certificate and tls.key else tls.certificate,
         )
+        if 300 <= answer.status_code < 400:  # the token is for this address alone
+            raise requests.HTTPError(f"{answer.status_code} redirects; give the address it redirects to")
         if answer.status_code == 404 and path != "nodes":
             raise UnknownJobError
         if answer.status_code in (408, 429) or answer.status_code >= 500:
