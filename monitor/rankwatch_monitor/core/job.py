@@ -21,6 +21,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import DirectiveKind, JobState, NodeRole, VerdictKind
@@ -47,6 +48,12 @@ DROP_REASONS: Final = 64
 """Reasons for dropped telemetry that are counted for one job; about ten exist."""
 PACE_WINDOW: Final = 30.0
 """Seconds over which the steps per second of a job are measured."""
+STALL_SECONDS: Final = 60.0
+"""Seconds without a completed step after which a job is stalled, at the earliest."""
+STALL_UNKNOWN: Final = 300.0
+"""The same while only one step has completed, so that nothing is known of their duration."""
+STALL_FACTOR: Final = 5.0
+"""As many times the longest time between two steps that the attempt has shown: evaluations and checkpoints count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,27 +136,56 @@ class Drops:
 
 @dataclass(slots=True)
 class Pace:
-    """Steps per second of a job, from one sample a second of the furthest iteration over :data:`PACE_WINDOW`."""
+    """Steps per second of a job over :data:`PACE_WINDOW`, and whether any complete: from one look a second."""
 
     samples: deque[tuple[float, int]] = field(default_factory=deque)
+    """When the furthest iteration was first seen to be another one; at least the last two of them are kept."""
+    seen_at: float = -inf
+    """Time of the last look."""
+    longest: float = 0.0
+    """The longest time between two samples."""
+    excused_at: float = -inf
+    """When a rank of a stalled job last stood within a section, which has a limit of its own."""
 
     def due(self, now: float) -> bool:
-        """Whether it is time for a sample."""
-        return not self.samples or now - self.samples[-1][0] >= 1.0
+        """Whether it is time for a look."""
+        return now - self.seen_at >= 1.0
 
     def add(self, now: float, iteration: int) -> None:
-        """Take a sample and drop those outside the window."""
+        """Take a look and drop samples outside the window."""
+        self.seen_at = now
+        if self.samples and self.samples[-1][1] == iteration:
+            return
+        if self.samples:
+            self.longest = max(self.longest, now - self.stepped_at)
         self.samples.append((now, iteration))
-        while now - self.samples[0][0] > PACE_WINDOW:
+        while len(self.samples) > 2 and now - self.samples[0][0] > PACE_WINDOW:
             self.samples.popleft()
 
     @property
+    def stepped_at(self) -> float:
+        """When a step was last seen to complete; there must have been one."""
+        return self.samples[-1][0]
+
+    @property
+    def limit(self) -> float:
+        """Seconds without a step after which the job is stalled."""
+        return max(STALL_SECONDS, STALL_FACTOR * self.longest) if self.longest else STALL_UNKNOWN
+
+    @property
+    def stalled(self) -> bool:
+        """Whether no step has completed for so long, by the ranks' last report."""
+        return bool(self.samples) and self.seen_at - self.stepped_at > self.limit
+
+    @property
     def steps_per_second(self) -> float | None:
-        """Steps per second over the window; None before there are two samples."""
+        """Steps per second; None before there are two samples, 0 exactly while the job is stalled."""
+        if self.stalled:
+            return 0.0
         if len(self.samples) < 2:
             return None
-        (t0, i0), (t1, i1) = self.samples[0], self.samples[-1]
-        return max(0.0, (i1 - i0) / (t1 - t0))
+        (t0, i0), (_, i1) = self.samples[0], self.samples[-1]
+        return (i1 - i0) / (self.seen_at - t0) if i1 > i0 else None
 
 
 class Job:

@@ -99,7 +99,7 @@ class JobPlayer:
         if isinstance(event, RankReport):
             calm = self._is_calm(event)
             apply(self.job, event, now)
-            if not calm or self._durations_version() != self._evaluated_with:
+            if not calm or self.job.pace.stalled or self._durations_version() != self._evaluated_with:
                 self.due = min(self.due, self._tick_after(now))
             if event.window is not None and (at := straggler_detector.ready_at(self.job)) != NEVER:
                 self.due = min(self.due, max(self._tick_after(now), self._tick_near(at)))

@@ -52,6 +52,8 @@ class VerdictKind(StrEnum):
     PROCESS_EXITED = "process_exited"
     NODE_LOST = "node_lost"
     """A launcher and all its ranks stopped reporting together."""
+    STALLED = "stalled"
+    """The ranks are alive and no step completes. A suspicion that only proof confirms."""
     STRAGGLER = "straggler"
     """A rank made the others wait, and the policy says to act on it; without an action there is no incident."""
     WRONG_RESULT = "wrong_result"

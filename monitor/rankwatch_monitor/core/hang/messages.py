@@ -52,6 +52,8 @@ def _what_followed(columns: RankColumns) -> str:
 def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
     elapsed, limit = f"{verdict.elapsed:.1f} s", _limit(verdict)
     match verdict.kind:
+        case VerdictKind.STALLED:
+            return f"No step has completed for {elapsed}, over the limit of {_plain(verdict.limit)} s"
         case VerdictKind.SECTION_OVERRUN if not verdict.source.acts_at_once:
             return f"{_capital(rank_name)} has made no progress in section '{verdict.section}' for {elapsed}, {limit}"
         case VerdictKind.SECTION_OVERRUN:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, DirectiveKind, JobState, Proof, VerdictKind
 from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidence_spread
-from rankwatch_monitor.core import node_loss, nodes, straggler_detector
+from rankwatch_monitor.core import node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import messages, proof
 from rankwatch_monitor.core.hang.blame import blame
@@ -79,7 +79,8 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    return node_loss.merge(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_since), now)
+    found = node_loss.merge(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_since), now)
+    return found or stall.verdicts(job)
 
 
 def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
@@ -192,7 +193,8 @@ def _decision(job: Job, incident: Incident, diagnosis: Diagnosis | None) -> mach
     """The policy's action on a hang."""
     action, why = allowed_action(job, job.policy.on_hang)
     if not incident.confirmed:
-        why += f", once {job.policy.confirmation_window:g} s have shown no progress"
+        window = f"{job.policy.confirmation_window:g} s have shown no progress, or "
+        why += f", once {'' if incident.kind is VerdictKind.STALLED else window}several looks at the ranks prove it"
     return machine.Recorded(why, diagnosis) if action is Action.LOG else machine.Decided(action, why, diagnosis)
 
 
@@ -491,6 +493,7 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
 
 def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
     """Whether the suspicion that opened an incident is confirmed."""
+    verdicts = [v for v in verdicts if v.kind is not VerdictKind.STALLED]  # the ranks may do anything for long
     begun = max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
     return proven(job.columns, job.limits.rank, verdicts, begun, job.policy.confirmation_window, now)
 

@@ -13,7 +13,8 @@ no progress     no section was entered or left and no ``progress()`` counted wit
 for a while     the first rank reported that long ago; or no rank has reported, and the attempt is that old
 ==============  =======================================================================================================
 
-It is no incident and causes no action. Limits on sections and heartbeats detect hangs.
+A job that has completed steps is ``no_step`` while it is stalled (:class:`~rankwatch_monitor.core.job.Pace`): exactly
+then its steps per second are 0. The finding causes no action; :mod:`~rankwatch_monitor.core.stall` raises suspicions.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ def finding(job: Job, now: float) -> Finding:
     found = job.performance.finding
     if found.verdict is not StragglerVerdict.HEALTHY:
         return found
+    if job.pace.stalled:
+        reason = f"No step has completed since {_clock(job.pace.stepped_at)} UTC."
+        return Finding(StragglerVerdict.NO_STEP, reason=reason, since=job.pace.stepped_at)
     since = no_step_since(job, now)
     if since is None:
         return found
