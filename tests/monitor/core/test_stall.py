@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from rankwatch_monitor.core.job import Pace
 from rankwatch_monitor.core.views import job_view
 
 
-def retrying(**changes: object) -> Scene:
+def retrying(**changes: Any) -> Scene:
     """After 40 steps all ranks enter and leave sections and send heartbeats, but complete no step."""
     scene = Scene(reports_durations=True, **changes).run(40)
     scene.busy = True
