@@ -10,6 +10,7 @@ import pytest
 
 from monitor.store.conftest import Place
 from rankwatch_monitor.service import audit
+from rankwatch_monitor.service import tokens as tokens_module
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.tokens import MAX_JOBS, NotStoredError, TokenRegistry, matches
 from rankwatch_monitor.store.repository import Repository
@@ -93,6 +94,14 @@ def test_names_and_patterns_are_checked(name: str, jobs: list[str]) -> None:
     with pytest.raises(ValueError):
         asyncio.run(tokens.create(name, "read", jobs, "", ("control",)))
     assert [token.name for token in tokens.listed()] == ["taken"]
+
+
+def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "MAX_TOKENS", 1)
+    tokens = registry(None)
+    asyncio.run(tokens.create("first", "read", [], ""))
+    with pytest.raises(ValueError, match="revoke one first"):
+        asyncio.run(tokens.create("second", "read", [], ""))
 
 
 def test_jobs_are_matched_in_full_and_in_their_case() -> None:
