@@ -158,9 +158,10 @@ def test_hostile_senders_delay_no_verdict_on_a_healthy_job(tmp_path: Path) -> No
     flags = ("--token", CONTROL, "--ingest-token", INGEST)
     with (
         running_monitor(tmp_path, *flags) as monitor,
-        Api(monitor.url, INGEST, timeout=60.0) as ranks,
-        Api(monitor.url, CONTROL, timeout=60.0) as owner,
+        Api(monitor.url, INGEST) as ranks,
+        Api(monitor.url, CONTROL) as owner,
     ):
+        ranks.timeout = owner.timeout = httpx.Timeout(60.0)
         launcher = PlayedLauncher(ranks, JOB, ranks=range(WORLD))
         launcher.register(policy={"section_timeouts": {"step": LIMIT}, "on_hang": "log", "silence_timeout": None})
         launcher.start(1, WORLD)

@@ -26,12 +26,12 @@ from rankwatch_monitor.core import liveness, nodes
 from rankwatch_monitor.core.events import RankIdentity
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED
-from rankwatch_monitor.core.stale import SUSTAINED
+from rankwatch_monitor.core.stale import SUSTAINED, Previous
 
 LARGEST_JUMP: Final = 16
 """Attempts that the monitor may have missed while it was away or its senders were cut off."""
 DISTRUST: Final = 600.0
-KEPT_FOR: Final = 60.0
+KEPT_FOR: Final = 300.0
 """Seconds of an attempt after which the one before cannot be restored."""
 CHECK_INTERVAL: Final = 1.0
 """Seconds between two comparisons of all claims."""
@@ -59,20 +59,20 @@ def launcher_may_begin(job: Job, name: str, attempt: int, now: float) -> bool:
 
 def dispute(job: Job, identity: RankIdentity, now: float) -> bool:
     """Count a stale report; whether its attempt now counts after all."""
-    job.stale.add(identity, now, len(job.columns))
-    if job.stale.claims.get(identity.rank, (0, "", 0))[2] < SUSTAINED:
-        return False
-    previous = job.previous
-    if previous is not None and identity.attempt == previous.attempt:
-        enough = 2 * job.stale.sustained[previous.attempt] > previous.reporters
-        if not enough or now - job.stale.checked < CHECK_INTERVAL:
+    previous, stale = job.previous, job.stale
+    if previous is not None and _survives(previous, identity):
+        stale.survive(identity.rank, now)
+        if 2 * stale.surviving <= previous.reporters or now - stale.checked < CHECK_INTERVAL:
             return False
-        job.stale.checked = now
-        if 2 * _survivors(job) <= previous.reporters:
+        stale.checked = now
+        if 2 * _survivors(job, previous) <= previous.reporters:
             return False
         job.restore_previous(now)
         job.distrust_until = now + DISTRUST
         return True
+    stale.add(identity, now, len(job.columns))
+    if identity.rank not in stale.claims or stale.claims[identity.rank].reports < SUSTAINED:
+        return False
     if _running(job) or 2 * job.stale.sustained[identity.attempt] <= max(identity.world_size, identity.rank + 1):
         return False
     job.begin_attempt(identity.attempt, now, identity.world_size)
@@ -92,16 +92,17 @@ def _running(job: Job) -> list[Node]:
     return [node for node in nodes.acting(job).values() if node.ranks and not liveness.node_silent(job, node)]
 
 
-def _survivors(job: Job) -> int:
+def _survives(previous: Previous, identity: RankIdentity) -> bool:
+    """Whether a report is of a process that owned its rank in the previous attempt."""
+    known = identity.attempt == previous.attempt and identity.rank < len(previous.columns)
+    return known and bool(identity.instance) and previous.columns.instances[identity.rank] == identity.instance
+
+
+def _survivors(job: Job, previous: Previous) -> int:
     """How many processes of the previous attempt go on reporting, under launchers that run nothing newer."""
-    assert job.previous is not None
-    attempt, columns = job.previous.attempt, job.previous.columns
-    count = 0
-    for rank, claim in job.stale.claims.items():
-        if claim.reports < SUSTAINED or claim.attempt != attempt or rank >= len(columns):
-            continue
+    columns, count = previous.columns, 0
+    for rank, reports in job.stale.survivors.items():
         launcher = job.nodes.get(columns.launchers[rank])
-        replaced = launcher is not None and launcher.attempt > attempt
-        if claim.instance == columns.instances[rank] and columns.process_R[rank] != EXITED and not replaced:
-            count += 1
+        replaced = launcher is not None and launcher.attempt > previous.attempt
+        count += reports >= SUSTAINED and columns.process_R[rank] != EXITED and not replaced
     return count

@@ -326,10 +326,7 @@ class Job:
         if attempt <= self.attempt:
             self.previous = None
             return
-        if previous is None:
-            real = reporters > 0
-        else:
-            real = 2 * reporters > previous.reporters and not self.stale.sustained[previous.attempt]
+        real = reporters > 0 if previous is None else 2 * reporters > previous.reporters and not self.stale.surviving
         if real:
             ranks = {name: frozenset(node.ranks) for name, node in self.nodes.items()}
             self.previous = Previous(self.attempt, self.attempt_since, self.world_size, self.columns, ranks, reporters)

@@ -50,6 +50,10 @@ class StaleReports:
     claims: dict[int, Claim] = field(default_factory=dict)
     checked: float = -inf
     """When they were last compared with the attempt before."""
+    survivors: Counter[int] = field(default_factory=Counter)
+    """Reports of processes of the attempt before, by rank; another sender cannot know their instance."""
+    surviving: int = 0
+    """Ranks of which there are enough."""
     sustained: Counter[int] = field(default_factory=Counter)
     """Ranks with a lasting claim, by attempt."""
     _since: float = nan
@@ -68,6 +72,12 @@ class StaleReports:
         self.claims[identity.rank] = Claim(identity.attempt, identity.instance, reports)
         if reports == SUSTAINED:
             self.sustained[identity.attempt] += 1
+
+    def survive(self, rank: int, now: float) -> None:
+        """Count a report of a process that reported in the attempt before."""
+        self.ignore(now)
+        self.survivors[rank] += 1
+        self.surviving += self.survivors[rank] == SUSTAINED
 
     def ignore(self, now: float) -> None:
         """Count a report that was not applied."""
@@ -88,6 +98,8 @@ class StaleReports:
         """Forget all claims."""
         self.claims.clear()
         self.sustained.clear()
+        self.survivors.clear()
+        self.surviving = 0
 
     def trouble(self, now: float) -> bool:
         """Whether stale reports have come for a while, and still do."""

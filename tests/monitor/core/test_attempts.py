@@ -117,6 +117,19 @@ def test_a_start_by_a_false_launcher_does_not_blind_a_job(attempt: int) -> None:
     found_afterwards(scene)
 
 
+def test_forged_reports_do_not_keep_a_false_attempt_alive() -> None:
+    scene = Scene(on_hang="log").run(10)
+    scene.submit(NodeRegistration("false", "x", 1, 1))
+    scene.event(ProcessEventKind.STARTED, "false", attempt=7, rank=0, pid=1, world_size=1)
+    for _ in range(5):
+        for rank in range(4):
+            for attempt in (7, 2, 1, FORGED):
+                forge(scene, attempt, rank)
+        scene.run(1)
+    assert scene.job.attempt == 1
+    found_afterwards(scene)
+
+
 def test_a_restored_attempt_has_its_launchers_and_ranks_as_before() -> None:
     scene = Scene(hosts=2, on_hang="log").run(10)
     scene.submit(NodeRegistration("false", "x", 1, 1))
@@ -153,7 +166,7 @@ def test_a_real_attempt_frees_what_is_kept_of_the_one_before() -> None:
     scene = Scene().run(10)
     scene.restart()
     assert scene.job.previous is not None
-    scene.run(70)
+    scene.run(310)
     assert scene.job.previous is None
     assert not scene.job.stale.claims
 
