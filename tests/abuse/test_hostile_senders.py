@@ -87,13 +87,12 @@ def attempt_jumps(target: Target) -> None:
 
 
 def false_nodes(target: Target) -> None:
-    """Launchers of the healthy job that do not exist, with another policy, and an attempt that they started."""
+    """Launchers of the healthy job that do not exist, with another policy."""
     while not target.over.wait(0.1):
         node = f"false-{target.dice.randrange(10**9)}"
         launcher = PlayedLauncher(target.api, JOB, node, ranks=[0])
         facts = {f"fact {number}": "x" * 200 for number in range(60)}
         launcher.register(facts=facts, policy={"section_timeouts": {"step": 9000.0}, "detection": False})
-        launcher.start(7, 1)
 
 
 def garbage(target: Target) -> None:
@@ -175,6 +174,8 @@ def test_hostile_senders_delay_no_verdict_on_a_healthy_job(tmp_path: Path) -> No
             with contextlib.suppress(httpx.TransportError):
                 ranks.post("/v1/metrics", content=body(*reports), headers=PROTOBUF)
 
+        report(0, 0.1)
+        wait_for(lambda: owner.job(JOB)["ranks_reporting"] == WORLD, "all ranks report", 60.0)
         with hostile(monitor):
             began, step = time.monotonic(), 0
             while time.monotonic() - began < SECONDS:
