@@ -23,6 +23,7 @@ import _table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from support.forked_ranks import run_command
 from trust.runner import Result, busy_loops, end_all, run
 from trust.scripts import Script, scripts
 
@@ -31,13 +32,16 @@ SOON = 15.0
 BETWEEN = ("<!-- trust: begin -->", "<!-- trust: end -->")
 
 
-def measure(chosen: list[Script], parallel: int, loaded: bool, target: Path | None) -> list[dict[str, Any]]:
+def measure(
+    chosen: list[Script], parallel: int, loaded: bool, patience: float, forked: bool, target: Path | None
+) -> list[dict[str, Any]]:
     """Run the scripts; print a line for each as it ends."""
     results: list[dict[str, Any]] = []
+    command = run_command() if forked else ("-m", "rankwatch", "run")
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
-    with busy_loops(2 if loaded else 0), ThreadPoolExecutor(parallel) as pool:
-        for done in as_completed([pool.submit(run, script) for script in chosen]):
+    with busy_loops(2 if loaded else 0), ThreadPoolExecutor(min(parallel, 2)) as pool:
+        for done in as_completed([pool.submit(run, script, command, patience=patience) for script in chosen]):
             result: Result = done.result()
             results.append(result.to_json())
             after = "" if result.seconds is None else f"{result.seconds:6.1f} s"
@@ -106,6 +110,8 @@ def main() -> None:
     parser.add_argument("--only", action="append", metavar="NAME", help="scripts whose name has this part")
     parser.add_argument("--loaded", action="store_true", help="two busy loops beside them")
     parser.add_argument("--parallel", type=int, default=1, help="scripts at once (timings suffer)")
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds after which a fault counts as not found")
+    parser.add_argument("--forked", action="store_true", help="fork ranks with torch imported: starts cost less")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     parser.add_argument("--results", action="append", type=Path, metavar="FILE", help="take these instead of running")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table between the marks of this document")
@@ -115,7 +121,7 @@ def main() -> None:
         runs = [("loaded" if each["loaded"] else "quiet", each["results"]) for each in read]
     else:
         chosen = [script for script in scripts() if not asked.only or any(part in script.name for part in asked.only)]
-        results = measure(chosen, asked.parallel, asked.loaded, asked.json)
+        results = measure(chosen, asked.parallel, asked.loaded, asked.patience, asked.forked, asked.json)
         runs = [("loaded" if asked.loaded else "quiet", results)]
     print(_table.machine())
     print(table(runs))
