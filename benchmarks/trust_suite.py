@@ -71,7 +71,7 @@ def summary(title: str, results: list[dict[str, Any]]) -> str:
     right = sum(each["verdict"] == "right" for each in sick)
     return (
         f"| {title} | {sum(each['verdict'] == 'right' for each in healthy)} of {len(healthy)} | "
-        f"{sum(each['restarts'] for each in healthy)} | {len(found)} of {len(sick)} | "
+        f"{sum(each['confirmed'] > 0 for each in healthy)} | {len(found)} of {len(sick)} | "
         f"{sum(each['seconds'] <= SOON for each in found)} | {_table.percentile(seconds, 0.5):.1f} s, "
         f"{max(seconds):.1f} s | {right} | {wrong} |"
     )
@@ -80,8 +80,8 @@ def summary(title: str, results: list[dict[str, Any]]) -> str:
 def table(runs: list[tuple[str, list[dict[str, Any]]]]) -> str:
     """The summary of each run, then one row for each script with the columns of all runs."""
     lines = [
-        "| machine | healthy, undisturbed | restarts of healthy | sick, found | within 15 s | p50, longest | exactly "
-        "the right ranks | a wrong rank |",
+        "| machine | healthy, undisturbed | healthy, incident confirmed | sick, found | within 15 s | p50, longest | "
+        "exactly the right ranks | a wrong rank |",
         "|---|---|---|---|---|---|---|---|",
         *(summary(title, results) for title, results in runs),
         "",

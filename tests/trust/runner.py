@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -28,7 +29,6 @@ START_SECONDS = 240.0
 SETTLE_SECONDS = 4.0
 """The sentence of a confirmed incident is the last one within this time, for stacks that arrive late."""
 FOREIGN = ("RANKWATCH_", "OTEL_", "TORCH", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_", "OMP_")
-PAGE = re.compile(r"monitor page of this job: (http://[^/\s]+)/(?:[?#]token=([^\s&]+))?")
 _marks: set[str] = set()
 """Those of the runs that are going on."""
 FAULT = re.compile(r"FAULT (\d+) ([\d.]+)")
@@ -66,9 +66,11 @@ class Run:
 
     def __init__(self, script: Script, command: Sequence[str], folder: Path) -> None:
         self.log = folder / "log"
+        self._monitors = folder / "state" / "rankwatch" / "monitors"
         self._mark = uuid4().hex
         _marks.add(self._mark)
         self._token: str | None = None
+        self.reached = False
         self._url: str | None = None
         self._client = httpx.Client(trust_env=False, timeout=10.0)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
@@ -111,14 +113,16 @@ class Run:
     def get(self, path: str) -> dict[str, Any]:
         """The JSON below the job's path; empty while there is none."""
         if self._url is None:
-            page = PAGE.search(self.said())
-            if page is None:
+            for file in self._monitors.glob("*.json"):  # what the commands of this user read
+                access = json.loads(file.read_text())
+                self._url, self._token = access["url"], access["token"]
+            if self._url is None:
                 return {}
-            self._url, self._token = page[1], page[2]
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         with contextlib.suppress(httpx.TransportError):
             answer = self._client.get(f"{self._url}/api/v1/jobs/{self.job}{path}", headers=headers)
             if answer.status_code == 200:
+                self.reached = True
                 return answer.json()  # type: ignore[no-any-return]
             assert answer.status_code == 404, f"GET {path}: {answer.status_code} {answer.text}"
         return {}
@@ -177,6 +181,7 @@ def _healthy(job: Run, script: Script, result: Result, patience: float) -> None:
         assert result.restarts == 0, f"{result.restarts} restarts"
         time.sleep(LOOK_AGAIN)
     assert job.process.returncode == 0, f"exit code {job.process.returncode}:\n{job.said()[-2000:]}"
+    assert job.reached, "its monitor was never reached"
     result.verdict = "right"
 
 
