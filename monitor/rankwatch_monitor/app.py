@@ -15,15 +15,16 @@ from rankwatch.contract import semconv
 from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
 from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, refusal, require
-from rankwatch_monitor.http.body_limit import BodyLimit
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
 from rankwatch_monitor.http.grid import grid_routes
 from rankwatch_monitor.http.jobs import job_routes, score_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
+from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.http.ownership import acquired, elsewhere
 from rankwatch_monitor.http.policy import control_routes, policy_routes
+from rankwatch_monitor.http.request_gate import RequestGate
 from rankwatch_monitor.http.sessions import Sessions, code_routes, session_routes
 from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
@@ -41,8 +42,9 @@ DEAD = 120.0
 """Seconds without a tick after which only a restart of the monitor helps; a tick of many seconds delays the next."""
 
 
-def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
+def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Origins | None = None) -> FastAPI:
     """The monitor as an ASGI application."""
+    origins = origins or Origins()
     registry, sessions = TokenRegistry(monitor.repository, monitor.clock.now), Sessions()
     registry.on_revoked = sessions.end_of
     tokens = AllTokens(tokens or Tokens(), registry.find)
@@ -58,7 +60,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
         access = asyncio.create_task(_load_access(registry, audit), name="rankwatch-access")
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
         loops[:] = [loop]
-        yield {FAST_LANES: (OtlpFastLane(otlp), LauncherFastLane(LauncherMessages(monitor), tokens))}
+        yield {FAST_LANES: (OtlpFastLane(otlp), LauncherFastLane(LauncherMessages(monitor), tokens, origins))}
         for task in (access, loop):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -70,14 +72,9 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
         version=rankwatch.__version__,
         summary="Which ranks hang, why, since when, and what was done about it.",
         lifespan=lifespan,
+        redirect_slashes=False,  # a redirect would repeat the Host of the request
     )
     problems.install(app, monitor.counters)
-    app.add_middleware(
-        BodyLimit,
-        limit=monitor.limits.decompressed_bytes,
-        counters=monitor.counters,
-        exempt=(semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH),
-    )
 
     def behind(scope: Scope, *, also: Scope | None = None, contact: bool = False) -> list[DependsOn]:
         allowed = require(tokens, scope, monitor.counters, sessions, also=also)
@@ -93,13 +90,16 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None) -> FastAPI:
         limits=monitor.limits,
         counters=monitor.counters,
         since_unix_ns=int(monitor.started_at * 1e9),
-        admit=admit_senders(tokens, monitor),
+        admit=admit_senders(tokens, monitor, origins),
         elsewhere=elsewhere(monitor),
         shed=monitor.report_shed,
     )
     app.state.otlp = otlp
     app.include_router(otlp.router)
-    app.add_middleware(OtlpMiddleware, endpoints=otlp)  # the last to be added is the outermost
+    app.add_middleware(OtlpMiddleware, endpoints=otlp)
+    app.add_middleware(  # the last to be added is the outermost
+        RequestGate, tokens=tokens, sessions=sessions, origins=origins, counters=monitor.counters
+    )
     app.include_router(session_routes(tokens, sessions, monitor.counters), prefix=api)
     app.include_router(
         launcher_routes(monitor, may_control), prefix=api, dependencies=behind(Scope.INGEST, contact=True)

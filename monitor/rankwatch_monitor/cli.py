@@ -22,6 +22,7 @@ from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http import deadlines, uvicorn_compat
 from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.protocol import FastLaneProtocol
+from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.forward.forwarder import MIB
 from rankwatch_monitor.publish.publisher import Publisher, Publishing
@@ -96,7 +97,9 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
             listener.close()
             return 2
     tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
-    app = create_app(monitor, tokens)
+    own = () if settings.loopback else (settings.host, socket.gethostname())
+    origins = Origins((*settings.allowed_host, *own), settings.external_url)
+    app = create_app(monitor, tokens, origins)
     config = uvicorn.Config(
         app,
         backlog=4096,

@@ -85,6 +85,12 @@ class Settings:
         None, "SECRET", "sign webhooks (Standard Webhooks) with this whsec_... secret"
     )
     external_url: str | None = _setting(None, "URL", "URL of this monitor for users, for links in webhooks")
+    allowed_host: tuple[str, ...] = _setting(
+        (),
+        "NAME",
+        "name under which the page may be opened, beside localhost, this host's and those of --external-url and "
+        "--host; may be repeated (in the variable: with spaces)",
+    )
     forward: tuple[str, ...] = _setting(
         (),
         "URL",

@@ -22,7 +22,7 @@ from support.otlp import PROTOBUF, body, rank_report, reports_of_all
 from support.waiting import wait_for
 
 WORLD = 3
-HEAD = b"POST /v1/metrics HTTP/1.1\r\nHost: m\r\nContent-Type: application/x-protobuf\r\n"
+HEAD = b"POST /v1/metrics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
 
 
 def address(monitor: RunningMonitor) -> tuple[str, int]:
@@ -171,7 +171,7 @@ def test_who_never_reads_is_let_go(monitor: RunningMonitor) -> None:
             crowd.enter_context(member)
             member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             member.connect(crowd.address)
-            member.sendall(b"GET /api/v1/jobs/large/ranks HTTP/1.1\r\nHost: m\r\n\r\n" * 12)
+            member.sendall(b"GET /api/v1/jobs/large/ranks HTTP/1.1\r\nHost: localhost\r\n\r\n" * 12)
         given_back_within = deadlines.UNREAD + 30
         wait_for(lambda: descriptors(monitor) <= before + 8, "they are let go unread", given_back_within)
 
@@ -183,7 +183,7 @@ def test_half_closed_and_broken_connections_leave_nothing(monitor: RunningMonito
             b"",
             HEAD,
             HEAD + b"Content-Length: 10\r\n\r\nabc",
-            b"GET /api/v1/events HTTP/1.1\r\nHost: m\r\n\r\n",
+            b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n",
         ):
             for _ in range(10):
                 crowd.join(words).shutdown(socket.SHUT_WR)
@@ -230,7 +230,7 @@ def test_ten_thousand_idle_connections(monitor: RunningMonitor) -> None:
 GARBAGE = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
     "an endless head": HEAD + b"X: " + b"a" * 200_000 + b"\r\n\r\n",
-    "an endless address": b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: m\r\n\r\n",
+    "an endless address": b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "ten thousand headers": HEAD + b"X: a\r\n" * 10_000 + b"\r\n",
     "two lengths": HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
     "a length below nothing": HEAD + b"Content-Length: -1\r\n\r\n",
@@ -239,13 +239,14 @@ GARBAGE = {
     + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
     "a bad chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     "a chunk beyond all": HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n",
-    "a bad chunk of a stream's request": b"GET /api/v1/events HTTP/1.1\r\nHost: m\r\nTransfer-Encoding: chunked\r\n\r\n"
+    "a bad chunk of a stream's request": b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
     b"1\r\na\r\nzz\r\n",
-    "an upgrade": b"GET /api/v1/jobs HTTP/1.1\r\nHost: m\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "an upgrade": b"GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
-    "a null in the address": b"GET /api/v1/jobs/%00/ranks HTTP/1.1\r\nHost: m\r\n\r\n",
-    "no UTF-8 in the address": b"GET /api/v1/jobs/%ff%ed%a0%80/ranks HTTP/1.1\r\nHost: m\r\n\r\n",
-    "a thousand requests at once": b"GET /livez HTTP/1.1\r\nHost: m\r\n\r\n" * 1000,
+    "a null in the address": b"GET /api/v1/jobs/%00/ranks HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "no UTF-8 in the address": b"GET /api/v1/jobs/%ff%ed%a0%80/ranks HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "a thousand requests at once": b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000,
 }
 
 
@@ -304,7 +305,7 @@ def test_when_the_system_has_no_descriptors_left_it_says_so_and_does_not_spin(mo
         limit_files(monitor, descriptors(monitor))
         with Crowd(monitor) as crowd:
             for _ in range(20):
-                crowd.join(b"GET /livez HTTP/1.1\r\nHost: m\r\n\r\n")
+                crowd.join(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             wait_for(lambda: "no new connection can be accepted" in monitor.said(), "it says so")
             spent = cpu_seconds(monitor)
             # What is open already is served; each answer is a turn of the loop, in which it could have spun.

@@ -25,6 +25,7 @@ from fastapi import HTTPException, Request
 
 from rankwatch.contract import semconv
 from rankwatch_monitor.errors import HeldElsewhereError
+from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.routes import Admit
@@ -33,8 +34,6 @@ from rankwatch_monitor.service.tokens import NamedToken, matches
 
 FILTERED: Final = tuple(semconv.API_PREFIX + path for path in ("/jobs", "/events", "/policy/schema"))
 """Paths without a job that a token bound to jobs may read; they show its jobs only."""
-SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
-"""Methods that change nothing."""
 
 
 class Scope(StrEnum):
@@ -187,6 +186,11 @@ def _refusal(bearer: Bearer, scope: Scope, job_id: str | None) -> tuple[int, str
         return 403, f"this token does not allow {scope}; use one that does"
     if grant is not None:
         return (403, _other_job(grant, job_id)) if job_id is not None and not grant.covers(job_id) else None
+    return no_grant(bearer)
+
+
+def no_grant(bearer: Bearer) -> tuple[int, str]:
+    """The refusal of a request without a valid token or session, as HTTP status and sentence."""
     if not bearer.token:
         return 401, "this monitor needs a token: send it as 'Authorization: Bearer TOKEN' (RANKWATCH_TOKEN does so)"
     return 401, "the token is wrong"
@@ -241,14 +245,16 @@ def still_granted(request: Request) -> Grant:
     return grant
 
 
-def admit_senders(tokens: TokenSource, monitor: Monitor) -> Admit:
-    """The check of the OTLP endpoints, by a request's headers: its token, and that this monitor owns the job it names.
+def admit_senders(tokens: TokenSource, monitor: Monitor, origins: Origins) -> Admit:
+    """The check of the OTLP endpoints, by a request's headers: names, its token, and who owns the job it names.
 
     A request that names no job, such as one of a Collector with several jobs, is checked job by job when decoded. So is
     every request with a token that is bound to jobs.
     """
 
     def check(headers: Mapping[str, str]) -> Forbidden | None:
+        if (denied := origins.denied("POST", headers, guarded=tokens.any)) is not None:
+            raise Refusal(denied.status, "unauthorized", denied.message)
         job_id = unquote(headers.get(semconv.JOB_HEADER, "")) or None
         bearer = Bearer(tokens, headers)
         if (refused := _refusal(bearer, Scope.INGEST, job_id)) is not None:

@@ -98,7 +98,7 @@ class Raw:
 
     def _head(self, method: str, path: str, of: str) -> bytes:
         token = f"Authorization: Bearer {self.token}\r\n" if self.token else ""
-        line = f"{method} /api/v1/jobs/{self.job}/{path} HTTP/1.1\r\nHost: monitor\r\n"
+        line = f"{method} /api/v1/jobs/{self.job}/{path} HTTP/1.1\r\nHost: localhost\r\n"
         return f"{line}{of}{token}{self.way.more}\r\n".encode()
 
     def say(self, request: bytes) -> Said:

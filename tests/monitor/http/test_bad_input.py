@@ -92,7 +92,7 @@ BAD_CALLS = {
     "compressed JSON": BadCall(
         "PATCH", f"{JOB}/policy", (400, 415, 422), (), gzip.compress(b'{"detection": false}'), JSON | GZIP
     ),
-    "body over the limit": BadCall("PATCH", f"{JOB}/policy", (413,), ("limit", "16777216"), b" " * (17 * MIB)),
+    "body over the limit": BadCall("PATCH", f"{JOB}/policy", (413,), ("limit", "1048576"), b" " * (2 * MIB)),
     # Policies
     "a list as a policy": policy([], "body"),
     "unknown setting": policy({"hearbeat_timeout": 3}, "hearbeat_timeout", "heartbeat_timeout"),

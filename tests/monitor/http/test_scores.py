@@ -28,7 +28,9 @@ class Answers:
 
     def get(self, path: str) -> httpx.Response:
         async def ask() -> httpx.Response:
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://monitor") as client:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(self.app), base_url="http://localhost"
+            ) as client:
                 return await client.get(f"/api/v1{path}")
 
         return asyncio.run(ask())

@@ -109,7 +109,10 @@ async def flood(url: str) -> tuple[list[int], list[int]]:
     """Post over many connections at once; return the statuses and what ``/readyz`` answered meanwhile."""
     host, port = url.removeprefix("http://").split(":")
     bodies = [heavy(number) for number in range(EACH)]
-    head = "POST /v1/metrics HTTP/1.1\r\nhost: m\r\ncontent-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n"
+    head = (
+        "POST /v1/metrics HTTP/1.1\r\nhost: localhost\r\n"
+        "content-type: application/x-protobuf\r\ncontent-length: {}\r\n\r\n"
+    )
 
     async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
         headers = await reader.readuntil(b"\r\n\r\n")
@@ -132,7 +135,7 @@ async def flood(url: str) -> tuple[list[int], list[int]]:
         found = []
         while not senders.done():
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"GET /readyz HTTP/1.1\r\nhost: m\r\n\r\n")
+            writer.write(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
             found.append((await answer(reader))[0])
             writer.close()
         return found

@@ -109,7 +109,7 @@ def test_the_monitor_is_not_alive_without_a_tick_for_minutes(monitor: Monitor) -
 
 
 async def get(app: FastAPI, path: str) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://monitor") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         return await client.get(path)
 
 

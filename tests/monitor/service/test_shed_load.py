@@ -40,7 +40,7 @@ class Loaded:
 
         async def call() -> int:
             transport = httpx.ASGITransport(self.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://monitor") as client:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 return (await client.post(path, content=BODY, headers={**PROTOBUF, **headers})).status_code
 
         assert asyncio.run(call()) == 503
@@ -84,7 +84,7 @@ def test_one_sender_above_its_share_excuses_its_own_job_at_most(
 def test_the_fast_lane_excuses_the_same(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = OtlpFastLane(loaded.app.state.otlp)
     monkeypatch.setattr(admission, "LATE", 600.0)
-    lines = {**PROTOBUF, semconv.JOB_HEADER: "other", "host": "m", "content-length": str(len(BODY))}
+    lines = {**PROTOBUF, semconv.JOB_HEADER: "other", "host": "localhost", "content-length": str(len(BODY))}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     before = loaded.monitor.jobs["other"].silence_since
 

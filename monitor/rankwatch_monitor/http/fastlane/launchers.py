@@ -31,6 +31,7 @@ from rankwatch_monitor.http.fastlane.requests import (
     parse_post,
 )
 from rankwatch_monitor.http.launchers import LONGEST_WAIT, LauncherMessages, ProcessEvents, known_node
+from rankwatch_monitor.http.origins import Origins
 
 _JOB: Final = semconv.API_PREFIX.encode() + rb"/jobs/([0-9A-Za-z._~-]+)"
 _POST: Final = re.compile(rb"POST " + _JOB + rb"/(observations|evidence|process-events) HTTP/1\.1\r\n")
@@ -75,14 +76,14 @@ class LongPoll:
 class LauncherFastLane:
     """Takes the messages of launchers, and answers their long polls."""
 
-    def __init__(self, messages: LauncherMessages, tokens: TokenSource) -> None:
-        self._monitor, self._tokens = messages.monitor, tokens
+    def __init__(self, messages: LauncherMessages, tokens: TokenSource, origins: Origins) -> None:
+        self._monitor, self._tokens, self._origins = messages.monitor, tokens, origins
         self._take: dict[str, Callable[[str, bytes], None]] = {}
         observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)
         self._take["observations"] = lambda job, body: messages.observation(job, observations.validate_json(body))
         self._take["evidence"] = lambda job, body: messages.evidence(job, evidence.validate_json(body))
         self._take["process-events"] = lambda job, body: messages.events(job, ProcessEvents.model_validate_json(body))
-        self._largest = min(LARGEST_BODY, messages.monitor.limits.decompressed_bytes)
+        self._largest = LARGEST_BODY
         self._last_response: tuple[list[Directive], bytes] = ([], encoded([]))
         """Kept since thousands of launchers get the same directives."""
 
@@ -110,6 +111,10 @@ class LauncherFastLane:
             begun = LongPoll(line[1].decode(), after, line[3].decode(), wait, data[: end + 4], headers)
         else:
             return None
+        if self._origins.denied("POST", headers, guarded=self._tokens.any) is not None:
+            return None
+        if refusal(self._tokens, Scope.INGEST, headers, job_id=begun.job_id) is not None:
+            return None
         ownership = self._monitor.ownership
         return (begun, data[end + 4 :]) if ownership is None or ownership.owns(begun.job_id) else None
 
@@ -126,7 +131,6 @@ class LauncherFastLane:
         if isinstance(request, LongPoll):
             return self._poll(request, later)
         body = request.body
-        self._authorize(request.headers, request.job_id, request.head + body)
         try:
             self._take[request.kind](request.job_id, body)
         except Exception:  # noqa: BLE001 - the request boundary: the application fails in the same way and reports it
@@ -134,7 +138,6 @@ class LauncherFastLane:
         return _NO_CONTENT
 
     def _poll(self, poll: LongPoll, later: RespondLater) -> bytes | None:
-        self._authorize(poll.headers, poll.job_id, poll.head)
         try:
             job = self._monitor.job(poll.job_id)
             apply.poll(job, known_node(job, poll.node), self._monitor.clock.now())
@@ -152,10 +155,6 @@ class LauncherFastLane:
 
         poll.withdraw = broker.subscribe(job, poll.after, poll.wait, answer)
         return None
-
-    def _authorize(self, headers: Mapping[str, str], job_id: str, request: bytes) -> None:
-        if refusal(self._tokens, Scope.INGEST, headers, job_id=job_id) is not None:
-            raise FallBackError(request)
 
     def _response(self, ready: list[Directive]) -> bytes:
         if self._last_response[0] != ready:

@@ -23,6 +23,7 @@ from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane, LauncherPost
 from rankwatch_monitor.http.fastlane.requests import LARGEST_BODY, LONGEST_HEAD, FallBackError
 from rankwatch_monitor.http.launchers import LauncherMessages
+from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
 from support.launcher import PlayedLauncher
@@ -268,7 +269,7 @@ def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles()
 
 
 def of_monitor(monitor: Monitor) -> LauncherFastLane:
-    return LauncherFastLane(LauncherMessages(monitor), Tokens())
+    return LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins())
 
 
 def lane() -> LauncherFastLane:
@@ -319,7 +320,7 @@ def test_what_is_usual_is_opened_with_every_byte_behind_it(request_: bytes) -> N
         (b"/observations", b"/observations/"),
         (b"/observations", b"/observations?x=1"),
         (b"/observations", b"/directives/1/acks"),
-        (b"Host: monitor\r\n", b""),
+        (b"Host: localhost\r\n", b""),
         (b"Host", b"Content-Encoding: gzip\r\nHost"),
         (b"Host", b"Expect: 100-continue\r\nHost"),
         (b"Host", b"Transfer-Encoding: chunked\r\nHost"),

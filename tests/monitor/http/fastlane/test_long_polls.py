@@ -26,7 +26,7 @@ from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.waiting import wait_for
 
 CROWD = 2 * CHUNK + 200
-LIVE = b"GET /livez HTTP/1.1\r\nHost: monitor\r\n\r\n"
+LIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture

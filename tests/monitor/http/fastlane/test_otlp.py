@@ -18,7 +18,7 @@ from rankwatch_monitor.http.fastlane.requests import LONGEST_HEAD, parse_post
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import body, rank_report
 
-USUAL = (("Host", "m:1"), ("Content-Type", "application/x-protobuf"), ("Content-Length", "12"))
+USUAL = (("Host", "localhost:1"), ("Content-Type", "application/x-protobuf"), ("Content-Length", "12"))
 
 
 def head(*fields: tuple[str, str], begins: bytes = REQUEST_LINE) -> bytes:
@@ -142,7 +142,7 @@ def test_requests_in_any_pieces_and_one_behind_the_other(monitor: RunningMonitor
 
 
 def test_both_ways_take_turns_on_one_connection(monitor: RunningMonitor) -> None:
-    get = f"GET /livez HTTP/1.1\r\nHost: m\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    get = f"GET /livez HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     with connected(monitor) as connection:
         for _ in range(3):
             connection.sendall(request(reports("turns")))

@@ -1,0 +1,129 @@
+"""The gate: decides on a request by its head, before a byte of its body is read, and bounds the body.
+
+The outermost middleware. It refuses foreign names and pages (:mod:`.origins`), then requests to guarded paths without a
+valid token or session. Only then is the body received: up to the path's limit, and counted by sender while it is in
+memory. Whether the token allows this route and this job is decided by the route's dependencies (:mod:`.auth`). What the
+gate refuses is discarded by the server as it arrives.
+
+The fast lanes call the same functions: what they do not admit, they leave to the application, and so to the gate. The
+OTLP endpoints check tokens and bodies themselves, since their errors have another format.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rankwatch.contract import semconv
+from rankwatch_monitor.http.auth import Bearer, SessionSource, TokenSource, no_grant
+from rankwatch_monitor.http.origins import SAFE_METHODS, Denied, Origins
+from rankwatch_monitor.http.problems import problem
+from rankwatch_monitor.ingest.admission import Admission, Body
+from rankwatch_monitor.ingest.limits import KIB, MIB, Counters
+from rankwatch_monitor.ingest.rejection import Refusal
+
+LARGEST: Final = MIB
+"""Bytes of a body."""
+LARGEST_EVIDENCE: Final = 8 * MIB
+"""Bytes of a body with stacks, of which launchers send up to 4 MiB."""
+LARGEST_UNGUARDED: Final = 16 * KIB
+"""Bytes of a body that is read without a token: a login."""
+OTLP: Final = (semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH)
+PROBES: Final = ("/livez", "/readyz")
+"""Paths that answer under every name, since probes may use any."""
+LOGIN: Final = semconv.API_PREFIX + "/session"
+"""The one path of the API that needs no token."""
+
+
+class RequestGate:
+    """The middleware."""
+
+    def __init__(
+        self, app: ASGIApp, *, tokens: TokenSource, sessions: SessionSource, origins: Origins, counters: Counters
+    ) -> None:
+        self._app, self._tokens, self._sessions = app, tokens, sessions
+        self._origins, self._counters = origins, counters
+        # Apart from that of telemetry, which is refused while too much is in memory.
+        self._admission = Admission()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path in OTLP:
+            await self._app(scope, receive, send)  # OTLP endpoints call admit_senders, which makes the same checks
+            return
+        headers = Headers(scope=scope)
+        guarded = path != LOGIN and (path.startswith(semconv.API_PREFIX) or path == "/metrics")
+        if (denied := self._denied(scope, headers, guarded=guarded)) is not None:
+            self._counters.reject("unauthorized")
+            challenge = {"WWW-Authenticate": "Bearer"} if denied.status in (401, 403) else None
+            await problem(denied.status, denied.message, challenge)(scope, receive, send)
+            return
+        limit = LARGEST if guarded else LARGEST_UNGUARDED
+        if guarded and path.endswith("/evidence"):
+            limit = LARGEST_EVIDENCE
+        declared = headers.get("content-length", "0")
+        if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
+            self._counters.reject("body_too_large")
+            await problem(413, _too_large(limit))(scope, receive, send)
+            return
+        client = scope.get("client")
+        with self._admission.body(client[0] if client else "") as counted:
+            body = _BoundedBody(receive, send, counted, limit, self._counters)
+            await self._app(scope, body.receive, body.send)
+
+    def _denied(self, scope: Scope, headers: Headers, *, guarded: bool) -> Denied | None:
+        method = scope["method"]
+        if scope["path"] not in PROBES:
+            denied = self._origins.denied(method, headers, guarded=self._tokens.any)
+            if denied is not None:
+                return denied
+        if not guarded or not self._tokens.any:
+            return None
+        # Event streams of some clients cannot set a header.
+        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100) if method == "GET" else {}
+        bearer = Bearer(self._tokens, headers, query.get("token", [""])[-1], self._sessions)
+        if bearer.grant() is None:
+            return Denied(*no_grant(bearer))
+        if method not in SAFE_METHODS and not {"authorization", "origin"} & set(headers.keys()):
+            return Denied(403, "with a cookie, only a page of this monitor may change something: there is no Origin")
+        return None
+
+
+class _BoundedBody:
+    """Counts the body of one request as it arrives."""
+
+    def __init__(self, receive: Receive, send: Send, counted: Body, limit: int, counters: Counters) -> None:
+        self._receive, self._send, self._counted, self._limit, self._counters = receive, send, counted, limit, counters
+        self._responding = False
+
+    async def receive(self) -> Message:
+        """The next message of the server.
+
+        Raises:
+            HTTPException: 413, the body is above its limit; 429, the sender has too much in flight.
+        """
+        message = await self._receive()
+        try:
+            self._counted.grew(len(message.get("body", b"")))
+            if self._counted.size > self._limit:
+                raise Refusal(413, "body_too_large", _too_large(self._limit))
+        except Refusal as refusal:
+            if self._responding:
+                return {"type": "http.disconnect"}
+            self._counters.reject(refusal.reason)
+            retry = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
+            raise HTTPException(refusal.status, refusal.message, retry) from None
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the application."""
+        self._responding = True
+        await self._send(message)
+
+
+def _too_large(limit: int) -> str:
+    return f"the request body is above the limit of {limit} bytes"

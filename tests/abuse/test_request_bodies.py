@@ -1,0 +1,137 @@
+"""Bodies of senders without a right, and bodies above their limit: refused by the head, and never kept in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from rankwatch_monitor.app import create_app
+from rankwatch_monitor.http.request_gate import LARGEST, LARGEST_EVIDENCE
+from rankwatch_monitor.ingest import admission
+from rankwatch_monitor.service.monitor import Monitor
+from support.monitor_process import Api, RunningMonitor, running_monitor
+
+TOKEN, INGEST = "control-secret", "ingest-secret"
+MIB = 1024 * 1024
+NODE = {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1}
+PATHS = ("policy", "actions", "observations", "evidence", "process-events", "nodes")
+WAIT = 90.0
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor]:
+    flags = ("--token", TOKEN, "--ingest-token", INGEST)
+    with running_monitor(tmp_path_factory.mktemp("guarded"), *flags) as monitor:
+        with Api(monitor.url, TOKEN) as api:
+            assert api.post("/api/v1/jobs/j/nodes", json=NODE).status_code == 200
+        yield monitor
+
+
+def head(path: str, length: str, token: str | None = None, host: str = "127.0.0.1") -> bytes:
+    method = "PATCH" if path == "policy" else "POST"
+    lines = [f"{method} /api/v1/jobs/j/{path} HTTP/1.1", f"host: {host}", "content-type: application/json", length]
+    lines += [f"authorization: Bearer {token}"] if token else []
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+@contextlib.contextmanager
+def connected(monitor: RunningMonitor) -> Iterator[socket.socket]:
+    place = urlsplit(monitor.url)
+    with socket.create_connection((place.hostname, place.port), timeout=WAIT) as line:
+        yield line
+
+
+def status(line: socket.socket) -> int:
+    """The status of the response, without waiting for more of it."""
+    received = b""
+    while b"\r\n" not in received:
+        more = line.recv(65_536)
+        assert more, "the connection was closed without a response"
+        received += more
+    return int(received.split()[1])
+
+
+def peak(monitor: RunningMonitor) -> int:
+    """The largest resident memory so far, in bytes."""
+    lines = Path(f"/proc/{monitor.pid}/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("length", ["content-length: 400000", "transfer-encoding: chunked"])
+def test_without_a_token_a_request_is_refused_before_its_body_is_sent(
+    guarded: RunningMonitor, path: str, length: str
+) -> None:
+    for token, expected in ((None, 401), ("guess", 401)):
+        with connected(guarded) as line:
+            line.sendall(head(path, length, token))
+            assert status(line) == expected
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_declared_length_above_the_limit_is_refused_before_the_body_is_sent(
+    guarded: RunningMonitor, path: str
+) -> None:
+    limit = LARGEST_EVIDENCE if path == "evidence" else LARGEST
+    with connected(guarded) as line:
+        line.sendall(head(path, f"content-length: {limit + 1}", TOKEN))
+        assert status(line) == 413
+
+
+@pytest.mark.parametrize("path", ["policy", "observations"])
+def test_a_chunked_body_is_refused_at_its_limit(guarded: RunningMonitor, path: str) -> None:
+    with connected(guarded) as line:
+        line.sendall(head(path, "transfer-encoding: chunked", TOKEN))
+        with contextlib.suppress(ConnectionError):  # refused in the middle of it
+            for _ in range(40):
+                line.sendall(b"10000\r\n" + b" " * 65_536 + b"\r\n")
+        assert status(line) == 413
+
+
+def test_large_bodies_without_a_token_cost_no_memory_and_hold_nothing_up(guarded: RunningMonitor) -> None:
+    before, answers = peak(guarded), []
+
+    def send() -> None:
+        with connected(guarded) as line:
+            line.sendall(head("policy", f"content-length: {16 * MIB}"))
+            answers.append(status(line))
+            with contextlib.suppress(OSError):  # the monitor may close the connection
+                line.sendall(b"[" + b"[]," * (16 * MIB // 3))
+
+    senders = [threading.Thread(target=send, daemon=True) for _ in range(20)]
+    for sender in senders:
+        sender.start()
+    with Api(guarded.url, TOKEN) as api:
+        while any(sender.is_alive() for sender in senders):
+            assert api.get("/livez", timeout=WAIT).status_code == 200
+            for sender in senders:
+                sender.join(0.01)
+    assert answers == [401] * 20
+    assert peak(guarded) - before < 64 * MIB, "20 bodies of 16 MiB were sent"
+
+
+def test_a_sender_cannot_hold_the_memory_for_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "HELD_BYTES", 100_000)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b" " * 50_000
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(create_app(Monitor()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            json = {"content-type": "application/json"}
+            return await client.patch("/api/v1/jobs/j/policy", content=parts(), headers=json)
+
+    answer = asyncio.run(ask())
+    assert answer.status_code == 429
+    assert int(answer.headers["retry-after"]) > 0
+    assert answer.headers["content-type"] == "application/problem+json"
