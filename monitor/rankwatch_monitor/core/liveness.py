@@ -20,10 +20,11 @@ import numpy as np
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.ranks import SILENT_INTERVALS, silence_limit
+from rankwatch_monitor.core.ranks import SILENT_INTERVALS, report_intervals, silence_limit
 
 FOREIGN_REPORT_INTERVAL: Final = 60.0
-"""Seconds between exports of another emitter until two were received: the default of OpenTelemetry's SDKs."""
+"""Seconds between exports of another emitter until two were received of it or of other ranks of the job: the default of
+OpenTelemetry's SDKs."""
 TERMINAL_STATES: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 """States that a job does not leave by itself."""
 COMPACT_AFTER: Final = 300.0
@@ -74,6 +75,6 @@ def may_compact(job: Job, state: JobState, now: float) -> bool:
 
 def usual_report_interval(job: Job) -> float:
     """Median report interval of the ranks, in seconds; 0 while none is known."""
-    intervals_R = job.columns.report_interval_R
+    intervals_R = report_intervals(job.columns)
     known_R = intervals_R[~np.isnan(intervals_R)]
     return float(np.median(known_R)) if len(known_R) else 0.0

@@ -240,7 +240,20 @@ def silent_for(columns: RankColumns, now: float, silence_baseline: float) -> Flo
     return silent_R
 
 
+def report_intervals(columns: RankColumns) -> Floats:
+    """Seconds between two reports of each rank, NaN: unknown; shape (R,).
+
+    What is assumed of a rank that has reported once is at most the median of those that have shown theirs.
+    """
+    interval_R = columns.report_interval_R
+    assumed_R = (columns.first_report_R == columns.last_report_R) & ~np.isnan(interval_R)
+    if not assumed_R.any():
+        return interval_R
+    shown = interval_R[~assumed_R & ~np.isnan(interval_R)]
+    return np.where(assumed_R, np.minimum(interval_R, np.median(shown)), interval_R) if len(shown) else interval_R
+
+
 def silence_limit(columns: RankColumns, silence: float) -> Floats:
     """Seconds after which each rank is silent; shape (R,)."""
-    limit_R: Floats = np.fmax(silence, SILENT_INTERVALS * columns.report_interval_R)
+    limit_R: Floats = np.fmax(silence, SILENT_INTERVALS * report_intervals(columns))
     return limit_R

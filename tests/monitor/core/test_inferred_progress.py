@@ -7,6 +7,8 @@ from random import Random
 
 import pytest
 
+from rankwatch.contract.enums import VerdictKind
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
@@ -114,6 +116,25 @@ def test_a_hang_of_an_emitter_that_exports_once_a_minute_is_found() -> None:
     job = played(in_steps(0.3, {2: 7200.1}), period=60.0, until=4 * 3600)
     (incident,) = job.incidents
     assert [c.rank for c in incident.culprits] == [2]
+
+
+def silent_after_one_report(period: float, until: float) -> Job:
+    """All ranks report once a ``period``, but rank 2 only once; nothing but silence is judged."""
+    job = Job("foreign", BEGIN, policy=Policy().changed({"section_timeouts": {"step": None}, "silence_timeout": 30.0}))
+    for at, rank in times(period, until):
+        if rank != 2 or at < period:
+            apply(job, in_steps(0.3, {})(rank, at), BEGIN + at)
+        advance(job, BEGIN + at)
+        if job.incidents:
+            break
+    return job
+
+
+@pytest.mark.parametrize(("period", "within"), [(1.0, 33.0), (60.0, 250.0)])
+def test_a_rank_that_reports_once_is_missed_as_soon_as_the_others_would_be(period: float, within: float) -> None:
+    (incident,) = silent_after_one_report(period, 600.0).incidents
+    assert (incident.kind, [c.rank for c in incident.culprits]) == (VerdictKind.SILENT, [2])
+    assert incident.opened_at - BEGIN < within
 
 
 def test_signs_survive_the_store() -> None:
