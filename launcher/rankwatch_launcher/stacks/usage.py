@@ -35,6 +35,8 @@ class _Counters(NamedTuple):
     cpu: float = 0.0
     main_cpu: float = 0.0
     child_cpu: float = 0.0
+    main_delay: float = 0.0
+    child_delay: float = 0.0
     io_bytes: int = 0
     wakeups: int = 0
 
@@ -47,6 +49,8 @@ class _Watched:
     gpu: bool
     threads: dict[int, int] = field(default_factory=dict)
     children: dict[int, int] = field(default_factory=dict)
+    delays: dict[int, float] = field(default_factory=dict)
+    """Seconds spent waiting for a CPU: of the main thread under ``pid``, of each child in all its threads."""
     io_bytes: dict[int, int] = field(default_factory=dict)
     reaped: int = 0
     wakeups: int = 0
@@ -86,6 +90,9 @@ class UsageMeter:
         reaped = _reaped(self._stat(folder))
         in_children = sum(max(0, each - watched.children.get(child, 0)) for child, each in spent.items())
         in_children += max(0, reaped - watched.reaped - ended)
+        delays = {pid: self._delay([folder])}
+        delays |= {each: self._delay((self._proc / str(each) / "task").glob("*")) for each in spent}
+        waited = {each: max(0.0, seconds - watched.delays.get(each, 0.0)) for each, seconds in delays.items()}
         io_bytes = {each: self._bytes(self._proc / str(each)) for each in (pid, *spent)}
         moved = sum(max(0, each - watched.io_bytes.get(of, 0)) for of, each in io_bytes.items())
         wakeups = self._wakeups(folder / "task" / str(pid))
@@ -95,10 +102,12 @@ class UsageMeter:
             before.cpu + (0.0 if first else sum(max(0, each) for tid, each in ticks.items() if tid != pid) / _TICK),
             before.main_cpu + (0.0 if first else max(0, ticks.get(pid, 0)) / _TICK),
             before.child_cpu + (0.0 if first else in_children / _TICK),
+            before.main_delay + (0.0 if first else waited[pid]),
+            before.child_delay + (0.0 if first else sum(waited.values()) - waited[pid]),
             before.io_bytes + (0 if first else moved),
             before.wakeups + (0 if first else max(0, wakeups - watched.wakeups)),
         )
-        watched.threads, watched.children, watched.io_bytes = threads, spent, io_bytes
+        watched.threads, watched.children, watched.delays, watched.io_bytes = threads, spent, delays, io_bytes
         watched.reaped, watched.wakeups = max(watched.reaped, reaped), wakeups
         watched.history.append(watched.total)
         while len(watched.history) > 2 and now - watched.history[1].at >= SPAN:
@@ -133,6 +142,11 @@ class UsageMeter:
             if text and not text.partition("(")[2].startswith(NOT_WORK):
                 found[int(name)] = _ticks(procfs.stat_fields(text))
         return found
+
+    def _delay(self, tasks: Iterable[Path]) -> float:
+        """Seconds that threads spent waiting for a CPU; 0 where the kernel does not count them."""
+        fields = (_text(task / "schedstat").split() for task in tasks)
+        return sum(int(each[1]) for each in fields if len(each) == 3 and each[1].isdigit()) / 1e9
 
     def _bytes(self, folder: Path) -> int:
         return sum(value for name, value in _named(folder / "io") if name in ("rchar", "wchar"))
@@ -171,6 +185,8 @@ def _usage(watched: _Watched) -> Usage:
         cpu=round(last.cpu - first.cpu, 3),
         main_cpu=round(last.main_cpu - first.main_cpu, 3),
         child_cpu=round(last.child_cpu - first.child_cpu, 3),
+        main_delay=round(last.main_delay - first.main_delay, 3),
+        child_delay=round(last.child_delay - first.child_delay, 3),
         io_bytes=last.io_bytes - first.io_bytes,
         wakeups=last.wakeups - first.wakeups,
         same_stack=stack,

@@ -194,6 +194,10 @@ class Usage:
     """The same of its main thread."""
     child_cpu: float = 0.0
     """The same of its child processes: loader workers, commands."""
+    main_delay: float = 0.0
+    """Seconds that the main thread was ready to run and waited for a CPU, as on a machine that is overloaded."""
+    child_delay: float = 0.0
+    """The same of its child processes."""
     io_bytes: int = 0
     """Bytes that the rank and its children read and wrote."""
     wakeups: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -67,6 +68,14 @@ def test_work_in_a_child_counts_once_whether_it_runs_or_has_ended() -> None:
     short = "import subprocess,sys\nwhile True: subprocess.run([sys.executable,'-c','sum(range(3000000))'])"
     with process(short) as pid:
         looked(pid, lambda u: u.child_cpu > 0.2, "its children burnt CPU before they ended")
+
+
+def test_on_an_overloaded_machine_waiting_for_a_cpu_counts_as_well() -> None:
+    crowded = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\n"
+    child = f"import subprocess,sys; subprocess.run([sys.executable,'-c',{BUSY!r}])"
+    with process(crowded + BUSY) as first, process(crowded + child) as second:
+        looked(first, lambda u: u.main_delay > 0.2 and u.main_cpu > 0.2, "it runs, and waits for its CPU")
+        looked(second, lambda u: u.child_delay > 0.2 and u.child_cpu > 0.2, "its child does")
 
 
 def test_reading_and_writing_counts_bytes() -> None:

@@ -63,7 +63,7 @@ FRESH_PER_RANK: Final = 0.0005
 WORK: Final = 0.1
 """Share of one CPU from which a process or a thread works: exporters and loggers take less."""
 IDLE: Final = 0.02
-"""Share of one CPU up to which a main thread stands still."""
+"""Share of one CPU up to which a main thread and the child processes stand still."""
 WORK_BYTES: Final = 65_536.0
 """Bytes a second read and written from which a process works."""
 WAKEUPS: Final = 0.25
@@ -94,12 +94,13 @@ def of_stack(stack: RankStack) -> Proof | None:
         return Proof.UNDECIDED
     if stack.process_state is ProcessState.UNINTERRUPTIBLE:
         return Proof.UNINTERRUPTIBLE
-    rests = usage.main_cpu <= IDLE * span + _MARGIN and usage.wakeups <= 1 + WAKEUPS * span
+    idle = IDLE * span + _MARGIN
+    rests = max(usage.main_cpu, usage.child_cpu) <= idle and usage.wakeups <= 1 + WAKEUPS * span
     return Proof.STILL if rests and stack.process_state is ProcessState.ALIVE else Proof.UNDECIDED
 
 
 def _waiting(usage: Usage, span: float, *, enough: bool) -> Proof:
-    if not usage.gpu and usage.main_cpu >= WORK * span:
+    if not usage.gpu and _main_works(usage, span):
         return Proof.BUSY  # autograd computes inside of such a call
     stood = enough and (usage.same_stack or 0.0) >= STILL_SECONDS
     moves = not usage.gpu and usage.cpu >= WORK * span  # the transfer itself, on a thread of gloo
@@ -109,15 +110,24 @@ def _waiting(usage: Usage, span: float, *, enough: bool) -> Proof:
 def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
     """Busy or spinning; None: the rank does not work."""
     if usage.same_stack is not None and usage.same_stack + _MARGIN < min(usage.seconds, STILL_SECONDS):
-        return _unless_endless(usage) if usage.main_cpu >= WORK * span else Proof.BUSY
-    if usage.child_cpu >= WORK * span or usage.io_bytes >= WORK_BYTES * span:
+        return _unless_endless(usage) if _main_works(usage, span) else Proof.BUSY
+    if usage.child_cpu + usage.child_delay >= WORK * span or usage.io_bytes >= WORK_BYTES * span:
         return Proof.BUSY
-    if max(usage.main_cpu, usage.cpu) < WORK * span:
+    if not _main_works(usage, span) and usage.cpu < WORK * span:
         return None
     if usage.gpu and usage.same_stack is not None:
         pending = any(each.completed < each.enqueued for each in stack.collectives)
         return Proof.WAITING if pending and usage.looks >= STILL_LOOKS else Proof.SPINNING
     return _unless_endless(usage)
+
+
+def _main_works(usage: Usage, span: float) -> bool:
+    """Whether the main thread computes, or would if the machine were not overloaded.
+
+    A look itself makes a thread that sleeps wait for a CPU, so that only one that gets some counts.
+    """
+    rests = usage.main_cpu <= IDLE * span + _MARGIN
+    return not rests and usage.main_cpu + usage.main_delay >= WORK * span
 
 
 def _unless_endless(usage: Usage) -> Proof:
