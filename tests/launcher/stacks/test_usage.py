@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,16 +22,19 @@ SLEEP = "import time; time.sleep(1000)"
 
 @contextmanager
 def process(code: str) -> Iterator[int]:
-    """A process that runs ``code`` and has begun to do so."""
+    """A process that runs ``code`` and has begun to do so; its children end with it."""
     with subprocess.Popen(
-        [sys.executable, "-c", f"print('up', flush=True)\n{code}"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", f"print('up', flush=True)\n{code}"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as made:
         try:
             assert made.stdout is not None
             assert made.stdout.readline() == "up\n"
             yield made.pid
         finally:
-            made.kill()
+            os.killpg(made.pid, signal.SIGKILL)
 
 
 def looked(pid: int, until: Callable[[Usage], bool], what: str) -> Usage:
