@@ -232,7 +232,8 @@ def _process_event(job: Job, event: ProcessEvent, now: float) -> None:
     at = now - event.age
     match event.kind:
         case ProcessEventKind.STARTED:
-            if node is not None and node.attempt == 0 and _of_another_launch(job, event, node):
+            newcomer = node is not None and node.attempt == 0 and now >= job.distrust_until
+            if node is not None and newcomer and _of_another_launch(job, event, node):
                 job.begin_launch(now)
             if event.attempt > job.attempt and attempts.launcher_may_begin(job, event.node, event.attempt, now):
                 job.begin_attempt(event.attempt, at, event.world_size)

@@ -12,9 +12,12 @@ a launcher that ran ranks      at once
 any other launcher             at once if no other runs ranks; else up to :data:`LARGEST_JUMP` ahead
 =============================  ======================================================================================
 
-An attempt that counts without being real is corrected: the processes of the attempt before go on reporting, which those
-of an attempt that was replaced cannot. Once most of them have (:data:`.stale.SUSTAINED` times each, and their launchers
-run nothing newer), that attempt is restored as it was, and claims of newcomers are distrusted for
+A launcher that has started nothing and starts a rank that others run, or one of an earlier attempt, begins another
+launch, whose attempts count from 1.
+
+An attempt or launch that counts without being real is corrected: the processes of the attempt before go on reporting,
+which those of an attempt that was replaced cannot. Once most of them have (:data:`.stale.SUSTAINED` times each, and
+their launchers run nothing newer), that attempt is restored as it was, and claims of newcomers are distrusted for
 :data:`DISTRUST` seconds.
 """
 

@@ -328,16 +328,20 @@ class Job:
             return
         real = reporters > 0 if previous is None else 2 * reporters > previous.reporters and not self.stale.surviving
         if real:
-            ranks = {name: frozenset(node.ranks) for name, node in self.nodes.items()}
-            self.previous = Previous(self.attempt, self.attempt_since, self.world_size, self.columns, ranks, reporters)
+            begun, nodes = (self.attempt, self.attempt_since, self.world_size), dict(self.nodes)
+            ranks = {name: frozenset(node.ranks) for name, node in nodes.items()}
+            self.previous = Previous(*begun, self.columns, nodes, ranks, reporters)
             self.stale.forget()
 
     def restore_previous(self, now: float) -> None:
         """Return to the attempt before the current one, whose ranks still run."""
         previous = self.previous
         assert previous is not None
+        for name in previous.nodes.keys() - self.nodes.keys():
+            self.nodes[name] = previous.nodes[name]
+            self.nodes[name].seen = now  # its messages went unnoticed
         self.begin_attempt(previous.attempt, previous.since, previous.world_size)
-        self.columns, self.silence_baseline = previous.columns, now
+        self.columns, self.silence_baseline, self.previous = previous.columns, now, None
         for name, node in self.nodes.items():
             node.ranks = set(previous.ranks.get(name, ()))
         self.stale.forget()
@@ -351,10 +355,16 @@ class Job:
         self.instrumented_before = self.stepped_before = False
 
     def begin_launch(self, now: float) -> None:
-        """Begin a new run with the launchers that have started no rank: a new rendezvous counts attempts from 1."""
+        """Begin a new run with the launchers that have started no rank: a new rendezvous counts attempts from 1.
+
+        The attempt before is kept: if its ranks go on, that launch is not real.
+        """
         fresh = {name: node for name, node in self.nodes.items() if node.attempt == 0}
+        self._keep_previous(self.attempt + 1)
+        previous = self.previous
         self.begin_run(now)
         self.nodes.update(fresh)
+        self.previous = previous
 
     def _turn_nodes_over(self) -> None:
         for node in self.nodes.values():

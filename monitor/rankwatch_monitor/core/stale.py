@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, nan
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch_monitor.core.events import RankIdentity
 from rankwatch_monitor.core.ranks import RankColumns
@@ -36,6 +36,8 @@ class Previous(NamedTuple):
     since: float
     world_size: int
     columns: RankColumns
+    nodes: Mapping[str, Any]
+    """Its launchers, each a :class:`~.job.Node`."""
     ranks: Mapping[str, frozenset[int]]
     """Of each launcher."""
     reporters: int

@@ -117,6 +117,61 @@ def test_a_start_by_a_false_launcher_does_not_blind_a_job(attempt: int) -> None:
     found_afterwards(scene)
 
 
+@pytest.mark.parametrize("attempts_claimed", [(2, 2), (3, 3), (2, 1), (1, 2), (2, 2, 2, 2)])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_false_launchers_that_take_ranks_from_each_other_do_not_blind_a_job(
+    attempts_claimed: tuple[int, ...], restarted: bool
+) -> None:
+    scene = Scene(hosts=2, on_hang="log", max_restarts=9).run(10)
+    if restarted:
+        scene.restart()
+        scene.run(10)
+    for n, attempt in enumerate(attempts_claimed):
+        scene.submit(NodeRegistration(f"false-{n}", "x", 1, 1))
+        scene.event(ProcessEventKind.STARTED, f"false-{n}", attempt=attempt, rank=0, pid=1, world_size=1)
+    scene.run(5)
+    assert scene.job.attempt == scene.attempt
+    if scene.attempt not in attempts_claimed:
+        assert [scene.job.nodes[f"node-{n}"].ranks for n in (0, 1)] == [{0, 1}, {2, 3}]
+    found_afterwards(scene)
+
+
+def test_a_false_launch_of_a_lower_attempt_is_undone_and_not_believed_again() -> None:
+    scene = Scene(on_hang="log", max_restarts=9).run(10)
+    scene.restart()
+    scene.run(10)
+    for n in range(3):
+        scene.submit(NodeRegistration(f"false-{n}", "x", 1, 1))
+        scene.event(ProcessEventKind.STARTED, f"false-{n}", attempt=1, rank=0, pid=1, world_size=1)
+        assert scene.job.attempt == (2 if n else 1)
+        scene.run(5)
+        assert (scene.job.attempt, scene.job.nodes["node-0"].ranks >= {1, 2, 3}) == (2, True)
+    found_afterwards(scene)
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_real_launch_soon_after_a_restart_counts_at_once(attempt: int) -> None:
+    scene = Scene(hosts=2, max_restarts=9).run(10)
+    scene.restart()
+    scene.run(10)
+    for n in range(2):  # the launchers before were killed
+        scene.submit(NodeRegistration(f"new-{n}", f"host-{n}", 99, 2, "gpt"))
+    for rank in range(4):
+        node = f"new-{rank // 2}"
+        scene.event(ProcessEventKind.STARTED, node, attempt=attempt, rank=rank, pid=9, world_size=4)
+    scene.attempt = attempt
+    for rank in scene.ranks:
+        rank.node, rank.pid, rank.instance = f"new-{rank.number // 2}", 9, f"new-{rank.number}"
+    assert scene.job.attempt == attempt
+    for _ in range(20):
+        scene.now += 1
+        for rank in scene.ranks:
+            if (report := scene.report(rank)) is not None:
+                apply(scene.job, report, scene.now)
+    assert (scene.job.attempt, scene.job.launches) == (attempt, 1)
+    assert {name: node.ranks for name, node in scene.job.nodes.items()} == {"new-0": {0, 1}, "new-1": {2, 3}}
+
+
 def test_forged_reports_do_not_keep_a_false_attempt_alive() -> None:
     scene = Scene(on_hang="log").run(10)
     scene.submit(NodeRegistration("false", "x", 1, 1))
