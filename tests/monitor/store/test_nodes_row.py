@@ -8,7 +8,13 @@ from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import Evidence, Frame, NodeObservation, NodeRegistration, RankStack
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.service.persistence import CROWD_INTERVAL, FEW_NODES, SAVE_INTERVAL, Persistence
+from rankwatch_monitor.service.persistence import (
+    CROWD_INTERVAL,
+    FEW_NODES,
+    LATE_EVIDENCE_QUIET,
+    SAVE_INTERVAL,
+    Persistence,
+)
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
@@ -95,7 +101,8 @@ def test_evidence_that_comes_after_the_end_of_an_incident_is_stored(store: Repos
     evidence = Evidence("node-1", incident.attempt, incident.id, (late,))
     assert not incident.open
     apply(scene.job, evidence, scene.now)
-    persistence.save_late_evidence(scene.job, evidence)
+    persistence.save_late_evidence(scene.job, evidence, scene.now)
+    persistence.save_if_due(scene.job, scene.now + LATE_EVIDENCE_QUIET)
     assert store.flush()
     job = store.load_job("one", scene.now)
     assert job is not None
