@@ -192,6 +192,7 @@ def _monitor() -> Row:
     ]
     taken = query(f"sum by (instance) (rate({of_monitor(names.INGEST_REPORTS)}[$__rate_interval]))", "{{instance}}")
     rejected = query(f"sum by (reason) (rate({of_monitor(names.INGEST_REJECTED)}[$__rate_interval]))", "{{reason}}")
+    stale = query(f"sum(rate({of_fleet(names.JOB_STALE_REPORTS)}[$__rate_interval]))", "stale")
     publishing = query(
         f"sum by (publisher) (increase({of_monitor(names.PUBLISH_ERRORS)}[$__rate_interval]))", "{{publisher}}"
     )
@@ -268,7 +269,12 @@ def _monitor() -> Row:
                 ),
             ),
             (5, lines("Reports taken in", "Reports of ranks a second.", [taken], unit="reqps")),
-            (5, lines("Turned away", "Items a second that were not accepted, by reason.", [rejected], unit="reqps")),
+            (
+                5,
+                lines(
+                    "Turned away", "Items a second that were not accepted, by reason.", [rejected, stale], unit="reqps"
+                ),
+            ),
             (5, lines("Publishing that failed", "What could not be published elsewhere, by publisher.", [publishing])),
             (4, lines("Database", "Rows that wait to be written, and those that never will be.", rows)),
             (6, lines("Webhooks", "Messages that need no more delivery, by what became of them.", [messages])),

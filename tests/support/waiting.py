@@ -12,7 +12,7 @@ LOOK_AGAIN = 0.02
 """Seconds between two looks at a condition."""
 
 
-def wait_for(condition: Callable[[], T], saying: str, seconds: float = 15.0) -> T:
+def wait_for(condition: Callable[[], T], saying: str, seconds: float = 60.0) -> T:
     """The first true value of ``condition``; an ``AssertionError`` with the last value when there is none in time."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

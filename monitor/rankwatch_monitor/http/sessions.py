@@ -139,7 +139,12 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
         begin(grant, request, response)
         return _described(grant)
 
-    @routes.get("/session", status_code=303, summary="Exchange a code for a cookie, and go on to the page")
+    @routes.get(
+        "/session",
+        status_code=303,
+        response_class=Response,  # it has no content
+        summary="Exchange a code for a cookie, and go on to the page",
+    )
     async def open_page(request: Request, code: Annotated[str, Query(max_length=4096)] = "") -> Response:
         # Relative, since the monitor may be below a path of a proxy.
         response = Response(status_code=303, headers={"Location": "../../", "Referrer-Policy": "no-referrer"})

@@ -319,6 +319,7 @@ def test_a_worker_that_cannot_be_killed_is_left_behind(starts: Starts, monkeypat
     (worker,) = pool._workers.values()
     monkeypatch.setattr(handle, "KILLED_SECONDS", 0.1)
     monkeypatch.setattr(os, "killpg", lambda *_: None)
+    os.kill(worker.process.pid, signal.SIGSTOP)  # else it ends by itself when the pool closes its pipe
     pool.close()
     assert worker.process.poll() is None
     monkeypatch.undo()
