@@ -31,7 +31,7 @@ import pytest
 from rankwatch import inprocess
 from rankwatch.faults import spec
 from rankwatch.inprocess.options import WrapperOptions
-from rankwatch.integrations.nvrx import stand_in
+from rankwatch.integrations.nvrx import missing_names, stand_in
 from rankwatch_launcher.cli import main
 from rankwatch_launcher.cli import nvrx as ft_launcher
 from support.migration import Definition, Row, definitions, named, parameters_of, place, row_of, rows
@@ -69,6 +69,15 @@ def stands_in() -> Iterator[None]:
 # New names ------------------------------------------------------------------------------------------------------------
 
 
+def test_the_message_of_a_missing_name_has_the_row() -> None:
+    """Of names of their own: parameters and methods are found by reading the page."""
+    top = {row: f"{NVRX[row.section]}.{named(row.old).name}" for row in NAMES if row.section in NVRX}
+    for name, listed in missing_names.REPLACEMENTS.items():
+        (row,) = [row for row, full in top.items() if full == name]
+        if "the same" not in row.new:
+            assert listed == row.new.strip("`"), name
+
+
 @pytest.mark.parametrize("row", NAMES, ids=str)
 def test_the_new_name_takes_what_the_row_says(row: Row) -> None:
     theirs = f"{stand_in.REPLACED}.{NVRX[row.section]}" if row.section in NVRX else ""
@@ -89,7 +98,7 @@ def test_the_new_name_takes_what_the_row_says(row: Row) -> None:
 def is_there(path: str, parameters: dict[str, str | None]) -> bool:
     try:
         takes(path, parameters)
-    except (AttributeError, ModuleNotFoundError, AssertionError):
+    except (AttributeError, ImportError, AssertionError):
         return False
     return True
 

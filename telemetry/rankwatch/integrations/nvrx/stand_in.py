@@ -3,9 +3,11 @@
 How this works
 --------------
 A finder, first in ``sys.meta_path``, handles that name and all below it. Its modules look up attributes lazily in a
-Rankwatch module (:data:`COUNTERPARTS`), so that importing ``ptl_resiliency`` does not import Lightning. Modules without
-a counterpart, and ``inprocess``, come from the real package if that is installed; otherwise modules without a
-counterpart raise ``ModuleNotFoundError``.
+Rankwatch module (:data:`COUNTERPARTS`), so that importing ``ptl_resiliency`` does not import Lightning. Where the real
+package is installed, all that has no counterpart comes from it: whole modules, ``inprocess``, and single names of a
+module of ours (``inprocess`` needs ``fault_tolerance.data.AuthkeyMsg``), for which the real module is executed once,
+out of ``sys.modules``. Elsewhere, a module without a counterpart raises ``ModuleNotFoundError``; the import of a name
+without one raises ``ImportError`` with its replacement (:mod:`.missing_names`).
 
 :func:`install` activates it; ``RANKWATCH_STAND_IN=nvrx`` does so in the launcher's ranks before the script runs.
 """
@@ -16,12 +18,16 @@ import importlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any, Final
+
+from rankwatch.integrations.nvrx import missing_names
+from rankwatch.integrations.nvrx.missing_names import replacement_of
 
 VARIABLE: Final = "RANKWATCH_STAND_IN"
 NVRX: Final = "nvrx"
@@ -32,6 +38,7 @@ MARK: Final = "__rankwatch_stand_in__"
 
 _OURS: Final = "rankwatch.integrations.nvrx"
 _LIGHTNING: Final = "rankwatch.integrations.lightning"
+_INPROCESS: Final = "rankwatch.inprocess"
 COUNTERPARTS: Final[Mapping[str, str]] = {
     "": _OURS,
     "fault_tolerance": f"{_OURS}.fault_tolerance",
@@ -51,13 +58,16 @@ COUNTERPARTS: Final[Mapping[str, str]] = {
     "ptl_resiliency.fault_tolerance_callback": _LIGHTNING,
     "ptl_resiliency.fault_tolerance_sections_callback": _LIGHTNING,
     "ptl_resiliency.straggler_det_callback": _LIGHTNING,
-    "inprocess": "rankwatch.inprocess",
+    "inprocess": _INPROCESS,
+    **dict.fromkeys(sorted(missing_names.MODULES), _INPROCESS),
 }
 """The Rankwatch module for each name below ``nvidia_resiliency_ext``."""
 PREFER_REAL: Final = ("inprocess",)
-"""Modules whose counterpart has a different interface, so that the real one takes precedence."""
+"""Packages whose counterpart has a different interface, so that the real one takes precedence."""
 
 _log = logging.getLogger("rankwatch")
+_real_modules: Final[dict[str, ModuleType | None]] = {}
+_real_lock: Final = threading.RLock()
 
 
 class StandInError(RuntimeError):
@@ -82,6 +92,7 @@ def install() -> None:
 
 def uninstall() -> None:
     """Remove the stand-in; existing references to its modules stay valid."""
+    _real_modules.clear()
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if not getattr(sys.modules.get(REPLACED), MARK, False):
         return
@@ -131,10 +142,14 @@ class _Loader(Loader):
                 return importlib.import_module(f"{ours}.{name}")
             if hasattr(found, name):
                 return getattr(found, name)
-            raise AttributeError(
-                f"{module.__name__} has no {name!r}: Rankwatch stands in for {REPLACED} here ({VARIABLE}) and has no"
-                " counterpart of it"
-            )
+            real = _real_module(module.__name__)
+            if hasattr(real, name):
+                return getattr(real, name)
+            missing = f"{module.__name__} has no {name!r}: Rankwatch stands in for {REPLACED} here ({VARIABLE})"
+            replacement = replacement_of(f"{module.__name__.removeprefix(f'{REPLACED}.')}.{name}")
+            if replacement is not None:  # `from ... import` discards the message of an AttributeError
+                raise ImportError(f"{missing}; {replacement}. docs/migrate-from-nvrx.md lists all names")
+            raise AttributeError(f"{missing} and has no counterpart of it")
 
         setattr(module, MARK, True)
         module.__doc__ = f"Stand-in for a module of {REPLACED}, implemented by {ours}."
@@ -148,7 +163,8 @@ def _is_below(name: str) -> bool:
 
 def _counterpart(below: str) -> str | None:
     ours = COUNTERPARTS.get(below)
-    if below in PREFER_REAL and _real_folders(f"{REPLACED}.{below}"):
+    package = below.partition(".")[0]
+    if package in PREFER_REAL and _real_spec(f"{REPLACED}.{package}") is not None:
         return None
     try:
         return ours if ours is not None and find_spec(ours) is not None else None
@@ -156,13 +172,43 @@ def _counterpart(below: str) -> str | None:
         return None
 
 
+def _real_module(fullname: str) -> ModuleType | None:
+    """Return a module of the real installation, executed at the first call; None if it is not installed.
+
+    Its own imports of modules that have a counterpart find the counterpart, and through it the real names.
+
+    Raises:
+        ImportError: executing it failed.
+    """
+    with _real_lock:
+        if fullname not in _real_modules:
+            spec = _real_spec(fullname)
+            _real_modules[fullname] = module = module_from_spec(spec) if spec is not None else None
+            if module is not None and spec is not None and spec.loader is not None:
+                try:
+                    spec.loader.exec_module(module)  # cycles find the module as far as it is
+                except Exception as error:
+                    del _real_modules[fullname]
+                    raise ImportError(f"{fullname} of the installed package cannot be imported: {error}") from error
+        return _real_modules[fullname]
+
+
 def _real_folders(fullname: str) -> list[str]:
     """Return the folders of a package in the real installation; empty if it is not installed."""
+    spec = _real_spec(fullname)
+    return list(spec.submodule_search_locations or []) if spec is not None else []
+
+
+def _real_spec(fullname: str) -> ModuleSpec | None:
+    """Return the spec of a module in the real installation; None if it is not installed."""
     path: list[str] | None = None
+    spec: ModuleSpec | None = None
     parts = fullname.split(".")
     for count in range(1, len(parts) + 1):
-        found = PathFinder.find_spec(".".join(parts[:count]), path)
-        if found is None or found.submodule_search_locations is None:
-            return []
-        path = list(found.submodule_search_locations)
-    return path or []
+        if count > 1 and path is None:
+            return None  # the parent is not a package
+        spec = PathFinder.find_spec(".".join(parts[:count]), path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations) if spec.submodule_search_locations is not None else None
+    return spec

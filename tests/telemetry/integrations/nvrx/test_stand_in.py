@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from rankwatch.integrations.nvrx import fault_tolerance, report, stand_in, straggler
+from rankwatch.integrations.nvrx.missing_names import REPLACEMENTS
 from rankwatch.integrations.nvrx.stand_in import COUNTERPARTS, REPLACED, StandInError
 
 LAZY = ("ptl_resiliency", "inprocess")
@@ -85,11 +86,31 @@ def test_what_has_no_counterpart_is_missing_as_it_is_without_the_package(name: s
         importlib.import_module(f"{REPLACED}.{name}")
 
 
-def test_names_without_a_counterpart_are_said() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     stand_in.install()
     module = importlib.import_module(f"{REPLACED}.fault_tolerance")
+    assert not hasattr(module, "no_such_name")
     with pytest.raises(AttributeError, match="stands in for nvidia_resiliency_ext"):
-        _ = module.RankMonitorServer
+        _ = module.no_such_name
+
+
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_an_import_of_a_missing_name_states_its_replacement(name: str) -> None:
+    """`from ... import` shows the message, below the module and below its package."""
+    stand_in.install()
+    if importlib.util.find_spec(COUNTERPARTS[name.partition(".")[0]]) is None:
+        pytest.skip("the counterpart needs an extra that is not installed")
+    module, _, last = name.rpartition(".")
+    for where in {module, module.partition(".")[0]}:
+        with pytest.raises(ImportError) as refused:
+            exec(f"from {REPLACED}.{where} import {last}", {})
+        assert REPLACEMENTS[name].removeprefix("none: ") in str(refused.value)
+
+
+def test_modules_of_the_in_process_restart_have_the_names_that_exist() -> None:
+    stand_in.install()
+    rank_assignment = importlib.import_module(f"{REPLACED}.inprocess.rank_assignment")
+    assert rank_assignment.ShiftRanks is importlib.import_module("rankwatch.inprocess").ShiftRanks
 
 
 def test_it_does_not_come_after_the_real_one(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -128,3 +149,30 @@ def test_what_has_no_counterpart_comes_from_the_installed_package(
         assert importlib.import_module(f"{REPLACED}.{name}").theirs
     ours = importlib.import_module(f"{REPLACED}.fault_tolerance")
     assert ours.RankMonitorClient.__module__ == "rankwatch.integrations.nvrx.fault_tolerance"
+
+
+def test_the_installed_package_finds_its_own_names_below_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("", "inprocess", "fault_tolerance"):
+        (tmp_path / REPLACED / name).mkdir(exist_ok=True)
+        (tmp_path / REPLACED / name / "__init__.py").write_text("")
+    (tmp_path / REPLACED / "fault_tolerance" / "data.py").write_text("class AuthkeyMsg: ...\nclass RankInfo: ...\n")
+    (tmp_path / REPLACED / "inprocess" / "nested.py").write_text(
+        f"from {REPLACED}.fault_tolerance.data import AuthkeyMsg, RankInfo\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    stand_in.install()
+    nested = importlib.import_module(f"{REPLACED}.inprocess.nested")
+    data = importlib.import_module(f"{REPLACED}.fault_tolerance.data")
+    assert nested.AuthkeyMsg is data.AuthkeyMsg
+    assert nested.RankInfo is fault_tolerance.RankInfo, "a name of ours is ours for everyone"
+
+
+def test_an_installed_package_that_cannot_be_imported_names_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / REPLACED / "fault_tolerance").mkdir(parents=True)
+    (tmp_path / REPLACED / "fault_tolerance" / "data.py").write_text("import no_such_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stand_in.install()
+    with pytest.raises(ImportError, match="installed package cannot be imported: No module named 'no_such_dependency'"):
+        exec(f"from {REPLACED}.fault_tolerance.data import AuthkeyMsg", {})
