@@ -230,6 +230,9 @@ class Agent(LocalElasticAgent):
                 crashed.append(exit_)
         if not crashed:
             return None
+        # A rank may have requested a stop or its exclusion before it crashed; the request takes precedence.
+        if (requested := self._stop.collect_requests(elsewhere=self._elsewhere())) is not None:
+            return requested
         decision = attempt_end.on_crash(crashed, self.node.name, self.node.hostname, elsewhere=self._elsewhere())
         if self._stop.stopping is not None and decision.code != CODE_RESULT_REJECTED:
             logger.info("%s, during a graceful stop", attempt_end.describe_crash(crashed, self.node.hostname))

@@ -198,12 +198,13 @@ _WHOLE: Mapping[str, tuple[int, int]] = {
     "profiling_interval": (0, 1_000_000),
     "num_gpu_perf_scores_to_print": (0, 1_000),
 }
+# By setting: the bound it must be above, the highest value, and the words for both.
 _NUMBERS: Mapping[str, tuple[float, float, str]] = {
     "learned_factor": (1.0, 1000.0, "a number above 1 and up to 1000"),
     "straggler_slowdown": (0.0, 1.0, "a part of a step: a number above 0 and up to 1"),
     "straggler_alarms_per_day": (0.0, 1000.0, "a number above 0 and up to 1000"),
-    "relative_threshold": (0.0, 1.0, "a score: a number above 0 and up to 1"),
-    "individual_threshold": (0.0, 1.0, "a score: a number above 0 and up to 1"),
+    "relative_threshold": (-math.ulp(0.0), 1.0, "a score: a number from 0 (never) to 1"),
+    "individual_threshold": (-math.ulp(0.0), 1.0, "a score: a number from 0 (never) to 1"),
 }
 _NEVER_OFF = ("capture_deadline", "stop_deadline", "learned_minimum", "confirmation_window", "report_interval")
 

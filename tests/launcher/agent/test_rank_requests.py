@@ -29,6 +29,31 @@ def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
 
 
+@pytest.mark.parametrize("crash", ["raise RuntimeError('NaN')", "os._exit(3)"])
+def test_a_stop_that_a_rank_requested_before_it_crashed_takes_precedence(
+    nodes: Callable[[str], Nodes], crash: str
+) -> None:
+    job = nodes("1")
+    job.script(f'if step == 20:\n        rankwatch.stop_job("the loss is NaN"); {crash}')
+    job.start("a")
+    job.launchers["a"].wait()
+    assert job.outcome("a")["state"] == "stopped"
+    reason = str(job.outcome("a")["reason"])
+    assert "requested the job to stop: the loss is NaN; " in reason
+    assert "before it had saved" in reason
+    assert not job.said("attempt 2: begins", "a")
+
+
+def test_an_exclusion_that_a_rank_requested_before_it_crashed_takes_precedence(nodes: Callable[[str], Nodes]) -> None:
+    job = nodes("1:2")
+    job.script('if ATTEMPT == 1 and NODE == "b" and step == 20: rankwatch.exclude_node("a bad GPU"); os._exit(3)')
+    job.start("a", "b")
+    job.until("this node is parked: .*requested its node to be excluded: a bad GPU", "b")
+    job.until("rank 0 of 1 attempt 2: trains", "a")
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+
+
 def test_a_rank_stops_the_job(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("2")
     job.script('if RANK == 1 and step == 20: rankwatch.stop_job("the loss is NaN")')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.integrations.lightning import graceful_stop, saved_timeouts, simulated_fault
 from rankwatch.integrations.lightning.fit_monitor import FIT, FitMonitor, MonitoredCallback, monitor_of
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
+from rankwatch.integrations.nvrx import workload
+from rankwatch.integrations.nvrx.workload import WorkloadAction, WorkloadControlRequest
 from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile, as_policy
 from rankwatch.integrations.shared.with_timeout import with_timeout
 
@@ -120,25 +123,33 @@ class FaultToleranceCallback(MonitoredCallback):
             return
         merged = saved_timeouts.merge(learned, self._earlier, background=graceful_stop.saves_in_background(trainer))
         if self._file.write(ft_state.write(merged, {}, None), seconds=FILE_SECONDS):
-            self._log.info("Updated timeouts: %s; written to %s", _format(as_policy(merged)), self._file.path)
+            self._log.info(
+                "Updated FT timeouts. New values: %s; written to %s", _format(as_policy(merged)), self._file.path
+            )
 
     def _mark_complete(self) -> None:
         rankwatch.mark_complete()
+        self._create_flag("training is complete")
+
+    def _create_flag(self, reason: str) -> None:
         flag = _flag_file()
         if not flag:
             return
         try:
             with_timeout(lambda: _touch(Path(flag)), FILE_SECONDS, "creating it")
         except OSError as error:
-            self._log.error("training is complete, but the finished flag %s cannot be created: %s", flag, error)
+            self._log.error("%s, but the finished flag %s cannot be created: %s", reason, flag, error)
         else:
-            self._log.info("Training is complete: created %s", flag)
+            self._log.info("%s: created %s", reason.capitalize(), flag)
 
 
 class FaultToleranceSectionsCallback(FaultToleranceCallback):
-    """Alias of NVRx's variant with sections, which :class:`FaultToleranceCallback` always records.
+    """NVRx's variant with sections, which :class:`FaultToleranceCallback` always records.
 
-    ``exc_handling_policy`` is accepted and ignored: no callback of Rankwatch raises into training.
+    Args:
+        exc_handling_policy: called with an exception that training raised, on the rank that raised it; returns the
+            ``WorkloadControlRequest`` to send: exclude this node, shut the workload down (which also creates the
+            finished flag), or continue. Its own exceptions are logged.
     """
 
     def __init__(
@@ -148,9 +159,22 @@ class FaultToleranceSectionsCallback(FaultToleranceCallback):
         simulated_fault_params: Any | None = None,
         exp_dir: str | os.PathLike[str] | None = None,
         logger_name: str | None = LOGGER,
-        exc_handling_policy: Any = None,  # noqa: ARG002
+        exc_handling_policy: Callable[[BaseException], WorkloadControlRequest] | None = None,
     ) -> None:
         super().__init__(autoresume, calculate_timeouts, simulated_fault_params, exp_dir, logger_name)
+        self.exc_handling_policy = exc_handling_policy
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Request what the policy for exceptions decides."""
+        if self.exc_handling_policy is not None and monitor_of(trainer).running:
+            try:
+                request = self.exc_handling_policy(exception)
+                workload.send(request)
+                if request.action is WorkloadAction.ShutdownWorkload:
+                    self._create_flag("the workload shuts down")
+            except Exception:  # noqa: BLE001 - the policy is user code; the script's own exception goes on
+                self._log.exception("exc_handling_policy failed for %s; nothing is requested", type(exception).__name__)
+        super().on_exception(trainer, pl_module, exception)
 
 
 def _is_complete(trainer: Trainer, monitor: FitMonitor) -> bool:

@@ -30,12 +30,21 @@ class FaultToleranceConfig:
     pci_topo_file: str | None = None
     link_down_path_template: str | None = None
 
+    def __post_init__(self) -> None:
+        """Convert names of signals and log levels, as ``ft_launcher`` does.
+
+        Raises:
+            ValueError: a log level or a signal is unknown.
+        """
+        self.log_level = _log_level(self.log_level)
+        self.rank_termination_signal = _signal(self.rank_termination_signal)
+
     @staticmethod
     def from_kwargs(ignore_not_recognized: bool = True, **kwargs: Any) -> FaultToleranceConfig:
         """Create it from keywords.
 
         Raises:
-            ValueError: a keyword is unknown, unless these are ignored.
+            ValueError: a keyword is unknown, unless these are ignored, or a value is invalid.
         """
         known = {each.name for each in fields(FaultToleranceConfig)}
         if not ignore_not_recognized and (unknown := sorted(kwargs.keys() - known)):
@@ -59,3 +68,18 @@ def limits_of_rank() -> RankLimits:
     recorder = sections.attached()
     settings = recorder.slots.settings() if recorder is not None else None
     return RankLimits.from_settings(settings[1]) if settings is not None else RankLimits()
+
+
+def _log_level(value: int | str) -> int:
+    named = {"DBG": logging.DEBUG, **logging.getLevelNamesMapping()}
+    level = named.get(value.upper(), 0) if isinstance(value, str) else value
+    if isinstance(level, bool) or not isinstance(level, int) or not logging.DEBUG <= level <= logging.CRITICAL:
+        raise ValueError(f"log_level must be debug, info, warning, error, critical or a number 10 to 50, not {value!r}")
+    return level
+
+
+def _signal(value: signal.Signals | int | str) -> signal.Signals:
+    try:
+        return signal.Signals[value.upper()] if isinstance(value, str) else signal.Signals(value)
+    except (KeyError, ValueError):
+        raise ValueError(f"rank_termination_signal must be a signal, for example SIGTERM, not {value!r}") from None

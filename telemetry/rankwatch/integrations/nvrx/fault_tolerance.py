@@ -26,7 +26,7 @@ from typing import Any, Final
 import rankwatch
 from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch.integrations.nvrx import config, timeouts
+from rankwatch.integrations.nvrx import config, timeouts, workload
 from rankwatch.integrations.nvrx.config import FaultToleranceConfig
 from rankwatch.integrations.nvrx.open_sections import OpenSections
 from rankwatch.integrations.nvrx.timeouts import HeartbeatTimeouts, SectionTimeouts
@@ -134,11 +134,7 @@ class RankMonitorClient:
 
     def send_workload_control_request(self, req: WorkloadControlRequest) -> None:
         """Request that the launcher excludes this node or stops the job, immediately."""
-        action = getattr(req.action, "name", str(req.action))
-        if action == WorkloadAction.ExcludeThisNode.name:
-            rankwatch.exclude_node(req.description)
-        elif action == WorkloadAction.ShutdownWorkload.name:
-            rankwatch.stop_job(req.description)
+        workload.send(req)
 
     # Timeouts ---------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from enum import Enum
 
+import rankwatch
+
 
 class WorkloadAction(Enum):
     """The requests of a rank to its launcher."""
@@ -26,6 +28,15 @@ class WorkloadControlRequest:
 
     def __str__(self) -> str:
         return f"WorkloadControlRequest(action={self.action}, description={self.description})"
+
+
+def send(request: WorkloadControlRequest) -> None:
+    """Request what it asks for from the launcher, at once; ``Continue`` requests nothing."""
+    action = getattr(request.action, "name", str(request.action))
+    if action == WorkloadAction.ExcludeThisNode.name:
+        rankwatch.exclude_node(request.description)
+    elif action == WorkloadAction.ShutdownWorkload.name:
+        rankwatch.stop_job(request.description)
 
 
 @dataclass

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from torch.utils.data import DataLoader, TensorDataset
 
 from rankwatch.integrations import lightning as ours
+from rankwatch.integrations.nvrx.fault_tolerance import WorkloadAction, WorkloadControlRequest
 
 PACE = 0.02  # seconds of a step that stand for the rest of a model
 
@@ -44,6 +46,8 @@ class Model(pl.LightningModule):
         self.options = options
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        if self.options.on_exception and self.global_rank == 1 and self.global_step == 5:
+            raise ArithmeticError("a loss that no restart cures")
         if self.options.slow_rank < 0:
             time.sleep(PACE)
         else:
@@ -63,10 +67,17 @@ class Model(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
+def request_by(action: str) -> Callable[[BaseException], WorkloadControlRequest]:
+    return lambda error: WorkloadControlRequest(WorkloadAction[action], f"{type(error).__name__}: {error}")
+
+
 def train(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     data = TensorDataset(torch.randn(400, 8))
-    callbacks = [getattr(ours, name)(**given) for name, given in json.loads(options.callbacks).items()]
+    given = json.loads(options.callbacks)
+    if options.on_exception:
+        given["FaultToleranceSectionsCallback"]["exc_handling_policy"] = request_by(options.on_exception)
+    callbacks = [getattr(ours, name)(**parameters) for name, parameters in given.items()]
     keeper = ModelCheckpoint(options.folder / "checkpoints", every_n_train_steps=options.save_every, save_last=True)
     loggers: list[Any] = [CSVLogger(options.folder, name="csv", version=0)]
     if options.wandb:
@@ -106,6 +117,7 @@ if __name__ == "__main__":
     parser.add_argument("--validate-every", type=int, default=40)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--slow-rank", type=int, default=-1)
+    parser.add_argument("--on-exception", default="", help="rank 1 raises; the WorkloadAction that its policy returns")
     parser.add_argument("--wandb", action="store_true", help="W&B is one of the loggers, offline")
     parser.add_argument("--background", action="store_true", help="checkpoints are written in the background")
     warnings.simplefilter("ignore")

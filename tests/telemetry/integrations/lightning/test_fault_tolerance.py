@@ -97,7 +97,7 @@ def test_a_chain_of_jobs(watched: Fit) -> None:
     kept = ft_state.read(json.loads(file.read_text())).sections
     assert wanted <= kept.keys()
     assert all(seconds >= 2 for seconds in kept.values())
-    assert "Updated timeouts: " in second.said()
+    assert "Updated FT timeouts. New values: " in second.said()
 
     file.write_text(json.dumps(ft_state.write(ft_state.LearnedTimeouts({"step": 77.0}), {}, None)))
     third = watched.launch({NAME: parameters, "PreemptionCallback": {}}, flags=(*flags, "--section-timeout", "step=5"))
@@ -110,6 +110,25 @@ def test_a_chain_of_jobs(watched: Fit) -> None:
     assert DETECTED not in third.said(), "no signal has come"
     stopped_together(watched)
     assert not flag.exists(), "none of them is complete"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("action", ["ShutdownWorkload", "Continue"])
+def test_the_policy_for_exceptions_decides(watched: Fit, action: str) -> None:
+    flag = watched.folder / "finished"
+    parameters = {"FaultToleranceSectionsCallback": PLAIN}
+    flags = ("--finished-flag", str(flag), "--max-restarts", "1")
+    launcher = watched.launch(parameters, "--steps", "90", "--on-exception", action, flags=flags)
+    launcher.wait()
+    attempts = {line for line in watched.lines("begins.*") if "rank 1" in line}
+    if action == "ShutdownWorkload":
+        assert len(attempts) == 1, launcher.said()
+        assert flag.exists()
+        assert "ArithmeticError: a loss that no restart cures" in launcher.said()
+        assert watched.summary()["state"] == "stopped"
+    else:
+        assert len(attempts) == 2, launcher.said()
+        assert not flag.exists()
 
 
 def learned(watched: Fit) -> dict[str, float]:

@@ -26,6 +26,12 @@ def test_the_settings_become_a_policy() -> None:
     assert (policy.relative_threshold, policy.individual_threshold) == (0.7, 0.6)
 
 
+def test_a_threshold_of_zero_never_flags() -> None:
+    zero = {"gpu_relative_perf_threshold": 0.0, "gpu_individual_perf_threshold": 0}
+    policy = Policy().changed(straggler_policy(GIVEN | zero, profiling_interval=0, stop_if_detected=False))
+    assert (policy.relative_threshold, policy.individual_threshold) == (0.0, 0.0)
+
+
 def test_a_pace_that_is_left_open_stays_as_the_launcher_was_told() -> None:
     changes = straggler_policy(GIVEN, profiling_interval=0, stop_if_detected=False)
     assert "profiling_interval" not in changes
@@ -36,6 +42,7 @@ def test_a_pace_that_is_left_open_stays_as_the_launcher_was_told() -> None:
     ("change", "words"),
     [
         ({"report_time_interval": 0}, "^report_time_interval must be a number of seconds"),
+        ({"gpu_relative_perf_threshold": -0.1}, "^gpu_relative_perf_threshold must be a score"),
         ({"gpu_relative_perf_threshold": 2}, "^gpu_relative_perf_threshold must be a score"),
         ({"num_gpu_perf_scores_to_print": -1}, "^num_to_log must be a whole number"),
         ({"calc_relative_gpu_perf": False}, "no score is enabled"),
