@@ -4,7 +4,7 @@
 
 Random scenes of each kind of fault (ranks, nodes, step time, export interval, pauses and the moment of the fault are
 drawn from a seed) are played through the monitor's core with no limit configured. ``named first`` is the share of
-faults whose first culprit is right (or where rightly nobody is named), ``named all`` that of those with exactly the
+faults whose first culprit is right (or where rightly no rank is named), ``named all`` that of those with exactly the
 right ranks and cause; latency is from the fault to the incident, in seconds and, in the last column, as a share of the
 goal, max(10 s, 5 steps).
 

@@ -106,7 +106,7 @@ def names_the_rank_that_hangs(job: Job, ranks: int, hung: int) -> dict[str, Any]
     job.api.change_policy(job.name, section_timeouts={"step": LIMIT})
     job.until_steps(ranks, max(rank["iteration"] for rank in job.api.ranks(job.name)) + 5)
     job.api.judge_now(job.name)
-    assert job.api.incidents(job.name) == [], "nobody is named as long as all is well"
+    assert job.api.incidents(job.name) == [], "no rank is named as long as all is well"
     job.tell(f"hang-{hung}")
     found: dict[str, Any] = job.until("the hang is found", job.incident)
     (culprit,) = found["culprits"]

@@ -101,7 +101,8 @@ def _report(job: Job, report: RankReport, now: float) -> None:
     elif now > (before := columns.last_report_R.item(rank)):
         columns.report_interval_R[rank] = now - before
     quiet = report.quiet
-    if report.foreign and quiet is None:
+    heartbeats_only = bool(report.beats) and report.iteration is None and report.open_sections is None
+    if quiet is None and (report.foreign or heartbeats_only):
         quiet = infer(columns, job.durations, report, now)
         columns.inferred_progress_R[rank] = now - quiet
     columns.last_update_R[rank] = columns.last_heard_R[rank] = columns.last_report_R[rank] = now

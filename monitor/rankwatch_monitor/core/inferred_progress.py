@@ -1,9 +1,9 @@
-"""Infers when ranks of other emitters made progress, and how long their sections take, from one report to the next.
+"""Infers when ranks made progress that do not send it, and how long their sections take, from one report to the next.
 
-They need not send ages of progress or durations. A section whose age shrank, or is below half the time since the last
-report, was entered again; one that is gone was left; a higher iteration or count is progress. What happened between two
-reports took at most the time between them, and this upper bound is learned: an emitter that exports once a
-minute gets limits of minutes.
+These are ranks of other emitters, which need not send ages of progress or durations, and ranks that only send
+heartbeats. A section whose age shrank, or is below half the time since the last report, was entered again; one that is
+gone was left; a higher iteration or count is progress. What happened between two reports took at most the time between
+them, and this upper bound is learned: an emitter that exports once a minute gets limits of minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def infer(columns: RankColumns, durations: ObservedDurations, report: RankReport
     Args:
         columns: the ranks, as of the reports before.
         durations: takes in the stretches that ended with this report.
-        report: of a rank whose emitter does not send the age of its progress.
+        report: of a rank that does not send the age of its progress.
         now: unix seconds.
     """
     rank = report.identity.rank
@@ -35,13 +35,16 @@ def infer(columns: RankColumns, durations: ObservedDurations, report: RankReport
     steps = max(0, report.iteration - before) if report.iteration is not None and before >= 0 else 0
     moved = report.iteration is not None and report.iteration != before
     moved |= report.progress is not None and report.progress != columns.progress_R.item(rank)
-    beaten = report.beats is not None and report.beats > columns.heartbeats_R.item(rank)
+    beats = 0 if report.beats is None else max(0, report.beats - columns.heartbeats_R.item(rank))
+    beaten = beats > 0
     # Until the first movement, and the first step, it may compile or load.
     first = since == columns.first_report_R.item(rank) or (before < 0 and report.iteration is not None)
+    if beaten and columns.heartbeats_R.item(rank) <= 0:
+        durations.add_first_sign(now - columns.first_report_R.item(rank))
     if report.open_sections is not None:
         moved |= _learn_sections(columns, durations, report, steps, now - reported_at, quiet, now, first=first)
     if (moved or beaten) and not first and not isnan(since):
-        durations.add_sign(quiet)
+        durations.add_sign(quiet, count=1 if report.foreign else max(1, beats))
     return 0.0 if moved or (beaten and not report.open_sections) else quiet
 
 

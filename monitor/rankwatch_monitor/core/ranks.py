@@ -66,7 +66,7 @@ class RankColumns:
     ``open_since_RS``         time at which each open section was entered
     ``idle_since_R``          time at which its last section closed, while none is open
     ``last_progress_R``       time of its last progress: a section entered or left, a step completed
-    ``inferred_progress_R``   the same, inferred from the reports of another emitter; NaN for Rankwatch's own ranks
+    ``inferred_progress_R``   the same, inferred from the reports of a rank that does not send it
     ``first_RS``              an open section is in its first run in this process
     ``process_R``             index into ``PROCESS_CODES``
     ``liveness_tick_R``       time at which its liveness thread last ran, read by its launcher

@@ -17,6 +17,7 @@ from rankwatch.contract.enums import Action, KernelSource, ScoreReference
 MAX_TIMEOUT = 30 * 86_400.0
 """A longer limit is rejected as a mistake in the unit (milliseconds, say)."""
 DEFAULT_HEARTBEAT = 300.0
+DEFAULT_INITIAL_HEARTBEAT = 1800.0
 """A limit of exactly this counts as not configured: it does not apply while a section is open, which has its own."""
 MAX_SECTION_NAME = 63
 """Bytes of a section's name that fit into its slot."""
@@ -37,7 +38,10 @@ class Policy:
     detection: bool = _setting(True, "", "judge this job at all; off means it is only shown")
     observe_only: bool = _setting(False, "", "judge, record and alert, but never act on the ranks")
     initial_heartbeat_timeout: float | None = _setting(
-        1800.0, "s", "limit for the first heartbeat or report of a rank, once another rank of the job has given one"
+        DEFAULT_INITIAL_HEARTBEAT,
+        "s",
+        "limit for the first heartbeat or report of a rank, once another rank of the job has given one; if configured,"
+        " also for the first heartbeat of all, in ranks without sections and steps",
     )
     heartbeat_timeout: float | None = _setting(
         DEFAULT_HEARTBEAT,

@@ -84,7 +84,7 @@ def blame(
     if capturing:
         return Blame((), "by their progress alone no rank is to blame")
     if differing is not None:
-        return Blame((), f"{several_calls(differing.group, differing.number, differing.calls)}, so nobody is named")
+        return Blame((), f"{several_calls(differing.group, differing.number, differing.calls)}, so no rank is named")
     return Blame((), _explain_no_culprit(columns, groups, waiting, without_stacks))
 
 
@@ -304,18 +304,18 @@ def _explain_no_culprit(
         silent += f"; {asleep} of {len(ranks)} ranks are stuck in the kernel (state D)"
     if waiting.cycle:
         few = ", ".join(map(str, waiting.cycle[:8])) + (" and more" if len(waiting.cycle) > 8 else "")
-        return f"ranks {few} wait for each other in different collectives, so nobody is named{silent}"
+        return f"ranks {few} wait for each other in different collectives, so no rank is named{silent}"
     if without_stacks and groups:
         where = _place_of_all(groups, waiting)
-        return f"the ranks that could be asked all wait for their peers{where}, so nobody is named{silent}"
+        return f"the ranks that could be asked all wait for their peers{where}, so no rank is named{silent}"
     if len(places) > 1 and not groups:
         return (
-            "the ranks have come differently far, but only stacks could tell who waits for whom, so nobody is named"
+            "the ranks have come differently far, but only stacks could tell who waits for whom, so no rank is named"
             f"{silent}"
         )
     if len(places) > 1 and not any(g.waits for g in groups):
-        return f"the ranks stand in different places, and none waits for another, so nobody is named{silent}"
-    return f"all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so nobody is named{silent}"
+        return f"the ranks stand in different places, and none waits for another, so no rank is named{silent}"
+    return f"all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so no rank is named{silent}"
 
 
 def _place_of_all(groups: Sequence[StackGroup], waiting: WaitingRanks) -> str:
@@ -332,7 +332,9 @@ def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, 
     offenders, ranks = {v.rank for v in verdicts}, _live(columns)
     live = len(ranks)
     others = np.array([r for r in ranks.tolist() if r not in offenders], dtype=np.int64)
-    go_on = len(others) > 0 and bool(np.all(columns.last_progress_R[others] > max(v.since for v in verdicts)))
+    progress_R, heartbeat_R = columns.last_progress_R[others], columns.last_heartbeat_R[others]
+    sign_R = np.where(np.isnan(progress_R), heartbeat_R, progress_R)  # some only send heartbeats
+    go_on = len(others) > 0 and bool(np.all(sign_R > max(v.since for v in verdicts)))
     if live > 1 and 2 * len(offenders) >= live and not go_on:
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"

@@ -97,8 +97,9 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
         elapsed_R, end, source = columns.last_update_R - sign_R, columns.last_update_R, LimitSource.LEARNED
         kind = VerdictKind.HEARTBEAT_OVERRUN
         verdicts += _past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source)
-    if limits.initial_heartbeat is not None and bool(np.any(has_beaten_R)):
-        others_beat = float(np.nanmin(columns.first_heartbeat_R))
+    any_beat = bool(np.any(has_beaten_R))
+    if limits.initial_heartbeat is not None and (any_beat or limits.first_heartbeat_is_due):
+        others_beat = float(np.nanmin(columns.first_heartbeat_R)) if any_beat else np.nan
         elapsed_R = columns.last_update_R - np.fmax(columns.first_report_R, others_beat)
         # A rank with other signs of progress need not send heartbeats: many scripts call heartbeat() on one rank.
         waiting_R = live_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)

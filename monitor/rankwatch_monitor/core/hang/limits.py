@@ -20,7 +20,7 @@ from rankwatch.contract import ft_state, semconv
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.limits import RankLimits
-from rankwatch.contract.policy import DEFAULT_HEARTBEAT, Policy
+from rankwatch.contract.policy import DEFAULT_HEARTBEAT, DEFAULT_INITIAL_HEARTBEAT, Policy
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 
 NOTICEABLE_CHANGE: Final = 0.1
@@ -39,7 +39,9 @@ class Limits(NamedTuple):
     heartbeat_source: LimitSource = LimitSource.CONFIGURED
     out_of_section_source: LimitSource = LimitSource.CONFIGURED
     signs: float | None = None
-    """Learned for ranks of other emitters: the longest time between signs of life outside of sections."""
+    """Learned for ranks that do not send the age of their progress: time between signs of life outside of sections."""
+    first_heartbeat_is_due: bool = False
+    """The limit for the first heartbeat was configured or loaded, so it holds even if no rank has sent one."""
 
     def source_of(self, section: str, source: LimitSource) -> LimitSource:
         """Source of a section's limit; ``source`` is the one in the rank's :class:`RankLimits`."""
@@ -74,8 +76,14 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
         if loaded.heartbeat is None and policy.heartbeat_timeout == DEFAULT_HEARTBEAT
         else _source(loaded.heartbeat),
         out_of_section_source=_source(loaded.out_of_section),
-        signs=_limit(policy, durations.signs.longest) if policy.learn_timeouts and durations.signs_known() else None,
+        signs=_signs(policy, durations),
+        first_heartbeat_is_due=loaded.initial_heartbeat is not None
+        or policy.initial_heartbeat_timeout not in (None, DEFAULT_INITIAL_HEARTBEAT),
     )
+
+
+def _signs(policy: Policy, durations: ObservedDurations) -> float | None:
+    return _limit(policy, durations.signs.longest) if policy.learn_timeouts and durations.signs_known() else None
 
 
 def _every_section_has_a_limit(policy: Policy) -> bool:
@@ -105,13 +113,18 @@ def state_to_keep(policy: Policy, durations: ObservedDurations, *, at_end: bool)
     idled = durations.idle_longest > 0
     if at_end and policy.learn_timeouts and idled and setup is not None and durations.known(semconv.STEP_SECTION):
         new = _limit(policy, durations.idle_longest)
-        outside = new if outside is None else (new + outside) / 2
+        outside = _mean(new, outside)
     sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
+    first_beat, beat = loaded.initial_heartbeat, loaded.heartbeat
+    # A job without sections and steps sends heartbeats alone, so these are its limits.
+    if not durations.sections and (learned_beat := _signs(policy, durations)) is not None:
+        first_beat = _mean(_limit(policy, durations.signs.first), first_beat)
+        beat = _mean(learned_beat, beat)
     learned = LearnedTimeouts(
         {name: round(seconds, 3) for name, seconds in sections.items()},
         None if outside is None else round(outside, 3),
-        loaded.initial_heartbeat,
-        loaded.heartbeat,
+        None if first_beat is None else round(first_beat, 3),
+        None if beat is None else round(beat, 3),
     )
     return ft_state.write(learned, policy.section_timeouts, policy.out_of_section_timeout) if learned else {}
 
@@ -175,6 +188,10 @@ def _row(
 
 def _limit(policy: Policy, longest: float) -> float:
     return max(policy.learned_minimum, policy.learned_factor * longest)
+
+
+def _mean(new: float, earlier: float | None) -> float:
+    return new if earlier is None else (new + earlier) / 2
 
 
 def _merged(name: str, seconds: float, loaded: LearnedTimeouts) -> float:

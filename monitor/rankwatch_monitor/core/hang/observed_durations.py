@@ -46,7 +46,8 @@ class ObservedDurations:
     resumed: bool = False
     """An attempt resumed from a checkpoint, so its setup loaded one."""
     signs: SectionDurations = field(default_factory=SectionDurations)
-    """Time between two signs of life of ranks of other emitters: heartbeats, steps, sections."""
+    """Time between two signs of life (heartbeats, steps, sections) of ranks that do not send the age of their progress;
+    the first: from a rank's first report to its first heartbeat."""
     loaded: LearnedTimeouts = field(default_factory=LearnedTimeouts)
     """What an earlier run learned."""
     version: int = 0
@@ -84,12 +85,17 @@ class ObservedDurations:
             self.idle_longest = longest
             self.version += 1
 
-    def add_sign(self, quiet: float) -> None:
-        """Take in a sign of life that came ``quiet`` seconds after the one before."""
-        self.signs.count += 1
+    def add_sign(self, quiet: float, count: int = 1) -> None:
+        """Take in ``count`` signs of life; the last came ``quiet`` seconds after the one reported before."""
+        known = self.signs_known()
+        self.signs.count += count
         grew = quiet > self.signs.longest
         self.signs.longest = max(quiet, self.signs.longest)
-        self.version += grew or self.signs.count == RUNS_NEEDED * self.ranks
+        self.version += grew or self.signs_known() != known
+
+    def add_first_sign(self, waited: float) -> None:
+        """Take in a first heartbeat that came ``waited`` seconds after the first report."""
+        self.signs.first = max(waited, self.signs.first)
 
     def signs_known(self) -> bool:
         """Whether enough signs of life were observed to learn a limit from them."""

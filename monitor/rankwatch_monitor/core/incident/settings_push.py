@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from rankwatch.contract import ft_state
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import Directive
 from rankwatch_monitor.core import liveness, nodes
@@ -42,6 +43,13 @@ def settings_of(job: Job) -> dict[str, Any]:
     settings["profiling"] = _profiling(job)
     settings["launcher"] = _of_launcher(job)
     return {**settings, **({"ft_state": kept} if kept else {}), **({"ft_state_at_end": at_end} if at_end else {})}
+
+
+def _first_heartbeat_limit(job: Job, last: SettingsPush) -> bool:
+    """Whether a limit for heartbeats was learned, which launchers only keep, and they have none yet."""
+    if job.limits.signs is None or job.durations.sections:
+        return False
+    return ft_state.read(last.settings.get("ft_state", {})).heartbeat is None
 
 
 def _profiling(job: Job) -> dict[str, Any]:
@@ -92,7 +100,9 @@ def _reason_to_push(job: Job, last: SettingsPush, now: float) -> str:
     elapsed = now - last.at
     if elapsed >= PUSH_INTERVAL and _profiling(job) != last.settings.get("profiling"):
         return "what the ranks are to measure was changed"
-    changed = elapsed >= PUSH_INTERVAL and changed_noticeably(last.limits, job.limits.rank)
+    changed = elapsed >= PUSH_INTERVAL and (
+        changed_noticeably(last.limits, job.limits.rank) or _first_heartbeat_limit(job, last)
+    )
     if not changed:
         # Small changes too, for ``ft_state.json``: periodically, and before the launchers end with the ranks.
         to_keep = elapsed >= PUSH_ALL_INTERVAL or liveness.all_shut_down(job)

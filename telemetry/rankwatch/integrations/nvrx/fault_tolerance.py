@@ -73,6 +73,7 @@ class RankMonitorClient:
         self._calculated = SectionTimeouts()
         self._session = SharedSession()
         self._pending: set[str] = set()
+        self._heartbeats_pending = False
         self._pending_stopped: threading.Event | None = None
         # Reentrant; also taken by the thread that waits for pending limits.
         self._lock = threading.RLock()
@@ -181,12 +182,18 @@ class RankMonitorClient:
         return bool(learned) and not missing
 
     def calculate_and_set_hb_timeouts(self, skip_if_not_ready: bool = False) -> bool:  # noqa: ARG002 - as above
-        """Apply the heartbeat limits that the monitor has learned; False if there are none."""
+        """Apply the heartbeat limits that the monitor has learned; False if there are none.
+
+        Does not block. The monitor learns them from 16 heartbeats of the average rank, in jobs that send heartbeats
+        only; limits that it has not learned yet are applied later.
+        """
         if not self._ready("calculate_and_set_hb_timeouts"):
             return False
         learned, _ = timeouts.from_learned(rankwatch.learned_timeouts() or LearnedTimeouts())
         if learned is None:
-            self.logger.info("the monitor has not learned heartbeat limits; the configured ones remain in effect")
+            self.logger.info("the monitor has not learned heartbeat limits yet; the configured ones remain in effect")
+            if self._is_rank_0():
+                self._await(set(), heartbeats=True)
             return False
         self._apply_heartbeats(learned)
         return True
@@ -241,10 +248,11 @@ class RankMonitorClient:
 
     # Pending limits -------------------------------------------------------------------------------------------------
 
-    def _await(self, names: set[str]) -> None:
+    def _await(self, names: set[str], *, heartbeats: bool = False) -> None:
         with self._lock:
             self._pending |= names
-            if not self._pending or self._pending_stopped is not None:
+            self._heartbeats_pending |= heartbeats
+            if not (self._pending or self._heartbeats_pending) or self._pending_stopped is not None:
                 return
             stopped = self._pending_stopped = threading.Event()
         threading.Thread(target=self._poll_pending, args=(stopped,), name="rankwatch-limits", daemon=True).start()
@@ -257,10 +265,14 @@ class RankMonitorClient:
                     return  # the session has ended; the next one waits by itself
                 found = self._pending & learned.sections.keys()
                 self._pending -= found
-                if not self._pending:
+                beats = timeouts.from_learned(learned)[0] if self._heartbeats_pending else None
+                self._heartbeats_pending &= beats is None
+                if not (self._pending or self._heartbeats_pending):
                     self._pending_stopped = None
                     stopped.set()
             self._apply_learned(learned, found, outside=False)
+            if beats is not None:
+                self._apply_heartbeats(beats)
 
     def _is_rank_0(self) -> bool:
         return self.rank_info is not None and self.rank_info.global_rank == 0

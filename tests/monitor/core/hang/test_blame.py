@@ -73,7 +73,7 @@ def test_a_symmetric_stall_names_nobody_and_says_why() -> None:
     scene.until_found()
     assert scene.blamed == {}
     assert "same place" in scene.incident.reason
-    assert "nobody is named" in scene.incident.reason
+    assert "no rank is named" in scene.incident.reason
     assert [scene.rank_state(r) for r in range(4)] == [RankState.HUNG] * 4
 
 
@@ -84,7 +84,7 @@ def test_what_the_stacks_may_correct_is_not_stated_before_they_are_there() -> No
     assert scene.incident.provisional
     assert scene.incident.reason.endswith("; by their progress alone no rank is to blame.")
     scene.until(lambda: scene.directives(DirectiveKind.RESTART))
-    assert "all ranks are stuck in the same place, so nobody is named" in scene.incident.reason
+    assert "all ranks are stuck in the same place, so no rank is named" in scene.incident.reason
     assert not scene.incident.provisional
 
 
@@ -286,12 +286,12 @@ def test_all_in_the_same_collective_names_nobody_and_says_which() -> None:
     stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
     judged = blamed(columns_of(2), overrun(0, 1), stacks)
     assert judged.culprits == ()
-    assert "in the same place ('all_reduce' number 58 of group 'default_pg'), so nobody" in judged.explanation
+    assert "in the same place ('all_reduce' number 58 of group 'default_pg'), so no rank" in judged.explanation
 
 
 def test_without_numbers_the_function_is_told() -> None:
     judged = blamed(columns_of(2), overrun(0, 1), taken(REDUCING, REDUCING))
-    assert judged.explanation == "all ranks are stuck in the same place ('all_reduce'), so nobody is named"
+    assert judged.explanation == "all ranks are stuck in the same place ('all_reduce'), so no rank is named"
 
 
 def test_ranks_that_wait_for_each_other_are_told_and_nobody_is_named() -> None:
@@ -362,7 +362,7 @@ def test_without_a_majority_the_mismatch_is_stated_and_no_rank_named(behind: boo
     assert judged.culprits == ()
     assert judged.explanation == (
         "different collectives were called as number 133 of group 'default_pg' (rank 0 in 'all_reduce', "
-        "rank 1 in 'barrier'), so nobody is named"
+        "rank 1 in 'barrier'), so no rank is named"
     )
 
 
@@ -406,7 +406,7 @@ def test_a_node_that_could_not_be_asked_is_mentioned_and_not_accused() -> None:
     assert judged.culprits == ()
     assert judged.explanation == (
         "the ranks that could be asked all wait for their peers ('all_reduce' number 58 of group 'default_pg'), "
-        "so nobody is named; host-1 did not answer in time, so the ranks there could not be asked"
+        "so no rank is named; host-1 did not answer in time, so the ranks there could not be asked"
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from monitor.core.scene import Fate, Scene
+from rankwatch.contract import ft_state
 from rankwatch.contract.enums import Action, RankState, VerdictKind
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import Order, PolicyChanged, RankReport
-from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.hang.limits import state_to_keep
+from rankwatch_monitor.core.incident.lifecycle import advance, verdicts_of
 
 
 def healthy(**settings: object) -> Scene:
@@ -95,6 +97,59 @@ def test_a_heartbeat_that_stays_away_is_found() -> None:
 
 def test_heartbeat_limits_do_not_touch_ranks_that_never_beat() -> None:
     assert healthy(launchers=False, beats=False, heartbeat_timeout=5.0, initial_heartbeat_timeout=5.0).quiet()
+
+
+def silent_job(**limits: float | None) -> Scene:
+    """Ranks that report, and do nothing else."""
+    return Scene(launchers=False, sections=False, steps=False, beats=False, **limits)
+
+
+def test_a_job_in_which_no_rank_ever_beats_is_held_to_a_configured_limit() -> None:
+    scene = silent_job(initial_heartbeat_timeout=60.0).run(60)
+    assert scene.quiet()
+    scene.run(3)
+    assert scene.incident.kind is VerdictKind.HEARTBEAT_OVERRUN
+    assert scene.incident.affected == (0, 1, 2, 3)
+    assert "initial heartbeat" in scene.incident.reason
+
+
+def test_a_job_in_which_no_rank_ever_beats_may_be_one_without_heartbeats() -> None:
+    assert silent_job().run(3600).quiet(), "the limit is the default"
+    assert Scene(launchers=False, beats=False, sections=False, initial_heartbeat_timeout=60.0).run(200).quiet(), (
+        "it steps"
+    )
+
+
+def test_the_interval_of_heartbeats_is_learned_where_there_is_nothing_else() -> None:
+    scene = Scene(launchers=False, sections=False, steps=False, heartbeat_timeout=None).run(60)
+    assert scene.quiet()
+    scene.hang(3).run(30)
+    assert scene.incident.kind is VerdictKind.HEARTBEAT_OVERRUN
+    assert scene.incident.affected == (0, 1, 2, 3), "the others wait for it, and beat no more"
+    assert "over its learned limit" in scene.incident.reason
+    learned = ft_state.read(state_to_keep(scene.job.policy, scene.job.durations, at_end=False))
+    assert learned.heartbeat == scene.job.policy.learned_minimum
+    assert learned.initial_heartbeat == scene.job.policy.learned_minimum
+
+
+def test_a_rank_without_heartbeats_is_named_while_the_others_beat() -> None:
+    scene = Scene(ranks=2, launchers=False, sections=False, steps=False, heartbeat_timeout=20.0)
+    for second in range(60):
+        now = scene.now + second
+        for rank in scene.ranks:
+            beats = second if rank.number == 0 else min(second, 30)
+            apply(
+                scene.job, RankReport(scene.identity(rank), beats=1 + beats, heartbeat_age=float(second - beats)), now
+            )
+        advance(scene.job, now)
+    (incident,) = scene.job.incidents
+    assert [culprit.rank for culprit in incident.culprits] == [1]
+    assert "it is past its limit, and the other ranks are not" in incident.reason
+
+
+def test_a_heartbeat_beside_sections_teaches_no_limit() -> None:
+    scene = Scene(launchers=False, reports_durations=True).run(60)
+    assert ft_state.read(state_to_keep(scene.job.policy, scene.job.durations, at_end=False)).heartbeat is None
 
 
 def test_a_rank_that_never_beats_while_others_do_is_found() -> None:

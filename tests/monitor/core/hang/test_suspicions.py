@@ -211,7 +211,7 @@ def test_a_symmetric_stall_names_nobody() -> None:
     scene.run(70)
     assert scene.incident.confirmed
     assert scene.blamed == {}
-    assert "nobody is named" in scene.incident.reason
+    assert "no rank is named" in scene.incident.reason
 
 
 def test_a_finished_job_is_no_suspicion() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from monitor.core.scene import Scene
+from rankwatch.contract import ft_state
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
@@ -126,3 +128,16 @@ def test_ranks_keep_what_they_had_when_it_does_not_fit(tmp_path: Path, caplog: p
     finally:
         node.close()
         rank.close()
+
+
+def test_the_first_limit_of_heartbeats_is_sent_soon() -> None:
+    """Launchers only keep it, so no limit of the ranks changes."""
+    scene = Scene(sections=False, steps=False, heartbeat_timeout=None)
+    assert push_if_changed(scene.job, scene.now) is None
+    directives = []
+    for _ in range(60):
+        scene.tick()
+        if (directive := push_if_changed(scene.job, scene.now)) is not None:
+            directives.append(directive)
+    assert ft_state.read(directives[0].settings["ft_state"]).heartbeat == scene.job.policy.learned_minimum
+    assert len(directives) == 1

@@ -14,6 +14,7 @@ from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.limits import RankLimits
 from rankwatch.integrations.nvrx import fault_tolerance
 from rankwatch.integrations.nvrx.fault_tolerance import (
+    HeartbeatTimeouts,
     RankMonitorClient,
     SectionTimeouts,
     WorkloadAction,
@@ -177,7 +178,15 @@ def test_a_state_that_is_none_is_said(client: RankMonitorClient, caplog: pytest.
     assert client.state_dict() == {"current_timeouts": {}}
 
 
-def test_heartbeat_limits_come_from_an_earlier_run_alone(client: RankMonitorClient, folder: Path) -> None:
+def test_heartbeat_limits_that_are_learned_later_are_applied_then(client: RankMonitorClient, folder: Path) -> None:
+    assert client.calculate_and_set_hb_timeouts() is False
+    (folder / env.LEARNED_FILE).write_text(json.dumps(ft_state.write(LearnedTimeouts({}, None, 30.0, 10.0), {}, None)))
+    wanted = {"initial_heartbeat_timeout": 30.0, "heartbeat_timeout": 10.0}
+    wait_for(lambda: [each["policy"] for each in requests(folder)] == [wanted], "they are applied")
+    assert client.hb_timeouts == HeartbeatTimeouts(30.0, 10.0, were_calculated=True)
+
+
+def test_heartbeat_limits_of_an_earlier_run_are_applied_at_once(client: RankMonitorClient, folder: Path) -> None:
     assert client.calculate_and_set_hb_timeouts(skip_if_not_ready=True) is False
     content = ft_state.write(LearnedTimeouts({}, None, 900.0, 120.0), {}, None)
     (folder / env.LEARNED_FILE).write_text(json.dumps(content))
