@@ -66,7 +66,7 @@ class Policy:
         "learned limits also replace the configured ones of their sections, as soon as there are any",
     )
     learned_factor: float = _setting(5.0, "", "a learned limit is so many times the longest time seen")
-    learned_minimum: float = _setting(10.0, "s", "no learned limit is shorter than this")
+    learned_minimum: float = _setting(3.0, "s", "no learned limit is shorter than this, nor than 5 steps")
     first_time_timeout: float | None = _setting(
         1800.0,
         "s",

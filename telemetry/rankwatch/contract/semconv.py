@@ -96,13 +96,14 @@ SECTION_LONGEST: Final = Metric(
     "rankwatch.section.longest",
     "gauge",
     "s",
-    "the longest a section has taken in this process, its first run left out; sent when it grows, and once a minute",
+    "the longest stretch of a section without progress in this process: no section entered or left, outside the"
+    " sections inside it; its first run left out; sent when it grows, and once a minute",
 )
 SECTION_FIRST_DURATION: Final = Metric(
     "rankwatch.section.first.duration",
     "gauge",
     "s",
-    "how long the first run of a section took in this process; sent like the longest",
+    "the same of the first run of a section in this process; sent like the longest",
 )
 SECTION_IDLE_LONGEST: Final = Metric(
     "rankwatch.section.idle.longest",

@@ -9,7 +9,8 @@ with the run.
 
 =============  =======================================================================================================
 first run      entered before its section had ever finished in this process: it compiles, loads, warms up
-longest        of all runs but the first
+longest        of all runs but the first: the longest stretch in which no section was entered or left within the run,
+               outside the sections inside it, since a limit is compared with the time since the last progress
 idle longest   the longest gap between two sections, or from the last one to the end, that no section covers, on any
                thread; only after the first completed step, since what precedes it happens once
 =============  =======================================================================================================
@@ -51,6 +52,7 @@ LONG_STEPS: Final = 4
 """So many steps are enough to decide a stride of 1."""
 WARM_UP_STEPS: Final = 2
 MAX_STRIDE: Final = 2**20
+MAX_ENCLOSED: Final = 64
 STEP_ENDS_KEPT: Final = 64
 """Step ends from which the time of a step is computed."""
 
@@ -65,9 +67,10 @@ class MaximaUpdate:
 
 
 class DurationMaxima:
-    """The longest durations of one process by section name, of which a process has 64 at most."""
+    """The longest stretches of one process by section name, of which a process has 64 at most."""
 
     def __init__(self) -> None:
+        self._stretches = Stretches()
         self._longest: dict[str, int] = {}
         self._first: dict[str, int] = {}
         self._idle_longest = 0
@@ -133,8 +136,9 @@ class DurationMaxima:
 
     def _add_duration(self, run: SectionRun) -> None:
         maxima, grown = (self._first, self._grown_first) if run.first else (self._longest, self._grown)
-        if run.duration_ns > maxima.get(run.section, -1):
-            maxima[run.section] = run.duration_ns
+        stretch = self._stretches.longest(run.start_ns, run.end_ns)
+        if stretch > maxima.get(run.section, -1):
+            maxima[run.section] = stretch
             grown.add(run.section)
 
     def _add_gap(self, start: int, first_step_at: int | None) -> None:
@@ -143,6 +147,31 @@ class DurationMaxima:
         gap = start - max(self._covered, first_step_at)
         if gap > self._idle_longest:
             self._idle_longest, self._grown_idle = gap, True
+
+
+class Stretches:
+    """Longest stretches without progress within runs, outside the runs inside them; runs in the order of their ends.
+
+    Finished runs are kept until one that encloses them ends: the newest :data:`MAX_ENCLOSED` as they are, older ones
+    joined, each with the longest gap that it covers. What cannot be assigned makes a stretch longer, never shorter.
+    """
+
+    def __init__(self) -> None:
+        self._finished: deque[tuple[int, int, int]] = deque()
+        """Start, end and longest gap between the joined ones, in nanoseconds."""
+
+    def longest(self, start: int, end: int) -> int:
+        """Return the longest stretch of the run that ended last, in nanoseconds."""
+        finished, longest, until = self._finished, 0, end
+        while finished and finished[-1][0] >= start:
+            inner, inner_end, gap = finished.pop()
+            longest, until = max(longest, gap, until - inner_end), min(until, inner)
+        finished.append((start, end, 0))
+        if len(finished) > MAX_ENCLOSED:
+            first, second = finished.popleft(), finished.popleft()
+            gap = max(first[2], second[2], second[0] - first[1])
+            finished.appendleft((first[0], max(first[1], second[1]), gap))
+        return max(longest, until - start)
 
 
 class SectionStatistics(NamedTuple):

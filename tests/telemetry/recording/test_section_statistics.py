@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -106,6 +106,34 @@ def test_only_grown_maxima_are_reported_and_all_of_them_once_a_minute() -> None:
 
 def test_without_runs_nothing_is_reported() -> None:
     assert DurationMaxima().update(0.0, everything=True) == MaximaUpdate()
+
+
+def longest(*runs: SectionRun) -> Mapping[str, float]:
+    maxima = DurationMaxima()
+    for each in runs:
+        add(maxima, each)
+    return maxima.update(0).longest
+
+
+def test_a_section_that_holds_others_counts_the_stretches_between_them() -> None:
+    """A step of 50 s that holds a checkpoint of 45 s."""
+    inner, step = [run(1, 46, "checkpointing"), run(48, 49, "log")], run(0, 50)
+    assert longest(*inner, step) == {"checkpointing": 45.0, "log": 1.0, "step": 2.0}
+    assert longest(run(0, 50)) == {"step": 50.0}
+
+
+def test_stretches_are_those_of_the_innermost_section() -> None:
+    runs = [run(2, 9, "load"), run(1, 10, "data"), run(13, 14, "load"), run(0, 20)]
+    assert longest(*runs) == {"load": 7.0, "data": 1.0, "step": 6.0}
+
+
+def test_an_outer_section_with_many_runs_inside_keeps_its_longest_stretch() -> None:
+    steps = [run(n, n + 0.75) for n in (*range(500), *range(510, 1000))]
+    assert longest(*steps, run(-1, 1001, "epoch")) == {"step": 0.75, "epoch": 10.25}
+
+
+def test_runs_that_overlap_on_two_threads_make_no_stretch_shorter() -> None:
+    assert longest(run(5, 6, "load"), run(0, 10), run(7, 12, "save")) == {"load": 1.0, "step": 5.0, "save": 5.0}
 
 
 def test_the_longest_gap_between_two_sections() -> None:

@@ -20,10 +20,13 @@ from typing import Final
 
 import numpy as np
 
+from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.limits import RankLimits
 from rankwatch_monitor.core.hang.verdict import Verdict
 from rankwatch_monitor.core.ranks import STOPPED, Bools, RankColumns, live_ranks
 
+MOVING_SECONDS: Final = 10.0
+"""Seconds since its last progress up to which a rank moves, also if its limit is shorter."""
 SAME_MOMENT: Final = 0.001
 """Seconds by which two equal times of one report may differ by rounding."""
 
@@ -43,12 +46,20 @@ def proven(
     """
     if any(v.source.acts_at_once for v in verdicts):
         return True
+    verdicts = [v for v in verdicts if v.elapsed > _limit(v, limits)]
     if now - begun < window:
         return False
     # Counted up to the rank's last report: what it did since is unknown.
-    lasting = [v for v in verdicts if v.since + v.elapsed - max(begun, v.since + v.limit) >= window]
+    lasting = [v for v in verdicts if v.since + v.elapsed - max(begun, v.since + _limit(v, limits)) >= window]
     updated_R = now - columns.sections_updated_R <= window
     return bool(lasting) and _some_rank_waits_for_none(columns, limits, lasting, verdicts, updated_R)
+
+
+def _limit(verdict: Verdict, limits: RankLimits) -> float:
+    """The limit after which patience counts; a first-time section is looked at before it, which proves nothing yet."""
+    if verdict.source is not LimitSource.FIRST_TIME or verdict.section is None:
+        return verdict.limit
+    return limits.of_section(verdict.section, first=True)[0] or verdict.limit
 
 
 def _some_rank_waits_for_none(
@@ -61,9 +72,9 @@ def _some_rank_waits_for_none(
     """Whether a lasting verdict is on a rank that waits for no busy rank; ``updated_R``: its progress is recent."""
     live_R = live_ranks(columns)
     free_R = live_R & (columns.process_R != STOPPED) & updated_R
-    free_R[[v.rank for v in verdicts]] = False
+    free_R[[v.rank for v in verdicts if v.elapsed > MOVING_SECONDS]] = False
     quiet_R = columns.sections_updated_R - columns.last_progress_R
-    moving_R = free_R & (quiet_R <= min(v.limit for v in lasting))
+    moving_R = free_R & (quiet_R <= max(MOVING_SECONDS, min(v.limit for v in lasting)))
     busy = _least_iteration(columns, _busy(columns, limits, free_R & ~moving_R))
     if 2 * np.count_nonzero(moving_R) > np.count_nonzero(live_R):
         moving_R[:] = False

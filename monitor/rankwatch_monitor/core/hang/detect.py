@@ -25,7 +25,9 @@ _verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict
 """What ``Verdict._make`` does, in a third of the time."""
 
 
-def detect(columns: RankColumns, limits: Limits, now: float, *, silence_baseline: float) -> list[Verdict]:
+def detect(
+    columns: RankColumns, limits: Limits, now: float, *, silence_baseline: float, first_look: float | None = None
+) -> list[Verdict]:
     """All verdicts at ``now``, ordered by rank.
 
     Args:
@@ -33,12 +35,14 @@ def detect(columns: RankColumns, limits: Limits, now: float, *, silence_baseline
         limits: the limits in force.
         now: unix seconds.
         silence_baseline: silence counts from here at the earliest: when this monitor began to watch the attempt.
+        first_look: seconds without progress after which a first-time section is suspected already before its limit, so
+            that launchers look at the ranks; None: not before.
     """
     judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
     live_R = live_ranks(columns)
     verdicts = _exited(columns, silence_baseline)
     verdicts += _heartbeats(columns, limits, live_R)
-    verdicts += _sections(columns, limits, live_R)
+    verdicts += _sections(columns, limits, live_R, first_look)
     verdicts += _silent(columns, limits, live_R, now, silence_baseline)
     verdicts += _never_started(columns, limits, judged_R, now, silence_baseline)
     return sorted(verdicts, key=lambda v: v.rank)
@@ -108,7 +112,7 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
     return verdicts
 
 
-def _sections(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdict]:
+def _sections(columns: RankColumns, limits: Limits, live_R: Bools, first_look: float | None) -> list[Verdict]:
     verdicts: list[Verdict] = []
     updated_R = columns.sections_updated_R
     for s, name in enumerate(columns.sections):
@@ -126,7 +130,7 @@ def _sections(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdi
             end=updated_R,
             source=limits.out_of_section_source,
         )
-    return verdicts + _without_progress(columns, limits, live_R)
+    return verdicts + _without_progress(columns, limits, live_R, first_look)
 
 
 def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Floats, rank: RankLimits) -> Floats:
@@ -140,11 +144,12 @@ def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Flo
     return limit_R
 
 
-def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Verdict]:
+def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, first_look: float | None) -> list[Verdict]:
     """Ranks without progress for longer than the limit of their section, where that limit is not configured."""
     quiet_R = columns.sections_updated_R - columns.last_progress_R
     open_RS = columns.open_since_RS
-    shortest = min((*limits.rank.learned.values(), limits.rank.first_time or np.inf), default=np.inf)
+    first_time = min(limits.rank.first_time or np.inf, first_look or np.inf)
+    shortest = min((*limits.rank.learned.values(), first_time), default=np.inf)
     ranks = np.flatnonzero(live_R & (quiet_R > shortest))
     ranks = ranks[~np.all(np.isnan(open_RS[ranks]), axis=1)]
     if not len(ranks):
@@ -164,6 +169,7 @@ def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools) -> li
             if source is LimitSource.FIRST_TIME:
                 # Nothing is known of this section, so a heartbeat in it counts as progress.
                 elapsed_R = np.fmin(quiet_R, columns.last_update_R - columns.last_heartbeat_R)
+                limit = min(limit, first_look or np.inf)
             where_R = live_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
             verdicts += _past(kind, elapsed_R, limit, where_R, name, end=end, source=source)

@@ -5,7 +5,8 @@ How a section's limit is found
 1.  Loaded (``ft_state.json``): overrides the configured one, as in NVRx. Once this run has learned a limit of the
     same section, the mean of both is in force; until then it is raised to cover durations observed in this run.
 2.  Configured; with ``calculate_timeouts`` only until this run has learned one.
-3.  Learned in this run: ``learned_factor`` times the longest time seen, not less than ``learned_minimum``.
+3.  Learned in this run: ``learned_factor`` times the longest stretch without progress, not less than
+    ``learned_minimum`` and :data:`FLOOR_STEPS` steps.
 4.  Else ``first_time_timeout``: nothing is known yet.
 
 The out-of-section limit is learned only at the end of a run, because long pauses outside sections are rare.
@@ -23,6 +24,8 @@ from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.policy import DEFAULT_HEARTBEAT, DEFAULT_INITIAL_HEARTBEAT, Policy
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 
+FLOOR_STEPS: Final = 5
+"""No learned limit is shorter than this many steps of the job, whose length varies more than that of short sections."""
 NOTICEABLE_CHANGE: Final = 0.1
 """Relative change of a learned limit above which it is sent to the ranks again."""
 
@@ -83,7 +86,11 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
 
 
 def _signs(policy: Policy, durations: ObservedDurations) -> float | None:
-    return _limit(policy, durations.signs.longest) if policy.learn_timeouts and durations.signs_known() else None
+    return (
+        _limit(policy, durations, durations.signs.longest)
+        if policy.learn_timeouts and durations.signs_known()
+        else None
+    )
 
 
 def _every_section_has_a_limit(policy: Policy) -> bool:
@@ -95,7 +102,7 @@ def learned_sections(policy: Policy, durations: ObservedDurations) -> dict[str, 
     if not policy.learn_timeouts:
         return {}
     known = {name: durations.basis(name) for name in durations.sections if durations.known(name)}
-    return {name: _limit(policy, longest) for name, longest in known.items() if longest > 0}
+    return {name: _limit(policy, durations, longest) for name, longest in known.items() if longest > 0}
 
 
 def state_to_keep(policy: Policy, durations: ObservedDurations, *, at_end: bool) -> dict[str, Any]:
@@ -108,17 +115,17 @@ def state_to_keep(policy: Policy, durations: ObservedDurations, *, at_end: bool)
     fresh = learned_sections(policy, durations)
     setup = durations.sections.get(semconv.SETUP_SECTION)
     if setup is not None and setup.first and durations.resumed and policy.learn_timeouts:
-        fresh[semconv.SETUP_SECTION] = _limit(policy, setup.first)
+        fresh[semconv.SETUP_SECTION] = _limit(policy, durations, setup.first)
     outside = loaded.out_of_section
     idled = durations.idle_longest > 0
     if at_end and policy.learn_timeouts and idled and setup is not None and durations.known(semconv.STEP_SECTION):
-        new = _limit(policy, durations.idle_longest)
+        new = _limit(policy, durations, durations.idle_longest)
         outside = _mean(new, outside)
     sections = {**loaded.sections, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
     first_beat, beat = loaded.initial_heartbeat, loaded.heartbeat
     # A job without sections and steps sends heartbeats alone, so these are its limits.
     if not durations.sections and (learned_beat := _signs(policy, durations)) is not None:
-        first_beat = _mean(_limit(policy, durations.signs.first), first_beat)
+        first_beat = _mean(_limit(policy, durations, durations.signs.first), first_beat)
         beat = _mean(learned_beat, beat)
     learned = LearnedTimeouts(
         {name: round(seconds, 3) for name, seconds in sections.items()},
@@ -186,8 +193,8 @@ def _row(
     }
 
 
-def _limit(policy: Policy, longest: float) -> float:
-    return max(policy.learned_minimum, policy.learned_factor * longest)
+def _limit(policy: Policy, durations: ObservedDurations, longest: float) -> float:
+    return round(max(policy.learned_minimum, FLOOR_STEPS * durations.mean_step(), policy.learned_factor * longest), 1)
 
 
 def _mean(new: float, earlier: float | None) -> float:

@@ -82,7 +82,7 @@ def _limit(verdict: Verdict) -> str:
         case LimitSource.LOADED:
             return f"over its limit of {seconds}, learned in an earlier run"
         case LimitSource.FIRST_TIME:
-            return f"over the limit of {seconds} for what is not known yet"
+            return f"over the limit of {seconds} after which an unknown section is looked at"
         case _:
             return f"over its limit of {seconds}"
 

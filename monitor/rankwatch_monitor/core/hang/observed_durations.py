@@ -1,7 +1,7 @@
 """How long the sections of a job take, as observed: the basis of learned limits.
 
-A process reports, for each section, how long its first run took and the longest of the others. First runs compile, load
-and warm caches, so they are kept apart. All values are maxima over ranks and attempts.
+A process reports, for each section, the longest stretch without progress of its first run and of the others. First runs
+compile, load and warm caches, so they are kept apart. All values but the mean step are maxima over ranks and attempts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_SECTIONS: Final = 256
 
 @dataclass(slots=True)
 class SectionDurations:
-    """How long one section takes, in seconds; 0: not reported."""
+    """How long one section lasts without progress, in seconds; 0: not reported."""
 
     count: int = 0
     """Runs finished, over all ranks and attempts."""
     longest: float = 0.0
-    """The longest run, first runs of a process left out."""
+    """Of all runs but the first of a process."""
     first: float = 0.0
-    """The longest first run of a process."""
+    """Of the first runs of processes."""
 
 
 @dataclass(slots=True)
@@ -39,6 +39,10 @@ class ObservedDurations:
     """Durations observed in one job. ``version`` grows whenever a learned limit may have changed."""
 
     sections: dict[str, SectionDurations] = field(default_factory=dict)
+    steps: int = 0
+    """Steps completed, over all ranks and attempts."""
+    step_seconds: float = 0.0
+    """Time that these took together."""
     idle_longest: float = 0.0
     """The longest time outside all sections."""
     ranks: int = 1
@@ -56,6 +60,8 @@ class ObservedDurations:
         """Add the durations of one report."""
         for name, statistics in report.finished.items():
             self.add_runs(name, statistics.count)
+            if name == semconv.STEP_SECTION:
+                self.steps, self.step_seconds = self.steps + statistics.count, self.step_seconds + statistics.sum
         for name, seconds in report.longest.items():
             self.add_longest(name, seconds)
         for name, seconds in report.first_durations.items():
@@ -78,6 +84,10 @@ class ObservedDurations:
         if section is not None and (longest > section.longest or first > section.first):
             section.longest, section.first = max(longest, section.longest), max(first, section.first)
             self.version += 1
+
+    def mean_step(self) -> float:
+        """Seconds of a step on average; 0: unknown."""
+        return self.step_seconds / self.steps if self.steps else 0.0
 
     def add_idle(self, longest: float) -> None:
         """Take in a process's longest time outside all sections; seconds."""
@@ -142,6 +152,8 @@ class ObservedDurations:
         """From the store."""
         return cls(
             sections={name: SectionDurations(**observed) for name, observed in values["sections"].items()},
+            steps=values.get("steps", 0),
+            step_seconds=values.get("step_seconds", 0.0),
             idle_longest=values["idle_longest"],
             ranks=values["ranks"],
             resumed=values["resumed"],

@@ -54,6 +54,8 @@ DEADLOCK_SECONDS: Final = 20.0
 """Seconds without progress after which ranks that all wait for each other are stuck: a network may pause."""
 UNKNOWN_SECONDS: Final = 30.0
 """Seconds that a section which is new, or usually long, may stand still; a configured limit holds as written."""
+FIRST_LOOK_SECONDS: Final = 60.0
+"""Seconds without progress after which ranks in a first-time section are looked at, long before its limit."""
 LOOP_SECONDS: Final = 300.0
 """Seconds in the same functions, on CPU alone, after which it counts as an endless loop and no longer as work."""
 FRESH_SECONDS: Final = 15.0

@@ -79,7 +79,9 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    found = node_loss.merge(job, detect(job.columns, job.limits, now, silence_baseline=job.silence_since), now)
+    first_look = proof.FIRST_LOOK_SECONDS if nodes.acting(job) else None
+    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, first_look=first_look)
+    found = node_loss.merge(job, verdicts, now)
     return found or stall.verdicts(job)
 
 
@@ -293,18 +295,19 @@ def _without_stacks(job: Job, incident: Incident) -> list[str]:
 
 
 def _foremost(job: Job, verdicts: Sequence[Verdict], blamed: Blame, now: float) -> Verdict:
-    """The verdict that the sentence states: a culprit's own, if there is one.
+    """The verdict that the sentence states: a culprit's own, if there is one, and one that acts at once before others.
 
     Ranks pass a limit within milliseconds of each other and report it in any order; a culprit that entered the same
     section long enough ago has passed it too, even if its report has not arrived.
     """
+    ordered = sorted(verdicts, key=lambda v: not v.source.acts_at_once)
+    seen = ordered[0]
     if not blamed.culprits:
-        return verdicts[0]
+        return seen
     rank = blamed.culprits[0].rank
-    own = next((v for v in verdicts if v.rank == rank), None)
-    if own is not None:
+    own = next((v for v in ordered if v.rank == rank), None)
+    if own is not None and own.source.acts_at_once == seen.source.acts_at_once:
         return own
-    seen = verdicts[0]
     if seen.section is None:
         return seen
     columns = job.columns

@@ -128,7 +128,7 @@ def test_the_interval_of_heartbeats_is_learned_where_there_is_nothing_else() -> 
     assert scene.incident.affected == (0, 1, 2, 3), "the others wait for it, and beat no more"
     assert "over its learned limit" in scene.incident.reason
     learned = ft_state.read(state_to_keep(scene.job.policy, scene.job.durations, at_end=False))
-    assert learned.heartbeat == scene.job.policy.learned_minimum
+    assert learned.heartbeat == 5.0, "five times a second"
     assert learned.initial_heartbeat == scene.job.policy.learned_minimum
 
 

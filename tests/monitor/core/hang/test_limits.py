@@ -9,6 +9,7 @@ from rankwatch.contract import ft_state
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.policy import Policy
+from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.hang.limits import changed_noticeably, in_force, state_to_keep, table
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.job import Job
@@ -41,9 +42,23 @@ def test_a_learned_limit_is_five_times_the_longest_seen() -> None:
     assert limits.rank.of_section("step", first=True) == (1800.0, LimitSource.FIRST_TIME)
 
 
-def test_a_learned_limit_is_never_below_ten_seconds() -> None:
-    assert in_force(policy(), taught(step=0.1)).rank.learned == {"step": 10.0}
+def test_a_learned_limit_is_never_below_three_seconds() -> None:
+    assert in_force(policy(), taught(step=0.1)).rank.learned == {"step": 3.0}
     assert in_force(policy(learned_minimum=2, learned_factor=3), taught(step=0.1)).rank.learned == {"step": 2.0}
+
+
+def test_a_learned_limit_of_a_short_section_is_never_below_five_steps() -> None:
+    durations = taught(step=4.0, data=0.1)
+    durations.steps, durations.step_seconds = 100, 250.0
+    assert in_force(policy(), durations).rank.learned == {"step": 20.0, "data": 12.5}
+
+
+def test_the_step_of_a_report_counts_for_the_mean() -> None:
+    durations = ObservedDurations()
+    report = RankReport(RankIdentity("job", 0), finished={"step": SectionStatistics(4, 6.0, 1.0, 2.0)})
+    durations.observe(report)
+    assert durations.mean_step() == 1.5
+    assert ObservedDurations.of_json(durations.to_json()).mean_step() == 1.5
 
 
 def test_a_configured_limit_goes_before_a_learned_one() -> None:

@@ -139,5 +139,5 @@ def test_the_first_limit_of_heartbeats_is_sent_soon() -> None:
         scene.tick()
         if (directive := push_if_changed(scene.job, scene.now)) is not None:
             directives.append(directive)
-    assert ft_state.read(directives[0].settings["ft_state"]).heartbeat == scene.job.policy.learned_minimum
+    assert ft_state.read(directives[0].settings["ft_state"]).heartbeat == 5.0
     assert len(directives) == 1
