@@ -73,6 +73,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         summary="Which ranks hang, why, since when, and what was done about it.",
         lifespan=lifespan,
         redirect_slashes=False,  # a redirect would repeat the Host of the request
+        docs_url=None,  # FastAPI's own pages load scripts from another server
+        redoc_url=None,
     )
     problems.install(app, monitor.counters)
 

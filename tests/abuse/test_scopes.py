@@ -58,6 +58,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("POST", "/api/v1/session"): OPEN,
     ("GET", "/api/v1/session"): OPEN,
     ("POST", "/api/v1/session/codes"): READ,
+    ("GET", "/api/v1/session/grant"): READ,
     ("DELETE", "/api/v1/session"): OPEN,
     # Ranks log these.
     **{("GET", f"{BELOW_JOB}/{what}"): (READ, INGEST) for what in ("scores", "scores/report", "stragglers")},
@@ -68,7 +69,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     # What the API looks like is no secret.
     **{
         (method, path): OPEN
-        for path in ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
+        for path in ("/openapi.json", "/docs")
         for method in ("GET", "HEAD")
     },
 }  # fmt: skip

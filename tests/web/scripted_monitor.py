@@ -19,11 +19,12 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel
 
 from rankwatch.contract.enums import RankState
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.web import mount
-from web.scripted_tabs import add_tabs
+from web.scripted_tabs import COOKIE, add_tabs
 
 LEGEND = [str(state) for state in RankState]
 OUTER = [{"function": "main", "file": "/srv/ada/train.py", "line": 90}]
@@ -58,7 +59,8 @@ class Script:
     """The token that orders and changes need."""
     token: str | None = None
     seen_tokens: set[str | None] = field(default_factory=set)
-    """What came as the bearer token of plain requests."""
+    """What came as ``Authorization``."""
+    seen_queries: set[str] = field(default_factory=set)
     elsewhere: dict[str, str] = field(default_factory=dict)
     """Jobs that another monitor watches, and what is said to those who ask here."""
     open: bool = False
@@ -243,6 +245,16 @@ async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
         await asyncio.sleep(0)
 
 
+class Login(BaseModel):
+    """What a session is opened with."""
+
+    token: str
+
+
+def _scope(script: Script, token: str | None) -> str:
+    return "control" if script.control in (None, token) else "read"
+
+
 def _app(script: Script) -> FastAPI:
     app = FastAPI()
 
@@ -250,11 +262,29 @@ def _app(script: Script) -> FastAPI:
     async def authenticate(request: Request, proceed: Any) -> Any:
         if not request.url.path.startswith("/api"):
             return await proceed(request)
-        header = request.headers.get("authorization", "").removeprefix("Bearer ") or None
-        script.seen_tokens.add(header)
-        if script.token not in (None, header, request.query_params.get("token")):
-            return _problem(401, "This monitor wants its read token.")
+        script.seen_tokens.add(request.headers.get("authorization"))
+        script.seen_queries.add(request.url.query)
+        opened = request.cookies.get(COOKIE)
+        if request.url.path != "/api/v1/session" and script.token not in (None, opened):
+            return _problem(401, "this monitor needs a token")
         return await proceed(request)
+
+    @app.post("/api/v1/session")
+    async def log_in(login: Login) -> Response:
+        if login.token not in (script.token, script.control):
+            return _problem(401, "the token is wrong")
+        response = JSONResponse({"scope": _scope(script, login.token), "name": "mine"})
+        response.set_cookie(COOKIE, login.token, httponly=True, samesite="strict")
+        return response
+
+    @app.delete("/api/v1/session", status_code=204)
+    async def log_out(response: Response) -> None:
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+
+    @app.get("/api/v1/session/grant")
+    async def granted(request: Request) -> Any:
+        guarded = script.token is not None or script.control is not None
+        return {"scope": _scope(script, request.cookies.get(COOKIE)), "name": "mine" if guarded else "none"}
 
     @app.middleware("http")
     async def refuse(request: Request, proceed: Any) -> Any:

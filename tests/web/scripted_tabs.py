@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from web.scripted_monitor import Script
 
 
+COOKIE = "scripted_session"
+
+
 def add_tabs(app: FastAPI, script: Script) -> None:
     """Add the routes."""
 
@@ -70,7 +73,7 @@ def add_tabs(app: FastAPI, script: Script) -> None:
 
 
 def _no_control(script: Script, request: Request) -> JSONResponse | None:
-    if script.control in (None, request.headers.get("authorization", "").removeprefix("Bearer ")):
+    if script.control in (None, request.cookies.get(COOKIE)):
         return None
     return problem(403, "this token does not allow control; use one that does")
 

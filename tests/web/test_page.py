@@ -292,7 +292,7 @@ def test_sixteen_thousand_ranks_are_shown_and_the_culprit_is_found(
     assert page.locator("canvas").first.is_visible()
 
 
-def test_the_token_leaves_the_address_bar_and_goes_with_every_request(
+def test_a_token_in_the_address_is_exchanged_for_a_cookie_and_kept_nowhere(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     script.token = "sesame"
@@ -302,14 +302,18 @@ def test_the_token_leaves_the_address_bar_and_goes_with_every_request(
     expect(page).to_have_url(f"{monitor_url}/#/jobs/j")
     page.reload()
     expect(page.get_by_text("The rank is making progress.")).to_be_visible()
-    assert script.seen_tokens <= {"sesame", None}  # None: event streams cannot carry a header
-    assert "sesame" in script.seen_tokens
+    assert script.seen_tokens == {None}
+    assert not any("sesame" in query for query in script.seen_queries)
+    assert "sesame" not in page.evaluate("JSON.stringify([sessionStorage, localStorage, document.cookie])")
 
 
 def test_without_the_token_the_page_asks_for_it(page: Page, monitor_url: str, script: Script) -> None:
     script.token = "sesame"
     script.add("j", ["running"])
     page.goto(f"{monitor_url}/#/jobs/j")
+    page.get_by_label("Token").fill("simsalabim")
+    page.get_by_role("button", name="Open the page").click()
+    expect(page.get_by_role("alert")).to_have_text("Rejected by the monitor: the token is wrong.")
     page.get_by_label("Token").fill("sesame")
     page.get_by_role("button", name="Open the page").click()
     expect(page.get_by_text("The rank is making progress.")).to_be_visible()

@@ -164,8 +164,13 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
 
 
 def code_routes(sessions: Sessions) -> APIRouter:
-    """``POST /session/codes``, for holders of a token or a session."""
+    """``POST /session/codes`` and ``GET /session/grant``, for holders of a token or a session."""
     routes = APIRouter(tags=["session"])
+
+    @routes.get("/session/grant", summary="What the token or the session of the request allows")
+    async def granted(request: Request, response: Response) -> dict[str, Any]:
+        response.headers["Cache-Control"] = "no-store"
+        return _described(grant_of(request))
 
     @routes.post("/session/codes", summary="A code that opens one session within a minute")
     async def make_code(request: Request, response: Response) -> dict[str, Any]:

@@ -38,15 +38,25 @@ def static_folder() -> Path:
 
 
 def mount(app: FastAPI, folder: Path | None = None) -> None:
-    """Serve the page at ``/`` and its files under ``/assets``, read per request, so that a build needs no restart."""
+    """Serve the page at ``/``, the API's description at ``/docs``, and their files under ``/assets``.
+
+    Files are read per request, so that a build needs no restart.
+    """
     static = folder or static_folder()
+
+    def document(name: str) -> Response:
+        file = static / name
+        if not file.is_file():
+            return HTMLResponse(NOT_BUILT, status_code=503, headers={"Cache-Control": "no-store"})
+        return HTMLResponse(file.read_bytes(), headers=_PAGE_HEADERS)
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     def page() -> Response:
-        index = static / "index.html"
-        if not index.is_file():
-            return HTMLResponse(NOT_BUILT, status_code=503, headers={"Cache-Control": "no-store"})
-        return HTMLResponse(index.read_bytes(), headers=_PAGE_HEADERS)
+        return document("index.html")
+
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    def description() -> Response:
+        return document("docs.html")
 
     @app.api_route("/assets/{name}", methods=["GET", "HEAD"], include_in_schema=False)
     def asset(name: str, request: Request) -> Response:

@@ -1,6 +1,6 @@
 import { effect, signal } from "@preact/signals";
 import { render } from "preact";
-import { takeTokenFromAddress } from "./api/token";
+import { takeTokenFromAddress } from "./api/session";
 import { startClock } from "./api/connection";
 import { addressOf, parse } from "./logic/route";
 import "./style/tokens.css";
@@ -66,7 +66,7 @@ function readAddress(): void {
   route.value = parse(known);
 }
 
-takeTokenFromAddress();
+await takeTokenFromAddress();
 startTheme();
 startClock();
 keepAddress();

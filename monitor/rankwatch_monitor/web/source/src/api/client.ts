@@ -1,7 +1,6 @@
 // Requests to the monitor's API. Failures carry the monitor's own error message.
 
 import { responding, markContact, tokenRefused, serverTime } from "./connection";
-import { controlToken, token } from "./token";
 
 export class Problem extends Error {
   constructor(
@@ -15,10 +14,10 @@ export class Problem extends Error {
 /** Request timeout, longer than any normal response takes: a frozen monitor must not look like a slow one. */
 const TIMEOUT_MS = 15_000;
 
-export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+/** Read from the API. `optional`: a refusal concerns this request alone, not the page. */
+export async function get<T>(path: string, signal?: AbortSignal, optional = false): Promise<T> {
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const answer = await fetch(`/api/v1${path}`, {
-    headers: bearer(token.value),
     signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
     cache: "no-store",
   }).catch((problem: unknown) => {
@@ -29,27 +28,23 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   responding.value = answer.ok || (answer.headers.get("content-type") ?? "").startsWith("application/problem+json");
   if (responding.value) markContact();
   serverTime(answer.headers.get("date"));
-  if (answer.status === 401 || answer.status === 403) tokenRefused.value = true;
+  if (!optional && (answer.status === 401 || answer.status === 403)) tokenRefused.value = true;
   if (!answer.ok) throw new Problem(answer.status, await detail(answer));
   const body = (await answer.json()) as T;
   tokenRefused.value = false;
   return body;
 }
 
-/** Send an order or a change with the control token. Throws `Problem` with the monitor's message if it is rejected. */
+/** Send an order or a change. Throws `Problem` with the monitor's message if it is rejected. */
 export async function order<T>(method: "PATCH" | "POST", path: string, body: unknown): Promise<T> {
   const answer = await fetch(`/api/v1${path}`, {
     method,
-    headers: { ...bearer(controlToken.value ?? token.value), "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
     signal: AbortSignal.timeout(TIMEOUT_MS),
   });
   if (!answer.ok) throw new Problem(answer.status, await detail(answer));
   return (await answer.json()) as T;
-}
-
-function bearer(value: string | null): Record<string, string> {
-  return value === null ? {} : { Authorization: `Bearer ${value}` };
 }
 
 async function detail(answer: Response): Promise<string> {
@@ -59,9 +54,4 @@ async function detail(answer: Response): Promise<string> {
   } catch {
     return answer.statusText;
   }
-}
-
-/** The address of an event stream; EventSource cannot send headers, so the token goes into the query. */
-export function streamAddress(path: string): string {
-  return `/api/v1${path}${token.value === null ? "" : `?token=${encodeURIComponent(token.value)}`}`;
 }

@@ -1,6 +1,5 @@
 // An event stream that reconnects with backoff.
 
-import { streamAddress } from "../api/client";
 import { markContact, retryAt } from "../api/connection";
 
 const FIRST_RETRY_S = 1;
@@ -34,7 +33,7 @@ export function listen(
   function connect(): void {
     clearTimeout(timer);
     source?.close();
-    source = new EventSource(streamAddress(path));
+    source = new EventSource(`/api/v1${path}`);
     source.onopen = () => {
       pause = FIRST_RETRY_S;
       retryAt.value = null;

@@ -5,20 +5,24 @@ import { order } from "../api/client";
 import type { JobSummary, Launcher } from "../api/types";
 import { ACTIONS, type ActionName, consequence, rankList } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
+import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
 import { PolicyEditor } from "./policy";
 
 export function Control({ job, launchers }: { job: JobSummary; launchers: readonly Launcher[] }) {
+  const [changes, setChanges] = useState(0);
+  const changed = () => setChanges((count) => count + 1);
   return (
     <div class="control">
       <ControlTokenForm />
-      <Actions job={job} launchers={launchers} />
-      <PolicyEditor job={job} />
+      <Actions job={job} launchers={launchers} onChange={changed} />
+      <PolicyEditor job={job} onChange={changed} />
+      <Audit job={job.id} version={changes} />
     </div>
   );
 }
 
-function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Launcher[] }) {
+function Actions({ job, launchers, onChange }: { job: JobSummary; launchers: readonly Launcher[]; onChange: () => void }) {
   const [action, setAction] = useState<ActionName>("capture");
   const [reason, setReason] = useState("");
   const [ranks, setRanks] = useState("");
@@ -44,6 +48,7 @@ function Actions({ job, launchers }: { job: JobSummary; launchers: readonly Laun
       const chosen = excluding ? { ranks: rankList(ranks), nodes } : {};
       const answer = await order<{ incident_id: string }>("POST", `/jobs/${encodeURIComponent(job.id)}/actions`, { action, reason, ...chosen });
       setDone(answer.incident_id);
+      onChange();
       setReason("");
     } catch (failure) {
       setProblem(refusal(failure));

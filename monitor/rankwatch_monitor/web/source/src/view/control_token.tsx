@@ -1,13 +1,14 @@
-// The control token: its form, and the text of a failed order. Orders and the policy editor both depend on it.
+// The session that orders are made with: its form, and the text of a failed order, which the policy editor needs too.
 
 import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 import { Problem } from "../api/client";
-import { controlToken, keepControlToken } from "../api/token";
+import { endSession, openSession, readSession, session } from "../api/session";
 
-/** The monitor's message if it rejected the last order for lack of a valid control token, else null. */
+/** The monitor's message if it rejected the last order or token for lack of the scope, else null. */
 const rejection = signal<string | null>(null);
 
-/** The text to show for a failed order. A missing or wrong token also reopens the form. */
+/** The text to show for a failed order. */
 export function refusal(problem: unknown): string {
   if (!(problem instanceof Problem)) return "The monitor does not answer. Check the state of the job before you repeat the order.";
   if (problem.status === 401 || problem.status === 403) {
@@ -18,30 +19,32 @@ export function refusal(problem: unknown): string {
 }
 
 export function ControlTokenForm() {
-  const keep = (event: SubmitEvent) => {
+  useEffect(() => void readSession(), []);
+  const open = async (event: SubmitEvent) => {
     event.preventDefault();
     const value = new FormData(event.currentTarget as HTMLFormElement).get("control");
     if (typeof value !== "string" || value === "") return;
-    keepControlToken(value);
-    rejection.value = null;
+    rejection.value = await openSession(value);
   };
-  if (controlToken.value !== null && rejection.value === null) {
+  const { scope, name } = session.value ?? { scope: "read", name: "" };
+  if (scope === "control" && name === "none") return null;
+  if (scope === "control" && rejection.value === null) {
     return (
       <p class="note">
-        Orders from this tab carry the control token you entered.{" "}
-        <button type="button" class="quiet" onClick={() => keepControlToken(null)}>Forget it</button>
+        Orders from this browser are recorded with the token {name}.{" "}
+        <button type="button" class="quiet" onClick={() => void endSession().then(() => location.reload())}>Log out</button>
       </p>
     );
   }
   return (
-    <form class="token" onSubmit={keep}>
+    <form class="token" onSubmit={(event) => void open(event)}>
       <label>
         Control token{" "}
         <input name="control" type="password" autocomplete="off" spellcheck={false} required aria-describedby="control-token" />
       </label>
       <button type="submit">Use it</button>
       <small id="control-token">
-        {rejection.value === null ? "Required if the monitor was started with tokens." : `Rejected by the monitor: ${rejection.value}.`} It is kept in this tab only.
+        {rejection.value === null ? "Required for orders and changes." : `Rejected by the monitor: ${rejection.value}.`} It is exchanged for a cookie, and not kept.
       </small>
     </form>
   );

@@ -1,12 +1,14 @@
 // Shown while there is no job: commands to start one.
 
 import { signal } from "@preact/signals";
-import { token } from "../api/token";
+import { useEffect } from "preact/hooks";
+import { readSession, session } from "../api/session";
 
 const copied = signal<string | null>(null);
 
 export function Empty() {
-  const secret = token.value === null ? "" : "RANKWATCH_TOKEN=… ";
+  useEffect(() => void readSession(), []);
+  const secret = session.value === null || session.value.name === "none" ? "" : "RANKWATCH_TOKEN=… ";
   const monitor = `RANKWATCH_MONITOR=${location.origin}`;
   return (
     <section class="empty">

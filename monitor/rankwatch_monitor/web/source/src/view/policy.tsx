@@ -9,7 +9,7 @@ import { refusal } from "./control_token";
 
 type Policy = Record<string, SettingValue>;
 
-export function PolicyEditor({ job }: { job: JobSummary }) {
+export function PolicyEditor({ job, onChange }: { job: JobSummary; onChange: () => void }) {
   const path = `/jobs/${encodeURIComponent(job.id)}/policy`;
   const [settings, setSettings] = useState<Setting[] | null>(null);
   const [policy, setPolicy] = useState<Policy>({});
@@ -35,6 +35,7 @@ export function PolicyEditor({ job }: { job: JobSummary }) {
     try {
       setPolicy(await order<Policy>("PATCH", path, Object.fromEntries(changes.map((each) => [each.name, value(each)]))));
       edit({});
+      onChange();
       setProblem(null);
       setDone(`${plural(changes.length, "value")} changed; new limits reach the ranks within two seconds.`);
     } catch (failure) {

@@ -2,7 +2,8 @@
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { keepToken } from "../api/token";
+import { useState } from "preact/hooks";
+import { openSession } from "../api/session";
 import { responding, lastContact, now, tokenRefused, retryAt, disconnectedFor } from "../api/connection";
 import { retryNow } from "../live/stream";
 import { clock, wholeDuration } from "../logic/text";
@@ -85,20 +86,22 @@ function Connection() {
 }
 
 function TokenGate() {
-  const submit = (event: SubmitEvent) => {
+  const [rejection, setRejection] = useState<string | null>(null);
+  const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const value = new FormData(event.currentTarget as HTMLFormElement).get("token");
     if (typeof value !== "string" || value === "") return;
-    keepToken(value);
-    location.reload();
+    const problem = await openSession(value);
+    if (problem === null) location.reload();
+    else setRejection(problem);
   };
   return (
-    <form class="gate" onSubmit={submit}>
+    <form class="gate" onSubmit={(event) => void submit(event)}>
       <h1>This monitor requires a token.</h1>
       <p>
-        It is part of the address that <code>rankwatch run</code> or <code>rankwatch monitor</code> printed, after{" "}
-        <code>?token=</code>. It is kept for this tab only.
+        <code>rankwatch open</code> opens the page without one, on the machine of the monitor. Elsewhere, enter a token that may read or control: it is exchanged for a cookie, and not kept.
       </p>
+      {rejection !== null && <p class="refused" role="alert">Rejected by the monitor: {rejection}.</p>}
       <label>
         Token
         <input name="token" type="password" autocomplete="off" spellcheck={false} required autofocus />
