@@ -7,6 +7,7 @@ nothing away. Reads files of /proc only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -23,8 +24,10 @@ NOT_WORK: Final = ("NCCL", "pt_nccl", "cuda-", "rankwatch")
 """Beginnings of the names of threads that spin or poll while the rank waits, and of Rankwatch's own."""
 GPU_FILES: Final = "/dev/nvidia"
 MAX_FILES: Final = 4096
-"""Open files of a process that are searched for a GPU."""
+"""Open files of a process that are searched for a GPU and for sockets."""
 
+_ESTABLISHED: Final = "01"
+"""State of a TCP socket in /proc/net/tcp."""
 _TICK: Final = float(os.sysconf("SC_CLK_TCK"))
 _UTIME, _STIME, _CUTIME, _CSTIME, _PPID = 11, 12, 13, 14, 1
 """Positions in :func:`.procfs.stat_fields`."""
@@ -52,6 +55,8 @@ class _Watched:
     delays: dict[int, float] = field(default_factory=dict)
     """Seconds spent waiting for a CPU: of the main thread under ``pid``, of each child in all its threads."""
     io_bytes: dict[int, int] = field(default_factory=dict)
+    queued: dict[str, int] = field(default_factory=dict)
+    """Bytes in the send queue of each TCP socket, by inode."""
     reaped: int = 0
     wakeups: int = 0
     total: _Counters = field(default_factory=lambda: _Counters(0.0))
@@ -70,18 +75,18 @@ class UsageMeter:
 
     def look(self, stacks: Iterable[RankStack], now: float) -> dict[int, Usage]:
         """What each rank has done since the looks before, by rank; ``now`` is on the monotonic clock."""
-        parents = self._parents()
+        parents, queues = self._parents(), self._send_queues()
         found = {}
         for stack in stacks:
             watched = self._watched.get(stack.rank)
             if watched is None or watched.pid != stack.pid:
                 watched = self._watched[stack.rank] = _Watched(stack.pid, self._holds_gpu(stack.pid))
-            self._count(watched, _descendants(stack.pid, parents), now)
+            self._count(watched, _descendants(stack.pid, parents), queues, now)
             _compare(watched, stack.frames, now)
             found[stack.rank] = _usage(watched)
         return found
 
-    def _count(self, watched: _Watched, children: Iterable[int], now: float) -> None:
+    def _count(self, watched: _Watched, children: Iterable[int], queues: Mapping[str, int], now: float) -> None:
         folder, pid, first = self._proc / str(watched.pid), watched.pid, not watched.history
         threads = self._threads(folder)
         ticks = {tid: spent - watched.threads.get(tid, 0) for tid, spent in threads.items()}
@@ -95,6 +100,9 @@ class UsageMeter:
         waited = {each: max(0.0, seconds - watched.delays.get(each, 0.0)) for each, seconds in delays.items()}
         io_bytes = {each: self._bytes(self._proc / str(each)) for each in (pid, *spent)}
         moved = sum(max(0, each - watched.io_bytes.get(of, 0)) for of, each in io_bytes.items())
+        # Neither send() nor the network counts as bytes written, and a slow receiver keeps a sender asleep for seconds.
+        queued = {inode: queues[inode] for each in (pid, *spent) for inode in self._sockets(each) if inode in queues}
+        moved += sum(abs(each - watched.queued.get(inode, each)) for inode, each in queued.items())
         wakeups = self._wakeups(folder / "task" / str(pid))
         before = watched.total
         watched.total = _Counters(
@@ -108,7 +116,7 @@ class UsageMeter:
             before.wakeups + (0 if first else max(0, wakeups - watched.wakeups)),
         )
         watched.threads, watched.children, watched.delays, watched.io_bytes = threads, spent, delays, io_bytes
-        watched.reaped, watched.wakeups = max(watched.reaped, reaped), wakeups
+        watched.queued, watched.reaped, watched.wakeups = queued, max(watched.reaped, reaped), wakeups
         watched.history.append(watched.total)
         while len(watched.history) > 2 and now - watched.history[1].at >= SPAN:
             watched.history.popleft()
@@ -155,13 +163,26 @@ class UsageMeter:
         return sum(value for name, value in _named(folder / "status") if name == "voluntary_ctxt_switches")
 
     def _holds_gpu(self, pid: int) -> bool:
-        folder = self._proc / str(pid) / "fd"
-        try:
-            return any(
-                os.readlink(folder / name).startswith(GPU_FILES) for name in sorted(os.listdir(folder))[:MAX_FILES]
-            )
-        except OSError:
-            return False
+        return any(target.startswith(GPU_FILES) for target in self._files(pid))
+
+    def _sockets(self, pid: int) -> set[str]:
+        """Inodes of the sockets of a process."""
+        return {target[8:-1] for target in self._files(pid) if target.startswith("socket:[")}
+
+    def _files(self, pid: int) -> list[str]:
+        folder, found = self._proc / str(pid) / "fd", list[str]()
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(folder))[:MAX_FILES]:
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    found.append(os.readlink(folder / name))
+        return found
+
+    def _send_queues(self) -> dict[str, int]:
+        """Bytes in the send queue of each TCP socket of this machine that has a peer, by inode."""
+        lines = (line.split() for name in ("tcp", "tcp6") for line in _text(self._proc / "net" / name).splitlines()[1:])
+        return {
+            each[9]: int(each[4].partition(":")[0], 16) for each in lines if len(each) > 9 and each[3] == _ESTABLISHED
+        }
 
 
 def _compare(watched: _Watched, frames: tuple[Frame, ...], now: float) -> None:

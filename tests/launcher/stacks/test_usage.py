@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -85,6 +86,24 @@ def test_on_an_overloaded_machine_waiting_for_a_cpu_counts_as_well() -> None:
 def test_reading_and_writing_counts_bytes() -> None:
     with process("import time\nwhile True:\n  open('/proc/self/exe','rb').read(1<<20); time.sleep(0.01)") as pid:
         looked(pid, lambda u: u.io_bytes > 5 << 20 and u.wakeups > 4, "it reads, and wakes up between")
+
+
+def test_what_a_slow_receiver_takes_counts_although_the_sender_sleeps() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with process(
+            f"import socket\ns=socket.create_connection(('127.0.0.1',{port}))\ns.sendall(bytes(1<<28))"
+        ) as pid:
+            connection, _ = server.accept()
+            with connection:
+                looked(pid, lambda u: u.seconds > 1.0 and u.io_bytes == 0, "its buffers are full, and it sleeps")
+                connection.recv(1 << 20)
+
+                def takes(usage: Usage) -> bool:
+                    connection.recv(1 << 16)
+                    return usage.io_bytes > 1 << 18
+
+                looked(pid, takes, "the receiver takes something")
 
 
 def test_a_process_that_sleeps_does_nothing() -> None:

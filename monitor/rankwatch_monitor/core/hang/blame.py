@@ -70,14 +70,17 @@ def blame(
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
             return Blame(culprits, _joined(culprits))
+    stalled = (
+        bool(verdicts) and verdicts[0].kind is VerdictKind.STALLED
+    )  # these ranks move, so their counts mean nothing
     odd, waiting, differing = _odd_by_stack(groups), waiting_ranks(progress), mismatch(progress)
     culprits = _by_mismatch(columns, differing, groups) or _by_collectives(columns, waiting, odd, groups)
     if not culprits and differing is None:
         culprits = (
             _by_call_site(columns, waiting, groups)
-            or _by_progress(columns, odd)
+            or (() if stalled else _by_progress(columns, odd))
             or _by_stack(columns, odd, groups)
-            or _alone(columns, verdicts)
+            or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts))
         )
     if culprits:
         return Blame(culprits, _joined(culprits))
@@ -334,7 +337,8 @@ def _alone(columns: RankColumns, verdicts: Sequence[Verdict]) -> tuple[Culprit, 
     others = np.array([r for r in ranks.tolist() if r not in offenders], dtype=np.int64)
     progress_R, heartbeat_R = columns.last_progress_R[others], columns.last_heartbeat_R[others]
     sign_R = np.where(np.isnan(progress_R), heartbeat_R, progress_R)  # some only send heartbeats
-    go_on = len(others) > 0 and bool(np.all(sign_R > max(v.since for v in verdicts)))
+    # Ranks leave a collective within milliseconds of each other: to go on is more than to have left it a moment later.
+    go_on = len(others) > 0 and bool(np.all(sign_R > max(v.since + v.elapsed / 2 for v in verdicts)))
     if live > 1 and 2 * len(offenders) >= live and not go_on:
         return ()
     alone = "it is the only rank" if len(columns) == 1 else "it is the only rank still running"

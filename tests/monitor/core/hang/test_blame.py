@@ -102,6 +102,24 @@ def test_the_first_cause_that_is_stated_is_the_one_that_the_stacks_show() -> Non
     assert not [said for said in scene.said if "same place" in said]
 
 
+def test_ranks_that_entered_the_next_step_a_moment_before_another_left_the_last_are_not_to_blame() -> None:
+    """Rank 0 stands between two steps, outside all sections, while the others wait for it in the next step."""
+    columns, now = Scene(reports_durations=True).run(40).job.columns, 2_000_000.0
+    columns.progress_R[:], columns.last_progress_R[:] = 0, now - 3.0
+    verdicts = [Verdict(VerdictKind.SECTION_OVERRUN, rank, "step", 3.0, 3.0, now - 3.0) for rank in (1, 2, 3)]
+    columns.last_progress_R[0] = now - 2.99
+    assert blame(columns, verdicts, ()).culprits == ()
+    columns.last_progress_R[0] = now - 0.5
+    assert [culprit.rank for culprit in blame(columns, verdicts, ()).culprits] == [1, 2, 3], "rank 0 goes on"
+
+
+def test_in_a_stalled_job_the_last_step_that_began_blames_no_rank() -> None:
+    columns, now = Scene(reports_durations=True).run(40).job.columns, 2_000_000.0
+    columns.progress_R[3] -= 1
+    verdicts = [Verdict(VerdictKind.STALLED, rank, None, 60.0, 60.0, now - 60.0) for rank in range(4)]
+    assert blame(columns, verdicts, (), capturing=True).culprits == ()
+
+
 def test_a_rank_alone_past_its_limit_is_named_although_all_count_alike() -> None:
     scene = Scene(launchers=False).run(10)
     scene.hang(2, ahead=0)
