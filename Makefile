@@ -24,7 +24,7 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long check format bench web clean
+.PHONY: help demo dev test test-long test-gpu check format bench web clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a min
 	@$(WITH_VENV) pytest -m long --collect-only -q >/dev/null 2>&1; collected=$$?; \
 	if [ $$collected -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
 	$(WITH_VENV) scripts/suite.sh -m long -n $(WORKERS) $(PYTEST_ARGS)
+
+test-gpu: $(VENV)/.installed ## run the tests that need an NVIDIA GPU; scripts/gpu.sh is the same without this environment
+	$(WITH_VENV) pytest -m gpu tests/gpu $(PYTEST_ARGS)
 
 check: $(VENV)/.installed $(PAGE) ## lint, formatting, types, import contracts, the page's types, the repository's own rules
 	$(BIN)/ruff check .

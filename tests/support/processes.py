@@ -11,20 +11,20 @@ MARK = "RW_TEST_MARK"
 """The variable that carries a test's mark."""
 
 
-def marked(mark: str) -> dict[int, str]:
+def marked(mark: str, variable: str = MARK) -> dict[int, str]:
     """The living processes with this mark: pid and command line. Zombies have no environment, so they are left out."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if f"{MARK}={mark}\0".encode() in (folder / "environ").read_bytes():
+                if f"{variable}={mark}\0".encode() in (folder / "environ").read_bytes():
                     found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     return found
 
 
-def end_marked(mark: str) -> None:
+def end_marked(mark: str, variable: str = MARK) -> None:
     """SIGKILL every process with this mark, and those that they start meanwhile; stopped ones end too."""
-    while left := marked(mark):
+    while left := marked(mark, variable):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,252 @@
+"""Parts of the GPU kit that run a training job under the launcher, with a monitor beside it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpu.devices import smi
+from gpu.part import Context, Figures, part, require
+
+ROOT = Path(__file__).resolve().parents[2]
+RANK = str(Path(__file__).with_name("rank.py"))
+LIMIT = 5
+"""Seconds a step may take."""
+NO_JOBS = "the command was checked; --jobs also runs the job on the CPU"
+
+
+def command(context: Context, *flags: str, ranks: int = 1, script: Sequence[str] = (), backend: str = "") -> list[str]:
+    """Arguments of Python for a job; the launcher's own parser has accepted them."""
+    from rankwatch_launcher.cli import main
+
+    own = list(script)
+    if not own:
+        backend = backend or ("nccl" if context.cuda and ranks == 1 else "gloo")
+        own = [RANK, "--device", context.device, "--backend", backend]
+    elif own[0].startswith("--"):
+        own = [RANK, "--device", context.device, "--backend", backend or "gloo", *own]
+    words = ["--standalone", "--nproc-per-node", str(ranks), "--section-timeout", f"step={LIMIT}", *flags, *own]
+    main.build_parser().parse_args(words)
+    return words
+
+
+@contextmanager
+def job(context: Context, words: Sequence[str]) -> Iterator[Any]:
+    """The job, running; the monitor and everything that it started end with the block."""
+    from e2e.training import Training
+    from support.monitor_process import running_monitor
+
+    with running_monitor(context.folder / "monitor") as monitor:
+        training = Training(context.folder, "gpu-kit")
+        training.follow(monitor.url)
+        try:
+            training.start(["-m", "rankwatch", "run", "--monitor", monitor.url, "--job-id", "gpu-kit", *words])
+            yield training
+        finally:
+            training.close()
+
+
+def recovered(context: Context, words: Sequence[str], seconds: float = 75.0) -> Figures:
+    """Run a job whose one fault ends in a restart; what was found and how long it took."""
+    with job(context, words) as training:
+        (launcher,) = training.launchers
+        began = time.monotonic()
+        while launcher.process.poll() is None and time.monotonic() - began < seconds:
+            time.sleep(0.2)
+        said = launcher.said()
+        assert launcher.process.returncode == 0, said[-3000:]
+        summary = training.summary()
+        assert (summary["state"], summary["restarts"]) == ("finished", 1), (summary, said[-3000:])
+        incident = training.incident()
+    timeline = incident["timeline"]
+    stacks = {
+        group["method"]: [frame["function"] for frame in group["frames"]][:8] for group in incident["stack_groups"]
+    }
+    return {
+        "kind": incident["kind"],
+        "reason": incident["reason"],
+        "culprits": [culprit["rank"] for culprit in incident["culprits"]],
+        "detected after, s": timeline["detected"] - timeline["since"] if timeline.get("since") else None,
+        "stacks": stacks,
+        "stack errors": incident["stack_errors"],
+        "recovered after, s": time.monotonic() - began,
+        "launcher": re.findall(r"restarting all ranks[^\n]*|watchdog[^\n]*", said)[:4],
+    }
+
+
+def injected(context: Context, fault: str, stand_in: str) -> Figures:
+    """A fault of ``--inject``; ``stand_in`` on the CPU."""
+    from rankwatch.faults import inject
+
+    for kind in (fault, stand_in):
+        inject.parse(f"rank=0,step=30,kind={kind}")
+    words = command(context, "--inject", f"rank=0,step=30,kind={fault if context.cuda else stand_in}")
+    return recovered(context, words) if context.cuda or context.jobs else {"dry": NO_JOBS}
+
+
+def own_fault(context: Context, fault: str) -> Figures:
+    """A fault of ``rank.py``."""
+    words = command(context, script=["--break-by", fault], backend="nccl" if context.cuda else "gloo")
+    return recovered(context, words) if context.cuda or context.jobs else {"dry": NO_JOBS}
+
+
+@part(
+    "hang-in-kernel",
+    limit=90,
+    proves="a rank in a kernel that does not end is found, named, its native stack taken, restarted; NCCL's watchdog"
+    " beside our verdict",
+)
+def hang_in_kernel(context: Context) -> Figures:
+    found = injected(context, "gpu_sleep", "hang")
+    assert "dry" in found or found["culprits"] == [0], found
+    return found
+
+
+@part(
+    "hang-in-synchronize",
+    limit=90,
+    proves="a rank in cudaStreamSynchronize is found, named, its native stack taken, restarted",
+)
+def hang_in_synchronize(context: Context) -> Figures:
+    found = own_fault(context, "synchronize")
+    assert "dry" in found or found["culprits"] == [0], found
+    return found
+
+
+@part(
+    "cuda-error",
+    limit=60,
+    proves="a device-side assertion ends the rank, is in the incident's words, and the job restarts",
+)
+def cuda_error(context: Context) -> Figures:
+    return injected(context, "gpu_error", "exception")
+
+
+@part("out-of-memory", limit=60, proves="a rank out of device memory ends with that reason, and the job restarts")
+def out_of_memory(context: Context) -> Figures:
+    return own_fault(context, "out-of-memory")
+
+
+@part(
+    "illegal-access",
+    limit=60,
+    proves="an illegal access of device memory ends the rank with that reason, and the job restarts",
+)
+def illegal_access(context: Context) -> Figures:
+    return own_fault(context, "illegal-access")
+
+
+@part(
+    "shared-device",
+    limit=90,
+    proves="two ranks share the GPU over gloo with CUDA tensors; the hung one is named, not the other",
+)
+def shared_device(context: Context) -> Figures:
+    words = command(context, ranks=2, script=["--break-by", "synchronize"])
+    if not (context.cuda or context.jobs):
+        return {"dry": NO_JOBS}
+    found = recovered(context, words)
+    assert found["culprits"] == [1], found
+    return found
+
+
+@part("standby", limit=90, proves="--standby makes no CUDA context before its time, and memory returns after a kill")
+def standby(context: Context) -> Figures:
+    words = command(context, "--standby", "--inject", "rank=0,step=100,kind=kill", script=["--steps", "150"])
+    if not (context.cuda or context.jobs):
+        return {"dry": NO_JOBS}
+    before = int(smi("memory.used")[0][0]) if context.cuda else 0
+    holders, largest = 0, 0
+    with job(context, words) as training:
+        (launcher,) = training.launchers
+        ended = time.monotonic() + 75
+        while launcher.process.poll() is None and time.monotonic() < ended:
+            if context.cuda:
+                # In a container the driver may hide pids: then only the number of processes is left to compare.
+                holders = max(holders, len(smi("pid,used_memory", "compute-apps")))
+                largest = max(largest, int(smi("memory.used")[0][0]))
+            time.sleep(0.5)
+        assert launcher.process.returncode == 0, launcher.said()[-3000:]
+        warm = launcher.said().count("starts from the standby")
+    figures: Figures = {"ranks from the standby": warm, "processes with a context, at most": holders}
+    if context.cuda:
+        time.sleep(2)
+        after = int(smi("memory.used")[0][0])
+        figures |= {"MiB before": before, "MiB at most": largest, "MiB after": after}
+        assert holders <= 1, figures
+        assert after <= before + 64, figures
+    return figures
+
+
+@part("in-process", limit=60, proves="a restart within the process keeps the CUDA context and trains on")
+def in_process(context: Context) -> Figures:
+    words = command(context, script=["--in-process"], ranks=2)
+    if not (context.cuda or context.jobs):
+        return {"dry": NO_JOBS}
+    with job(context, words) as training:
+        (launcher,) = training.launchers
+        code, said = launcher.wait(), launcher.said()
+    lines = re.findall(r"in-process: iteration \d+, sum [\d.]+, \d+ process", said)
+    assert (code, lines) == (0, ["in-process: iteration 1, sum 16, 1 process"] * 2), said[-3000:]
+    return {"lines": lines}
+
+
+@part(
+    "example", limit=100, proves="the example with --preset gpu trains on the device, hangs once, is found and finishes"
+)
+def example(context: Context) -> Figures:
+    file = str(ROOT / "examples" / "train_gpt.py")
+    own = [file, "--preset", "gpu" if context.cuda else "cpu", "--steps", "80", "--checkpoint-every", "20"]
+    own += ["--eval-every", "1000", "--checkpoint-dir", str(context.folder / "checkpoints")]
+    fault = f"rank=0,step=52,kind={'gpu_sleep' if context.cuda else 'hang'}"
+    words = command(context, "--inject", fault, script=own)
+    return recovered(context, words) if context.cuda or context.jobs else {"dry": NO_JOBS}
+
+
+@part("hugging-face", limit=60, proves="the Trainer's callback records steps on CUDA")
+def hugging_face(context: Context) -> Figures:
+    if not (context.cuda or context.jobs):
+        return {"dry": "--jobs also runs the Trainer on the CPU"}
+    transformers, torch = require("transformers"), require("torch")
+    from rankwatch.integrations.transformers import RankwatchCallback
+
+    class Model(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> dict[str, Any]:
+            return {"loss": self.layer(x).square().mean()}
+
+    given = {"max_steps": 10, "report_to": [], "logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
+    arguments = transformers.TrainingArguments(str(context.folder), use_cpu=not context.cuda, **given)
+    data = [{"x": torch.ones(8)} for _ in range(40)]
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[RankwatchCallback()])
+    trainer.train()
+    where = next(trainer.model.parameters()).device.type
+    assert (trainer.state.global_step, where) == (10, context.device)
+    return {"steps": 10, "device": where}
+
+
+@part("lightning", limit=60, proves="the Lightning callbacks record steps on CUDA")
+def lightning_trainer(context: Context) -> Figures:
+    if not (context.cuda or context.jobs):
+        return {"dry": "--jobs also runs the Trainer on the CPU"}
+    torch = require("torch")
+    lightning = require("lightning.pytorch")
+    from lightning.pytorch.demos.boring_classes import BoringModel
+
+    from rankwatch.integrations.lightning import FaultToleranceSectionsCallback
+
+    callback = FaultToleranceSectionsCallback(autoresume=False, calculate_timeouts=False)
+    trainer = lightning.Trainer(
+        accelerator="gpu" if context.cuda else "cpu", devices=1, max_steps=10, logger=False, callbacks=[callback],
+        enable_checkpointing=False, enable_progress_bar=False, default_root_dir=str(context.folder),
+    )  # fmt: skip
+    trainer.fit(BoringModel())
+    assert trainer.global_step == 10
+    return {"steps": 10, "device": str(trainer.strategy.root_device), "torch": torch.__version__}
