@@ -572,7 +572,9 @@ def _observe(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: flo
 
 def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
-    _send(job, incident, machine.Confirmed(diagnosis), now, effects)
+    # The condition that was stated with the suspicion is met.
+    action, why = allowed_action(job, job.policy.on_hang)
+    _send(job, incident, machine.Confirmed(diagnosis, why if action is incident.action else ""), now, effects)
 
 
 def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:

@@ -115,9 +115,11 @@ class StacksTaken(NamedTuple):
 
 
 class Confirmed(NamedTuple):
-    """A suspicion held for the confirmation window."""
+    """A suspicion held for the confirmation window, was proven, or passed a configured limit."""
 
     diagnosis: Diagnosis | None = None
+    why: str = ""
+    """Why the action follows; empty: as stated."""
 
 
 class Proved(NamedTuple):
@@ -360,8 +362,10 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
                 action = incident.action if names else Action.RESTART
                 _set(incident, exclude=names, action=action, action_reason=f"{incident.action_reason}; {why}")
             return incident.reason if incident.reason != before else ""
-        case Confirmed(diagnosis):
+        case Confirmed(diagnosis, why):
             _diagnose(incident, diagnosis)
+            if why:
+                _set(incident, action_reason=why)
             if incident.phase is Phase.CONFIRMING:
                 _set(incident, heard_nodes=set())  # they are captured again
             _set(incident, confirmed=True)

@@ -61,7 +61,7 @@ def test_a_slow_rank_is_reported_logged_and_ends_the_run_with_a_checkpoint(watch
         ({"report_time_interval": 0}, "report_time_interval must be a number of seconds"),
         ({"report_time_interval": math.nan}, "report_time_interval must be a number of seconds"),
         ({"gpu_relative_perf_threshold": 1.5}, "gpu_relative_perf_threshold must be a score"),
-        ({"gpu_individual_perf_threshold": 0}, "gpu_individual_perf_threshold must be a score"),
+        ({"gpu_individual_perf_threshold": -0.1}, "gpu_individual_perf_threshold must be a score"),
         ({"num_gpu_perf_scores_to_log": -1}, "num_gpu_perf_scores_to_log must be a whole number"),
         ({"num_gpu_perf_scores_to_log": 1, "num_gpu_perf_scores_to_print": 2}, "are aliases"),
         ({"profiling_interval": -1}, "profiling_interval must be a whole number"),
