@@ -39,7 +39,8 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
     ), incident["reason"]
     assert (incident["action"], incident["action_reason"]) == ("restart", "the policy says restart")
     assert_in_order(incident, *WHOLE)
-    assert incident["timeline"]["detected"] - incident["timeline"]["since"] >= STEP_LIMIT
+    # A learned limit of a section inside the step may have raised the suspicion before.
+    assert incident["timeline"]["decided"] - incident["timeline"]["since"] >= STEP_LIMIT
     assert incident["steps_lost"] == FAULT - RESUMED
     assert incident["outcome"].startswith(f"attempt 2 goes on at step {RESUMED}")
     assert f"{FAULT - RESUMED} steps were lost" in incident["outcome"]
