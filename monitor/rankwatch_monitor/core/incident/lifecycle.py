@@ -572,9 +572,10 @@ def _observe(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: flo
 
 def _confirm(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
-    # The condition that was stated with the suspicion is met.
     action, why = allowed_action(job, job.policy.on_hang)
-    _send(job, incident, machine.Confirmed(diagnosis, why if action is incident.action else ""), now, effects)
+    # A configured limit was passed meanwhile, which needs neither the window nor proof that were stated.
+    at_once = action is incident.action and any(v.source.acts_at_once for v in verdicts)
+    _send(job, incident, machine.Confirmed(diagnosis, why if at_once else ""), now, effects)
 
 
 def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
