@@ -115,7 +115,13 @@ class Training:
         return self.start(["-m", "torch.distributed.run", *flags, *self.script()], **variables)
 
     def start(self, command: Sequence[str], **variables: str) -> Launcher:
-        """Start any launcher, by the arguments of Python."""
+        """Start any launcher, by the arguments of Python.
+
+        Where a limit is configured, a learned one of a section inside the step does not raise the suspicion before.
+        """
+        if "--section-timeout" in command and "--learned-minimum" not in command:
+            place = list(command).index("--section-timeout")
+            command = [*command[:place], "--learned-minimum", "10", *command[place:]]
         log = self.folder / f"launcher-{len(self.launchers)}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         own = {MARK: self._mark, "TMPDIR": str(self.temporary), "XDG_STATE_HOME": str(self.state)}
