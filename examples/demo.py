@@ -199,6 +199,7 @@ def run_command(monitor: str, job_id: str, folder: Path) -> list[str]:
     """The ``rankwatch run`` that this demo is about."""
     return [
         *("run", "--standalone", "--nproc-per-node", str(RANKS), "--section-timeout", f"step={STEP_LIMIT}"),
+        *("--learned-minimum", f"{STEP_LIMIT}"),  # the story is that of the configured limit
         *("--monitor", monitor, "--job-id", job_id),
         *(str(TRAIN), "--preset", "cpu", "--steps", str(STEPS), "--log-every", str(LOG_EVERY)),
         *("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", str(CHECKPOINT_EVERY)),
