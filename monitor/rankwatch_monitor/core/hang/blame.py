@@ -5,7 +5,8 @@ How this works
 Rules are tried from the strongest evidence to the weakest; the first that yields culprits ends the search.
 
 0.  A node that the launchers declared lost. Crashes after the loss are its consequence.
-1.  A process that exited, is stopped, or never started: the others wait for it.
+1.  A process that exited, is stopped, or never started: the others wait for it. Backends abort a process whose peer
+    calls another collective (gloo, NCCL's watchdog), so an abort yields to the mismatch of rule 5 where that is known.
 2.  A rank over a limit whose process is in uninterruptible sleep: a device or the network of its node is stuck.
 3.  A rank whose liveness thread cannot run although its process does: something holds the GIL.
 4.  A rank, or a whole node, that is silent while others report: the host or its network.
@@ -25,6 +26,7 @@ Missing evidence never makes a culprit: a rank whose stack could not be taken is
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 import numpy as np
@@ -69,6 +71,8 @@ def blame(
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
+            if all(_aborted(columns, culprit) for culprit in culprits):
+                culprits = _by_mismatch(columns, mismatch(progress), groups, ended=True) or culprits
             return Blame(culprits, _joined(culprits))
     stalled = (
         bool(verdicts) and verdicts[0].kind is VerdictKind.STALLED
@@ -176,10 +180,18 @@ def _live(columns: RankColumns) -> Ints:
     return np.flatnonzero(live_ranks(columns))
 
 
-def _by_mismatch(columns: RankColumns, differing: Mismatch | None, groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
+def _aborted(columns: RankColumns, culprit: Culprit) -> bool:
+    return culprit.kind is CulpritClass.DEAD and columns.exit_code_R[culprit.rank] == -signal.SIGABRT
+
+
+def _by_mismatch(
+    columns: RankColumns, differing: Mismatch | None, groups: Sequence[StackGroup], *, ended: bool = False
+) -> tuple[Culprit, ...]:
+    """Ranks whose call differs from that of most; ``ended``: also those that ended since their call was seen."""
     if differing is None or not differing.has_majority:
         return ()
-    live, sites = set(_live(columns).tolist()), _call_sites(groups)
+    candidates = set(range(len(columns)) if ended else _live(columns).tolist())
+    sites = _call_sites(groups)
     (usual, majority), *others = differing.calls
     site = next((sites[r] for r in majority if r in sites and r in differing.waiting), None)
     return tuple(
@@ -197,7 +209,7 @@ def _by_mismatch(columns: RankColumns, differing: Mismatch | None, groups: Seque
         )
         for call, ranks in others
         for rank in ranks
-        if rank in live
+        if rank in candidates
     )
 
 

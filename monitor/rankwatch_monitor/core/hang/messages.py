@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rankwatch.contract.enums import LimitSource, VerdictKind
+from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.verdict import Blame, Verdict
 from rankwatch_monitor.core.ranks import EXITED, RankColumns
@@ -25,10 +25,9 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
         return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
     rank_name = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
-    has_beaten = bool(columns.heartbeats_R[first.rank] > 0)
-    if first.kind is VerdictKind.PROCESS_EXITED:
+    if first.kind is VerdictKind.PROCESS_EXITED and judged.culprits[0].kind is CulpritClass.DEAD:
         return f"{_capital(rank_name)}: {judged.culprits[0].reason}{_likewise(judged)}."
-    text = _what(first, rank_name, has_beaten) + (
+    text = _what(first, rank_name, columns) + (
         f" ({others} {'other' if others == 1 else 'others'} too)" if others else ""
     )
     if not judged.culprits:
@@ -49,7 +48,7 @@ def _what_followed(columns: RankColumns) -> str:
     return f"; after that, rank {ranks[0]} on {columns.hosts[ranks[0]]} {exit_words(columns, int(ranks[0]))}{more}"
 
 
-def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
+def _what(verdict: Verdict, rank_name: str, columns: RankColumns) -> str:
     elapsed, limit = f"{verdict.elapsed:.1f} s", _limit(verdict)
     match verdict.kind:
         case VerdictKind.STALLED:
@@ -62,7 +61,7 @@ def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
             return f"{_capital(rank_name)} has been outside all sections for {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN if verdict.source is LimitSource.LEARNED:
             return f"{_capital(rank_name)} has sent no heartbeat and completed no step for {elapsed}, {limit}"
-        case VerdictKind.HEARTBEAT_OVERRUN if has_beaten:
+        case VerdictKind.HEARTBEAT_OVERRUN if columns.heartbeats_R[verdict.rank] > 0:
             return f"Did not get subsequent heartbeat of {rank_name}: waited {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:
             return f"Did not get initial heartbeat of {rank_name}: waited {elapsed}, {limit}"
@@ -70,6 +69,8 @@ def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
             return f"{_capital(rank_name)} has been silent for {elapsed}, {limit}"
         case VerdictKind.NEVER_STARTED:
             return f"Rank {verdict.rank} has not reported within {elapsed} of the first rank, {limit}"
+        case VerdictKind.PROCESS_EXITED:
+            return f"{_capital(rank_name)} {exit_words(columns, verdict.rank)}"
         case _:
             return _capital(rank_name)
 
