@@ -482,7 +482,8 @@ class Scene:
 
     def send_evidence(self, node: str, incident_id: str | None = None, **changes: Any) -> None:
         incident = incident_id or self.job.incidents[-1].id
-        self.submit(Evidence(node, self.attempt, incident, changes.pop("stacks", self.stacks(node)), **changes))
+        attempt, stacks = changes.pop("attempt", self.attempt), changes.pop("stacks", self.stacks(node))
+        self.submit(Evidence(node, attempt, incident, stacks, **changes))
 
     def _obey(self) -> None:
         todo, self._todo = self._todo, []

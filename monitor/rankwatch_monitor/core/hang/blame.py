@@ -6,7 +6,8 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
 
 0.  A node that the launchers declared lost. Crashes after the loss are its consequence.
 1.  A process that exited, is stopped, or never started: the others wait for it. Backends abort a process whose peer
-    calls another collective (gloo, NCCL's watchdog), so an abort yields to the mismatch of rule 5 where that is known.
+    calls another collective (gloo at once, NCCL's watchdog later), so the cause of an abort is looked for once more
+    by rule 5 when the survivors' flight recorders have arrived (``behind_abort``).
 2.  A rank over a limit whose process is in uninterruptible sleep: a device or the network of its node is stuck.
 3.  A rank whose liveness thread cannot run although its process does: something holds the GIL.
 4.  A rank, or a whole node, that is silent while others report: the host or its network.
@@ -26,7 +27,6 @@ Missing evidence never makes a culprit: a rank whose stack could not be taken is
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,6 +46,7 @@ from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_s
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNINTERRUPTIBLE, Ints, RankColumns, live_ranks
 
+ABORTED = "its process was killed by SIGABRT"
 TICK_LOST = 3.0
 """Seconds without a tick of the liveness thread (four a second) after which the GIL counts as held."""
 
@@ -71,14 +72,14 @@ def blame(
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
-            if all(_aborted(columns, culprit) for culprit in culprits):
-                culprits = _by_mismatch(columns, mismatch(progress), groups, ended=True) or culprits
             return Blame(culprits, _joined(culprits))
     stalled = (
         bool(verdicts) and verdicts[0].kind is VerdictKind.STALLED
     )  # these ranks move, so their counts mean nothing
     odd, waiting, differing = _odd_by_stack(groups), waiting_ranks(progress), mismatch(progress)
-    culprits = _by_mismatch(columns, differing, groups) or _by_collectives(columns, waiting, odd, groups)
+    culprits = _by_mismatch(columns, differing, groups, set(_live(columns).tolist())) or _by_collectives(
+        columns, waiting, odd, groups
+    )
     if not culprits and differing is None:
         culprits = (
             _by_call_site(columns, waiting, groups)
@@ -180,17 +181,27 @@ def _live(columns: RankColumns) -> Ints:
     return np.flatnonzero(live_ranks(columns))
 
 
-def _aborted(columns: RankColumns, culprit: Culprit) -> bool:
-    return culprit.kind is CulpritClass.DEAD and columns.exit_code_R[culprit.rank] == -signal.SIGABRT
+def behind_abort(
+    columns: RankColumns, dead: Culprit, groups: Sequence[StackGroup], progress: Sequence[GroupProgress]
+) -> tuple[Culprit, ...]:
+    """The ranks whose collective differed from that of most survivors of an abort; empty if none did.
+
+    Args:
+        columns: the ranks; their hosts are used, since a new attempt may have begun.
+        dead: the rank that the crash was blamed on.
+        groups: stacks of the survivors.
+        progress: how far the survivors are in each process group.
+    """
+    if dead.kind is not CulpritClass.DEAD or dead.reason != ABORTED:
+        return ()
+    return _by_mismatch(columns, mismatch(progress), groups, set(range(len(columns))))
 
 
 def _by_mismatch(
-    columns: RankColumns, differing: Mismatch | None, groups: Sequence[StackGroup], *, ended: bool = False
+    columns: RankColumns, differing: Mismatch | None, groups: Sequence[StackGroup], candidates: set[int]
 ) -> tuple[Culprit, ...]:
-    """Ranks whose call differs from that of most; ``ended``: also those that ended since their call was seen."""
     if differing is None or not differing.has_majority:
         return ()
-    candidates = set(range(len(columns)) if ended else _live(columns).tolist())
     sites = _call_sites(groups)
     (usual, majority), *others = differing.calls
     site = next((sites[r] for r in majority if r in sites and r in differing.waiting), None)

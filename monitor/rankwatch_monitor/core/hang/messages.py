@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rankwatch.contract.enums import CulpritClass, LimitSource, VerdictKind
+from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.messages import Frame
-from rankwatch_monitor.core.hang.verdict import Blame, Verdict
+from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
 from rankwatch_monitor.core.ranks import EXITED, RankColumns
 
 
@@ -25,18 +25,24 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
         causes = tuple(dict.fromkeys(c.reason for c in judged.culprits))
         return f"{_capital('; '.join(causes[:3]))}{_what_followed(columns)}."
     rank_name = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
-    if first.kind is VerdictKind.PROCESS_EXITED and judged.culprits[0].kind is CulpritClass.DEAD:
-        return f"{_capital(rank_name)}: {judged.culprits[0].reason}{_likewise(judged)}."
-    text = _what(first, rank_name, columns) + (
+    has_beaten = bool(columns.heartbeats_R[first.rank] > 0)
+    if first.kind is VerdictKind.PROCESS_EXITED:
+        return f"{_capital(rank_name)}: {judged.culprits[0].reason}{_likewise(judged.culprits)}."
+    text = _what(first, rank_name, has_beaten) + (
         f" ({others} {'other' if others == 1 else 'others'} too)" if others else ""
     )
     if not judged.culprits:
         return f"{text}; {judged.explanation}."
-    blamed = judged.culprits[0]
-    if blamed.rank == first.rank:
-        return f"{text}: {blamed.reason}{_likewise(judged)}."
-    host = f" on {blamed.host}" if blamed.host else ""
-    return f"{text}; rank {blamed.rank}{host} is to blame: {blamed.reason}{_likewise(judged)}."
+    if judged.culprits[0].rank == first.rank:
+        return f"{text}: {judged.culprits[0].reason}{_likewise(judged.culprits)}."
+    return also_to_blame(text, judged.culprits)
+
+
+def also_to_blame(text: str, culprits: Sequence[Culprit]) -> str:
+    """A sentence about one rank, and the culprits that caused it."""
+    first = culprits[0]
+    host = f" on {first.host}" if first.host else ""
+    return f"{text.rstrip('.')}; rank {first.rank}{host} is to blame: {first.reason}{_likewise(culprits)}."
 
 
 def _what_followed(columns: RankColumns) -> str:
@@ -48,7 +54,7 @@ def _what_followed(columns: RankColumns) -> str:
     return f"; after that, rank {ranks[0]} on {columns.hosts[ranks[0]]} {exit_words(columns, int(ranks[0]))}{more}"
 
 
-def _what(verdict: Verdict, rank_name: str, columns: RankColumns) -> str:
+def _what(verdict: Verdict, rank_name: str, has_beaten: bool) -> str:
     elapsed, limit = f"{verdict.elapsed:.1f} s", _limit(verdict)
     match verdict.kind:
         case VerdictKind.STALLED:
@@ -61,7 +67,7 @@ def _what(verdict: Verdict, rank_name: str, columns: RankColumns) -> str:
             return f"{_capital(rank_name)} has been outside all sections for {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN if verdict.source is LimitSource.LEARNED:
             return f"{_capital(rank_name)} has sent no heartbeat and completed no step for {elapsed}, {limit}"
-        case VerdictKind.HEARTBEAT_OVERRUN if columns.heartbeats_R[verdict.rank] > 0:
+        case VerdictKind.HEARTBEAT_OVERRUN if has_beaten:
             return f"Did not get subsequent heartbeat of {rank_name}: waited {elapsed}, {limit}"
         case VerdictKind.HEARTBEAT_OVERRUN:
             return f"Did not get initial heartbeat of {rank_name}: waited {elapsed}, {limit}"
@@ -69,8 +75,6 @@ def _what(verdict: Verdict, rank_name: str, columns: RankColumns) -> str:
             return f"{_capital(rank_name)} has been silent for {elapsed}, {limit}"
         case VerdictKind.NEVER_STARTED:
             return f"Rank {verdict.rank} has not reported within {elapsed} of the first rank, {limit}"
-        case VerdictKind.PROCESS_EXITED:
-            return f"{_capital(rank_name)} {exit_words(columns, verdict.rank)}"
         case _:
             return _capital(rank_name)
 
@@ -88,10 +92,10 @@ def _limit(verdict: Verdict) -> str:
             return f"over its limit of {seconds}"
 
 
-def _likewise(judged: Blame) -> str:
-    first = judged.culprits[0]
-    more = [str(c.rank) for c in judged.culprits[1:] if c.reason == first.reason]
-    differing = [c for c in judged.culprits[1:] if c.reason != first.reason]
+def _likewise(culprits: Sequence[Culprit]) -> str:
+    first = culprits[0]
+    more = [str(c.rank) for c in culprits[1:] if c.reason == first.reason]
+    differing = [c for c in culprits[1:] if c.reason != first.reason]
     if differing and not more:
         return f"; rank {differing[0].rank}: {differing[0].reason}"
     if not more:

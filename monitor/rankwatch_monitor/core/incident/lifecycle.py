@@ -18,7 +18,7 @@ from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidenc
 from rankwatch_monitor.core import node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import messages, proof
-from rankwatch_monitor.core.hang.blame import blame
+from rankwatch_monitor.core.hang.blame import behind_abort, blame
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
@@ -71,6 +71,7 @@ def advance(job: Job, now: float) -> list[Effect]:
     if verdicts:
         _reconsider(job, incident, verdicts, now, effects)
     _recognise_node_loss(job, incident, verdicts, now, effects)
+    _recognise_mismatch(job, incident, now, effects)
     _move(job, incident, verdicts, now, effects)
     return effects
 
@@ -359,6 +360,26 @@ def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
         ),
         affected=tuple(sorted({*incident.affected, *ranks})),
     )
+
+
+def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
+    """Name the rank behind an abort, once all launchers have sent what the survivors' flight recorders hold."""
+    if not incident.open or incident.kind is not VerdictKind.PROCESS_EXITED or not incident.culprits:
+        return
+    if not incident.heard_nodes or _without_stacks(job, incident):
+        return
+    dead, stacks = incident.culprits[0], incident.stacks
+    culprits = behind_abort(job.columns, dead, stacks.groups(), stacks.group_progress())
+    if not culprits:
+        return
+    diagnosis = Diagnosis(
+        incident.kind,
+        messages.also_to_blame(incident.reason, culprits),
+        since=incident.opened_at if incident.timeline.since is None else incident.timeline.since,
+        culprits=culprits,
+        affected=tuple(sorted({*incident.affected, *(c.rank for c in culprits)})),
+    )
+    _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 
 
 def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,10 +12,10 @@ from rankwatch.contract.enums import CulpritClass, DirectiveKind, ProcessEventKi
 from rankwatch.contract.messages import Collective, Frame, NodeObservation, ProcessEvent, RankObservation, RankStack
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.hang.blame import blame
-from rankwatch_monitor.core.hang.messages import exit_words, sentence
+from rankwatch_monitor.core.hang.messages import exit_words
 from rankwatch_monitor.core.hang.stacks import Stacks, waits_for_peers
 from rankwatch_monitor.core.hang.verdict import Blame, Verdict
-from rankwatch_monitor.core.ranks import ALIVE, EXITED, UNINTERRUPTIBLE, RankColumns
+from rankwatch_monitor.core.ranks import ALIVE, UNINTERRUPTIBLE, RankColumns
 
 
 def test_a_stopped_process_is_named_before_anything_else() -> None:
@@ -371,31 +370,6 @@ def test_the_rank_that_is_left_in_a_call_of_another_size_is_named() -> None:
     judged = blamed(columns_of(4), overrun(1), stacks)
     assert [c.rank for c in judged.culprits] == [1]
     assert "it was in 'all_reduce' of 8 Float values called at train.py:41, while 3 ranks" in judged.culprits[0].reason
-
-
-@pytest.mark.parametrize(
-    ("code", "other", "named"),
-    [
-        (-signal.SIGABRT, "all_reduce of 8 Float", 1),
-        (-signal.SIGABRT, "all_reduce of 4 Float", 0),
-        (-signal.SIGKILL, "all_reduce of 8 Float", 0),
-        (1, "all_reduce of 8 Float", 0),
-    ],
-    ids=["abort", "abort without a mismatch", "kill", "error"],
-)
-def test_an_abort_is_blamed_on_the_rank_whose_collective_differs(code: int, other: str, named: int) -> None:
-    # gloo aborts the process that receives more than it expects; a kill or an error explains itself, and what the
-    # survivors call after it may differ because of it.
-    columns = columns_of(4)
-    columns.process_R[0], columns.exit_code_R[0] = EXITED, code
-    stacks = Stacks.of([in_call(1, other, 41), in_call(2, *REDUCED), in_call(3, *REDUCED)])
-    crash = overrun(0, kind=VerdictKind.PROCESS_EXITED)
-    judged = blamed(columns, crash, stacks)
-    assert [c.rank for c in judged.culprits] == [named]
-    text = sentence(crash[0], 0, judged, columns)
-    assert text.startswith("Rank 0 on host-0")
-    assert ("; rank 1 on host-0 is to blame: it is in 'all_reduce' of 8 Float values" in text) is (named == 1)
-    assert ("was killed by SIGABRT" in text) is (code == -signal.SIGABRT)
 
 
 @pytest.mark.parametrize("behind", [False, True])

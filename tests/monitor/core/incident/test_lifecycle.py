@@ -6,7 +6,7 @@ import pytest
 
 from monitor.core.scene import LOADING, Fate, Scene
 from rankwatch.contract.enums import AckState, Action, DirectiveKind, ProcessEventKind, VerdictKind
-from rankwatch.contract.messages import NodeRegistration, RankStack
+from rankwatch.contract.messages import Collective, NodeRegistration, RankStack
 from rankwatch_monitor.core.events import PolicyChanged
 from rankwatch_monitor.core.incident_record import Phase
 
@@ -459,6 +459,44 @@ def test_a_crash_is_left_to_the_launchers_even_when_only_observed() -> None:
     scene.restart()
     scene.run(5)
     assert len(scene.closings) == 1
+
+
+@pytest.mark.parametrize(
+    ("signal", "calls", "named"),
+    [
+        ("SIGABRT", (8, 4, 4), {1: "behind"}),
+        ("SIGABRT", (4, 4, 4), {0: "dead"}),
+        ("SIGKILL", (8, 4, 4), {0: "dead"}),
+    ],
+    ids=["mismatch", "no mismatch", "a kill explains itself"],
+)
+def test_an_abort_is_blamed_on_the_survivor_whose_collective_differs(
+    signal: str, calls: tuple[int, ...], named: dict[int, str]
+) -> None:
+    # gloo aborts the process that receives more than it expects; the launchers restart before their stacks arrive.
+    scene = Scene(hosts=2).run(10).die(0, signal=signal)
+    found = tuple(
+        RankStack(rank, 100 + rank, "py-spy", (), collectives=(_entered(calls[rank - 1]),)) for rank in (1, 2, 3)
+    )
+    scene.restart("rank 0 was killed")
+    nodes = {node: tuple(s for s in found if scene.ranks[s.rank].node == node) for node in scene.nodes}
+    (first, early), (last, late) = nodes.items()
+    scene.send_evidence(first, stacks=early, attempt=1)
+    scene.judge()
+    assert scene.blamed == {0: "dead"}  # what the other node has seen is not known yet
+    scene.send_evidence(last, stacks=late, attempt=1)
+    scene.judge()
+    assert scene.blamed == named
+    text = scene.incident.reason
+    assert text.startswith(f"Rank 0 on host-0: its process was killed by {signal}")
+    words = "; rank 1 on host-0 is to blame: it is in 'all_reduce' of 8 Float values, while 2 ranks are in"
+    assert (words in text) is (1 in named)
+    scene.run(5)
+    assert len(scene.closings) == 1
+
+
+def _entered(values: int) -> Collective:
+    return Collective("default_pg", "all_reduce", 133, 132, (), 133, (f"all_reduce of {values} Float",))
 
 
 def test_peers_that_die_of_the_crash_are_the_same_incident() -> None:
