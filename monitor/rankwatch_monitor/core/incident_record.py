@@ -49,6 +49,8 @@ class Incident:
     reason: str
     culprits: tuple[Culprit, ...] = ()
     affected: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
+    """Ranks whose process was aborted; blamed unless the survivors' flight recorders show another to be the cause."""
     section: str | None = None
     limit: float | None = None
     elapsed: float | None = None
@@ -110,8 +112,8 @@ class Incident:
 
     @property
     def provisional(self) -> bool:
-        """Stacks are being captured: its reason and culprits are not published yet, since these may change them."""
-        return self.phase is Phase.CAPTURING and not self.elective
+        """Evidence is on its way: its reason and culprits are not announced yet, since it may change them."""
+        return bool(self.aborted) or (self.phase is Phase.CAPTURING and not self.elective)
 
     @property
     def undecided(self) -> bool:

@@ -174,7 +174,7 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
     body["phase"], body["timeline"] = Phase(body["phase"]), Timeline(**body["timeline"])
     body["culprits"] = tuple(Culprit(**{**c, "kind": CulpritClass(c["kind"])}) for c in body["culprits"])
-    for name in ("affected", "refusals", "exclude"):
+    for name in ("affected", "aborted", "refusals", "exclude"):
         body[name] = tuple(body.get(name, ()))
     body["heard_nodes"] = set(body.get("heard_nodes", ()))
     stored = body["stacks"]  # earlier versions stored every rank's stack by itself

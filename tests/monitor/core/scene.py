@@ -203,6 +203,7 @@ class Scene:
 
     def judge(self) -> None:
         """Let the core judge and note what it says and orders."""
+        closed: dict[str, Incident] = {}  # an incident may change once more in the call that closes it
         for effect in advance(self.job, self.now):
             match effect:
                 case Issue(directive):
@@ -212,8 +213,10 @@ class Scene:
                     if said:
                         self.said.append(said)
                     if incident.phase is Phase.CLOSED:
-                        assert incident.id not in [c.incident for c in self.closings], f"closed twice: {incident}"
-                        self.closings.append(Ended(incident.id, incident.closed_at, incident.outcome))
+                        closed[incident.id] = incident
+        for incident in closed.values():
+            assert incident.id not in [c.incident for c in self.closings], f"closed twice: {incident}"
+            self.closings.append(Ended(incident.id, incident.closed_at, incident.outcome))
 
     def submit(self, event: JobEvent) -> None:
         """What the loop does with an event of a launcher or a person: apply, then judge at once."""

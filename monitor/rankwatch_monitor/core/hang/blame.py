@@ -182,18 +182,15 @@ def _live(columns: RankColumns) -> Ints:
 
 
 def behind_abort(
-    columns: RankColumns, dead: Culprit, groups: Sequence[StackGroup], progress: Sequence[GroupProgress]
+    columns: RankColumns, groups: Sequence[StackGroup], progress: Sequence[GroupProgress]
 ) -> tuple[Culprit, ...]:
     """The ranks whose collective differed from that of most survivors of an abort; empty if none did.
 
     Args:
         columns: the ranks; their hosts are used, since a new attempt may have begun.
-        dead: the rank that the crash was blamed on.
         groups: stacks of the survivors.
         progress: how far the survivors are in each process group.
     """
-    if dead.kind is not CulpritClass.DEAD or dead.reason != ABORTED:
-        return ()
     return _by_mismatch(columns, mismatch(progress), groups, set(range(len(columns))))
 
 

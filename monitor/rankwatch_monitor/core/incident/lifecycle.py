@@ -18,7 +18,7 @@ from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidenc
 from rankwatch_monitor.core import node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import messages, proof
-from rankwatch_monitor.core.hang.blame import behind_abort, blame
+from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
@@ -157,6 +157,8 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
     captures = not by_launchers and allowed_action(job, job.policy.on_hang)[0] is not Action.LOG
     diagnosis = _diagnose(job, incident, verdicts, now, capturing=captures)
     if by_launchers:
+        if diagnosis is not None and all(c.reason == ABORTED for c in diagnosis.culprits):
+            diagnosis = diagnosis._replace(culprits=(), aborted=tuple(c.rank for c in diagnosis.culprits))
         _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
     else:
         _send(job, incident, _decision(job, incident, diagnosis), now, effects)
@@ -363,18 +365,26 @@ def _node_loss_behind(job: Job, incident: Incident) -> Diagnosis | None:
 
 
 def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[Effect]) -> None:
-    """Name the rank behind an abort, once all launchers have sent what the survivors' flight recorders hold."""
-    if not incident.open or incident.kind is not VerdictKind.PROCESS_EXITED or not incident.culprits:
+    """Name the rank behind an abort: once all launchers have sent what the survivors' flight recorders hold, or late.
+
+    Until then no rank is named, since the process that aborts may be the one that received what another should not
+    have sent.
+    """
+    if not incident.open or not incident.aborted:
         return
-    if not incident.heard_nodes or _without_stacks(job, incident):
+    asked, stacks, hosts = nodes.acting(job), incident.stacks, job.columns.hosts
+    waited = now - incident.opened_at >= job.policy.capture_deadline + evidence_spread(len(asked))
+    if not (set(asked) <= incident.heard_nodes or waited or job.ended is not None or _stepped(job, incident)):
         return
-    dead, stacks = incident.culprits[0], incident.stacks
-    culprits = behind_abort(job.columns, dead, stacks.groups(), stacks.group_progress())
-    if not culprits:
-        return
+    reason = incident.reason
+    culprits = behind_abort(job.columns, stacks.groups(), stacks.group_progress())
+    if culprits:
+        reason = messages.also_to_blame(reason, culprits)
+    else:
+        culprits = tuple(Culprit(rank, hosts[rank], CulpritClass.DEAD, ABORTED) for rank in incident.aborted)
     diagnosis = Diagnosis(
         incident.kind,
-        messages.also_to_blame(incident.reason, culprits),
+        reason,
         since=incident.opened_at if incident.timeline.since is None else incident.timeline.since,
         culprits=culprits,
         affected=tuple(sorted({*incident.affected, *(c.rank for c in culprits)})),

@@ -69,6 +69,7 @@ class Diagnosis(NamedTuple):
     elapsed: float | None = None
     culprits: tuple[Culprit, ...] = ()
     affected: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
 
 
 class Recorded(NamedTuple):
@@ -499,6 +500,7 @@ def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:
         elapsed=diagnosis.elapsed,
         culprits=diagnosis.culprits,
         affected=diagnosis.affected,
+        aborted=diagnosis.aborted,
     )
     if diagnosis.since is not None:
         # Two reports of one beginning differ by their time on the way.

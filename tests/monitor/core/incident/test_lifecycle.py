@@ -483,16 +483,32 @@ def test_an_abort_is_blamed_on_the_survivor_whose_collective_differs(
     (first, early), (last, late) = nodes.items()
     scene.send_evidence(first, stacks=early, attempt=1)
     scene.judge()
-    assert scene.blamed == {0: "dead"}  # what the other node has seen is not known yet
+    if signal == "SIGABRT":
+        assert scene.blamed == {}  # what the other node has seen is not known yet
+        assert scene.incident.provisional
     scene.send_evidence(last, stacks=late, attempt=1)
     scene.judge()
     assert scene.blamed == named
+    assert not scene.incident.provisional
     text = scene.incident.reason
     assert text.startswith(f"Rank 0 on host-0: its process was killed by {signal}")
     words = "; rank 1 on host-0 is to blame: it is in 'all_reduce' of 8 Float values, while 2 ranks are in"
     assert (words in text) is (1 in named)
     scene.run(5)
     assert len(scene.closings) == 1
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["the job goes on", "nothing follows"])
+def test_an_abort_without_evidence_is_blamed_on_the_process_that_was_aborted(heard: bool) -> None:
+    scene = Scene().run(10).die(0, signal="SIGABRT").die(1, exit_code=1).run(1)
+    assert (scene.blamed, scene.incident.provisional) == ({}, True)
+    if heard:
+        scene.restart("rank 0 was killed")
+        scene.run(10)
+    else:
+        scene.run(60)
+    assert (scene.blamed, scene.incident.provisional) == ({0: "dead"}, False)
+    assert scene.incident.reason == "Rank 0 on host-0: its process was killed by SIGABRT."
 
 
 def _entered(values: int) -> Collective:
