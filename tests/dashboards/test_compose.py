@@ -1,7 +1,7 @@
 """docker-compose.yml and the images: valid, pinned, closed; what the Dockerfiles do is done here without an engine.
 
-No container engine runs where these tests do. So images are not built, and that containers start and find each other is
-not tested. What is: the files, the wheel made from exactly the files that the Dockerfile copies, and the commands.
+These tests need no container engine: they check the files, the wheel made from exactly the files that the Dockerfile
+copies, and the commands.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import yaml
 
 from dashboards.scene import ROOT, tool
 from rankwatch.contract import semconv
+from rankwatch_launcher.job.launcher import LEAVE_SECONDS
+from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings
 from support.monitor_process import Api, environment, running_monitor
 from support.processes import MARK, end_marked
@@ -136,6 +138,14 @@ def test_only_the_monitor_has_the_control_token_and_jobs_the_one_that_may_ingest
     assert holders == ["monitor"]
     for variable in (given["demo"]["RANKWATCH_TOKEN"], given["monitor"]["RANKWATCH_MONITOR_INGEST_TOKEN"]):
         assert variable.startswith("${RANKWATCH_INGEST_TOKEN:?")
+
+
+def test_the_demo_has_a_name_and_the_time_to_save() -> None:
+    demo = SERVICES["demo"]
+    assert demo["hostname"] == "demo"
+    grace = float(re.fullmatch(r"(\d+)s", demo["stop_grace_period"])[1])  # type: ignore[index]
+    assert "--stop-grace" not in (ROOT / "docker" / "demo.sh").read_text()
+    assert grace >= Options.stop_grace + LEAVE_SECONDS, "the engine kills what has not ended by then"
 
 
 def test_the_monitor_s_variables_are_settings_of_the_monitor() -> None:
