@@ -15,13 +15,15 @@ LABEL org.opencontainers.image.title="Rankwatch demo job" org.opencontainers.ima
 COPY constraints.txt /build/constraints.txt
 COPY locks/ /build/locks/
 COPY --from=wheel /wheels/ /build/wheels/
-# pip's own index has torch for Linux with gigabytes of CUDA; name the index of the CPU builds to spare them:
-# docker build --build-arg TORCH_INDEX_URL=... (the address stands in torch's own instructions).
+# pip's own index has torch for Linux with gigabytes of CUDA; name the index of the CPU builds to spare them (the address
+# stands in torch's own instructions): TORCH_INDEX_URL=... docker build --secret id=torch-index-url,env=TORCH_INDEX_URL ...
+# A secret and no argument: arguments stay in the image's history, and the address may contain a password.
 # Each index has other builds of torch, so that it and its GPU packages are pinned by version and not by hash.
-ARG TORCH_INDEX_URL=
-RUN pip install --no-cache-dir --require-hashes --requirement /build/locks/demo.txt \
+RUN --mount=type=secret,id=torch-index-url \
+    index="$(cat /run/secrets/torch-index-url 2>/dev/null || true)" \
+    && pip install --no-cache-dir --require-hashes --requirement /build/locks/demo.txt \
     && torch="$(grep '^torch==' /build/constraints.txt)" \
-    && pip install --no-cache-dir --no-deps ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} "${torch}" \
+    && pip install --no-cache-dir --no-deps ${index:+--index-url "${index}"} "${torch}" \
     && wheel="$(ls /build/wheels/rankwatch-*.whl)" \
     && pip install --no-cache-dir --constraint /build/constraints.txt "${wheel}[torch]"
 RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin rankwatch \

@@ -123,7 +123,7 @@ def test_what_is_mounted_is_there_and_named_volumes_are_declared() -> None:
 
 
 def test_every_variable_is_in_the_example_and_the_example_has_no_other() -> None:
-    asked = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text()))
+    asked = set(re.findall(r"(?:\$\{|environment: )([A-Z_]+)", COMPOSE.read_text()))
     tunable = {"PROMETHEUS_RETENTION", "RANKWATCH_DEMO_STEPS"} | {name for name in asked if name.endswith("_PORT")}
     example = (ROOT / ".env.example").read_text()
     assert set(re.findall(r"^(?:# )?([A-Z_]+)=", example, flags=re.MULTILINE)) == asked - tunable
@@ -218,6 +218,39 @@ def test_images_run_as_a_user_without_rights(path: Path) -> None:
     assert users == ["rankwatch"]
     assert after.index("USER") < after.index("ENTRYPOINT")
     assert after[after.index("USER") :].count("RUN") == 0
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_nothing_of_an_index_s_address_stays_in_an_image(path: Path) -> None:
+    told = instructions(path)
+    assert [rest for word, rest in told if word in {"ARG", "ENV"} and re.search("URL|TOKEN|PASSWORD", rest)] == []
+    for service in SERVICES.values():
+        assert "args" not in service.get("build", {}), "arguments of a build stay in the history"
+
+
+@pytest.mark.parametrize("address", ["", "https://user:word@index.example/cpu"])
+def test_the_demo_s_build_takes_the_index_from_a_secret(address: str, tmp_path: Path) -> None:
+    (secret,) = SERVICES["demo"]["build"]["secrets"]
+    assert yaml.safe_load(COMPOSE.read_text())["secrets"][secret] == {"environment": "TORCH_INDEX_URL"}
+    (step,) = [rest for word, rest in instructions(ROOT / "docker" / "demo.Dockerfile") if "torch==" in rest]
+    mount, _, script = step.partition(" ")
+    assert mount == f"--mount=type=secret,id={secret}"
+
+    # The step itself, with a pip that writes down how it is called.
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "rankwatch-1.whl").touch()
+    (tmp_path / "constraints.txt").write_text("torch==2\n")
+    (tmp_path / "pip").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
+    (tmp_path / "pip").chmod(0o755)
+    if address:
+        (tmp_path / secret).write_text(address)
+    script = script.replace("/run/secrets", str(tmp_path)).replace("/build", str(tmp_path))
+    own = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-euc", script], env=own, timeout=20, check=True)
+    calls = (tmp_path / "called").read_text().splitlines()
+    indexed = "--index-url https://user:word@index.example/cpu " if address else ""
+    assert calls[1] == f"install --no-cache-dir --no-deps {indexed}torch==2"
+    assert [call for call in calls if "--index-url" in call] == ([calls[1]] if address else [])
 
 
 def test_the_monitor_s_image_asks_livez() -> None:
