@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
+import subprocess
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +22,15 @@ from rankwatch_launcher.cli import main
 from rankwatch_launcher.schedulers import kubernetes
 from rankwatch_monitor import settings
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "kubernetes"
-FILES = sorted(path for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml")
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "kubernetes"
+FILES = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml")
+KUSTOMIZATIONS = sorted(FOLDER.rglob("kustomization.yaml"))
+IMAGES = {
+    "rankwatch-monitor": ROOT / "docker" / "Dockerfile",
+    "rankwatch-training": FOLDER / "training.Dockerfile",
+}
+"""The images that the manifests name, and what makes each."""
 VERSIONS = ("1.31", "1.37")
 """The first in which podFailurePolicy is stable, and the newest that the checker knows."""
 
@@ -31,6 +43,15 @@ def documents() -> Iterator[dict[str, Any]]:
 def one(kind: str, name: str) -> dict[str, Any]:
     (found,) = [d for d in documents() if d["kind"] == kind and d["metadata"]["name"] == name]
     return found
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The pod of everything that starts one, by kind and name."""
+    return {
+        f"{document['kind']}-{document['metadata']['name']}": document["spec"]["template"]["spec"]
+        for document in documents()
+        if document["kind"] in {"Deployment", "Job", "StatefulSet"}
+    }
 
 
 def pod_of(kind: str, name: str) -> dict[str, Any]:
@@ -56,10 +77,30 @@ def test_the_checker_would_see_a_mistake() -> None:
         kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
 
 
-def test_the_kustomization_names_every_manifest_and_image() -> None:
-    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    assert sorted(kustomization["resources"]) == [path.name for path in FILES]
-    assert [image["name"] for image in kustomization["images"]] == [LAUNCHER["image"]] == [MONITOR["image"]]
+def test_kustomizations_name_every_manifest_and_image() -> None:
+    for path in KUSTOMIZATIONS:
+        kustomization = yaml.safe_load(path.read_text())
+        own = {each.name for each in path.parent.glob("*.yaml")} - {path.name}
+        named = set(kustomization["resources"])
+        assert {each for each in named if each.endswith(".yaml")} == own, path
+        for folder in named - own:
+            assert (path.parent / folder / path.name).resolve() in KUSTOMIZATIONS, f"{path}: {folder}"
+        for image in kustomization.get("images", ()):
+            assert image["name"] in IMAGES
+            assert image["newTag"] == version("rankwatch")
+    assert {LAUNCHER["image"], MONITOR["image"]} == set(IMAGES)
+
+
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
+def test_kustomize_makes_manifests_that_fit_the_schemas(path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("needs kubectl, for its kustomize")
+    made = subprocess.run([kubectl, "kustomize", path.parent], capture_output=True, text=True, timeout=60, check=False)
+    assert made.returncode == 0, made.stderr
+    for document in yaml.safe_load_all(made.stdout):
+        kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
+        assert re.search(r"image: rankwatch-\w+\n", yaml.safe_dump(document)) is None, "no registry is named"
 
 
 def test_flags_are_those_of_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +170,74 @@ def test_no_variable_of_ours_is_overwritten_by_a_service() -> None:
         assert pod_of(kind, name)["enableServiceLinks"] is False
 
 
+@pytest.mark.parametrize("name", pods())
+def test_pods_pass_the_restricted_pod_security_standard(name: str) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards, for what these pods use."""
+    pod = pods()[name]
+    context = pod["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["runAsUser"] > 0
+    assert context["fsGroup"] > 0, "a volume belongs to root, and none of these is root"
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & pod.keys()
+    kinds = {kind for volume in pod["volumes"] for kind in volume.keys() - {"name"}}
+    assert kinds <= {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
+    for container in pod["containers"] + pod.get("initContainers", []):
+        own = container["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert not {"privileged", "procMount", "runAsUser", "seccompProfile"} & own.keys()
+        assert not [port for port in container.get("ports", ()) if "hostPort" in port]
+
+
+def test_a_migration_of_ten_minutes_is_not_ended_by_the_liveness_probe() -> None:
+    startup, liveness = MONITOR["startupProbe"], MONITOR["livenessProbe"]
+    assert startup["httpGet"] == liveness["httpGet"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
+
+
+def test_nothing_is_scraped_without_a_token() -> None:
+    # A scrape without one is turned away each time, which raises RankwatchIngestRejected.
+    for document in documents():
+        assert "prometheus.io/" not in yaml.safe_dump(document), document["metadata"]["name"]
+
+
+def instructions(path: Path) -> list[str]:
+    """Instructions of a Dockerfile, continued lines joined."""
+    text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [" ".join(line.split()) for line in text.splitlines() if line]
+
+
+def test_the_monitor_s_image_has_the_page() -> None:
+    made = instructions(IMAGES["rankwatch-monitor"])
+    static = "monitor/rankwatch_monitor/web/static/"
+    assert any(line.startswith("FROM node:") and line.endswith(" AS page") for line in made)
+    assert "RUN npm run build" in made
+    assert f"COPY --from=page /source/{static} {static}" in made
+
+
+def test_the_training_image_takes_rankwatch_from_its_wheel_and_the_code_from_the_context() -> None:
+    made = instructions(IMAGES["rankwatch-training"])
+    (install,) = [line for line in made if "pip install" in line]
+    assert "--mount=from=rankwatch-wheel,source=/wheels,target=/wheels " in install
+    monitor = instructions(IMAGES["rankwatch-monitor"])
+    stage = next(index for index, line in enumerate(monitor) if line.endswith(" AS wheel"))
+    assert "--wheel-dir /wheels" in next(line for line in monitor[stage:] if line.startswith("RUN pip wheel"))
+    (extra,) = re.findall(r"\.whl\)\[(\w+)\]", install)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extra in extras
+    assert extra not in {"all", "monitor"}, "the monitor is another image"
+
+    (code,) = [line for line in made if line.startswith("COPY ")]
+    assert code == "COPY --chown=1000:1000 . /workspace"
+    assert made[-2:] == ["USER 1000", "WORKDIR /workspace"]
+    script = next(word for word in LAUNCHER["command"][2:] if not word.startswith("-"))
+    assert (ROOT / "examples" / script).is_file()
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    for command in re.findall(r"docker build .*", IMAGES["rankwatch-training"].read_text()):
+        assert command in text
+
+
 def secrets_of(container: dict[str, Any]) -> dict[str, str]:
     """The names of its secrets by variable."""
     found = {variable["name"]: variable.get("valueFrom", {}).get("secretKeyRef") for variable in container["env"]}
@@ -137,7 +246,14 @@ def secrets_of(container: dict[str, Any]) -> dict[str, str]:
 
 def test_secrets_are_named_never_written_down_and_jobs_have_the_one_that_may_ingest() -> None:
     assert secrets_of(LAUNCHER) == {env.TOKEN: "rankwatch-ingest"}
-    assert secrets_of(MONITOR) == {env.TOKEN: "rankwatch", settings.variable("ingest_token"): "rankwatch-ingest"}
+    assert secrets_of(MONITOR) == {
+        env.TOKEN: "rankwatch",
+        settings.variable("ingest_token"): "rankwatch-ingest",
+        settings.variable("read_token"): "rankwatch-read",
+    }
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    for secret in {*secrets_of(MONITOR).values(), *secrets_of(LAUNCHER).values()}:
+        assert f"kubectl create secret generic {secret} " in text
     assert [d for d in documents() if d["kind"] == "Secret"] == []
 
 
