@@ -59,6 +59,10 @@ class Ranks:
     """Seconds of data, host and computation."""
     silent: set[int] = field(default_factory=set)
     """Ranks that report no windows."""
+    sends: bool = False
+    """Whether ranks send to each other."""
+    waited: Callable[[int], float] | None = None
+    """Seconds of the step for which a rank waits for a CPU; they count as computation."""
     attempt: int = 1
     moved: dict[int, str] = field(default_factory=dict)
     """Hosts of ranks that run elsewhere than their number says."""
@@ -116,12 +120,16 @@ class Ranks:
             waits = float(step - own_R[rank])
             sections = {"data": data, "forward": compute / 3, "backward": compute * 2 / 3 + waits + host, "step": step}
             profiled = self.parts and (self.profiled_by is None or rank in self.profiled_by)
+            transfers = {"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)}
+            if self.sends:
+                transfers["point_to_point"] = CollectiveWindow(2, waits, waits, transfer / 2)
             window = WindowReport(
                 iteration=64 * (self.window + 1),
                 steps=64,
                 sections={n: SectionWindow(64, s, s, s, s) for n, s in sections.items() if self.sections},
                 parts={"data": data, "host": host, "compute": compute, "communication": waits} if profiled else {},
-                collectives={"default_pg": CollectiveWindow(10, waits, waits, transfer / 10)} if profiled else {},
+                collectives=transfers if profiled else {},
+                cpu_waited=None if self.waited is None else self.waited(rank),
             )
             apply(self.job, RankReport(self.identity(rank), iteration=64 * (self.window + 1), window=window), self.now)
 

@@ -43,6 +43,10 @@ STALE: Final = 1800.0
 SETTLED: Final = 60.0
 """Seconds into an attempt after which the ranks that have reported are all that will."""
 DAY: Final = 86_400.0
+LASTING: Final = 10
+"""Windows from which on their median is a signal of its own."""
+MEDIAN_ERROR: Final = 1.2533
+"""Standard error of the median of n normal values, times sqrt(n), in standard deviations: sqrt(pi / 2)."""
 SURVEYED: Final = 4_096
 """Ranks from which the noise is measured, evenly spread over the job: more make it no more certain."""
 
@@ -71,11 +75,11 @@ def judge(job: Job, now: float) -> list[Effect]:
         effects.append(request)
     performance.charge(window)
     if _is_conclusive(window, job.policy):
-        performance.add_signal(window.signal_R)
+        performance.add_signal(window.signal_R, job.policy.straggler_slowdown)
         limit = threshold(job)
-        slow_TR = slow(job, limit)
-        _end_recovered(job, window, slow_TR, limit, effects)
-        _open(job, window, slow_TR, effects)
+        slow_TR, lasting_R = slow(job, limit), lastingly_behind(job)
+        _end_recovered(job, window, slow_TR, lasting_R, limit, effects)
+        _open(job, window, slow_TR, lasting_R, effects)
         _conclude(job, window, effects)
     performance.finish_window(window, job.policy.profiling_interval)
     return effects
@@ -145,6 +149,7 @@ def threshold(job: Job) -> float:
     sigma = lateness.noise(signal_TR)
     if np.isnan(sigma):
         return np.inf
+    sigma = max(sigma, lateness.recent_noise(signal_TR[-policy.straggler_windows :]))
     sigma = float(np.hypot(sigma, lateness.spread(signal_TR)))
     chance = lateness.needed_chance(
         ranks=max(1, int(live_ranks(job.columns).sum())),
@@ -168,6 +173,33 @@ def slow(job: Job, limit: float) -> Bools:
     with np.errstate(invalid="ignore"):
         slow_TR: Bools = recent_TR > limit
     return slow_TR
+
+
+def lastingly_behind(job: Job) -> Bools:
+    """Ranks that most windows of some minutes show behind, the last ones too, by more than their noise; shape (R,).
+
+    The median of n windows is known 1.25 / sqrt(n) of the noise well (the asymptotic error of a median), so that a rank
+    which is little slower than its peers, in a job whose single windows vary by more than that, is named after all.
+    """
+    policy, signal_TR = job.policy, job.performance.signal_TR
+    none_R = np.zeros(signal_TR.shape[1], dtype=np.bool_)
+    sigma = lateness.noise(_surveyed(signal_TR))
+    if policy.straggler_reference is ScoreReference.FASTEST or len(signal_TR) < LASTING or np.isnan(sigma):
+        return none_R
+    known_R = (~np.isnan(signal_TR)).sum(axis=0)
+    chance = lateness.needed_chance(
+        ranks=max(1, int(live_ranks(job.columns).sum())),
+        windows_a_day=DAY / job.performance.interval / LASTING,
+        needed=1,
+        of=1,
+        alarms_a_day=policy.straggler_alarms_per_day,
+    )
+    error_R = np.hypot(MEDIAN_ERROR * sigma / np.sqrt(np.maximum(known_R, 1)), lateness.spread(_surveyed(signal_TR)))
+    limit_R = np.maximum(policy.straggler_slowdown, lateness.needed_sigmas(chance) * error_R)
+    with np.errstate(invalid="ignore"):
+        lasting_R: Bools = (known_R >= LASTING) & (column_medians(signal_TR) > limit_R)
+        still_R: Bools = column_medians(signal_TR[-policy.straggler_windows :]) > policy.straggler_slowdown
+    return lasting_R & still_R
 
 
 def _surveyed(signal_TR: Floats) -> Floats:
@@ -200,11 +232,17 @@ def _needed(policy: Policy) -> int:
 # Stragglers -----------------------------------------------------------------------------------------------------------
 
 
-def _open(job: Job, window: Window, slow_TR: Bools, effects: list[Effect]) -> None:
-    """Open stragglers for ranks that have become slow, and update those that are slow already."""
+def _open(job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, effects: list[Effect]) -> None:
+    """Open stragglers for ranks that have become slow, and update those that are slow already.
+
+    Where ranks send to each other and have declared no stage, a rank that was behind from the beginning may just have
+    more to do: it is part of the job's finding instead.
+    """
     performance = job.performance
     known = {s.rank: s for s in performance.stragglers if s.open}
-    slow_R = slow_TR[-1] & (slow_TR.sum(axis=0) >= _needed(job.policy))
+    slow_R = (slow_TR[-1] & (slow_TR.sum(axis=0) >= _needed(job.policy))) | lasting_R
+    if performance.undeclared_pipeline and job.policy.straggler_reference is ScoreReference.ROBUST:
+        slow_R &= ~performance.always_behind(len(slow_R))
     hosts = job.columns.hosts
     slow_of_host = Counter(host for rank in np.flatnonzero(slow_R) if (host := hosts[rank]))
     for rank, straggler in known.items():
@@ -256,13 +294,16 @@ def _new_straggler(job: Job, window: Window, rank: int, slow_TR: Bools) -> Strag
         cause=Cause.UNEXPLAINED,
         reference=job.policy.straggler_reference,
         reason="",
+        always=bool(performance.always_behind(rank + 1)[rank]),
         since=window.now - first * performance.interval,
         seen=window.now,
         attempt=job.attempt,
     )
 
 
-def _end_recovered(job: Job, window: Window, slow_TR: Bools, limit: float, effects: list[Effect]) -> None:
+def _end_recovered(
+    job: Job, window: Window, slow_TR: Bools, lasting_R: Bools, limit: float, effects: list[Effect]
+) -> None:
     """End the stragglers that are as fast as their peers again, or are gone."""
     reference, gone_R = job.policy.straggler_reference, _gone(job.columns)
     for straggler in job.performance.open_stragglers:
@@ -272,7 +313,8 @@ def _end_recovered(job: Job, window: Window, slow_TR: Bools, limit: float, effec
         elif straggler.reference is not reference:
             why = f"ranks are judged by the {reference} reference now"
         elif reference is not ScoreReference.FASTEST:
-            why = _recovered(job, straggler.rank, limit)
+            lasting = bool(lasting_R[straggler.rank])
+            why = _recovered(job, straggler.rank, job.policy.straggler_slowdown if lasting else limit)
         elif not slow_TR[-1, straggler.rank]:
             why = "no score of it is below the thresholds any more"
         if why:
@@ -305,11 +347,12 @@ def _conclude(job: Job, window: Window, effects: list[Effect]) -> None:
     """Set the job's finding as of this window."""
     performance, policy, late = job.performance, job.policy, window.late
     pipeline_R = performance.layout.pipeline_R[: len(late.late_R)]
-    performance.add_observations(
-        window,
-        diagnosis.heaviest_stage(late, pipeline_R, policy.straggler_slowdown),
-        diagnosis.last_rank(late, window.signal_R),
-    )
+    heaviest = diagnosis.heaviest_stage(late, pipeline_R, policy.straggler_slowdown)
+    if performance.undeclared_pipeline:
+        always_R = performance.always_behind(len(late.late_R))
+        heaviest = diagnosis.undeclared_stage(late, window.signal_R, always_R, policy.straggler_slowdown)
+    waited_R = performance.cpu_waited_R[: len(late.late_R)]
+    performance.add_observations(window, heaviest, diagnosis.last_rank(late, window.signal_R, waited_R))
     step_R = window.step_R[~np.isnan(window.step_R)]
     before = performance.finding
     found = diagnosis.finding(

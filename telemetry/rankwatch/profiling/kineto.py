@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Final
 
+from rankwatch.contract.semconv import POINT_TO_POINT
 from rankwatch.profiling.kernel_name import short_name
 from rankwatch.profiling.profiler_lock import ProfilerGuard
 from rankwatch.profiling.source import (
@@ -47,7 +48,6 @@ BATCH: Final = 256
 """Events read between two pauses, about 1 ms; in a pause the script can acquire the GIL."""
 PAUSE: Final = 0.001
 DEFAULT_GROUP: Final = "default_pg"
-POINT_TO_POINT: Final = "point_to_point"
 UNKNOWN_GROUP: Final = "unknown"
 
 _COLLECTIVE: Final = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:", "hccl:")

@@ -214,6 +214,79 @@ def test_one_rank_a_stage_has_no_peers_but_its_stage_can_be_heavier() -> None:
     assert Ranks(4, stages=4).run(8).performance.finding.verdict is StragglerVerdict.HEALTHY
 
 
+def test_a_rank_that_was_slow_from_the_beginning_is_said_to_be() -> None:
+    job = Ranks(8).run(8, slower(3, COMPUTE, 0.5))
+    (straggler,) = job.performance.open_stragglers
+    assert straggler.always
+    assert straggler.reason.endswith("; it has been so since the first steps of this attempt.")
+    (later,) = Ranks(8).run(4).run(8, slower(3, COMPUTE, 0.5)).performance.open_stragglers
+    assert not later.always
+    assert "since the first steps" not in later.reason
+
+
+def test_a_heavier_rank_of_an_undeclared_pipeline_is_a_stage_verdict() -> None:
+    job = Ranks(4, sends=True).run(12, slower(2, COMPUTE, 2.0))
+    assert job.performance.stragglers == []
+    found = job.performance.finding
+    assert (found.verdict, found.ranks) == (StragglerVerdict.STAGE, (2,))
+    assert "Rank 2 has done 3.0 times the work of the others since the first steps" in found.reason
+    assert "dl.pipeline_parallel.rank" in found.reason
+    two = Ranks(8, sends=True)
+
+    def heavy(_: int, work_RP: Work) -> None:
+        work_RP[2::4, COMPUTE] += 2.0
+
+    assert two.run(12, heavy).performance.stragglers == []
+    assert two.performance.finding.reason.startswith("Ranks 2, 6 have done 3.0 times the work of the others")
+
+
+def test_a_rank_of_an_undeclared_pipeline_that_becomes_slow_is_named() -> None:
+    job = Ranks(4, sends=True).run(12).run(8, slower(2, COMPUTE, 0.4))
+    assert [s.rank for s in job.performance.open_stragglers] == [2]
+    assert Ranks(4, sends=True).run(20).performance.finding.verdict is StragglerVerdict.HEALTHY
+
+
+def test_ranks_that_take_turns_in_waiting_for_a_cpu_are_no_workload() -> None:
+    job = Ranks(8)
+    waits_R = np.zeros(8)
+    job.waited = lambda rank: float(waits_R[rank])
+
+    def crowded(_: int, work_RP: Work) -> None:
+        waits_R[:] = job.random.exponential(0.3, len(work_RP))
+        work_RP[:, COMPUTE] += waits_R
+
+    job.run(20, crowded)
+    found = job.performance.finding
+    assert job.performance.stragglers == []
+    assert (found.verdict, found.cause) == (StragglerVerdict.UNEXPLAINED, Cause.HOST)
+    assert "take turns in waiting for a CPU" in found.reason
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rank_that_is_little_slower_is_named_under_much_noise(seed: int) -> None:
+    def noisy(more: float) -> Ranks:
+        job = Ranks(4, seed=seed, noise=0.0)
+
+        def fault(_: int, work_RP: Work) -> None:
+            work_RP[:, COMPUTE] += job.random.normal(0.0, 0.08, len(work_RP))
+            work_RP[1, COMPUTE] += more
+
+        return job.run(40, fault)
+
+    assert {s.rank for s in noisy(0.2).performance.stragglers} == {1}
+    assert noisy(0.0).performance.stragglers == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_that_begins_names_no_rank(seed: int) -> None:
+    job = Ranks(4, seed=seed).run(30)
+
+    def noisy(_: int, work_RP: Work) -> None:
+        work_RP[:, COMPUTE] += job.random.normal(0.0, 0.08, len(work_RP))
+
+    assert job.run(30, noisy).performance.stragglers == []
+
+
 # What is missing, and what ends ---------------------------------------------------------------------------------------
 
 

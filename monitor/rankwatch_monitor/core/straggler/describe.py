@@ -89,6 +89,7 @@ def describe(
                 cpu_waited=_known(performance.cpu_waited_R[rank]),
                 device=performance.readings.get(rank),
                 others_on_host=max(0, slow_on_host - 1),
+                always=straggler.always,
             )
         )
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
@@ -140,6 +141,8 @@ class Observation(NamedTuple):
     device: DeviceReading | None = None
     others_on_host: int = 0
     """Other ranks of its host that are slow too."""
+    always: bool = False
+    """It was slow from the first windows of its attempt."""
 
 
 def sentence(seen: Observation) -> str:
@@ -162,10 +165,16 @@ def _cause(seen: Observation) -> str:
 
 def _besides(seen: Observation) -> str:
     text = ""
-    if seen.cause is Cause.HOST and seen.cpu_waited is not None and seen.cpu_waited > CPU_WAIT * seen.late:
+    if (
+        seen.cause in (Cause.HOST, Cause.COMPUTE)
+        and seen.cpu_waited is not None
+        and seen.cpu_waited > CPU_WAIT * seen.late
+    ):
         text += f"; its thread waited {seconds(seen.cpu_waited)} a step for a CPU"
     if seen.device is not None and seen.device.throttled and seen.cause is Cause.COMPUTE:
         text += f"; its GPU is throttled ({', '.join(seen.device.throttled)})"
+    if seen.always:
+        text += "; it has been so since the first steps of this attempt"
     if seen.others_on_host:
         ranks = "rank" if seen.others_on_host == 1 else "ranks"
         text += f"; {seen.others_on_host} more {ranks} of this host are slow too"

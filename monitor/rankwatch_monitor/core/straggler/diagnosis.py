@@ -8,10 +8,11 @@ order and the first that holds counts; of stage and workload, the one that loses
 =============  ======================================================================================================
 worker         stragglers are open: the same ranks are late against their peers again and again
 link           a process group's transfers take longer than usual by more than the slowdown that matters
-stage          all ranks of a pipeline stage together do more work than those of the other stages
+stage          all ranks of a pipeline stage together do more work than those of the other stages; or, where ranks
+               send to each other and have declared no stage, some have done more since their first steps
 workload       most windows have a rank that is far behind, but another one each time, with more computation or input
-unexplained    the same, but the ranks take turns in host-side work, or in nothing that was measured; or many ranks
-               are slower than the others in most windows, too many to name one
+unexplained    the same, but the ranks take turns in waiting for a CPU, in host-side work, or in nothing that was
+               measured; or many ranks are slower than the others in most windows, too many to name one
 =============  ======================================================================================================
 
 No node is to blame for a stage, a workload or a link.
@@ -42,7 +43,7 @@ import numpy as np
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
 from rankwatch_monitor.core.events import CollectiveWindow
-from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.lateness import CAUSES, Lateness
 
@@ -55,6 +56,13 @@ ONE_RANK: Final = 0.6
 MANY: Final = 0.25
 """Fraction of the ranks from which on the constantly slow ones are a class of their own rather than single ones."""
 PART_WORDS: Final = {Cause.DATA: "input", Cause.HOST: "host-side work", Cause.COMPUTE: "computation"}
+
+UNDECLARED: Final = -1
+"""Number of a stage that no rank has declared."""
+SHOWN: Final = 8
+"""Ranks of an undeclared stage that its sentence names."""
+STARVED: Final = 0.5
+"""Fraction of what a rank is behind above which waiting for a CPU is the reason."""
 
 SIBLINGS: Final = 2
 """Other groups of the same kind from which on they are the reference."""
@@ -80,10 +88,13 @@ class HeavyStage(NamedTuple):
     """The pipeline stage with the most work in one window."""
 
     number: int
+    """:data:`UNDECLARED`: ranks that may be one."""
     share: float
     """How much more than the others, as a fraction of the step."""
     ranks: tuple[int, ...]
     cause: Cause
+    times: float = 1.0
+    """Its work divided by that of the others."""
 
 
 class LastRank(NamedTuple):
@@ -92,6 +103,8 @@ class LastRank(NamedTuple):
     rank: int
     share: float
     cause: Cause
+    starved: bool = False
+    """Most of it is waiting for a CPU."""
 
 
 class SlowLink(NamedTuple):
@@ -134,14 +147,34 @@ def heaviest_stage(late: Lateness, pipeline_R: Ints, slowdown: float) -> HeavySt
     return HeavyStage(number, share, members, Cause.COMPUTE)
 
 
-def last_rank(late: Lateness, signal_R: Floats) -> LastRank | None:
-    """The rank that is furthest behind, and the part of its step with the largest excess."""
+def undeclared_stage(late: Lateness, signal_R: Floats, always_R: Bools, slowdown: float) -> HeavyStage | None:
+    """The ranks that were behind from the beginning and are, by more than ``slowdown`` of the step, as one stage."""
+    with np.errstate(invalid="ignore"):
+        heavy_R = always_R & (signal_R > slowdown) & ~np.isnan(late.work_R)
+    others_R = ~heavy_R & ~np.isnan(late.work_R)
+    if not heavy_R.any() or not others_R.any():
+        return None
+    own, usual = float(np.median(late.work_R[heavy_R])), float(np.median(late.work_R[others_R]))
+    if not usual > 0:
+        return None
+    share = (own - usual) / float(np.median(late.step_R[heavy_R]))
+    ranks = tuple(int(r) for r in np.flatnonzero(heavy_R))
+    return HeavyStage(UNDECLARED, share, ranks, Cause.COMPUTE, own / usual)
+
+
+def last_rank(late: Lateness, signal_R: Floats, waited_R: Floats) -> LastRank | None:
+    """The rank that is furthest behind, and the part of its step with the largest excess.
+
+    ``waited_R``: seconds of a step for which each rank waited for a CPU.
+    """
     if np.isnan(signal_R).all():
         return None
     rank = int(np.nanargmax(signal_R))
     excess_P = late.excess_RP[rank]
     cause = CAUSES[int(np.argmax(excess_P))] if not np.isnan(excess_P).any() else Cause.UNEXPLAINED
-    return LastRank(rank, float(signal_R[rank]), cause)
+    share = float(signal_R[rank])
+    starved = bool(waited_R[rank] > STARVED * share * late.step_R[rank])  # NaN never is
+    return LastRank(rank, share, cause, starved)
 
 
 # Transfers of process groups ------------------------------------------------------------------------------------------
@@ -296,6 +329,8 @@ def _stage(record: WindowRecord, criteria: Criteria) -> Finding | None:
     if newest is None or sum(s is not None and s.number == newest.number for s in recent) < criteria.needed:
         return None
     share = float(np.median([s.share for s in recent if s is not None and s.number == newest.number]))
+    if newest.number == UNDECLARED:
+        return Finding(StragglerVerdict.STAGE, newest.cause, _undeclared(newest), ranks=newest.ranks, share=share)
     more = f"Pipeline stage {newest.number} has more to do than the others, {_percent(share)} of a step on"
     reason = f"{more} all {len(newest.ranks)} of its ranks: the stages are unbalanced, no node is to blame."
     if len(newest.ranks) == 1:
@@ -320,6 +355,12 @@ def _taking_turns(
     most = max(sum(last.rank == rank for last in behind) for rank in {last.rank for last in behind})
     if most > max(1.0, ONE_RANK * len(behind)):
         return None
+    if 2 * sum(last.starved for last in behind) > len(behind):
+        reason = (
+            f"Steps lose {_percent(lost)} to waiting for ranks that take turns in waiting for a CPU: other processes "
+            "use those of their nodes, and no single rank is to blame."
+        )
+        return Finding(StragglerVerdict.UNEXPLAINED, Cause.HOST, reason, share=lost)
     causes = [last.cause for last in behind]
     cause = max(set(causes), key=causes.count)
     lose = f"Steps lose {_percent(lost)} to waiting"
@@ -336,6 +377,22 @@ def _taking_turns(
     what = PART_WORDS.get(cause, "nothing that was measured")
     reason = f"{lose} for ranks that take turns in being late, with {what}: no single rank is to blame."
     return Finding(StragglerVerdict.UNEXPLAINED, cause, reason, share=lost)
+
+
+def _undeclared(stage: HeavyStage) -> str:
+    one = len(stage.ranks) == 1
+    if one:
+        which = f"Rank {stage.ranks[0]} has"
+    else:
+        numbers = ", ".join(map(str, stage.ranks[:SHOWN]))
+        more = f" and {len(stage.ranks) - SHOWN} more" if len(stage.ranks) > SHOWN else ""
+        which = f"Ranks {numbers}{more} have"
+    nodes = "its node is" if one else "their nodes are"
+    return (
+        f"{which} done {stage.times:.1f} times the work of the others since the first steps, and ranks send to each "
+        f"other as the stages of a pipeline do: the stages are unbalanced, or {nodes} slow. Where each rank declares "
+        "its stage (dl.pipeline_parallel.rank in OTEL_RESOURCE_ATTRIBUTES), it is compared with that stage alone."
+    )
 
 
 def _same_ranks(often_behind: Ints, ranks: int, cause: Cause) -> str:

@@ -29,6 +29,8 @@ class Straggler:
     seen: float
     """Unix seconds of the last slow window."""
     attempt: int = 0
+    always: bool = False
+    """It was slow from the first windows of its attempt."""
     ended: float | None = None
     score: float | None = None
     """GPU score by its reference: relative or robust."""

@@ -32,6 +32,8 @@ EXPLAINS: Final = 0.5
 """A cause is named only when it explains more than this fraction of the lateness."""
 MAD_TO_SIGMA: Final = 1.4826
 """Standard deviation of a normal distribution divided by its median absolute deviation."""
+MIN_DIFFERENCES: Final = 8
+"""Differences between windows from which on their median means something."""
 QUANTILE_80: Final = 1.2816
 """Four fifths of a normal distribution are within so many standard deviations."""
 
@@ -79,6 +81,17 @@ def noise(signal_TR: Floats) -> float:
         return float("nan")
     usual, rare = np.quantile(known, (0.5, 0.8))
     return max(MAD_TO_SIGMA * float(usual), float(rare) / QUANTILE_80)
+
+
+def recent_noise(signal_TR: Floats) -> float:
+    """The noise of a few windows, as a fraction of a step (one standard deviation); 0: unknown.
+
+    From the median of the differences between successive windows: noise that has just begun counts, a rank that has
+    just become slow does not.
+    """
+    known = np.abs(np.diff(signal_TR, axis=0)) / np.sqrt(2.0)
+    known = known[~np.isnan(known)]
+    return MAD_TO_SIGMA * float(np.median(known)) if len(known) >= MIN_DIFFERENCES else 0.0
 
 
 def spread(signal_TR: Floats) -> float:

@@ -26,6 +26,7 @@ import numpy as np
 from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch.contract.intervals import WINDOW_SECONDS, window_seconds
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.semconv import POINT_TO_POINT
 from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
@@ -50,6 +51,8 @@ KEPT_STRAGGLERS: Final = 200
 DEVICES_A_RANK: Final = 4
 MIN_DEVICES: Final = 256
 """Devices whose best medians are kept: for each rank, and at least."""
+ALWAYS: Final = 0.9
+"""Fraction of an attempt's windows in which a rank is behind above which it has been so from the beginning."""
 INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
@@ -260,6 +263,11 @@ class Performance:
         """Windows since the last one with a profiled step."""
         self.signal_TR: Floats = np.full((0, 0), np.nan)  # single precision from the first window on
         """Signal of the last :data:`WINDOWS` windows, the newest last."""
+        self.known_R: Ints = np.zeros(0, dtype=np.int64)
+        self.behind_R: Ints = np.zeros(0, dtype=np.int64)
+        """Windows of the attempt in which a rank's signal was known, and in which it was behind."""
+        self.sends = False
+        """Ranks send to and receive from each other, as the stages of a pipeline do."""
         self.record = WindowRecord()
         self.transfer_times = TransferTimes()
         self.kernel_scores: KernelScores | None = None
@@ -395,6 +403,7 @@ class Performance:
         excess_RS = section_RS - peers.references(section_RS, group_R)
         excess_RS[~peers.in_large_group(group_R)] = np.nan
         step_R = step_seconds(names, self.sections["mean"][:ranks], section_RS, late)
+        self.sends |= POINT_TO_POINT in self.assembly.transfers
         before, self._judged_iteration = self._judged_iteration, iteration
         elapsed = None if self.judged_at is None else max(0.1, now - self.judged_at)
         if elapsed is not None:
@@ -519,15 +528,35 @@ class Performance:
                 temperature_R[rank] = np.nan if reading.temperature is None else reading.temperature
         return clock_R, temperature_R
 
-    def add_signal(self, signal_R: Floats) -> None:
-        """Keep the signal of the last windows, all of one width."""
+    def add_signal(self, signal_R: Floats, slowdown: float) -> None:
+        """Keep the signal of the last windows, all of one width; count those in which a rank is behind.
+
+        ``slowdown``: the fraction of a step above which it is.
+        """
         kept_TR: Any = self.signal_TR
         ranks = len(signal_R)
+        if (extra := ranks - len(self.known_R)) > 0:
+            fresh_R = np.zeros(extra, dtype=np.int64)
+            self.known_R, self.behind_R = (np.concatenate([each, fresh_R]) for each in (self.known_R, self.behind_R))
+        self.known_R[:ranks] += ~np.isnan(signal_R)
+        with np.errstate(invalid="ignore"):
+            self.behind_R[:ranks] += signal_R > slowdown
         if kept_TR.shape[1] != ranks:
             resized_TR = np.full((len(kept_TR), ranks), np.nan, dtype=np.float32)
             resized_TR[:, : min(ranks, kept_TR.shape[1])] = kept_TR[:, :ranks]
             kept_TR = resized_TR
         self.signal_TR = np.concatenate([kept_TR[-(WINDOWS - 1) :], signal_R[None].astype(np.float32)])
+
+    def always_behind(self, ranks: int) -> Bools:
+        """Which ranks have been behind since the attempt's first windows; shape (R,)."""
+        known_R, behind_R = self.known_R[:ranks], self.behind_R[:ranks]
+        always_R: Bools = (behind_R > 0) & (behind_R >= ALWAYS * known_R)
+        return always_R
+
+    @property
+    def undeclared_pipeline(self) -> bool:
+        """Ranks send to each other, and no rank has declared its pipeline stage."""
+        return self.sends and not (self.layout.pipeline_R >= 0).any()
 
     def finish_window(self, window: Window, profiling_interval: int) -> None:
         """Count the window, and set the stride where ranks do not agree or windows are far too long or too short.
