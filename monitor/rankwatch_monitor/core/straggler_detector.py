@@ -209,7 +209,10 @@ def _surveyed(signal_TR: Floats) -> Floats:
 
 
 def _below_thresholds(job: Job) -> Bools:
-    """Ranks strictly below a threshold, as in nvidia-resiliency-ext; NaN never is. Shape (R,)."""
+    """Ranks strictly below a threshold, as in nvidia-resiliency-ext; NaN never is. Shape (R,).
+
+    Ranks whose lateness contradicts their scores are left out: another one is waited for.
+    """
     policy, scores = job.policy, job.performance.scores
     assert scores is not None
     judged_S = list(scores.judged.values())
@@ -220,7 +223,7 @@ def _below_thresholds(job: Job) -> Bools:
         individual_R = (scores.gpu_individual_R < policy.individual_threshold) | np.any(
             scores.section_individual_RS[:, judged_S] < policy.individual_threshold, axis=1
         )
-    below_R: Bools = relative_R | individual_R
+    below_R: Bools = (relative_R | individual_R) & ~scores.contradicted(policy.straggler_slowdown)
     return below_R
 
 

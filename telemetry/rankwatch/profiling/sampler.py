@@ -274,8 +274,8 @@ COST_AGAIN: Final = 0.75
 """Part of the limit; sampling becomes more frequent if its cost stays below this."""
 MAX_MULTIPLE: Final = 64
 """At least one window in this many is sampled, at any cost: about every 10 minutes."""
-FIRST_REPORT: Final = 3
-"""Sampled windows before the first report of kernels, which is due early."""
+SAMPLES_REPORTED: Final = 3
+"""Sampled windows that a report of kernels holds at least: the median of fewer is that of one slow step."""
 GOLDEN: Final = 0.6180339887
 MAX_SAMPLES: Final = 8
 COSTS_REMEMBERED: Final = 8
@@ -404,17 +404,18 @@ class SamplingController:
         return self._results.pop(iteration, None)
 
     def report(self, now: float, interval: float, *, ending: bool) -> Mapping[str, KernelStatistics]:
-        """The kernels since the last report; empty if none is due or nothing was sampled.
+        """The kernels since the last report; empty if none is due or too little was sampled.
 
         The first report is due early. The second follows after 0.5 to 1.5 intervals, depending on the rank, and the
         others at intervals from there, which spreads the reports of a large job.
         """
-        if self._table is None or not (ending or self._sampled >= FIRST_REPORT):
+        if self._table is None or not (ending or self._sampled >= SAMPLES_REPORTED):
             return {}
         if not ending and self._report_due is not None and now < self._report_due:
             return {}
         kernels = self._table.report()
         if kernels:
+            self._sampled = 0
             first = self._report_due is None
             # Multiples of the golden ratio modulo 1 are evenly distributed for any number of ranks (Weyl).
             self._report_due = now + interval * (0.5 + self._settings.rank * GOLDEN % 1 if first else 1.0)

@@ -8,6 +8,7 @@ import pytest
 from rankwatch.contract.enums import Cause, StragglerVerdict
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
+from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.store import codec, performance_codec
 from support.windows import COMPUTE, DATA, EVERY, HOST, Fault, Ranks, Work, slower
 
@@ -275,6 +276,29 @@ def test_a_rank_that_is_little_slower_is_named_under_much_noise(seed: int) -> No
 
     assert {s.rank for s in noisy(0.2).performance.stragglers} == {1}
     assert noisy(0.0).performance.stragglers == []
+
+
+def test_a_low_score_of_a_rank_that_waits_for_another_names_no_rank() -> None:
+    """One slow sample made a rank's score 0.1, while the others waited for another rank 40 % of each step."""
+    fastest = {"straggler_reference": "fastest", "relative_threshold": 0.7, "individual_threshold": 0.7}
+    job = Ranks(4, policy=fastest, sections=False).run(2)
+    job.kernels({0: 0.1})
+    job.run(3, slower(1, HOST, 0.7))
+    assert job.performance.scores.gpu_relative_R[0] < 0.2
+    assert job.performance.stragglers == []
+    text = scores_text(job.job, job.now)
+    assert "Low scores of 1 rank (0) are contradicted by lateness" in " ".join(text.split())
+    job.run(1)  # rank 1 is as fast as the others again: the score stands by itself
+    assert [s.rank for s in job.performance.open_stragglers] == [0]
+
+
+def test_scores_of_old_kernels_are_marked() -> None:
+    job = Ranks(4, sections=False).run(2)
+    job.kernels({})
+    job.run(1)
+    assert job.performance.scores.gpu_at == job.now
+    assert "the newest are 0.0 s old." in " ".join(scores_text(job.job, job.now).split())
+    assert "which is old: ranks report no kernels." in " ".join(scores_text(job.job, job.now + 1000.0).split())
 
 
 @pytest.mark.parametrize("seed", range(8))

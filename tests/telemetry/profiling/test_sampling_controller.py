@@ -12,8 +12,8 @@ from rankwatch.contract.policy import parse_ranks
 from rankwatch.profiling import sampler as module
 from rankwatch.profiling.plan import ProfilingPlan
 from rankwatch.profiling.sampler import (
-    FIRST_REPORT,
     MAX_MULTIPLE,
+    SAMPLES_REPORTED,
     SamplingController,
     SourceChoice,
     StepPace,
@@ -112,18 +112,18 @@ def test_however_much_it_costs_it_is_not_given_up(sampling: SamplingController, 
 
 
 def test_kernels_are_reported_early_then_regularly_and_at_the_end(sampling: SamplingController, source: Source) -> None:
-    run(sampling, FIRST_REPORT - 1)
+    run(sampling, SAMPLES_REPORTED - 1)
     assert sampling.report(100.0, 300.0, ending=False) == {}
     run(sampling, 2)
     assert sampling.report(100.0, 300.0, ending=False)["k"].median == 0.5
-    run(sampling, 2)
+    run(sampling, 3)
     assert sampling.report(249.0, 300.0, ending=False) == {}
-    assert sampling.report(250.0, 300.0, ending=False)["k"].calls == 2, "those since the last one"
-    run(sampling, 2)
+    assert sampling.report(250.0, 300.0, ending=False)["k"].calls == 3, "those since the last one"
+    run(sampling, 3)
     assert sampling.report(549.0, 300.0, ending=False) == {}
     assert sampling.report(550.0, 300.0, ending=False)
     source.keys = ("",)
-    run(sampling, 2)
+    run(sampling, 3)
     assert sampling.report(860.0, 300.0, ending=False) == {}, "no shapes in these: nothing to tell yet"
     source.keys = ("k",)
     run(sampling, 2)

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rankwatch.contract.semconv import UNEQUAL_SECTIONS
-from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.straggler import peers
 
 BLOCK: Final = 1024
@@ -63,6 +63,8 @@ class Scores:
     """Seconds of a step, as measured on this rank."""
     seconds: float = 0.0
     """Seconds the evaluation took."""
+    gpu_at: float | None = None
+    """Unix seconds when the kernels were reported that the GPU scores compare; None: there are none."""
 
     @classmethod
     def empty(cls, ranks: int, at: float, sections: tuple[str, ...] = ()) -> Scores:
@@ -90,9 +92,22 @@ class Scores:
         """Lateness as a fraction of the step; shape (R,)."""
         return self.lateness_R / self.step_R
 
+    def contradicted(self, slowdown: float) -> Bools:
+        """Ranks that are not late by ``slowdown`` of a step, while another one is; shape (R,).
+
+        A low score of such a rank is a slow sample, not a slow rank: the others do not wait for it.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share_R = self.lateness_share()
+            if not (share_R >= slowdown).any():
+                return np.zeros(len(share_R), dtype=np.bool_)
+            contradicted_R: Bools = share_R < slowdown
+        return contradicted_R
+
     def set_kernels(self, kernels: KernelScores) -> None:
         """Fill in the kernel scores, unless they are of another number of ranks."""
         if len(kernels.relative_R) == len(self.gpu_relative_R):
+            self.gpu_at = kernels.at
             self.gpu_relative_R = kernels.relative_R
             self.gpu_individual_R = kernels.individual_R
             self.gpu_robust_R = kernels.robust_R
@@ -106,6 +121,8 @@ class KernelScoreRequest(NamedTuple):
 
     number: int
     """Of the request, so that a late result replaces nothing newer."""
+    at: float
+    """Unix seconds of the newest reports."""
     median_RK: Floats
     tail_RK: Floats
     """Mean of the slower half of the calls."""
@@ -124,6 +141,8 @@ class KernelScores(NamedTuple):
 
     number: int
     """Of the request."""
+    at: float
+    """Unix seconds of the request."""
     relative_R: Floats
     individual_R: Floats
     robust_R: Floats
@@ -151,7 +170,7 @@ def kernel_scores(request: KernelScoreRequest) -> KernelScores:
             _weighted_mean(median_GK[group_R], usual),
             _weighted_mean(tail_GK[group_R], slower),
         )
-    return KernelScores(request.number, relative_R, individual_R, robust_R)
+    return KernelScores(request.number, request.at, relative_R, individual_R, robust_R)
 
 
 class _Rates(NamedTuple):

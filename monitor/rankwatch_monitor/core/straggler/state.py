@@ -604,20 +604,21 @@ class Performance:
         few = self.kernels["median"].size <= MANY_KERNELS
         if self._kernels_changed and (few or window.now - self._kernels_scored_at >= RESCORE_AFTER):
             self._kernels_changed, self._kernels_scored_at = False, window.now
-            return self._kernel_request(window.group_R, policy)
+            return self._kernel_request(window, policy)
         return None
 
-    def _kernel_request(self, group_R: Ints, policy: Policy) -> KernelScoreRequest:
+    def _kernel_request(self, window: Window, policy: Policy) -> KernelScoreRequest:
         """Copy what kernel scores are computed from; then the present medians count for the devices' best."""
         self.kernel_requests += 1
-        ranks, table = len(group_R), self.kernels
+        ranks, table = len(window.group_R), self.kernels
         request = KernelScoreRequest(
             number=self.kernel_requests,
+            at=window.now,
             median_RK=table["median"][:ranks].copy(),
             tail_RK=table["tail"][:ranks].copy(),
             spent_RK=table["spent"][:ranks].copy(),
             best_RK=self.best.of_ranks(self.best.kernels, table.names, self.device_R)[:ranks],
-            group_R=group_R,
+            group_R=window.group_R,
             relative=policy.calc_relative,
             individual=policy.calc_individual,
         )

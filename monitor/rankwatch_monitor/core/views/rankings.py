@@ -110,6 +110,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
     scores = performance.scores
     shown = {
         "at": None,
+        "gpu_at": None,
         "reference": str(job.policy.straggler_reference),
         "processing_seconds": None,
         "overall": {},
@@ -123,6 +124,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> dict[str, An
     chosen = range(len(scores.lateness_R)) if number is None else worst(scores, number)
     return shown | {
         "at": scores.at,
+        "gpu_at": scores.gpu_at,
         "processing_seconds": scores.seconds,
         "overall": {name: min_median_max(score_R) for name, score_R in gpu_scores(scores).items()},
         "ranks": _rows(job, scores, chosen),

@@ -27,6 +27,8 @@ from rankwatch_monitor.core.views.job_verdict import finding
 DEFAULT_SHOWN: Final = 5
 """Ranks shown if the policy's number is 0, with which the log shows the report only if there are stragglers."""
 SHOWN_SECTIONS: Final = 8
+OLD: Final = 3.0
+"""Report intervals after which GPU scores are called old."""
 SHOWN_STRAGGLERS: Final = 20
 
 _FINDING: Final = {
@@ -52,7 +54,7 @@ def scores_text(job: Job, now: float, shown: int | None = None, *, each_section:
         parts = [wrapped(_no_scores(job.policy), "")]
     else:
         sections = _sections(job, scores, shown) if each_section else []
-        parts = [*_nvrx_scores(job, scores, shown), *sections, *_details(job, scores, shown)]
+        parts = [*_nvrx_scores(job, scores, shown), *sections, *_details(job, scores, shown, now)]
     parts.append(stragglers(job, now) or ["STRAGGLERS none known"])
     return "\n\n".join("\n".join(map(printable, lines)) for lines in parts if lines) + "\n"
 
@@ -140,7 +142,7 @@ def _slowest_sections(scores: Scores) -> list[int]:
 # Details --------------------------------------------------------------------------------------------------------------
 
 
-def _details(job: Job, scores: Scores, shown: int) -> list[list[str]]:
+def _details(job: Job, scores: Scores, shown: int, now: float) -> list[list[str]]:
     policy = job.policy
     decides = (
         "robust scores and lateness, against the noise of this job"
@@ -152,10 +154,31 @@ def _details(job: Job, scores: Scores, shown: int) -> list[list[str]]:
         "nvidia-resiliency-ext does; robust compares it with the median of its peers, the slower half of the calls "
         f"included. In this job stragglers are named by {decides} (straggler_reference={policy.straggler_reference})."
     )
-    parts = [wrapped(which, ""), _ranking(job, "GPU robust performance:", scores.gpu_robust_R, shown)]
+    parts = [wrapped(which, ""), *_basis(job, scores, now)]
+    parts.append(_ranking(job, "GPU robust performance:", scores.gpu_robust_R, shown))
     parts.append(_section_figures(job, scores))
     parts.append(_lateness(job, scores, shown))
     return parts
+
+
+def _basis(job: Job, scores: Scores, now: float) -> list[list[str]]:
+    """What the GPU scores rest on, how old they are, and where lateness contradicts them."""
+    if scores.gpu_at is None:
+        return []
+    age = max(0.0, now - scores.gpu_at)
+    text = "GPU scores rest on at least 3 profiled steps of each rank, fewer where it has ended; "
+    text += f"the newest are {duration(age)} old"
+    text += ", which is old: ranks report no kernels." if age > OLD * job.policy.report_interval else "."
+    lowest_R = np.fmin(scores.gpu_relative_R, scores.gpu_individual_R)
+    with np.errstate(invalid="ignore"):
+        low_R = (lowest_R < min(job.policy.relative_threshold, job.policy.individual_threshold)) & scores.contradicted(
+            job.policy.straggler_slowdown
+        )
+    if low_R.any():
+        found = np.flatnonzero(low_R).tolist()
+        text += f" Low scores of {count(len(found), 'rank')} ({ranks(found)}) are contradicted by lateness: "
+        text += "others are waited for, so these scores name no straggler."
+    return [wrapped(text, "")]
 
 
 def _section_figures(job: Job, scores: Scores) -> list[str]:

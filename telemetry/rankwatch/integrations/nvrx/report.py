@@ -10,6 +10,8 @@ from typing import Any, Final
 
 RELATIVE: Final = "relative_perf_scores"
 INDIVIDUAL: Final = "individual_perf_scores"
+LATE: Final = 0.05
+"""Fraction of a step; the default of the policy's ``straggler_slowdown``."""
 ALL_SCORES: Final = (RELATIVE, INDIVIDUAL)
 
 Scores = Mapping[int, float]
@@ -55,6 +57,8 @@ class Report:
     """Always empty: kernel statistics are only in the monitor."""
     generate_report_elapsed_time: float = 0.0
     """Milliseconds."""
+    contradicted: frozenset[int] = frozenset()
+    """Ranks not late by :data:`LATE` of a step while another one is: a low score of theirs is a slow sample."""
     gather_on_rank0: bool = True
     rank: int | None = None
 
@@ -65,7 +69,7 @@ class Report:
         gpu_indiv_threshold: float = 0.75,
         section_indiv_threshold: float = 0.75,
     ) -> dict[str, Any]:
-        """Return the ranks with a score strictly below a threshold, never those without a score.
+        """Return the ranks with a score strictly below a threshold; none without a score, or that lateness contradicts.
 
         Keys: ``straggler_gpus_relative`` and ``straggler_gpus_individual``, sets of :class:`StragglerId`, and
         ``straggler_sections_relative`` and ``straggler_sections_individual``, non-empty sets by section.
@@ -80,7 +84,11 @@ class Report:
         }
 
     def _below(self, scores: Scores, threshold: float) -> set[StragglerId]:
-        return {StragglerId(rank, self.rank_to_node[rank]) for rank, score in scores.items() if score < threshold}
+        return {
+            StragglerId(rank, self.rank_to_node[rank])
+            for rank, score in scores.items()
+            if score < threshold and rank not in self.contradicted
+        }
 
     def _by_section(self, sections: Mapping[str, Scores], threshold: float) -> dict[str, set[StragglerId]]:
         found = {name: self._below(scores, threshold) for name, scores in sections.items()}
@@ -111,7 +119,14 @@ def from_scores(response: Mapping[str, Any], wanted: tuple[str, ...], nodes: Map
         gpu_individual_perf_scores=gpus[INDIVIDUAL],
         section_individual_perf_scores=sections[INDIVIDUAL],
         rank_to_node={int(row["rank"]): nodes.get(row["host"], row["host"]) for row in rows},
+        contradicted=_contradicted({int(row["rank"]): _score(row.get("lateness_share")) for row in rows}),
     )
+
+
+def _contradicted(late: Scores) -> frozenset[int]:
+    if not any(share >= LATE for share in late.values()):
+        return frozenset()
+    return frozenset(rank for rank, share in late.items() if share < LATE)
 
 
 def _score(value: object) -> float:

@@ -57,6 +57,17 @@ def test_stragglers_are_strictly_below_the_threshold_and_unknown_scores_never() 
     assert not any(lower.values())
 
 
+@pytest.mark.parametrize(
+    ("other", "own", "named"), [(0.6, -0.6, set()), (0.02, -0.01, {1}), (0.3, 0.3, {1}), (None, None, {1})]
+)
+def test_a_rank_that_is_not_late_while_another_is_is_no_straggler(
+    other: float | None, own: float | None, named: set[int]
+) -> None:
+    rows = [{**ANSWER["ranks"][0], "lateness_share": other}, {**ANSWER["ranks"][1], "lateness_share": own}]
+    found = report.from_scores({"ranks": rows}, ALL_SCORES, {}).identify_stragglers()
+    assert {each.rank for each in found["straggler_gpus_relative"]} == named
+
+
 def test_an_empty_report_names_nobody() -> None:
     assert not any(Report().identify_stragglers().values())
 
