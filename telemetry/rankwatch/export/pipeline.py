@@ -7,6 +7,7 @@ of a second, so it is imported and called on the exporter thread only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -20,6 +21,7 @@ from opentelemetry.sdk.resources import Resource
 
 from rankwatch.contract.intervals import histogram_seconds
 from rankwatch.export.instruments import Instruments
+from rankwatch.export.parallel_layout import ParallelLayout
 from rankwatch.export.resource import AttributeValue
 from rankwatch.export.spans import Spans
 from rankwatch.export.transport import OtlpClient, SendQueue, SendResult, SendStatus
@@ -53,15 +55,21 @@ class ForkSafeMeterProvider(MeterProvider):
 class EncodingReader(MetricReader):
     """Encodes each collection into the queue. No thread and no fork hook: the exporter thread calls ``collect``."""
 
-    def __init__(self, queue: SendQueue, recorder: Recorder) -> None:
+    def __init__(self, queue: SendQueue, recorder: Recorder, layout: ParallelLayout) -> None:
         super().__init__(
             preferred_temporality={Histogram: AggregationTemporality.DELTA},
             preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation(max_scale=BUCKET_SCALE)},
         )
         self._queue = queue
         self._recorder = recorder
+        self._layout = layout
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any) -> None:  # noqa: ARG002
+        # Process groups are made after the provider, whose resource cannot be changed.
+        if found := self._layout.attributes():
+            further = Resource(found)
+            each = [replace(one, resource=one.resource.merge(further)) for one in metrics_data.resource_metrics]
+            metrics_data = replace(metrics_data, resource_metrics=each)
         dropped = self._queue.put(encode_metrics(metrics_data).SerializeToString())
         self._recorder.drop(DROP_BACKLOG, dropped)
 
@@ -82,7 +90,7 @@ class ExportPipeline:
         resource = Resource(attributes)
         self._recorder = recorder
         self._queue = SendQueue()
-        self._reader = EncodingReader(self._queue, recorder)
+        self._reader = EncodingReader(self._queue, recorder, ParallelLayout(attributes, settings.rank))
         # The provider is not kept. The SDK's fork hook holds it weakly, so that in a child it finds nothing to call.
         meter = ForkSafeMeterProvider(
             [self._reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
