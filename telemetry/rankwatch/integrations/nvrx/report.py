@@ -40,6 +40,15 @@ class StragglerId:
     node: str
 
 
+class _Nodes(dict[int, str]):
+    """A report's hosts by rank, with the ranks that are not late by :data:`LATE` of a step while another one is.
+
+    A low score of these is a slow sample. It is kept here, since a report has no field that NVRx's has not.
+    """
+
+    ranks: frozenset[int] = frozenset()
+
+
 @dataclass(frozen=True)
 class Report:
     """The monitor's scores of a rank against the fastest one (relative) or its own best (individual).
@@ -57,8 +66,6 @@ class Report:
     """Always empty: kernel statistics are only in the monitor."""
     generate_report_elapsed_time: float = 0.0
     """Milliseconds."""
-    contradicted: frozenset[int] = frozenset()
-    """Ranks not late by :data:`LATE` of a step while another one is: a low score of theirs is a slow sample."""
     gather_on_rank0: bool = True
     rank: int | None = None
 
@@ -84,10 +91,12 @@ class Report:
         }
 
     def _below(self, scores: Scores, threshold: float) -> set[StragglerId]:
+        nodes = self.rank_to_node
+        contradicted = nodes.ranks if isinstance(nodes, _Nodes) else ()
         return {
             StragglerId(rank, self.rank_to_node[rank])
             for rank, score in scores.items()
-            if score < threshold and rank not in self.contradicted
+            if score < threshold and rank not in contradicted
         }
 
     def _by_section(self, sections: Mapping[str, Scores], threshold: float) -> dict[str, set[StragglerId]]:
@@ -113,13 +122,14 @@ def from_scores(response: Mapping[str, Any], wanted: tuple[str, ...], nodes: Map
             for score, kind in kinds.items():
                 if score in wanted:
                     sections[score].setdefault(name, {})[int(row["rank"])] = _score(scores.get(kind))
+    hosts = _Nodes({int(row["rank"]): nodes.get(row["host"], row["host"]) for row in rows})
+    hosts.ranks = _contradicted({int(row["rank"]): _score(row.get("lateness_share")) for row in rows})
     return Report(
         gpu_relative_perf_scores=gpus[RELATIVE],
         section_relative_perf_scores=sections[RELATIVE],
         gpu_individual_perf_scores=gpus[INDIVIDUAL],
         section_individual_perf_scores=sections[INDIVIDUAL],
-        rank_to_node={int(row["rank"]): nodes.get(row["host"], row["host"]) for row in rows},
-        contradicted=_contradicted({int(row["rank"]): _score(row.get("lateness_share")) for row in rows}),
+        rank_to_node=hosts,
     )
 
 
