@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import shutil
 import subprocess
 import tomllib
@@ -12,10 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from sqlalchemy import make_url
 
+from examples.custom_resources import validate
 from rankwatch.contract import env
 from rankwatch_launcher import outcome
 from rankwatch_launcher.cli import main
@@ -67,14 +71,18 @@ MONITOR = pod_of("Deployment", "rankwatch-monitor")["containers"][0]
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_manifests_fit_the_schemas(path: Path, version: str) -> None:
     for document in yaml.safe_load_all(path.read_text()):
-        kubernetes_validate.validate(document, version, strict=True)
+        validate(document, version)
 
 
 def test_the_checker_would_see_a_mistake() -> None:
     job = one("Job", "gpt")
     job["spec"]["podFailurePolicy"]["rules"][0]["onExitCode"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(job, VERSIONS[-1], strict=True)
+        validate(job, VERSIONS[-1])
+    monitor = one("ServiceMonitor", "rankwatch-monitor")
+    monitor["spec"]["endpoints"][0]["bearer"] = "x"
+    with pytest.raises(jsonschema.ValidationError):
+        validate(monitor, VERSIONS[-1])
 
 
 def test_kustomizations_name_every_manifest_and_image() -> None:
@@ -91,15 +99,20 @@ def test_kustomizations_name_every_manifest_and_image() -> None:
     assert {LAUNCHER["image"], MONITOR["image"]} == set(IMAGES)
 
 
-@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
-def test_kustomize_makes_manifests_that_fit_the_schemas(path: Path) -> None:
+def put_together(folder: Path) -> list[dict[str, Any]]:
+    """What ``kubectl apply -k`` would send."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("needs kubectl, for its kustomize")
-    made = subprocess.run([kubectl, "kustomize", path.parent], capture_output=True, text=True, timeout=60, check=False)
+    made = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
     assert made.returncode == 0, made.stderr
-    for document in yaml.safe_load_all(made.stdout):
-        kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
+    return list(yaml.safe_load_all(made.stdout))
+
+
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
+def test_kustomize_makes_manifests_that_fit_the_schemas(path: Path) -> None:
+    for document in put_together(path.parent):
+        validate(document, VERSIONS[-1])
         assert re.search(r"image: rankwatch-\w+\n", yaml.safe_dump(document)) is None, "no registry is named"
 
 
@@ -202,6 +215,49 @@ def test_nothing_is_scraped_without_a_token() -> None:
         assert "prometheus.io/" not in yaml.safe_dump(document), document["metadata"]["name"]
 
 
+def test_prometheus_scrapes_the_monitor_with_the_read_token_and_as_the_job_that_alerts_ask_for() -> None:
+    spec, front = one("ServiceMonitor", "rankwatch-monitor")["spec"], one("Service", "rankwatch-monitor")
+    (endpoint,) = spec["endpoints"]
+    assert spec["selector"]["matchLabels"].items() <= front["metadata"]["labels"].items()
+    assert endpoint["port"] == front["spec"]["ports"][0]["name"]
+    credentials = endpoint["authorization"]["credentials"]
+    assert credentials["name"] == secrets_of(MONITOR)[settings.variable("read_token")]
+    shipped = yaml.safe_load((ROOT / "dashboards" / "prometheus" / "prometheus.yml").read_text())
+    (scraped,) = shipped["scrape_configs"]
+    assert front["metadata"]["labels"][spec["jobLabel"]] == scraped["job_name"]
+    assert endpoint["honorLabels"] is scraped["honor_labels"]
+
+
+def test_the_prometheus_rule_is_the_shipped_rules() -> None:
+    script = runpy.run_path(str(ROOT / "dashboards" / "prometheus" / "prometheus_rule.py"))
+    assert script["WRITTEN"].read_text() == script["prometheus_rule"](), "run dashboards/prometheus/prometheus_rule.py"
+    files = sorted((ROOT / "dashboards" / "prometheus" / "rules").glob("*.yml"))
+    shipped = [group for path in files for group in yaml.safe_load(path.read_text())["groups"]]
+    assert one("PrometheusRule", "rankwatch")["spec"]["groups"] == shipped
+
+
+def test_the_monitor_uses_postgresql_and_no_volume() -> None:
+    documents = put_together(FOLDER / "postgresql")
+    found = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    database = found["StatefulSet", "rankwatch-postgresql"]["spec"]["template"]["spec"]["containers"][0]
+    pod = found["Deployment", "rankwatch-monitor"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert [volume["name"] for volume in pod["volumes"]] == [mount["name"] for mount in container["volumeMounts"]]
+    assert "PersistentVolumeClaim" not in {kind for kind, _ in found}
+
+    given = {variable["name"]: variable.get("value") for variable in database["env"]}
+    address = make_url(next(v["value"] for v in container["env"] if v["name"] == settings.variable("database")))
+    assert (address.username, address.database) == (given["POSTGRES_USER"], given["POSTGRES_DB"])
+    assert address.password is None
+    front = found["Service", address.host]["spec"]
+    labels = found["StatefulSet", "rankwatch-postgresql"]["spec"]["template"]["metadata"]["labels"]
+    assert front["selector"].items() <= labels.items()
+    assert front["ports"][0]["targetPort"] == database["ports"][0]["name"]
+    assert secrets_of(container)["PGPASSWORD"] == secrets_of(database)["POSTGRES_PASSWORD"] == "rankwatch-postgresql"
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert database["image"] == compose["postgres"]["image"]
+
+
 def instructions(path: Path) -> list[str]:
     """Instructions of a Dockerfile, continued lines joined."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
@@ -252,7 +308,9 @@ def test_secrets_are_named_never_written_down_and_jobs_have_the_one_that_may_ing
         settings.variable("read_token"): "rankwatch-read",
     }
     text = (ROOT / "docs" / "kubernetes.md").read_text()
-    for secret in {*secrets_of(MONITOR).values(), *secrets_of(LAUNCHER).values()}:
+    for secret in {
+        secret for pod in pods().values() for each in pod["containers"] for secret in secrets_of(each).values()
+    }:
         assert f"kubectl create secret generic {secret} " in text
     assert [d for d in documents() if d["kind"] == "Secret"] == []
 
