@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import runpy
-import shutil
-import subprocess
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import kubernetes_validate
@@ -20,48 +16,25 @@ import yaml
 from sqlalchemy import make_url
 
 from examples.custom_resources import validate
+from examples.manifests import (
+    FILES,
+    FOLDER,
+    IMAGES,
+    KUSTOMIZATIONS,
+    ROOT,
+    VERSIONS,
+    documents,
+    one,
+    pod_of,
+    pods,
+    put_together,
+    secrets_of,
+)
 from rankwatch.contract import env
 from rankwatch_launcher import outcome
 from rankwatch_launcher.cli import main
 from rankwatch_launcher.schedulers import kubernetes
 from rankwatch_monitor import settings
-
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "examples" / "kubernetes"
-FILES = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "kustomization.yaml")
-KUSTOMIZATIONS = sorted(FOLDER.rglob("kustomization.yaml"))
-IMAGES = {
-    "rankwatch-monitor": ROOT / "docker" / "Dockerfile",
-    "rankwatch-training": FOLDER / "training.Dockerfile",
-}
-"""The images that the manifests name, and what makes each."""
-VERSIONS = ("1.31", "1.37")
-"""The first in which podFailurePolicy is stable, and the newest that the checker knows."""
-
-
-def documents() -> Iterator[dict[str, Any]]:
-    for path in FILES:
-        yield from yaml.safe_load_all(path.read_text())
-
-
-def one(kind: str, name: str) -> dict[str, Any]:
-    (found,) = [d for d in documents() if d["kind"] == kind and d["metadata"]["name"] == name]
-    return found
-
-
-def pods() -> dict[str, dict[str, Any]]:
-    """The pod of everything that starts one, by kind and name."""
-    return {
-        f"{document['kind']}-{document['metadata']['name']}": document["spec"]["template"]["spec"]
-        for document in documents()
-        if document["kind"] in {"Deployment", "Job", "StatefulSet"}
-    }
-
-
-def pod_of(kind: str, name: str) -> dict[str, Any]:
-    pod: dict[str, Any] = one(kind, name)["spec"]["template"]["spec"]
-    return pod
-
 
 JOB, LAUNCHER = one("Job", "gpt")["spec"], pod_of("Job", "gpt")["containers"][0]
 MONITOR = pod_of("Deployment", "rankwatch-monitor")["containers"][0]
@@ -97,16 +70,6 @@ def test_kustomizations_name_every_manifest_and_image() -> None:
             assert image["name"] in IMAGES
             assert image["newTag"] == version("rankwatch")
     assert {LAUNCHER["image"], MONITOR["image"]} == set(IMAGES)
-
-
-def put_together(folder: Path) -> list[dict[str, Any]]:
-    """What ``kubectl apply -k`` would send."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("needs kubectl, for its kustomize")
-    made = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
-    assert made.returncode == 0, made.stderr
-    return list(yaml.safe_load_all(made.stdout))
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
@@ -292,12 +255,6 @@ def test_the_training_image_takes_rankwatch_from_its_wheel_and_the_code_from_the
     text = (ROOT / "docs" / "kubernetes.md").read_text()
     for command in re.findall(r"docker build .*", IMAGES["rankwatch-training"].read_text()):
         assert command in text
-
-
-def secrets_of(container: dict[str, Any]) -> dict[str, str]:
-    """The names of its secrets by variable."""
-    found = {variable["name"]: variable.get("valueFrom", {}).get("secretKeyRef") for variable in container["env"]}
-    return {name: secret["name"] for name, secret in found.items() if secret}
 
 
 def test_secrets_are_named_never_written_down_and_jobs_have_the_one_that_may_ingest() -> None:
