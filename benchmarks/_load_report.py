@@ -34,6 +34,7 @@ from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
 from rankwatch.contract.semconv import Metric
 from rankwatch.export.instruments import Instruments
+from rankwatch.export.parallel_layout import ParallelLayout
 from rankwatch.export.pipeline import SCOPE, EncodingReader
 from rankwatch.export.resource import AttributeValue
 from rankwatch.export.transport import SendQueue
@@ -101,7 +102,7 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
     recorder = Recorder(Slots.private())
     recorder.slots.claim(rank=0, local_rank=0, world_size=1, attempt=1)
     queue = SendQueue()
-    reader = EncodingReader(queue, recorder)
+    reader = EncodingReader(queue, recorder, ParallelLayout(attributes, rank=0))
     provider = MeterProvider(
         [reader], Resource(attributes), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
     )
