@@ -134,7 +134,8 @@ def run(script: Script, command: Sequence[str] = ("-m", "rankwatch", "run"), *, 
     Args:
         script: what to run.
         command: the arguments of Python that stand for ``rankwatch run``.
-        patience: seconds that a sick job may stand before it counts as not found, half of a healthy one's.
+        patience: seconds for which a sick job may stand, once its fault is provable, before it counts as not found; a
+            healthy one has twice as long to end.
     """
     folder = Path(tempfile.mkdtemp(prefix="trust"))
     result = Result(script.name, script.does, None if script.at_fault is None else sorted(script.at_fault))
@@ -194,6 +195,7 @@ def _sick(job: Run, script: Script, result: Result, patience: float) -> None:
         assert not any(incident["confirmed"] for incident in _look(job, result)), "confirmed before the fault"
         time.sleep(LOOK_AGAIN)
     found: dict[str, Any] = {}
+    patience += script.provable_after
     for incident in _until_found(job, script, result, max(faults.values()), patience):
         found = incident
     assert found, f"not found in {patience:g} s" + (f", {result.suspected} suspected" if result.suspected else "")
@@ -212,7 +214,8 @@ def _until_found(job: Run, script: Script, result: Result, fault: float, patienc
     end = time.monotonic() + patience
     while time.monotonic() < end:
         for incident in _look(job, result):
-            if incident["confirmed"] or script.held:
+            held = incident["proof"] in ("uninterruptible", "stalled")
+            if incident["confirmed"] or (script.held and held):
                 if result.seconds is None:
                     result.seconds = round(time.time() - fault, 1)
                     end = time.monotonic() + SETTLE_SECONDS

@@ -99,6 +99,8 @@ class Proof(StrEnum):
     """It stands still in the kernel (state D): storage or a device may still answer."""
     SPINNING = "spinning"
     """It burns CPU at one place: on a GPU a wait, else after minutes an endless loop."""
+    STALLED = "stalled"
+    """Of a job, not of a rank: its ranks move and complete no step, for longer than the confirmation window."""
 
 
 class LimitSource(StrEnum):

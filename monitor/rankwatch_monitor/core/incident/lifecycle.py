@@ -528,8 +528,13 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
 def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
     """Whether the suspicion that opened an incident is confirmed."""
     verdicts = [v for v in verdicts if v.kind is not VerdictKind.STALLED]  # the ranks may do anything for long
-    begun = max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
-    return proven(job.columns, job.limits.rank, verdicts, begun, job.policy.confirmation_window, now)
+    window = job.policy.confirmation_window
+    return proven(job.columns, job.limits.rank, verdicts, _waited_since(job, incident), window, now)
+
+
+def _waited_since(job: Job, incident: Incident) -> float:
+    """When the confirmation window of a suspicion began: no rank has been found busy since."""
+    return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
 
 
 def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
@@ -548,7 +553,7 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
             diagnosis = _of_busy(job, incident, verdicts, decision, why)
             _send(job, incident, machine.Proved(str(Proof.BUSY), why, diagnosis), now, effects)
     elif decision.proof is Proof.UNINTERRUPTIBLE:
-        if not incident.held:
+        if incident.proof != Proof.UNINTERRUPTIBLE:
             why = proof.storage_sentence(decision, groups)
             diagnosis = _of_busy(job, incident, verdicts, decision, why)._replace(culprits=())
             _send(job, incident, machine.Proved(str(Proof.UNINTERRUPTIBLE), why, diagnosis), now, effects)
@@ -556,14 +561,24 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         if incident.proof:
             _send(job, incident, machine.Proved("", "", None), now, effects)
         _confirm(job, incident, verdicts, now, effects)
+    elif not incident.held and _retries_for_ever(job, incident, verdicts, now):
+        why = proof.stall_sentence(now - verdicts[0].since)
+        diagnosis = _of_busy(job, incident, verdicts, decision, why)
+        _send(job, incident, machine.Proved(str(Proof.STALLED), why, diagnosis), now, effects)
     if incident.phase is Phase.CONFIRMING and now - incident.watched_at >= WATCH_SECONDS:
         effects.append(_directive(job, incident, Command.CAPTURE, now))
+
+
+def _retries_for_ever(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether a stalled job has moved for the confirmation window, and no rank was found busy in it."""
+    stalled = all(v.kind is VerdictKind.STALLED for v in verdicts)
+    return stalled and now - _waited_since(job, incident) >= job.policy.confirmation_window
 
 
 def _of_busy(
     job: Job, incident: Incident, verdicts: Sequence[Verdict], decision: proof.Decision, why: str
 ) -> Diagnosis:
-    """The diagnosis while ranks are busy: the others wait for them, and none of them hangs."""
+    """The diagnosis while no action follows; the others wait for ranks that are busy, and none of them hangs."""
     hosts = job.columns.hosts
     culprits = tuple(Culprit(rank, hosts[rank], CulpritClass.BEHIND, "it is busy") for rank in decision.ranks)
     first = verdicts[0]

@@ -105,6 +105,8 @@ def _incidents(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
 
 
 def _opened(incident: Incident) -> str:
+    if incident.held:
+        return incident.reason
     why = f"; {incident.action_reason}" if incident.action_reason else ""
     return f"{incident.reason} Action: {incident.action.replace('_', ' ')}{why}."
 

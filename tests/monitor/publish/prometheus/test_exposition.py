@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch import __version__
-from rankwatch.contract.enums import Action, Cause, CulpritClass, VerdictKind
+from rankwatch.contract.enums import Action, Cause, CulpritClass, Proof, VerdictKind
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.incident_record import HELD_BECAUSE, Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.publish.forward.forwarder import Backend, Forwarding
@@ -156,6 +157,15 @@ def test_what_the_policy_wants_and_is_not_done_is_told_with_the_reason(action: A
 def test_what_is_done_as_the_policy_says_is_not_withheld(action: Action, policy: Policy) -> None:
     found = samples(hung(action, "the policy says so", policy=policy))
     assert not [key for key in found if key[0] == "rankwatch_action_withheld"]
+
+
+@pytest.mark.parametrize("proof", HELD_BECAUSE)
+def test_the_action_on_a_held_incident_is_withheld_with_the_reason(proof: Proof) -> None:
+    job = hung(Action.RESTART, "the policy says restart")
+    job.incidents[0] = replace(job.incidents[0], confirmed=False, proof=str(proof))
+    assert value(samples(job), "action_withheld", wanted="restart", reason=HELD_BECAUSE[proof]) == 1.0
+    job.policy = job.policy.changed({"on_hang": "log"})
+    assert value(samples(job), "action_withheld", wanted="restart", reason=HELD_BECAUSE[proof]) is None
 
 
 def test_a_straggler_that_is_not_acted_on_is_told_only_if_the_policy_wants_it() -> None:
