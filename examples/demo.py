@@ -169,11 +169,11 @@ class Teller:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def tell(self, sentence: str, key: str | None = None) -> None:
-        if (key or sentence) not in self._told:
-            self._told.add(key or sentence)
+    def report(self, sentence: str, key: str | None = None) -> None:
+        if (key or sentence) not in self._reported:
+            self._reported.add(key or sentence)
             print(f"{self.clock():6.1f} s  {sentence}", flush=True)
 
 
@@ -211,37 +211,39 @@ def run_command(monitor: str, job_id: str, folder: Path) -> list[str]:
 # Following ----------------------------------------------------------------------------------------------------------
 
 
-def follow(job: Job, launcher: subprocess.Popen[bytes], metrics: Path, tell: Callable[..., None], clock: Clock) -> int:
+def follow(
+    job: Job, launcher: subprocess.Popen[bytes], metrics: Path, report: Callable[..., None], clock: Clock
+) -> int:
     """Print what happens until the launcher ends, and return its exit code."""
 
     def ended() -> int | None:
         code = launcher.poll()  # asked first, so that the last look at the job comes after the end
         for line in read_losses(metrics):
             if (line["step"] + 1) % 20 == 0:
-                tell(f"attempt {line['attempt']}, step {line['step']}: loss {line['loss']:.3f}")
+                report(f"attempt {line['attempt']}, step {line['step']}: loss {line['loss']:.3f}")
         summary, incident = job.get(), job.incident()
         if summary and summary["state"] == "running" and summary["ranks_reporting"] == RANKS:
-            tell(f"all {RANKS} ranks are training", key=f"training {summary['attempt']}")
+            report(f"all {RANKS} ranks are training", key=f"training {summary['attempt']}")
         if incident:
-            tell_incident(incident, tell)
+            print_incident(incident, report)
         return code
 
     return clock.wait("the end of the job", ended)
 
 
-def tell_incident(incident: dict[str, Any], tell: Callable[..., None]) -> None:
+def print_incident(incident: dict[str, Any], report: Callable[..., None]) -> None:
     times, key = incident["timeline"], incident["id"]
     # The sentence may become a better one once the stacks are known.
     found = "THE STACKS SAY" if times.get("captured") else "HANG FOUND"
-    tell(f"{found}: {incident['reason']}", key=f"{key} {incident['reason']}")
+    report(f"{found}: {incident['reason']}", key=f"{key} {incident['reason']}")
     if times.get("decided"):
-        tell(f"decided: {incident['action']}; {incident['action_reason']}", key=f"{key} decided")
+        report(f"decided: {incident['action']}; {incident['action_reason']}", key=f"{key} decided")
     if times.get("captured"):
-        tell("the stacks of all ranks are in", key=f"{key} captured")
+        report("the stacks of all ranks are in", key=f"{key} captured")
     if times.get("restarted"):
-        tell("the ranks were killed and started anew", key=f"{key} restarted")
+        report("the ranks were killed and started anew", key=f"{key} restarted")
     if times.get("first_step"):
-        tell("the first new step is done", key=f"{key} first step")
+        report("the first new step is done", key=f"{key} first step")
 
 
 def read_losses(metrics: Path) -> list[dict[str, Any]]:
@@ -305,7 +307,7 @@ def innermost(groups: list[dict[str, Any]], *, is_culprit: bool) -> list[str]:
     return [f"{frame['function']} ({Path(frame['file']).name}:{frame['line']})" for frame in telling[:6]]
 
 
-def tell_story(story: Story) -> None:
+def print_story(story: Story) -> None:
     """Print the whole of it, a label and a line for each part."""
     culprit, phases = story.culprit, story.phases
     before = [line for line in story.losses if line["attempt"] == story.attempts[0]][-1]
@@ -349,22 +351,22 @@ def tail(log: Path, lines: int = 60) -> str:
 def demo(folder: Path, story_file: Path) -> None:
     """The whole demo; raises :class:`DemoError` when it does not go as it should."""
     clock = Clock()
-    tell = Teller(clock).tell
+    report = Teller(clock).report
     with Processes() as processes:
         monitor = start_monitor(processes, folder, clock)
         job = Job(monitor, folder.name)
         command = run_command(monitor, job.job_id, folder)
         print(f"$ rankwatch {' '.join(command)}\n", flush=True)
-        tell(f"{RANKS} ranks start; rank {CULPRIT} will hang in step {HANG_STEP}, in the first attempt only")
-        tell(f"watch it live: {monitor}/")
+        report(f"{RANKS} ranks start; rank {CULPRIT} will hang in step {HANG_STEP}, in the first attempt only")
+        report(f"watch it live: {monitor}/")
         launcher = processes.start([sys.executable, "-m", "rankwatch", *command], folder / "launcher.log")
         metrics = folder / "metrics.jsonl"
-        exit_code = follow(job, launcher, metrics, tell, clock)
+        exit_code = follow(job, launcher, metrics, report, clock)
         losses = read_losses(metrics)
         if exit_code != 0 or not losses:
             raise DemoError(f"rankwatch run ended with code {exit_code}, {len(losses)} losses were logged")
         story = make_story(job, exit_code, losses, clock)
-        tell_story(story)
+        print_story(story)
         story_file.write_text(json.dumps(asdict(story), indent=2) + "\n")
         if sys.stdout.isatty():
             print(f"\nThe page stays open at {monitor}/ until Ctrl-C.", flush=True)

@@ -1,4 +1,4 @@
-"""A real OTLP/HTTP receiver for tests: decodes what arrives, answers as it is told."""
+"""A real OTLP/HTTP receiver for tests: decodes what arrives, answers as instructed."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_a_busy_rank_is_shown_and_never_restarted_and_is_well_again() -> None:
     assert [c.rank for c in scene.incident.culprits] == [0]
     assert (scene.rank_state(0), scene.rank_state(1)) == (RankState.RUNNING, RankState.WAITING)
     assert scene.state == "running"
-    assert sum("is busy" in said for said in scene.said) == 1
+    assert sum("is busy" in printed for printed in scene.printed) == 1
     assert 7 <= len(scene.directives(DirectiveKind.CAPTURE)) <= 9, "the watch is prolonged"
     scene.resume().run(5)
     assert scene.incident.outcome == "the ranks went on by themselves"

@@ -82,14 +82,14 @@ def test_a_configured_limit_that_is_passed_meanwhile_confirms_at_once() -> None:
     assert scene.directives(DirectiveKind.RESTART) or scene.run(3).directives(DirectiveKind.RESTART)
 
 
-def test_a_person_need_not_wait_for_the_confirmation() -> None:
+def test_an_operator_need_not_wait_for_the_confirmation() -> None:
     scene = trained().hang(2).until_found().run(3)
     scene.order(Action.RESTART, "seen enough")
     scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=5)
     assert scene.incident.confirmed
 
 
-def test_a_watched_job_is_confirmed_too_although_nobody_can_act() -> None:
+def test_a_watched_job_is_confirmed_too_without_a_launcher_to_act() -> None:
     scene = trained(launchers=False).hang(2).until_found()
     assert not scene.incident.confirmed
     scene.run(61)
@@ -228,7 +228,7 @@ def test_a_job_that_comes_back_smaller_is_not_judged_by_the_pace_of_the_larger_o
     twin.run(5).hang(2).until_found(within=15)
 
 
-def test_a_symmetric_stall_names_nobody() -> None:
+def test_a_symmetric_stall_names_no_rank() -> None:
     scene = trained().stall().until_found()
     scene.run(70)
     assert scene.incident.confirmed

@@ -89,7 +89,7 @@ def test_every_event_has_a_row() -> None:
         for phase in row.phases
     ],
 )
-def test_each_row_leads_where_it_says(row: Row, phase: Phase) -> None:
+def test_each_row_leads_where_it_states(row: Row, phase: Phase) -> None:
     one = incident(phase, **CONDITIONS[row.guard])
     effects = transition(one, EVENTS[row.event], NOW)
     assert one.phase is (row.next_phase or phase)

@@ -42,7 +42,7 @@ def test_slack_gets_a_text_and_blocks_within_its_limits() -> None:
         assert len(block.get("fields", [])) <= 10
 
 
-def test_names_from_outside_call_nobody_and_stay_within_the_limits() -> None:
+def test_names_from_outside_call_no_rank_and_stay_within_the_limits() -> None:
     evil = "<!channel> & \x1b[2J" + "<" * 5000
     body = notice(text=evil)
     body["job"] = body["job"] | {"name": evil}
