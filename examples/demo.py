@@ -20,13 +20,14 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-import requests
+from rankwatch.monitor_client import opener
 
 TRAIN = Path(os.path.relpath(Path(__file__).with_name("train_gpt.py")))  # as a person would type it
 RANKS = 4
@@ -131,11 +132,13 @@ class Job:
 
     def get(self, path: str = "") -> dict[str, Any] | None:
         """Return the decoded answer, or None when the monitor does not know of it yet."""
-        answer = requests.get(f"{self.monitor}/api/v1/jobs/{self.job_id}{path}", timeout=5)
-        if answer.status_code == 404:
-            return None
-        answer.raise_for_status()
-        decoded: dict[str, Any] = answer.json()
+        try:
+            with opener(self.monitor).open(f"{self.monitor}/api/v1/jobs/{self.job_id}{path}", timeout=5) as answer:
+                decoded: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
         return decoded
 
     def incident(self) -> dict[str, Any] | None:
@@ -391,7 +394,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 1
-    except (DemoError, requests.RequestException) as error:
+    except (DemoError, OSError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         print(tail(folder / "launcher.log"), file=sys.stderr)
         return 1

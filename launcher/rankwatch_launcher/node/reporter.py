@@ -240,7 +240,7 @@ class ProxyReporter:
         self._link.post("observations", lambda: asdict(replace(report, age=time.monotonic() - observed_at)))
 
     def _run(self) -> None:
-        session = self._link.session()
+        connection = self._link.connection()
         schedule, next_limit = ReportSchedule(time.monotonic()), LOOK_SECONDS
         while not self._end.wait(min(LOOK_SECONDS, next_limit + MARGIN_SECONDS)):
             node = self._view()
@@ -255,12 +255,12 @@ class ProxyReporter:
             ranks = tuple(o for o, _ in observed if o.rank in reasons or o.rank in schedule.reported)
             number = current.number if current is not None else 0
             report = NodeObservation(node.name, number, ranks, role=node.role[0], role_reason=node.role[1])
-            if self._link.try_post(session, "observations", asdict(report)):
+            if self._link.try_post(connection, "observations", asdict(report)):
                 schedule.delivered(reasons, node.role)
             else:
                 schedule.failed(time.monotonic(), scale)
             if scale.heartbeat_interval == math.inf:
-                session.close()  # the next report may be hours away
+                connection.close()  # the next report may be hours away
 
     def _observe(self, current: Attempt, node: NodeView) -> tuple[_Observed, float]:
         """Observations of all ranks with their proxy reasons, and the seconds until the next limit expires."""

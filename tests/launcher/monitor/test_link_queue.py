@@ -279,15 +279,15 @@ def test_its_connection_is_closed_once_all_is_sent_and_another_one_opened_for_mo
     control: MonitorLink, monitor: FakeMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[int] = []
-    session = control.session
+    connection = control.connection
 
     def watched() -> Any:
-        made = session()
+        made = connection()
         close = made.close
         monkeypatch.setattr(made, "close", lambda: (closed.append(len(monitor.events())), close()))
         return made
 
-    monkeypatch.setattr(control, "session", watched)
+    monkeypatch.setattr(control, "connection", watched)
     for number in range(MAX_BATCH + 1):
         control.post(EVENTS, event(number))
     control.connect(monitor.url)

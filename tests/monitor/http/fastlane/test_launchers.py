@@ -11,12 +11,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.http.raw_launcher import EMPTY_HEADER, ORDINARY, SHORT, Line, Raw, RawAnswer, Served, Way
 from rankwatch.contract.enums import ProcessEventKind
+from rankwatch.contract.http_connection import HttpConnection, Response
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch_launcher.monitor.link import MonitorLink
 from rankwatch_monitor.http.auth import Tokens
@@ -121,20 +121,21 @@ def test_a_wait_that_runs_out_is_answered_the_same_on_both_ways(raw: Raw) -> Non
         assert received.content == received_ordinarily.content == b'{"directives":[]}'
 
 
-def test_what_real_launchers_send_goes_the_short_way(served: Served, api: Api, job: str) -> None:
+def test_what_real_launchers_send_goes_the_short_way(
+    served: Served, api: Api, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their HTTP library decides on the bytes; whoever changes it must see that they are still known."""
     seen: dict[str, bool] = {}
 
-    def note(answer: requests.Response, **_: object) -> None:
-        seen[urlsplit(str(answer.url)).path.rpartition("/")[2]] = "date" not in answer.headers
+    request = HttpConnection.request
 
-    class Watched(MonitorLink):
-        def session(self) -> requests.Session:
-            made = super().session()
-            made.hooks["response"].append(note)
-            return made
+    def noted(self: HttpConnection, method: str, target: str, *given: Any, **more: Any) -> Response:
+        answer = request(self, method, target, *given, **more)
+        seen[urlsplit(target).path.rpartition("/")[2]] = "date" not in answer.headers
+        return answer
 
-    control = Watched(job, lambda: NodeRegistration("node-a.example", "h", 1, 2))
+    monkeypatch.setattr(HttpConnection, "request", noted)
+    control = MonitorLink(job, lambda: NodeRegistration("node-a.example", "h", 1, 2))
     printed = {"node": "node-a.example", "attempt": 0}
     control.post("process-events", lambda: {"events": [{**printed, "kind": "restarting"}]})
     control.post("observations", lambda: printed)
