@@ -419,7 +419,7 @@ class Monitor:
             job.performance.compact()
         self._log_scores(job, now)
         if self.publishing is not None:
-            self.publishing.look(job, now)
+            self.publishing.observe(job, now)
 
     def _log_scores(self, job: Job, now: float) -> None:
         """Write the score report to the log, once in the policy's report interval."""

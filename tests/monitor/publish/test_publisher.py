@@ -39,7 +39,7 @@ def watch(publishing: Publishing, job: Job, seconds: float, start: float = NOW, 
     """Look as the loop does; return the time at the end."""
     for number in range(round(seconds / tick)):
         job.last_heard = start + number * tick
-        publishing.look(job, start + number * tick)
+        publishing.observe(job, start + number * tick)
     return start + seconds
 
 
@@ -79,7 +79,7 @@ def test_an_incident_and_its_end_are_news() -> None:
         if second == 40:
             scene.hang(2)
         scene.run(1)
-        publishing.look(scene.job, scene.now)
+        publishing.observe(scene.job, scene.now)
     assert scene.closings
     phases = [snapshot.incidents[0]["closed_at"] is not None for snapshot in kept.taken if snapshot.incidents]
     assert phases[0] is False
@@ -90,12 +90,12 @@ def test_a_job_that_was_over_before_is_not_reported_and_one_that_ends_is_reporte
     before, now = Kept(), Kept()
     scene = Accounted(ranks=2).run(20)
     publishing = Publishing([now])
-    publishing.look(scene.job, scene.now)
+    publishing.observe(scene.job, scene.now)
     scene.run(20).finish(ProcessEventKind.FINISHED)
     later = Publishing([before])
     for second in range(2000):
         for each in (publishing, later):
-            each.look(scene.job, scene.now + second)
+            each.observe(scene.job, scene.now + second)
     assert [snapshot.over for snapshot in now.taken] == [False, True]
     assert before.taken == []
 

@@ -80,8 +80,8 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    first_look = proof.FIRST_LOOK_SECONDS if nodes.acting(job) else None
-    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, first_look=first_look)
+    sample_after = proof.SAMPLE_AFTER_SECONDS if nodes.acting(job) else None
+    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
     found = node_loss.merge(job, verdicts, now)
     return found or stall.verdicts(job)
 

@@ -11,7 +11,7 @@ from rankwatch.contract.enums import DirectiveKind, ProcessState, Proof, RankSta
 from rankwatch.contract.messages import Collective, Frame, RankStack, Usage
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident_record import Phase
-from rankwatch_monitor.publish.webhook.notices import announced_so_far, news
+from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
 
 STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0)
 BUSY = replace(STILL, main_cpu=6.0)
@@ -224,7 +224,7 @@ def test_storage_that_is_away_for_all_is_announced_and_never_answered_by_a_resta
     assert not scene.directives(DirectiveKind.RESTART)
     assert scene.incident.reason.startswith("All 4 ranks wait in the kernel (state D) in load_batch() (train.py:41): ")
     assert scene.incident.culprits == ()
-    (opened,) = news(scene.job, announced, scene.now)
+    (opened,) = new_notices(scene.job, announced, scene.now)
     assert (opened.body["event"], scene.incident.reason in opened.body["text"]) == ("incident_opened", True)
     scene.resume().run(5)
     assert scene.incident.outcome == "the ranks went on by themselves"

@@ -145,7 +145,7 @@ def test_only_the_newest_of_each_job_waits_and_only_so_many_jobs(publisher: wand
     assert time.monotonic() - begun < 5.0, "the loop does not wait for W&B"
     assert len(publisher._waiting) <= wandb.WAITING_JOBS
     assert publisher.dropped > 0
-    with publisher._news:
+    with publisher._changed:
         publisher._waiting.clear()
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from rankwatch_monitor.publish.webhook.bodies import headers, page, render, secret_key
-from rankwatch_monitor.publish.webhook.notices import Announced, news
+from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
 
 def notice(**changes: Any) -> dict[str, Any]:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
-    body = next(n.body for n in news(scene.job, Announced(), scene.now) if n.body["event"] == "incident_opened")
+    body = next(n.body for n in new_notices(scene.job, Announced(), scene.now) if n.body["event"] == "incident_opened")
     return body | changes
 
 

@@ -12,7 +12,7 @@ from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import Cause, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.straggler.describe import Observation, sentence
-from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, news
+from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, new_notices
 
 
 def notices_of(scene: Accounted, reported: Announced, seconds: int) -> list[Notice]:
@@ -20,8 +20,8 @@ def notices_of(scene: Accounted, reported: Announced, seconds: int) -> list[Noti
     found = []
     for _ in range(seconds):
         scene.run(1)
-        found += news(scene.job, reported, scene.now)
-        assert news(scene.job, reported, scene.now) == [], "the same is not told twice"
+        found += new_notices(scene.job, reported, scene.now)
+        assert new_notices(scene.job, reported, scene.now) == [], "the same is not told twice"
     return found
 
 
@@ -59,9 +59,9 @@ def test_a_suspicion_is_announced_when_it_is_confirmed() -> None:
     (incident,) = scene.job.incidents
     scene.job.incidents[:] = [replace(incident, confirmed=False)]
     announced = announced_so_far(scene.job, scene.now)
-    assert news(scene.job, announced, scene.now) == []
+    assert new_notices(scene.job, announced, scene.now) == []
     scene.job.incidents[:] = [replace(incident, confirmed=True)]
-    assert events(news(scene.job, announced, scene.now)) == ["incident_opened"]
+    assert events(new_notices(scene.job, announced, scene.now)) == ["incident_opened"]
 
 
 def test_an_incident_is_announced_with_what_the_stacks_show() -> None:
@@ -69,10 +69,10 @@ def test_an_incident_is_announced_with_what_the_stacks_show() -> None:
     scene.stall()
     scene.ignored.add(DirectiveKind.CAPTURE)
     scene.until_found()
-    assert events(news(scene.job, reported, scene.now)) == []
+    assert events(new_notices(scene.job, reported, scene.now)) == []
     scene.send_evidence("node-0", directive=scene.issued[-1].id)
     scene.judge()
-    (opened,) = news(scene.job, reported, scene.now)
+    (opened,) = new_notices(scene.job, reported, scene.now)
     assert "stuck in the same place" in opened.body["text"]
 
 
@@ -81,13 +81,13 @@ def test_a_suspicion_that_came_to_nothing_is_never_announced() -> None:
     scene.hang(2).until_found()
     (incident,) = scene.job.incidents
     scene.job.incidents[:] = [replace(incident, confirmed=False, phase=Phase.CLOSED)]
-    assert [e for e in events(news(scene.job, announced, scene.now)) if e.startswith("incident")] == []
+    assert [e for e in events(new_notices(scene.job, announced, scene.now)) if e.startswith("incident")] == []
 
 
 def test_the_same_thing_has_the_same_key_whichever_rank_reports_it() -> None:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
-    first, second = news(scene.job, Announced(), scene.now), news(scene.job, Announced(), scene.now + 5)
+    first, second = new_notices(scene.job, Announced(), scene.now), new_notices(scene.job, Announced(), scene.now + 5)
     assert [notice.key for notice in first] == [notice.key for notice in second] != []
     assert all(notice.key.replace("_", "").isalnum() for notice in first)
 
@@ -96,7 +96,7 @@ def test_what_was_before_is_reported_already() -> None:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
     reported = announced_so_far(scene.job, scene.now)
-    assert news(scene.job, reported, scene.now) == []
+    assert new_notices(scene.job, reported, scene.now) == []
     assert events(notices_of(scene, reported, 100)) == ["incident_closed"], "but its end is still to come"
 
 
@@ -130,29 +130,29 @@ def test_a_job_that_is_lost_and_reports_again() -> None:
 
 def test_stragglers_that_are_found_together_are_one_message() -> None:
     job, reported = scored(), Announced()
-    news(job, reported, NOW)
+    new_notices(job, reported, NOW)
     stragglers = job.performance.stragglers
     stragglers += [straggler(1), straggler(2)]
     stragglers[0].reason = sentence(Observation(1, "host-0", 3, 0.1, 0.2, Cause.DATA, 0.15, 0.01, "data"))
-    (found,) = news(job, reported, NOW)
+    (found,) = new_notices(job, reported, NOW)
     assert found.body["event"] == "straggler_found"
     assert [s["rank"] for s in found.body["stragglers"]] == [1, 2]
     assert found.body["text"] == f"{stragglers[0].reason} {stragglers[1].reason}.", "the monitor's own sentences"
     assert found.body["text"].count("Rank 1 on host-0 is slow") == 1
     stragglers[0].ended = NOW + 60
-    (ended,) = news(job, reported, NOW + 60)
+    (ended,) = new_notices(job, reported, NOW + 60)
     assert ended.body["event"] == "straggler_ended"
     assert ended.body["text"] == (
         "Rank 1 on host-0 is as fast as its peers again after 11 min 00 s; it cost 1.25 GPU-hours."
     )
-    assert news(job, reported, NOW + 61) == []
+    assert new_notices(job, reported, NOW + 61) == []
 
 
 def test_a_message_stays_small_however_many_are_slow() -> None:
     job, reported = scored(1000), Announced()
-    news(job, reported, NOW)
+    new_notices(job, reported, NOW)
     job.performance.stragglers += [straggler(rank) for rank in range(500)]
-    (found,) = news(job, reported, NOW)
+    (found,) = new_notices(job, reported, NOW)
     assert (len(found.body["stragglers"]), found.body["stragglers_count"]) == (SHOWN, 500)
     assert f"And {500 - SHOWN} more ranks." in found.body["text"]
     assert len(json.dumps(found.body)) < 20_000

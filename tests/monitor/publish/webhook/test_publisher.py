@@ -73,7 +73,7 @@ def hang_and_recover(scene: Accounted, webhooks: Webhooks) -> None:
     scene.hang(2)
     for _ in range(100):
         scene.run(1)
-        webhooks.look(scene.job, scene.now)
+        webhooks.observe(scene.job, scene.now)
 
 
 def reported(receiver: HttpReceiver) -> list[str]:
@@ -100,7 +100,7 @@ def test_only_the_chosen_events_are_reported(receiver: HttpReceiver, scene: Acco
     hang_and_recover(scene, webhooks)
     scene.finish(ProcessEventKind.FAILED, "no more")
     scene.run(2)
-    webhooks.look(scene.job, scene.now)
+    webhooks.observe(scene.job, scene.now)
     wait_for(lambda: len(receiver.taken) == 2, "both are told")
     assert reported(receiver) == ["incident_closed", "job_failed"]
 
@@ -116,10 +116,10 @@ def test_what_was_not_delivered_is_taken_up_again(receiver: HttpReceiver, scene:
     second = begin(outbox=shelf)
     wait_for(lambda: not shelf.rows, "they are delivered")
     assert reported(receiver) == ["incident_opened", "incident_closed"]
-    second.look(scene.job, scene.now + 10)
+    second.observe(scene.job, scene.now + 10)
     scene.finish(ProcessEventKind.FAILED, "no more")
     scene.run(2)
-    second.look(scene.job, scene.now + 20)
+    second.observe(scene.job, scene.now + 20)
     wait_for(lambda: len(receiver.taken) == 3, "what is new comes after what was left")
     assert reported(receiver)[2:] == ["job_failed"], "and what was reported is not told again"
 
@@ -134,10 +134,10 @@ def test_of_a_job_that_moved_here_the_past_is_not_reported_again(
     later.run(100)
     assert not later.job.incidents[0].open
     Publishing((), (webhooks,)).adopt(later.job, later.now)
-    webhooks.look(later.job, later.now)
+    webhooks.observe(later.job, later.now)
     later.finish(ProcessEventKind.FAILED, "no more")
     later.run(2)
-    webhooks.look(later.job, later.now)
+    webhooks.observe(later.job, later.now)
     wait_for(lambda: receiver.taken, "its end is told")
     assert reported(receiver) == ["job_failed"]
 
@@ -177,8 +177,8 @@ def test_a_job_that_cannot_be_reported_is_counted_and_does_no_harm(
 ) -> None:
     webhooks = begin()
     monkeypatch.setattr(scene.job.performance, "stragglers", None)
-    webhooks.look(scene.job, scene.now)
-    webhooks.look(scene.job, scene.now + 2)
+    webhooks.observe(scene.job, scene.now)
+    webhooks.observe(scene.job, scene.now + 2)
     assert webhooks.errors == 2
 
 
