@@ -237,14 +237,14 @@ def follow(
 def print_incident(incident: dict[str, Any], report: Callable[..., None]) -> None:
     times, key = incident["timeline"], incident["id"]
     # The sentence may become a better one once the stacks are known.
-    found = "THE STACKS SAY" if times.get("captured") else "HANG FOUND"
+    found = "THE STACKS SHOW" if times.get("captured") else "HANG FOUND"
     report(f"{found}: {incident['reason']}", key=f"{key} {incident['reason']}")
     if times.get("decided"):
         report(f"decided: {incident['action']}; {incident['action_reason']}", key=f"{key} decided")
     if times.get("captured"):
         report("the stacks of all ranks are in", key=f"{key} captured")
     if times.get("restarted"):
-        report("the ranks were killed and started anew", key=f"{key} restarted")
+        report("the ranks were killed and started again", key=f"{key} restarted")
     if times.get("first_step"):
         report("the first new step is done", key=f"{key} first step")
 

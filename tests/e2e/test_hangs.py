@@ -37,7 +37,7 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
         r"in which 3 ranks wait(; the newest that it has entered there is number \d+)?\.",
         incident["reason"],
     ), incident["reason"]
-    assert (incident["action"], incident["action_reason"]) == ("restart", "the policy says restart")
+    assert (incident["action"], incident["action_reason"]) == ("restart", "the policy is to restart")
     assert_in_order(incident, *WHOLE)
     # A learned limit of a section inside the step may have raised the suspicion before.
     assert incident["timeline"]["decided"] - incident["timeline"]["since"] >= STEP_LIMIT

@@ -18,7 +18,7 @@ def test_save_and_stop_ends_all_ranks_after_the_same_step(watched: Training) -> 
     incident = watched.incident()
     assert (incident["id"], incident["kind"], incident["culprits"]) == (ordered, "ordered", [])
     assert incident["action"] == "save_and_stop"
-    assert incident["reason"] == "A person ordered save and stop: the node is needed."
+    assert incident["reason"] == "An operator ordered save and stop: the node is needed."
     assert_in_order(incident, "since", "detected", "decided", "captured")
     (stop,) = {step for lines in watched.steps("end").values() for _, step in lines}
     assert watched.steps("end") == {rank: [(1, stop)] for rank in range(3)}
@@ -39,8 +39,11 @@ def test_an_operator_restarts_the_ranks(watched: Training) -> None:
     assert watched.finish() == [0]
     incident = watched.incident()
     assert (incident["id"], incident["kind"], incident["culprits"]) == (ordered, "ordered", [])
-    assert (incident["action"], incident["action_reason"]) == ("restart", "a person ordered restart: new data arrived")
-    assert incident["reason"] == "A person ordered restart: new data arrived."
+    assert (incident["action"], incident["action_reason"]) == (
+        "restart",
+        "an operator ordered restart: new data arrived",
+    )
+    assert incident["reason"] == "An operator ordered restart: new data arrived."
     assert_in_order(incident, *WHOLE)
     assert sorted(rank for group in incident["stack_groups"] for rank in group["ranks"]) == [0, 1]
     assert all("train" in functions(group) for group in incident["stack_groups"])

@@ -65,10 +65,10 @@ def test_a_node_that_an_operator_excludes_is_parked_and_its_place_is_taken(
     job.until("trains", count=2)
     job.until("this node is a spare")
     victim = next(name for name in "abc" if job.printed("begins", name))
-    order = monitor.order("restart", 1, reason="a person ordered restart: ECC errors", exclude=[job.node(victim)])
+    order = monitor.order("restart", 1, reason="an operator ordered restart: ECC errors", exclude=[job.node(victim)])
     job.until("attempt 2: trains", count=2)
     assert job.printed("attempt 2", victim) == []
-    job.until("this node is parked: excluded: a person ordered restart: ECC errors", victim)
+    job.until("this node is parked: excluded: an operator ordered restart: ECC errors", victim)
     assert "done" in {a["state"] for a in monitor.acks(order)}
     job.finish()
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0]
@@ -214,7 +214,7 @@ def test_ranks_save_although_the_node_that_holds_the_store_runs_none(
     job.start("b", "c")
     job.until("trains", count=2)
     job.until("this node is a spare")
-    monitor.order("restart", 1, reason="a person ordered it", exclude=[job.node("a")])
+    monitor.order("restart", 1, reason="an operator ordered it", exclude=[job.node("a")])
     job.until("attempt 2: trains", count=2)
     job.until("this node is parked", "a")
     for launcher in job.launchers.values():

@@ -1,7 +1,7 @@
 """Decides when a job is published: soon after a change, else once per report interval.
 
 :meth:`Publishing.observe` is called after every evaluation of a job; nearly all calls cost one comparison. Publishers
-are called on the event loop, so they must return at once and work on a thread of their own. The failure of a publisher is
+are called on the event loop, so they must return at once and work on a thread of their own. A publisher's failure is
 counted, logged once, and affects neither the evaluation nor other publishers.
 """
 

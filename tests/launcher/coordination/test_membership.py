@@ -237,11 +237,11 @@ def test_an_excluded_node_is_parked_and_stays_so() -> None:
     scene.come("a", "b", "c")
     first = scene.run()
     scene.end(first)
-    excluded = {"a": "excluded: a person ordered it"}
+    excluded = {"a": "excluded: an operator ordered it"}
     second = scene.run(first, excluded)
     assert (second.active, second.parked) == (("c", "b"), excluded)
     place = scene.view.places(second)["a"]
-    assert (place.role, place.reason) == ("parked", "excluded: a person ordered it")
+    assert (place.role, place.reason) == ("parked", "excluded: an operator ordered it")
     scene.end(second)
     assert scene.run(second, excluded).active == ("c", "b")
 

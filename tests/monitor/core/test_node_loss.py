@@ -9,7 +9,7 @@ from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState,
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.node_loss import UNSTATED
 
-WHY = "nothing was heard of its launcher for 15 s"
+WHY = "it has sent no reports launcher for 15 s"
 
 
 def lose(scene: Scene, node: str = "node-1", by: str = "node-0", **more: object) -> Scene:

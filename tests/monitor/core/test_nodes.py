@@ -129,7 +129,7 @@ def test_a_launcher_that_never_shut_down_is_replaced_by_the_next_launch() -> Non
     for rank in range(4):
         scene.event(ProcessEventKind.STARTED, "node-9", attempt=1, rank=rank, pid=7000 + rank, world_size=4)
     assert list(scene.job.nodes) == ["node-9"]
-    assert scene.closings[0].outcome == "the job was launched anew"
+    assert scene.closings[0].outcome == "the job was launched again"
     scene.event(ProcessEventKind.FINISHED, "node-9", attempt=1)
     assert scene.state == "finished"
 

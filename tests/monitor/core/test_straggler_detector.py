@@ -219,7 +219,7 @@ def test_a_rank_that_was_slow_from_the_beginning_is_reported_as_such() -> None:
     job = Ranks(8).run(8, slower(3, COMPUTE, 0.5))
     (straggler,) = job.performance.open_stragglers
     assert straggler.always
-    assert straggler.reason.endswith("; it has been so since the first steps of this attempt.")
+    assert straggler.reason.endswith("; it has been slow since the first steps of this attempt.")
     (later,) = Ranks(8).run(4).run(8, slower(3, COMPUTE, 0.5)).performance.open_stragglers
     assert not later.always
     assert "since the first steps" not in later.reason

@@ -215,7 +215,7 @@ def test_an_operators_stop_is_captured_carried_out_and_reported(api: Api, job: s
     stop = launcher.next_directive("stop")
     assert "wrong data" in stop["reason"]
     launcher.acknowledge(stop)
-    launcher.events({"kind": "stopped", "reason": "a person ordered stop: wrong data"})
+    launcher.events({"kind": "stopped", "reason": "an operator ordered stop: wrong data"})
     found = api.job(job)
     assert found["state"] == "stopped"
     assert "wrong data" in found["reason"]

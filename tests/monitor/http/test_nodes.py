@@ -54,7 +54,7 @@ def test_an_operator_excludes_a_node(
     assert (capture["exclude"], restart["exclude"]) == ([], ["node-b"])
     incident = api.read(f"/jobs/{job}/incidents/{answer.json()['incident_id']}")
     assert (incident["action"], incident["exclude"]) == ("restart_excluding_node", ["node-b"])
-    assert incident["reason"] == restart["reason"] == "A person ordered a restart without node-b: bad memory."
+    assert incident["reason"] == restart["reason"] == "An operator ordered a restart without node-b: bad memory."
     assert "the spare node-c takes its place" in incident["action_reason"]
     assert "the spare node-c takes its place" in api.job(job)["reason"]
 
@@ -79,13 +79,13 @@ def test_an_order_that_cannot_be_is_refused_with_words(
 
 
 def test_a_lost_node_is_reported_by_another_launcher(api: Api, job: str, nodes: tuple[PlayedLauncher, ...]) -> None:
-    nodes[0].events({"kind": "node_lost", "lost_node": "node-b", "reason": "nothing was heard of it for 15 s"})
+    nodes[0].events({"kind": "node_lost", "lost_node": "node-b", "reason": "it has sent no report for 15 s"})
     (incident,) = api.incidents(job)
     assert incident["kind"] == "node_lost"
-    assert incident["reason"] == "Node node-b is lost with ranks 2, 3: nothing was heard of it for 15 s."
+    assert incident["reason"] == "Node node-b is lost with ranks 2, 3: it has sent no report for 15 s."
     assert [(c["rank"], c["class"]) for c in incident["culprits"]] == [(2, "host_silent"), (3, "host_silent")]
-    assert [node["lost"] for node in api.job(job)["nodes"]] == [None, "nothing was heard of it for 15 s", None]
-    assert "lost node-b: nothing was heard of it for 15 s" in api.get(f"/api/v1/jobs/{job}/report").text
+    assert [node["lost"] for node in api.job(job)["nodes"]] == [None, "it has sent no report for 15 s", None]
+    assert "lost node-b: it has sent no report for 15 s" in api.get(f"/api/v1/jobs/{job}/report").text
     nodes[0].events({"kind": "failed", "reason": "no node is left"})
     assert api.job(job)["state"] == "failed", "the spare and the lost node are not waited for"
 

@@ -233,7 +233,7 @@ def storage_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
     where = place(decision.ranks[0], groups)
     return (
         f"All {len(decision.ranks)} ranks wait in the kernel (state D){where}: storage or a device that they share "
-        "does not answer. A restart would not bring it back, so none follows unless a person orders it."
+        "does not answer. A restart would not bring it back, so none follows unless an operator orders it."
     )
 
 
@@ -245,11 +245,11 @@ def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
         case Proof.STOPPED:
             return f"Proof: the process of rank {rank}{more} stays stopped (state T)."
         case Proof.WAITING:
-            return "Proof: every rank waits for its peers, and in several looks none has moved."
+            return "Proof: every rank waits for its peers, and in repeated samples none has moved."
         case _:
             where = place(rank, groups)
-            what = "the same stack, no CPU time and no bytes in several looks"
-            return f"Proof: rank {rank}{more} stands still{where}: {what}."
+            what = "the same stack, no CPU time and no bytes in repeated samples"
+            return f"Proof: rank {rank}{more} does not move{where}: {what}."
 
 
 def place(rank: int, groups: Sequence[StackGroup]) -> str:

@@ -97,7 +97,7 @@ class LeftToLaunchers(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """A person ordered an action, for the attempt that runs now."""
+    """An operator ordered an action, for the attempt that runs now."""
 
     action: Action
     why: str
@@ -458,7 +458,7 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
     if incident.reason:
         _set(incident, affected=tuple(sorted({*incident.affected, notice.rank})))
         return ""
-    outcome = "the rank continued or ended, as its notice says"
+    outcome = "the rank continued or ended, as its notice states"
     if notice.kind is VerdictKind.WRONG_RESULT:
         culprit = Culprit(notice.rank, notice.host, CulpritClass.WRONG_RESULT, notice.reason)
         _set(incident, culprits=(culprit,))

@@ -1,8 +1,8 @@
 """Decides what is worth a notice: incidents opened and closed, stragglers found and recovered, the end of a job.
 
 :func:`new_notices` compares a job with what was announced about it, so it may be called at any time and reports each
-change once. A notice is plain JSON of bounded size. Its key is derived from its subject, so a receiver can recognise a notice
-that is created again after a restart.
+change once. A notice is plain JSON of bounded size. Its key is derived from its subject, so a receiver can recognise
+a notice that is created again after a restart.
 """
 
 from __future__ import annotations

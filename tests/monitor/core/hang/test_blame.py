@@ -445,7 +445,7 @@ def test_a_lost_node_is_one_incident() -> None:
     verdicts = overrun(4, 5, 6, 7, kind=VerdictKind.NODE_LOST)
     judged = blamed(columns_of(8, hosts=2), verdicts, Stacks())
     assert {c.rank: c.kind for c in judged.culprits} == dict.fromkeys((4, 5, 6, 7), CulpritClass.HOST_SILENT)
-    words = "nothing was heard of host-1, neither its launcher nor its 4 ranks, for 62.0 s"
+    words = "neither the launcher nor the 4 ranks of host-1 reported for 62.0 s"
     assert {c.reason for c in judged.culprits} == {words}
 
 

@@ -71,7 +71,7 @@ def test_another_action_that_is_set_meanwhile_is_taken() -> None:
     scene = trained().hang(2).until_found().run(20)
     scene.submit(PolicyChanged(scene.job.policy.changed({"on_hang": "stop"})))
     scene.until(lambda: scene.directives(DirectiveKind.STOP), within=60)
-    assert "the policy says stop" in scene.incident.action_reason
+    assert "the policy is to stop" in scene.incident.action_reason
     assert not restarted(scene)
 
 

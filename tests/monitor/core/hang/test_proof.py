@@ -144,7 +144,7 @@ def test_a_rank_that_stands_still_is_proven_and_restarted_before_the_window() ->
     assert scene.now - began <= 20
     incident = scene.incident.to_json()
     assert (incident["proof"], [c["rank"] for c in incident["culprits"]]) == ("still", [2])
-    assert "stands still in load_batch() (train.py:41)" in incident["proof_reason"]
+    assert "does not move in load_batch() (train.py:41)" in incident["proof_reason"]
     assert incident["reason"].endswith(incident["proof_reason"])
 
 

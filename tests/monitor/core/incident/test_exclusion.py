@@ -34,7 +34,7 @@ def test_an_order_restarts_without_the_node(meant: dict[str, tuple[str, ...]]) -
     excludes(scene, **meant, reason="bad memory")  # type: ignore[arg-type]
     scene.until(lambda: scene.directives(RESTART))
     assert scene.directives(RESTART)[0].exclude == ("node-1",)
-    assert scene.incident.reason == "A person ordered a restart without host-1: bad memory."
+    assert scene.incident.reason == "An operator ordered a restart without host-1: bad memory."
     assert "node host-1 is excluded; the spare host-9 takes its place" in scene.incident.action_reason
     assert scene.incident.to_json()["exclude"] == ["node-1"]
     scene.until(lambda: scene.closings)
@@ -125,7 +125,7 @@ def test_no_culprit_is_a_plain_restart() -> None:
     scene.until(lambda: scene.closings)
     assert scene.directives(RESTART)[0].exclude == ()
     assert scene.incident.action is Action.RESTART
-    assert "nobody is to blame by name, so no node is excluded" in scene.incident.action_reason
+    assert "no rank is named, so no node is excluded" in scene.incident.action_reason
 
 
 def test_the_only_node_is_not_excluded() -> None:

@@ -83,7 +83,7 @@ def test_the_reason_travels_with_every_directive() -> None:
 
 def test_the_restart_states_why_that_action() -> None:
     scene = Scene().run(10).hang(2).until_found()
-    assert scene.incident.action_reason == "the policy says restart"
+    assert scene.incident.action_reason == "the policy is to restart"
     assert scene.incident.action_reason in scene.printed[0]
 
 

@@ -28,7 +28,7 @@ def test_an_order_is_an_entry_in_the_ledger_with_its_reason() -> None:
     scene.order(Action.RESTART, "new data on the disk")
     scene.until(lambda: scene.closings)
     assert scene.incident.kind is VerdictKind.ORDERED
-    assert scene.incident.reason == "A person ordered restart: new data on the disk."
+    assert scene.incident.reason == "An operator ordered restart: new data on the disk."
     assert scene.blamed == {}
     assert [d.kind for d in scene.issued] == [CAPTURE, RESTART]
     assert scene.job.attempt == 2

@@ -22,7 +22,7 @@ def test_a_job_launched_again_after_its_launcher_was_killed_counts_from_one() ->
     assert scene.job.attempt == 1
     assert list(scene.job.nodes) == ["node-new"], "the launchers before it are gone"
     assert scene.job.open_incident is None
-    assert scene.job.incidents[-1].outcome == "the job was launched anew"
+    assert scene.job.incidents[-1].outcome == "the job was launched again"
 
 
 def test_a_launcher_of_the_running_job_that_states_it_again_changes_nothing() -> None:

@@ -56,7 +56,7 @@ def test_an_operators_stop_that_the_launchers_carry_out_stays_the_operators() ->
     scene.order(Action.SAVE_AND_STOP, "end of the day")
     scene.until(lambda: scene.directives(DirectiveKind.SAVE_AND_STOP))
     stops(scene).run(2)
-    assert scene.incident.reason == "A person ordered save and stop: end of the day."
+    assert scene.incident.reason == "An operator ordered save and stop: end of the day."
     assert len(scene.job.incidents) == 1
 
 

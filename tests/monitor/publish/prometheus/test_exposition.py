@@ -133,7 +133,7 @@ def hung(action: Action, why: str, *, culprits: int = 1, policy: Policy | None =
 
 
 def test_culprits_are_named_up_to_a_bound() -> None:
-    by_name = Counter(name for name, _ in samples(hung(Action.RESTART, "the policy says restart", culprits=4096)))
+    by_name = Counter(name for name, _ in samples(hung(Action.RESTART, "the policy is to restart", culprits=4096)))
     assert by_name["rankwatch_culprit"] == NAMED
 
 
@@ -154,7 +154,7 @@ def test_what_the_policy_wants_and_is_not_done_is_reported_with_the_reason(actio
     ],
 )
 def test_what_is_done_as_the_policy_states_is_not_withheld(action: Action, policy: Policy) -> None:
-    found = samples(hung(action, "the policy says so", policy=policy))
+    found = samples(hung(action, "the policy is to act", policy=policy))
     assert not [key for key in found if key[0] == "rankwatch_action_withheld"]
 
 

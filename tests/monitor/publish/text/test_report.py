@@ -160,12 +160,12 @@ def test_nodes_that_run_no_ranks_are_reported_with_the_reason_and_cannot_steer_a
     for name, role, why in (("9", NodeRole.SPARE, "2 nodes are enough"), ("8", NodeRole.PARKED, "excluded: \x1b[2J")):
         scene.submit(NodeRegistration(f"node-{name}", f"host-{name}", 10, 2, "gpt"))
         scene.submit(NodeObservation(f"node-{name}", 0, role=role, role_reason=why))
-    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason="nothing was heard of it for 15 s")
+    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason="it has sent no report for 15 s")
     assert text(scene.job, scene.now).split("\n\n")[1].split("\n") == [
         "NODES 1 active, 1 spare, 1 parked, 1 lost",
         "  spare host-9: 2 nodes are enough",
         "  parked host-8: excluded: \N{REPLACEMENT CHARACTER}[2J",
-        "  lost host-1: nothing was heard of it for 15 s",
+        "  lost host-1: it has sent no report for 15 s",
     ]
     scene.finish()
     assert "NODES" not in text(scene.job, scene.now)

@@ -190,5 +190,5 @@ def test_trouble_of_ours_is_reported_and_training_goes_on(tmp_path: Path, caplog
     training.start()
     training.join(60)
     assert made.global_step == 3
-    for words in ("no fault is simulated", "cannot be used, timeouts are calculated anew", "in the main thread"):
+    for words in ("no fault is simulated", "cannot be used, timeouts are calculated again", "in the main thread"):
         assert words in caplog.text

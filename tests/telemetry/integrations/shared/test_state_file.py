@@ -38,7 +38,7 @@ def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, caplog: pytest.L
     file.path.write_text(content)
     assert file.read() is None
     assert file.learned() is None
-    assert all("cannot be used, timeouts are calculated anew" in words for words in caplog.messages)
+    assert all("cannot be used, timeouts are calculated again" in words for words in caplog.messages)
     assert len(caplog.messages) == 2
 
 
