@@ -48,7 +48,7 @@ def where(path: Path, position: int) -> str:
 
 
 @pytest.mark.parametrize("folder", ["telemetry", "monitor", "launcher", "dashboards", "tests", "docs/adr", "."])
-def test_every_part_says_what_it_is(folder: str) -> None:
+def test_every_part_states_what_it_is(folder: str) -> None:
     readme = ROOT / folder / "README.md"
     assert readme.is_file(), f"{folder} has no README.md"
     assert readme.read_text().startswith("# "), f"{folder}/README.md does not begin with a title"

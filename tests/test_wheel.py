@@ -55,8 +55,8 @@ def test_the_wheel_serves_the_page_without_torch(installed: Path, tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_the_command_says_what_is_missing(installed: Path) -> None:
-    said = run(installed / "rankwatch", "run", "train.py")
-    assert said.returncode == 2
-    assert "pip install 'rankwatch[torch]'" in said.stderr
+def test_the_command_states_what_is_missing(installed: Path) -> None:
+    printed = run(installed / "rankwatch", "run", "train.py")
+    assert printed.returncode == 2
+    assert "pip install 'rankwatch[torch]'" in printed.stderr
     assert "monitor" in run(installed / "rankwatch", "--help").stdout

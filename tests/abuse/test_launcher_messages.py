@@ -212,7 +212,7 @@ def test_deeply_nested_bodies_are_refused(sender: Api, guarded: RunningMonitor) 
                 f"/api/v1/jobs/deep/{path}", content=content, headers={"Content-Type": "application/json"}
             )
             assert 400 <= answer.status_code < 500, (path, field, depth, answer.text)
-    assert "Traceback" not in guarded.said()
+    assert "Traceback" not in guarded.printed()
 
 
 @pytest.mark.parametrize("detail", ["\ud800", "x" * 100_000])
@@ -319,7 +319,7 @@ def test_sentences_of_ranks_reach_the_log_escaped_and_on_lines_of_their_own(
     forged = f"boom{FORGED}\n2099-01-01 00:00:00,000 [rankwatch monitor] job forging is healthy"
     exited = {"node": "first", "kind": "exited", "attempt": 1, "rank": 0, "exit_code": 1, "message": forged}
     assert post(sender, "/jobs/forging/process-events", {"events": [started, exited]}) == 204
-    wait_for(lambda: "boom" in guarded.said(), "the exit is logged", 60)
+    wait_for(lambda: "boom" in guarded.printed(), "the exit is logged", 60)
     log = guarded.log.read_bytes().decode()
     assert not any(character in log for character in FORGED if not character.isprintable())
     assert not any(line.startswith("2099") for line in log.splitlines())

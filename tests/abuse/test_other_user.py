@@ -85,9 +85,9 @@ def test_another_user_cannot_stop_the_job_read_its_stacks_or_its_files(own: Loca
     files = [str(path) for path in (tmp_path / "state").rglob("*") if path.is_file()]
     files += [str(path) for path in own._folder.iterdir()]
     assert len([file for file in files if file.endswith((".db", ".json", ".lock"))]) >= 3, files
-    nobody = pwd.getpwnam("nobody")
+    anonymous = pwd.getpwnam("nobody")
     attack = subprocess.run(
-        [sys.executable, "-I", "-c", ATTACK, json.dumps([own.url, JOB, files, nobody.pw_uid, nobody.pw_gid])],
+        [sys.executable, "-I", "-c", ATTACK, json.dumps([own.url, JOB, files, anonymous.pw_uid, anonymous.pw_gid])],
         cwd="/",
         capture_output=True,
         text=True,

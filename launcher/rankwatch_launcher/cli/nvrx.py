@@ -226,7 +226,7 @@ def read(parameter: Parameter, value: Any, where: str) -> Any:
     """Parse one value.
 
     Raises:
-        ValueError: it is invalid; the text says where it stands.
+        ValueError: it is invalid; the text states where.
     """
     try:
         return parameter.read(value)

@@ -196,7 +196,7 @@ def job_database(job_id: str, env: Mapping[str, str]) -> Path | None:
     state = state_folder(env) / "rankwatch" / "jobs"
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # of another user, who shares it
+        with contextlib.suppress(OSError):  # of another user that shares it
             state.chmod(0o700)
         usable = os.access(state, os.W_OK)
     except OSError:

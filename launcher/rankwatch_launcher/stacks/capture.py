@@ -132,7 +132,7 @@ class StackReader:
         late = f"no stack within {deadline:g} s"
         return formats.bounded([taken.get(t.rank) or _failed(t, late) for t in targets])
 
-    def look(
+    def sample(
         self, targets: Sequence[Target], deadline: float, known: Mapping[int, tuple[Collective, ...]]
     ) -> tuple[RankStack, ...]:
         """Read the stacks of all targets without a signal to them: one of several looks.

@@ -85,7 +85,7 @@ class Incident:
     directive: int = 0
     """Number of its newest directive; 0: none, the launchers act by themselves."""
     ordered: bool = False
-    """A person ordered its action, which is carried out even if the ranks make progress again."""
+    """An operator ordered its action, which is carried out even if the ranks make progress again."""
     exclude: tuple[str, ...] = ()
     """Launchers that its restart excludes."""
     excluded_anew: bool = False
@@ -98,7 +98,7 @@ class Incident:
 
     @property
     def elective(self) -> bool:
-        """Nothing had stopped: a person ordered an action, a rank is slow, or a rank reported something."""
+        """Nothing had stopped: an operator ordered an action, a rank is slow, or a rank reported something."""
         return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER) or self.self_reported
 
     @property

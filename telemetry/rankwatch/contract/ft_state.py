@@ -44,7 +44,7 @@ def read(state: Mapping[str, Any]) -> LearnedTimeouts:
     """The calculated limits in the content of the file. Sections with longer names than a rank can use are left out.
 
     Raises:
-        ValueError: the layout is another; the message says where.
+        ValueError: the layout is another; the message states where.
     """
     if state and _ROOT not in state:
         raise ValueError(f"it has no {_ROOT}")

@@ -15,7 +15,7 @@ from typing import Any
 from rankwatch.contract.enums import Action, KernelSource, ScoreReference
 
 MAX_TIMEOUT = 30 * 86_400.0
-"""A longer limit is rejected as a mistake in the unit (milliseconds, say)."""
+"""A longer limit is rejected as a mistake in the unit (for example milliseconds)."""
 DEFAULT_HEARTBEAT = 300.0
 DEFAULT_INITIAL_HEARTBEAT = 1800.0
 """A limit of exactly this counts as not configured: it does not apply while a section is open, which has its own."""
@@ -88,7 +88,7 @@ class Policy:
     straggler_reference: ScoreReference = _setting(
         ScoreReference.ROBUST,
         "",
-        "what decides who is a straggler: robust (middle of the peers, against the job's noise) or fastest (the "
+        "what decides which rank is a straggler: robust (middle of the peers, against the job's noise) or fastest (the "
         "thresholds of nvidia-resiliency-ext); both are always computed",
     )
     straggler_slowdown: float = _setting(

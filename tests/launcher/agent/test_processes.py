@@ -147,7 +147,7 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(spawn: Spawn, t
     assert process.poll() is None
 
 
-def test_a_process_that_is_gone_is_said_to_be(spawn: Spawn) -> None:
+def test_a_process_that_is_gone_is_reported(spawn: Spawn) -> None:
     process = spawn("print()")
     process.wait()
     (stack,) = StackReader().capture([Target(0, 0, process.pid)], 5.0, last=False)
@@ -171,7 +171,7 @@ def test_the_reaper_kills_what_a_dead_launcher_leaves(spawn: Spawn, tmp_path: Pa
     assert not folder.exists()
 
 
-def test_a_dismissed_reaper_kills_nobody(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_dismissed_reaper_kills_no_process(spawn: Spawn, tmp_path: Path) -> None:
     process = spawn(HANG)
     reaper = OrphanReaper(tmp_path / "none")
     reaper.add(process.pid)

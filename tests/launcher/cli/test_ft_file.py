@@ -108,7 +108,9 @@ def test_a_missing_file_is_an_error_unless_it_may_be_missing(tmp_path: Path) -> 
     assert (read.policy, len(read.notes)) == ({}, 1)
 
 
-def test_without_the_yaml_package_a_sentence_says_what_to_install(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_yaml_package_a_sentence_states_what_to_install(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ValueError, match=r"pip install 'rankwatch\[yaml\]'"):
         given(file)

@@ -67,7 +67,7 @@ def test_py_spy_goes_before_it_and_the_collectives_come_beside(tmp_path: Path) -
     assert stacks[1].collectives[0].enqueued == 3, "the flight recorder needs no GIL"
 
 
-def test_a_rank_that_holds_its_gil_is_an_error_in_time_and_its_collectives_are_told(tmp_path: Path) -> None:
+def test_a_rank_that_holds_its_gil_is_an_error_in_time_and_its_collectives_are_reported(tmp_path: Path) -> None:
     with gloo_ranks(tmp_path, kind="gil") as ranks:
         other, held = captured(ranks, deadline=1.5)
     assert other.method == "control-plane"

@@ -103,7 +103,7 @@ def test_a_rank_that_does_not_end_when_the_others_have_is_found_and_proven() -> 
     look(scene, {})
     assert scene.incident.confirmed
     assert [c.rank for c in scene.incident.culprits] == [2]
-    assert "stands still in load_batch()" in scene.incident.reason
+    assert "does not move in load_batch()" in scene.incident.reason
 
 
 def test_without_learned_limits_nothing_is_suspected() -> None:

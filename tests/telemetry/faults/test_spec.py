@@ -61,7 +61,7 @@ def test_the_names_that_nvrx_users_know() -> None:
         ("rank=random,step=2,kind=hang,seed=x", "seed of a fault must be a whole number"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_words(text: str, words: str) -> None:
+def test_what_cannot_be_read_is_reported(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse(text)
 
@@ -133,5 +133,5 @@ def test_what_is_given_is_not_drawn() -> None:
         ("rank=0,delay=90,kind=term,attempt=2", "term on rank 0, 90.0 s after init(), in attempt 2"),
     ],
 )
-def test_a_fault_in_words(text: str, words: str) -> None:
+def test_a_fault(text: str, words: str) -> None:
     assert str(parse(text)) == words

@@ -113,7 +113,7 @@ def test_an_error_passes_through(recorder: Recorder) -> None:
         (int, "bit_length", "int.bit_length cannot be replaced"),
     ],
 )
-def test_what_cannot_be_wrapped_is_said_and_left_alone(
+def test_what_cannot_be_wrapped_is_reported_and_left_alone(
     target: object, name: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):

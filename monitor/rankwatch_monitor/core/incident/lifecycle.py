@@ -80,8 +80,8 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    first_look = proof.FIRST_LOOK_SECONDS if nodes.acting(job) else None
-    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, first_look=first_look)
+    sample_after = proof.SAMPLE_AFTER_SECONDS if nodes.acting(job) else None
+    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
     found = node_loss.merge(job, verdicts, now)
     return found or stall.verdicts(job)
 
@@ -96,7 +96,7 @@ def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
         return Action.LOG, "observe-only is on"
     if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
         return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
-    return wanted, f"the policy says {_words(wanted)}"
+    return wanted, f"the policy is to {_words(wanted)}"
 
 
 def _send(job: Job, incident: Incident, event: machine.Event, now: float, effects: list[Effect]) -> None:
@@ -199,7 +199,7 @@ def _decision(job: Job, incident: Incident, diagnosis: Diagnosis | None) -> mach
     action, why = allowed_action(job, job.policy.on_hang)
     if not incident.confirmed:
         window = f"{job.policy.confirmation_window:g} s have shown no progress, or "
-        why += f", once {'' if incident.kind is VerdictKind.STALLED else window}several looks at the ranks prove it"
+        why += f", once {'' if incident.kind is VerdictKind.STALLED else window}repeated samples of the ranks prove it"
     return machine.Recorded(why, diagnosis) if action is Action.LOG else machine.Decided(action, why, diagnosis)
 
 
@@ -440,9 +440,9 @@ def _take_order(job: Job, incident: Incident | None, now: float, effects: list[E
     """Take the oldest order of a person; the others in the queue repeat it."""
     order = job.orders.popleft()
     job.orders.clear()
-    why = f"a person ordered {_words(order.action)}"
+    why = f"an operator ordered {_words(order.action)}"
     if order.nodes:
-        why = f"a person ordered a restart without {nodes.titles(job, order.nodes)}"
+        why = f"an operator ordered a restart without {nodes.titles(job, order.nodes)}"
     why += f": {order.reason.rstrip('. ')}" if order.reason.strip() else ""
     if incident is None:
         incident = _new_incident(job, VerdictKind.ORDERED, now, since=now, reason=f"{capital(why)}.")
@@ -499,7 +499,7 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
         _send(job, incident, machine.Closed(job.ended.at, _ending(job, incident)), now, effects)
         return
     if job.attempt < incident.attempt or job.launches != incident.launch:
-        _send(job, incident, machine.Closed(now, "the job was launched anew"), now, effects)
+        _send(job, incident, machine.Closed(now, "the job was launched again"), now, effects)
         return
     if _order_missed(job, incident):
         _send(job, incident, machine.OrderRepeated(job.attempt), now, effects)
@@ -684,7 +684,7 @@ def _recovering(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         first_step = float(columns.first_step_R[stepped_R].min())
         _send(job, incident, machine.Closed(now, outcome, first_step, steps_lost), now, effects)
     elif verdicts:
-        outcome = f"attempt {job.attempt} ran into trouble before its first step"
+        outcome = f"attempt {job.attempt} had another incident before its first step"
         _send(job, incident, machine.Closed(now, outcome), now, effects)
     elif not job.counts_steps and now - incident.phase_since > _stepless_after(job) and len(columns) and _all_up(job):
         # Ranks that count steps may load and compile for many minutes before their first.

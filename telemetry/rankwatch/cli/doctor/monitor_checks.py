@@ -150,13 +150,13 @@ def _token(url: str, token: str | None) -> Iterator[Finding]:
         words = read.detail or f"it answers {read.status}"
         yield fault("token", f"the monitor rejects it: {words}", f"set {variable} to one of the monitor's tokens")
         return
-    said = f"it allows {', '.join(allowed)}"
+    scopes = f"it allows {', '.join(allowed)}"
     if not may["ingest"]:
-        yield warning("token", f"{said}; ranks could not send with it", "ranks need the ingest or the control token")
+        yield warning("token", f"{scopes}; ranks could not send with it", "ranks need the ingest or the control token")
     elif not may["read"]:
-        yield ok("token", f"{said}; this is the ranks' one: status and report need one that may read")
+        yield ok("token", f"{scopes}; this is the ranks' one: status and report need one that may read")
     else:
-        yield ok("token", said)
+        yield ok("token", scopes)
 
 
 def _telemetry(url: str, token: str | None) -> Finding:

@@ -88,10 +88,10 @@ def stacks() -> Finding:
     rights = _rights()
     if done.returncode == 0:
         return ok("stacks", f"py-spy reads a process here ({rights})")
-    said = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+    error = (done.stderr.strip().splitlines() or ["without a word"])[-1]
     return warning(
         "stacks",
-        f"py-spy may not read a process here: {said[:200]} ({rights}); ranks then write their own stacks, but not "
+        f"py-spy may not read a process here: {error[:200]} ({rights}); ranks then write their own stacks, but not "
         "while they are stopped or hold their GIL",
         _IN_A_CONTAINER + (", or set kernel.yama.ptrace_scope to 1" if _scope() in (2, 3) else ""),
     )
@@ -108,7 +108,7 @@ def memory(folder: Path = MEMORY) -> Finding:
         )
     state = os.statvfs(folder)
     free, whole = state.f_bavail * state.f_frsize, state.f_blocks * state.f_frsize
-    said = f"{size(free)} of {size(whole)} free in {folder}"
+    space = f"{size(free)} of {size(whole)} free in {folder}"
     try:
         with tempfile.TemporaryDirectory(prefix="rankwatch-doctor-", dir=folder) as made:
             tried = Slots.create(Path(made) / "0.slots")
@@ -120,8 +120,8 @@ def memory(folder: Path = MEMORY) -> Finding:
             "slots", f"no slots can be made in {folder}: {error}", "free some of it, or enlarge it (--shm-size)"
         )
     if read is None or free < LITTLE_MEMORY:
-        return warning("slots", said, "free some of it, or enlarge it (docker: --shm-size; Kubernetes: an emptyDir)")
-    return ok("slots", f"{said}; a rank takes {size(shared_slots.SIZE)}")
+        return warning("slots", space, "free some of it, or enlarge it (docker: --shm-size; Kubernetes: an emptyDir)")
+    return ok("slots", f"{space}; a rank takes {size(shared_slots.SIZE)}")
 
 
 def files() -> Finding:

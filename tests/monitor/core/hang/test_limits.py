@@ -27,7 +27,7 @@ def taught(step: float = 0.5, **longest: float) -> ObservedDurations:
     return durations
 
 
-def test_what_a_person_configured_is_in_force() -> None:
+def test_what_an_operator_configured_is_in_force() -> None:
     limits = in_force(policy(section_timeouts={"step": 10}, heartbeat_timeout=None))
     assert dict(limits.rank.sections) == {"step": 10.0}
     assert limits.rank.heartbeat is None
@@ -125,7 +125,7 @@ def test_a_first_run_that_is_known_to_be_long_gets_a_longer_limit() -> None:
     assert limits.rank.of_section("unknown", first=True) == (60.0, LimitSource.FIRST_TIME)
 
 
-def test_ranks_are_told_the_limits_that_they_can_pass_by_themselves() -> None:
+def test_ranks_are_sent_the_limits_that_they_can_pass_by_themselves() -> None:
     limits = in_force(policy(section_timeouts={"step": 10}, out_of_section_timeout=5), taught(data=3.0))
     assert json.loads(json.dumps(limits.rank.to_settings())) == {
         "limits": {
@@ -148,11 +148,11 @@ def test_the_default_heartbeat_limit_counts_where_no_section_has_a_limit() -> No
 
 
 def test_small_changes_of_learned_limits_are_not_changed_noticeably() -> None:
-    told = in_force(policy(), taught(step=10.0)).rank
-    assert not changed_noticeably(told, in_force(policy(), taught(step=10.9)).rank)
-    assert changed_noticeably(told, in_force(policy(), taught(step=11.2)).rank)
-    assert changed_noticeably(told, in_force(policy(), taught(step=10.0, data=1.0)).rank)
-    assert changed_noticeably(told, in_force(policy(heartbeat_timeout=20), taught(step=10.0)).rank)
+    reported = in_force(policy(), taught(step=10.0)).rank
+    assert not changed_noticeably(reported, in_force(policy(), taught(step=10.9)).rank)
+    assert changed_noticeably(reported, in_force(policy(), taught(step=11.2)).rank)
+    assert changed_noticeably(reported, in_force(policy(), taught(step=10.0, data=1.0)).rank)
+    assert changed_noticeably(reported, in_force(policy(heartbeat_timeout=20), taught(step=10.0)).rank)
 
 
 def job(policy: Policy, durations: ObservedDurations | None = None) -> Job:
@@ -176,7 +176,7 @@ def test_the_table_names_every_limit_once_with_its_value() -> None:
     assert {r["source"] for r in rows if r["in_force"]} == {"configured"}
 
 
-def test_the_table_tells_configured_learned_loaded_and_which_is_in_force() -> None:
+def test_the_table_reports_configured_learned_loaded_and_which_is_in_force() -> None:
     durations = taught(step=4.0, data=3.0)
     durations.load(LearnedTimeouts({"data": 25.0}))
     durations.add_longest("evaluation", first=9.0)
@@ -216,7 +216,7 @@ def test_the_time_outside_is_not_kept_of_a_run_without_setup_or_steps() -> None:
     assert ft_state.read(state_to_keep(policy(), durations, at_end=True)).out_of_section is None
 
 
-def test_the_time_outside_is_not_kept_when_no_rank_told_it() -> None:
+def test_the_time_outside_is_not_kept_when_no_rank_reported_it() -> None:
     """Other emitters send finished sections, and nothing of the time between them."""
     durations = taught()
     durations.add_runs("setup", 4)
@@ -232,7 +232,7 @@ def test_what_was_loaded_is_kept_also_when_this_run_learned_nothing_of_it() -> N
     assert kept == LearnedTimeouts({"evaluation": 77.0}, 25.0)
 
 
-def test_limits_are_made_anew_when_the_policy_or_the_lessons_change() -> None:
+def test_limits_are_made_again_when_the_policy_or_the_learned_durations_change() -> None:
     watched = job(policy(), taught(step=4.0))
     assert watched.limits is watched.limits
     watched.durations.add_longest("step", 8.0)

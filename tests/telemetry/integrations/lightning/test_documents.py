@@ -29,6 +29,6 @@ def test_its_tables_name_every_parameter_with_its_default(name: str) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", first_table, re.MULTILINE))
     known = inspect.signature(getattr(lightning, name)).parameters
     assert list(rows) == list(known)
-    for parameter, told in rows.items():
+    for parameter, reported in rows.items():
         default: Any = known[parameter].default
-        assert told == ("required" if default is inspect.Parameter.empty else f"`{default!r}`"), parameter
+        assert reported == ("required" if default is inspect.Parameter.empty else f"`{default!r}`"), parameter
