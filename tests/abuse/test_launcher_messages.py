@@ -104,13 +104,26 @@ def test_an_ingest_token_cannot_loosen_limits_by_learned_ones(owner: Api, sender
     assert owner.job(job)["timeouts"] != before
 
 
-def test_the_first_launcher_of_a_new_run_brings_its_policy(owner: Api, sender: Api) -> None:
-    register(sender, "again", policy={"on_hang": "log"})
+def test_an_ingest_token_cannot_change_the_policy_of_a_running_job_by_reporting_its_end(
+    owner: Api, sender: Api
+) -> None:
+    register(sender, "ended", policy={"on_hang": "log"})
     events = [{"node": "first", "kind": "finished", "attempt": 1}]
-    assert sender.post("/api/v1/jobs/again/process-events", json={"events": events}).status_code == 204
-    assert owner.job("again")["state"] == "finished"
-    assert register(sender, "again", "second", policy={"on_hang": "stop"})["warnings"] == []
-    assert policy(owner, "again")["on_hang"] == "stop"
+    assert sender.post("/api/v1/jobs/ended/process-events", json={"events": events}).status_code == 204
+    assert owner.job("ended")["state"] == "finished"
+    warnings = register(sender, "ended", "second", policy={"on_hang": "stop", "detection": False})["warnings"]
+    assert (policy(owner, "ended")["on_hang"], policy(owner, "ended")["detection"]) == ("log", True)
+    assert len(warnings) == 1
+
+
+def test_a_policy_that_comes_with_a_registration_is_in_the_audit_log(owner: Api) -> None:
+    register(owner, "audited", policy={"on_hang": "log"})
+    register(owner, "audited", policy={"on_hang": "stop"}, ft_state=LEARNED)
+    register(owner, "audited", policy={"on_hang": "stop"}, ft_state=LEARNED)
+    entries = [entry for entry in owner.read("/audit")["entries"] if entry["subject"] == "audited"]  # type: ignore[attr-defined]
+    assert [(entry["action"], entry["by"]) for entry in entries] == [("policy", "control")]
+    assert entries[0]["detail"]["policy"] == {"on_hang": "stop"}
+    assert entries[0]["detail"]["ft_state"] == LEARNED
 
 
 # Evidence -------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import Final
 from rankwatch.contract import access
 from rankwatch.contract import env as environment
 from rankwatch.contract.access import MonitorAccess
-from rankwatch.contract.files import state_folder, temporary_folder
+from rankwatch.contract.files import private_folder, state_folder, temporary_folder
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.link import LOOPBACK
 
@@ -114,7 +114,9 @@ class LocalMonitor:
             self._folder.rmdir()
 
     def _spawn(self) -> None:
-        if not self._folder.is_dir():  # a cleaner of temporary files has removed it
+        try:
+            private_folder(self._folder, create=False)
+        except OSError:  # a cleaner of temporary files has removed it, and another user may have taken its name
             self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
             self._ready_file, self._log = self._folder / self._ready_file.name, self._folder / self._log.name
         command = [

@@ -25,6 +25,7 @@ from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane, Launcher
 from rankwatch_monitor.http.fastlane.requests import LARGEST_BODY, LONGEST_HEAD, FallBackError
 from rankwatch_monitor.http.launchers import LauncherMessages
 from rankwatch_monitor.http.origins import Origins
+from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
 from support.launcher import PlayedLauncher
@@ -271,7 +272,7 @@ def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles()
 
 
 def of_monitor(monitor: Monitor) -> LauncherFastLane:
-    return LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins())
+    return LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins(), Admission())
 
 
 def lane() -> LauncherFastLane:
