@@ -15,7 +15,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MANUAL: Final = Path("monitor", "rankwatch_monitor", "web", "manual")
-TOOLS: Final = ("mkdocs-material>=9.6", "mkdocstrings[python]>=1.0")
+TOOLS: Final = ("mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1.0,<2")
 SOURCES: Final = ("mkdocs.yml", "scripts/manual_hooks.py", "docs", "telemetry/rankwatch")
 SUFFIXES: Final = (".md", ".py", ".yml", ".css", ".js", ".png")
 
