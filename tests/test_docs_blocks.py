@@ -45,7 +45,7 @@ def blocks() -> tuple[Block, ...]:
         for fence in FENCE.finditer(content):
             place = f"{document.relative_to(ROOT)}:{content.count(chr(10), 0, fence.start()) + 1}"
             found.append(Block(place, fence[2], textwrap.dedent(fence[3])))
-    assert len(found) > 200, "the pattern no longer finds the code blocks"
+    assert len(found) > 100, "the pattern no longer finds the code blocks"
     return tuple(found)
 
 
@@ -106,7 +106,7 @@ def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_commands_of_the_documents_are_accepted_by_their_own_parsers(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [(block.place, words) for block in blocks() if block.language in SHELL for words in commands(block)]
-    assert len(calls) > 80, "the pattern no longer finds the commands"
+    assert len(calls) > 50, "the pattern no longer finds the commands"
     wrong = [
         f"{place}: rankwatch {shlex.join(words)}: {why}"
         for place, words in calls
@@ -171,7 +171,7 @@ def unresolved(node: ast.AST) -> Iterator[str]:
 def test_python_of_the_documents_compiles_and_its_imports_resolve() -> None:
     wrong = []
     python = [block for block in blocks() if block.language == "python"]
-    assert len(python) > 30
+    assert len(python) > 25
     for block in python:
         try:
             tree = ast.parse(block.text)
