@@ -36,6 +36,7 @@ from rankwatch_monitor.publish.prometheus.exposition import CONTENT_TYPE, Own, e
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import TokenRegistry
+from rankwatch_monitor.web.manual_files import mount_manual
 
 STALLED = 5.0
 """Seconds without a tick after which the monitor is not ready."""
@@ -169,6 +170,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         return JSONResponse({"status": "ready"})
 
     web.mount(app)
+    mount_manual(app)
     return app
 
 

@@ -66,6 +66,8 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("GET", "/readyz"): OPEN,
     # The page is a program without data; what it shows it reads with the reader's own token.
     **{(method, path): OPEN for path in ("/", "/assets/{name}") for method in ("GET", "HEAD")},
+    # So is the manual.
+    **{(method, path): OPEN for path in ("/manual", "/manual/{path:path}") for method in ("GET", "HEAD")},
     # What the API looks like is no secret.
     **{
         (method, path): OPEN
@@ -82,7 +84,14 @@ def may_use(holder: Scope, method: str, path: str) -> bool:
     return holder is CONTROL or holder in (scope if isinstance(scope, tuple) else (scope,))
 
 
-FILLED = {"job_id": JOB, "incident_id": "1", "directive": "1", "look": "heartbeat_age", "name": "none.js"}
+FILLED = {
+    "job_id": JOB,
+    "incident_id": "1",
+    "directive": "1",
+    "look": "heartbeat_age",
+    "name": "none.js",
+    "path": "none.html",
+}
 CONTENT: dict[str, Any] = {
     "nodes": {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1},
     "acks": {"node": "n", "state": "done"},
@@ -115,7 +124,7 @@ def ask(monitor: RunningMonitor, method: str, path: str, headers: list[tuple[str
         sent = json.dumps(CONTENT[path.rsplit("/", 1)[1]]).encode()
     wait = ("wait=0&" if path.endswith("/directives") else "") + query
     try:
-        connection.putrequest(method, path.format(**FILLED) + (f"?{wait}" if wait else ""))
+        connection.putrequest(method, path.replace(":path", "").format(**FILLED) + (f"?{wait}" if wait else ""))
         for name, value in (*headers, ("Content-Type", kind), ("Content-Length", str(len(sent)))):
             connection.putheader(name, value.encode())
         connection.endheaders(sent)

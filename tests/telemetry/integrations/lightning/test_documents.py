@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 def test_its_code_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FAULT_TOL_FINISHED_FLAG_FILE", str(tmp_path / "finished"))
-    exec(compile(block, "docs/lightning.md", "exec"), {"__name__": "a_reader", "tmp_path": tmp_path})
+    exec(compile(block, "docs/lightning.md", "exec"), {"__name__": "a_reader"})
 
 
 @pytest.mark.parametrize("name", ["FaultToleranceCallback", "StragglerDetectionCallback", "PreemptionCallback"])
