@@ -63,7 +63,7 @@ class Policy:
     calculate_timeouts: bool = _setting(
         False,
         "",
-        "learned limits also replace the configured ones of their sections, as soon as there are any",
+        "a learned limit also applies in a section with a longer configured one, which still acts when it is passed",
     )
     learned_factor: float = _setting(5.0, "", "a learned limit is so many times the longest time seen")
     learned_minimum: float = _setting(3.0, "s", "no learned limit is shorter than this, nor than 5 steps")

@@ -145,7 +145,7 @@ def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Flo
 
 
 def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sample_after: float | None) -> list[Verdict]:
-    """Ranks without progress for longer than the limit of their section, where that limit is not configured."""
+    """Ranks without progress for longer than their section's limit of that time, which is never a configured one."""
     quiet_R = columns.sections_updated_R - columns.last_progress_R
     open_RS = columns.open_since_RS
     first_time = min(limits.rank.first_time or np.inf, sample_after or np.inf)
@@ -161,8 +161,8 @@ def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sampl
     for s in np.unique(innermost_R[ranks]):
         name, first_R = columns.sections[s], columns.first_RS[:, s]
         for first in (False, True):
-            limit, source = limits.rank.of_section(name, first=first)
-            if limit is None or source is LimitSource.CONFIGURED:
+            limit, source = limits.rank.without_progress(name, first=first)
+            if limit is None:
                 continue
             source = limits.source_of(name, source)
             elapsed_R = quiet_R

@@ -99,6 +99,8 @@ class FastLaneProtocol(BoundedProtocol):
     def _begin(self, data: bytes) -> tuple[PendingRequest, bytes] | None:
         if not data.startswith((b"POST ", b"GET ")) or not self.idle or self.transport.is_closing():
             return None
+        if self._refusal is not None:
+            return None
         # Only uvicorn's protocol applies backpressure to a client that does not read its responses.
         if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0] or self.flow.write_paused:
             return None

@@ -8,6 +8,7 @@ from typing import Any
 from rankwatch.contract import ft_state
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.limits import RankActivity
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.hang.limits import changed_noticeably, in_force, state_to_keep, table
@@ -67,12 +68,18 @@ def test_a_configured_limit_goes_before_a_learned_one() -> None:
     assert dict(limits.rank.learned) == {"data": 15.0}
 
 
-def test_where_timeouts_are_to_be_calculated_a_learned_limit_goes_before_a_configured_one() -> None:
+def test_where_timeouts_are_to_be_calculated_a_learned_limit_applies_beside_a_longer_configured_one() -> None:
     calculated = policy(section_timeouts={"step": 300, "save": 9}, calculate_timeouts=True)
-    limits = in_force(calculated, taught(step=4.0))
-    assert limits.rank.of_section("step", first=False) == (20.0, LimitSource.LEARNED)
-    assert limits.rank.of_section("save", first=False) == (9.0, LimitSource.CONFIGURED)
-    assert in_force(calculated).rank.of_section("step", first=False) == (300.0, LimitSource.CONFIGURED)
+    rank = in_force(calculated, taught(step=4.0, save=4.0)).rank
+    assert rank.of_section("step", first=False) == (300.0, LimitSource.CONFIGURED)
+    assert rank.without_progress("step", first=False) == (20.0, LimitSource.LEARNED)
+    assert rank.of_section("save", first=False) == (9.0, LimitSource.CONFIGURED)
+    assert rank.without_progress("save", first=False)[0] is None, "20 s would come later"
+    activity = RankActivity(open_sections={"step": 301.0}, quiet=301.0)
+    assert {(check.limit, check.source) for check in rank.checks(activity)} == {
+        (300.0, LimitSource.CONFIGURED),
+        (20.0, LimitSource.LEARNED),
+    }
 
 
 def test_a_loaded_limit_goes_before_a_configured_one() -> None:

@@ -74,6 +74,15 @@ def test_a_rank_that_moves_a_little_within_the_window_is_not_confirmed() -> None
     assert not scene.directives(DirectiveKind.RESTART)
 
 
+@pytest.mark.parametrize("minimum", [3.0, 20.0], ids=["suspected before", "learned a longer one"])
+def test_a_configured_limit_acts_also_where_timeouts_are_calculated(minimum: float) -> None:
+    scene = trained(section_timeouts={"step": 8.0}, calculate_timeouts=True, learned_minimum=minimum).hang(2)
+    began = scene.now
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=20)
+    assert 8 <= scene.now - began <= 10
+    assert scene.blamed == {2: "behind"}
+
+
 def test_a_configured_limit_that_is_passed_meanwhile_confirms_at_once() -> None:
     scene = trained(heartbeat_timeout=25.0).hang(2).until_found()
     scene.until(lambda: scene.incident.confirmed, within=30)
