@@ -65,7 +65,7 @@ PROVABLE_AFTER: dict[str, float] = {
     **dict.fromkeys(("exit_hang", "export_hang"), 60.0),  # a job exports and ends for so long
     **dict.fromkeys(("poll_for_ever", "retry_on_one_rank"), 60.0),  # polling is neither work nor standstill: the window
     **dict.fromkeys(("failing_steps", "retry_loop"), 120.0),  # 60 s without a step, and the window
-    "infinite_loop": 300.0,  # a computation in one function looks the same
+    "infinite_loop": 360.0,  # a computation in one function looks the same for 300 s; then the window
 }
 """Seconds from the fault during which the same signs are healthy, by docs/detection.md; 0 for the others."""
 
