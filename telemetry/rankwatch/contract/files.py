@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+
+def find_program(name: str) -> str | None:
+    """The program beside this interpreter, else the one on PATH."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name)
 
 
 def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False, mode: int = 0o666) -> None:
