@@ -59,7 +59,7 @@ def private_folder(path: Path, *, create: bool = True) -> Path:
             path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(f"{path} is not a folder")
     if found.st_uid != os.geteuid():
         raise PermissionError(f"{path} belongs to another user (uid {found.st_uid})")
     if found.st_mode & 0o077:
