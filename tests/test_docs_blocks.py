@@ -91,8 +91,8 @@ def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
             self.error(f"unrecognized arguments: {outcome[1]}")
         raise Parsed
 
-    said = io.StringIO()
-    with monkeypatch.context() as patch, contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    printed = io.StringIO()
+    with monkeypatch.context() as patch, contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
         patch.setattr(argparse.ArgumentParser, "parse_known_args", parse)
         try:
             known[name].load()(arguments)
@@ -101,7 +101,11 @@ def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
         except SystemExit as ended:
             if not ended.code:  # --help
                 return ""
-        return said.getvalue().strip().splitlines()[-1] if said.getvalue().strip() else "it did not parse its arguments"
+        return (
+            printed.getvalue().strip().splitlines()[-1]
+            if printed.getvalue().strip()
+            else "it did not parse its arguments"
+        )
 
 
 def test_commands_of_the_documents_are_accepted_by_their_own_parsers(monkeypatch: pytest.MonkeyPatch) -> None:

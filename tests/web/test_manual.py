@@ -74,7 +74,7 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", ["/manual", "/manual/", "/manual/detection.html"])
-def test_a_monitor_without_a_manual_answers_404_in_words(tmp_path: Path, path: str) -> None:
+def test_a_monitor_without_a_manual_answers_404(tmp_path: Path, path: str) -> None:
     answer = Served(tmp_path / "nothing").get(path)
     assert answer.status_code == 404
     assert "make docs" in answer.text

@@ -279,7 +279,7 @@ class MonitorLink:
         try:
             found = json.loads(answer.body)
         except ValueError:
-            raise UnavailableError(f"{status} without JSON: it is no monitor of Rankwatch") from None
+            raise UnavailableError(f"{status} without JSON: it is not a Rankwatch monitor") from None
         if not isinstance(found, dict):
             raise ValueError(f"{self.url} did not answer with a JSON object")
         for warning in found.get("warnings", ()):

@@ -99,7 +99,7 @@ def _object(value: Any, where: str) -> Mapping[str, Any]:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError(f"calculated_sections must be a list of names; {value!r} is none")
+        raise ValueError(f"calculated_sections must be a list of names; {value!r} is not")
     return value
 
 

@@ -55,6 +55,8 @@ class HttpConnection:
         self._tls = tls or TlsFiles().context
         self._connect_timeout = connect_timeout
         self._connection: http.client.HTTPConnection | None = None
+        self._used = False
+        """The open connection has carried a request: what can be read from it is its end, not a TLS ticket."""
         self._proxy = _proxy_of(self._url) if proxies else None
 
     @property
@@ -74,7 +76,7 @@ class HttpConnection:
             OSError: it cannot be opened; TimeoutError after ``connect_timeout``.
         """
         if self._connection is not None:
-            if self._connection.sock is not None and not _readable(self._connection.sock):
+            if self._connection.sock is not None and not (self._used and _readable(self._connection.sock)):
                 return
             self.close()  # the peer closed it
         connection = self._new()
@@ -82,11 +84,11 @@ class HttpConnection:
             connection.connect()
         except http.client.HTTPException as error:  # of a proxy
             connection.close()
-            raise ConnectionError(f"{type(error).__name__}: {error}") from error
+            raise _as_os_error(error) from error
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        self._connection, self._used = connection, False
 
     def request(
         self,
@@ -115,6 +117,7 @@ class HttpConnection:
         connection = self._connection
         assert connection is not None
         connection.sock.settimeout(timeout)
+        self._used = True
         try:
             if self._proxy is not None and self._url.scheme == "http":
                 target = f"http://{self._url.netloc.rpartition('@')[2]}{target}"
@@ -124,9 +127,7 @@ class HttpConnection:
             content = response.read(limit) if limit is not None else response.read()
         except http.client.HTTPException as error:
             self.close()
-            raise (
-                error if isinstance(error, OSError) else ConnectionError(f"{type(error).__name__}: {error}")
-            ) from error
+            raise _as_os_error(error) from error
         except BaseException:
             self.close()
             raise
@@ -144,7 +145,10 @@ class HttpConnection:
     def _new(self) -> http.client.HTTPConnection:
         https = self._url.scheme == "https"
         to = self._proxy or self._url
-        host, port = to.hostname or "", to.port or (443 if to.scheme == "https" else 80)
+        try:
+            host, port = to.hostname or "", to.port or (443 if to.scheme == "https" else 80)
+        except ValueError as error:  # its port is no number
+            raise OSError(f"the address of the {'proxy' if self._proxy else 'receiver'} is invalid: {error}") from None
         timeout: dict[str, Any] = {"timeout": self._connect_timeout}
         if https or to.scheme == "https":
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -162,6 +166,10 @@ def _readable(sock: Any) -> bool:
     poll = select.poll()  # select() fails for descriptors above 1023
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def _as_os_error(error: http.client.HTTPException) -> OSError:
+    return error if isinstance(error, OSError) else ConnectionError(str(error).strip() or type(error).__name__)
 
 
 def _proxy_of(url: SplitResult) -> SplitResult | None:

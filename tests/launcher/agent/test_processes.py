@@ -14,11 +14,11 @@ import pytest
 
 from launcher.conftest import wait_for
 from rankwatch.contract.enums import ProcessState
+from rankwatch.contract.files import find_program
 from rankwatch_launcher import procfs
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper, start_time
 from rankwatch_launcher.agent.processes import RankProcesses
 from rankwatch_launcher.node.attempt import RankProcess
-from rankwatch_launcher.stacks import capture as evidence
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL, StackReader, Target
 
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -93,7 +93,7 @@ def test_a_stopped_rank_can_be_terminated(spawn: Spawn) -> None:
     assert ranks.all[0].code == -signal.SIGTERM
 
 
-@pytest.mark.skipif(evidence.find_py_spy() is None, reason="py-spy is not installed")
+@pytest.mark.skipif(find_program("py-spy") is None, reason="py-spy is not installed")
 def test_py_spy_reads_a_running_and_a_stopped_process(spawn: Spawn) -> None:
     processes = [spawn(HANG), spawn(HANG)]
     os.kill(processes[1].pid, signal.SIGSTOP)

@@ -12,6 +12,7 @@ import pytest
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.env import stack_file
+from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import Frame, RankStack
 from rankwatch.liveness.torch_control_plane import socket_file
 from rankwatch_launcher.stacks import capture as evidence
@@ -25,7 +26,7 @@ DEADLINE = 3.0
 
 def reader(*, py_spy: bool) -> StackReader:
     """A reader that has done its probe, with or without py-spy."""
-    made = StackReader(py_spy=evidence.find_py_spy() if py_spy else None, refusal="" if py_spy else "no right to trace")
+    made = StackReader(py_spy=find_program("py-spy") if py_spy else None, refusal="" if py_spy else "no right to trace")
     made._probed.set()
     return made
 

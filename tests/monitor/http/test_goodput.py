@@ -157,4 +157,4 @@ def test_a_monitor_without_jobs_reports_it(tmp_path: Path) -> None:
     with running_monitor(tmp_path) as idle:
         done = command("--monitor", idle.url)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "knows no job yet" in done.stderr
+        assert "has no job yet" in done.stderr

@@ -110,7 +110,7 @@ def test_a_server_that_is_no_monitor(fake_server: tuple[str, dict]) -> None:
     assert "answers 404 to /livez" in next(monitor_checks.checks(url, None, named=True)).found
     answers["/livez"] = (200, b"{}", {})
     [found] = monitor_checks.checks(url, None, named=True)
-    assert "is no monitor of Rankwatch" in found.found
+    assert "is not a Rankwatch monitor" in found.found
 
 
 def test_another_version_another_clock_and_refused_telemetry(fake_server: tuple[str, dict]) -> None:

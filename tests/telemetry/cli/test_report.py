@@ -77,13 +77,13 @@ def test_a_server_that_is_no_monitor(
 ) -> None:
     url, answers, _ = stranger
     assert report(["--monitor", url]) == 2
-    assert "is no monitor of Rankwatch" in printed(capsys)
+    assert "is not a Rankwatch monitor" in printed(capsys)
     answers["/api/v1/jobs"] = (200, b"<html>hello</html>")
     assert report(["--monitor", url]) == 2
-    assert "is no monitor of Rankwatch" in printed(capsys)
+    assert "is not a Rankwatch monitor" in printed(capsys)
     answers["/api/v1/jobs"] = (200, b"[]")
     assert report(["--monitor", url]) == 2
-    assert "is no monitor of Rankwatch" in printed(capsys)
+    assert "is not a Rankwatch monitor" in printed(capsys)
 
 
 def test_a_monitor_that_fails(

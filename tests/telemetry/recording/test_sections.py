@@ -128,7 +128,7 @@ def test_the_first_question_states_that_the_script_asks(recorder: Recorder) -> N
     another = Recorder(Slots.private())
     another.slots.claim(rank=0, local_rank=0, world_size=1, attempt=2)
     sections.attach(another)
-    assert not reading(another).polls_should_stop, "a later session is told again"
+    assert not reading(another).polls_should_stop, "a later session is reported again"
     rankwatch.should_stop()
     assert reading(another).polls_should_stop
 

@@ -109,7 +109,7 @@ def test_an_error_passes_through(recorder: Recorder) -> None:
     ("target", "name", "words"),
     [
         (Trainer(), "train", "Trainer has no 'train'"),
-        (Trainer(), "unit", "Trainer.unit is no function or method"),
+        (Trainer(), "unit", "Trainer.unit is not a function or method"),
         (int, "bit_length", "int.bit_length cannot be replaced"),
     ],
 )

@@ -241,7 +241,7 @@ def stall_sentence(seconds: float) -> str:
     """How long no step has completed, and why no action follows."""
     return (
         f"No step has completed for {seconds:.0f} s, although the ranks are alive and move: a retry that never ends, "
-        "or steps that fail and are caught. No restart follows unless a person orders it."
+        "or steps that fail and are caught. No restart follows unless an operator orders it."
     )
 
 

@@ -72,7 +72,7 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
     about = _request(url, "/openapi.json").json()
     info = about.get("info", {}) if isinstance(about, dict) else {}
     if not str(info.get("title", "")).startswith("Rankwatch"):
-        yield fault("monitor", f"the server at {url} is no monitor of Rankwatch", "give the monitor's own address")
+        yield fault("monitor", f"the server at {url} is not a Rankwatch monitor", "give the monitor's own address")
         return
     ready = _request(url, "/readyz")
     if ready.status == 200:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +15,7 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import count, ranks, size
+from rankwatch.contract.files import find_program
 from rankwatch.liveness.stack_dump import allow_tracing
 from rankwatch.monitor_client import is_loopback
 from rankwatch.recording import shared_slots
@@ -66,7 +65,7 @@ def settings(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 def stacks() -> Finding:
     """py-spy and the permission to trace, tested on this process, which allows it as ``rankwatch.init()`` does."""
-    tool = _py_spy()
+    tool = find_program("py-spy")
     if tool is None:
         return warning(
             "stacks",
@@ -229,11 +228,6 @@ def _reading(file: Path) -> shared_slots.Reading | None:
         finally:
             opened.close()
     return None
-
-
-def _py_spy() -> str | None:
-    beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 def _scope() -> int | None:

@@ -161,7 +161,7 @@ def test_what_is_done_as_the_policy_states_is_not_withheld(action: Action, polic
 
 @pytest.mark.parametrize("proof", HELD_BECAUSE)
 def test_the_action_on_a_held_incident_is_withheld_with_the_reason(proof: Proof) -> None:
-    job = hung(Action.RESTART, "the policy says restart")
+    job = hung(Action.RESTART, "the policy is to restart")
     job.incidents[0] = replace(job.incidents[0], confirmed=False, proof=str(proof))
     assert value(samples(job), "action_withheld", wanted="restart", reason=HELD_BECAUSE[proof]) == 1.0
     job.policy = job.policy.changed({"on_hang": "log"})
