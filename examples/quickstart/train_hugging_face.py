@@ -20,6 +20,7 @@ trainer = Trainer(
         save_steps=50,
         logging_steps=100,
         use_cpu=not torch.cuda.is_available(),
+        ddp_find_unused_parameters=False,
         disable_tqdm=True,
         report_to=[],
     ),
