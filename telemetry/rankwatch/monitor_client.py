@@ -24,7 +24,8 @@ EXIT_AWAY: Final = 1
 EXIT_WRONG: Final = 2
 """Exit code of a command: its arguments are wrong, or the monitor rejects the request."""
 
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+"""Host names of this machine."""
 
 
 class MonitorError(Exception):
@@ -188,7 +189,7 @@ def opener(url: str) -> urllib.request.OpenerDirector:
 
 def is_loopback(url: str) -> bool:
     """Whether an address is a loopback address."""
-    return urlsplit(url).hostname in _LOOPBACK
+    return urlsplit(url).hostname in LOOPBACK
 
 
 def _is_address(url: str) -> bool:

@@ -26,8 +26,8 @@ from rankwatch.contract import access
 from rankwatch.contract import env as environment
 from rankwatch.contract.access import MonitorAccess
 from rankwatch.contract.files import private_folder, state_folder, temporary_folder
+from rankwatch.monitor_client import LOOPBACK
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.monitor.link import LOOPBACK
 
 NOT_INSTALLED: Final = (
     "no monitor: hangs will not be detected. Install it with `pip install 'rankwatch[monitor]'` or give one with "

@@ -87,10 +87,10 @@ def stacks() -> Finding:
     rights = _rights()
     if done.returncode == 0:
         return ok("stacks", f"py-spy reads a process here ({rights})")
-    error = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+    last_line = (done.stderr.strip().splitlines() or ["without a word"])[-1]
     return warning(
         "stacks",
-        f"py-spy may not read a process here: {error[:200]} ({rights}); ranks then write their own stacks, but not "
+        f"py-spy may not read a process here: {last_line[:200]} ({rights}); ranks then write their own stacks, but not "
         "while they are stopped or hold their GIL",
         _IN_A_CONTAINER + (", or set kernel.yama.ptrace_scope to 1" if _scope() in (2, 3) else ""),
     )
