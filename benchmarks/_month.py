@@ -4,7 +4,7 @@ How this works
 --------------
 Two models of the same job run side by side. :class:`rankwatch_monitor.simulator.scene.Scene` makes the events by which
 hangs are judged: exports, observations, launches, checkpoints, evaluations. The model of stragglers' scenes makes what
-the ranks' windows hold: how long each computes, which waits for which, kernel times. Each report of the first carries the
+the ranks' windows hold: how long each computes, waiting, kernel times. Each report of the first carries the
 newest window that its rank has closed by then, of the second, and one job of the core judges both.
 
 ======================  ==============================================================================================
