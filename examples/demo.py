@@ -266,10 +266,10 @@ def make_story(job: Job, exit_code: int, losses: list[dict[str, Any]], clock: Cl
         return incident if incident and all(incident["timeline"].get(end) for end in PHASES.values()) else None
 
     if job.incident() is None:
-        raise DemoError("the monitor saw no incident, although a rank was told to hang")
+        raise DemoError("the monitor saw no incident, although a rank was made to hang")
     incident = clock.wait("the incident's last time", complete, 15)
     if not incident["culprits"]:
-        raise DemoError(f"nobody was named: {incident['reason']}")
+        raise DemoError(f"no rank was named: {incident['reason']}")
     details = job.get(f"/incidents/{incident['id']}") or {}
     return Story(
         job_id=job.job_id,

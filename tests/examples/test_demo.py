@@ -1,4 +1,4 @@
-"""examples/demo.py: the story it tells is true, it states what goes wrong, and it leaves no process behind."""
+"""examples/demo.py: its story is true, it states what goes wrong, and it leaves no process behind."""
 
 from __future__ import annotations
 
