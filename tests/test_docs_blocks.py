@@ -59,20 +59,24 @@ class Parsed(Exception):  # noqa: N818
 def commands(block: Block) -> Iterator[list[str]]:
     """The arguments of each call of ``rankwatch`` in a block; ``…`` and ``...`` stand for what is left out."""
     for line in re.sub(r"\\\n\s*", " ", block.text).splitlines():
-        for call in re.finditer(r"(?:^|[|;&]\s|\s|\$\()rankwatch ((?:[a-z-]+|--\w+)(?: .*)?)$", line.split("  #")[0]):
+        for call in re.finditer(
+            r"(?:^|[|;&]\s|\s|\$\()rankwatch ((?:[a-z-]+|--\w+)(?: .*)?)$", re.split(r"\s#\s", line)[0]
+        ):
             if re.match(r"\s*(?:#|\[rankwatch\])", line) or not re.match(
                 r"[\w@-]*[$#] |\w+=|\S*srun |exec |rankwatch ", line
             ):
                 continue
             lexer = shlex.shlex(call[1], posix=True, punctuation_chars="|;&<>()")
             lexer.whitespace_split, lexer.commenters = True, ""
-            words = []
+            words, left_out = [], False
             for word in lexer:
                 if word in ("|", "||", ";", "&", "&&", ">", ">>", "<", ")"):
                     break
-                if word not in ("…", "...", "[…]"):
+                if word in ("…", "..."):
+                    left_out = True
+                else:
                     words.append(word)
-            yield words
+            yield [*words, "train.py"] if left_out and words[0] == "run" and not call[1].endswith(".py") else words
 
 
 def refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
