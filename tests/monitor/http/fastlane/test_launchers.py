@@ -293,6 +293,7 @@ def put_in(request: bytes, lane: LauncherFastLane = LANE) -> object:
         return None
     letter, behind = opened
     rest = lane.add(letter, behind)
+    letter.release()
     assert request.endswith(rest)
     if not letter.complete:
         return letter
