@@ -91,6 +91,6 @@ def test_without_that_node_the_job_goes_on(watched: Training) -> None:
     (watched.folder / "slow").unlink()
     closed = watched.incident()
     assert closed["action"] == "restart"
-    assert "no node is excluded, for there is none but" in closed["action_reason"]
+    assert "no node is excluded, since none would remain without" in closed["action_reason"]
     assert closed["timeline"]["first_step"] is not None
     assert watched.finish() == [0]

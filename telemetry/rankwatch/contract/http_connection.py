@@ -51,10 +51,10 @@ class HttpConnection:
         proxies: bool = True,
         connect_timeout: float = 5.0,
     ) -> None:
+        self._connection: http.client.HTTPConnection | None = None
         self._url = urlsplit(url)
         self._tls = tls or TlsFiles().context
         self._connect_timeout = connect_timeout
-        self._connection: http.client.HTTPConnection | None = None
         self._used = False
         """The open connection has carried a request: what can be read from it is its end, not a TLS ticket."""
         self._proxy = _proxy_of(self._url) if proxies else None
@@ -78,7 +78,7 @@ class HttpConnection:
         if self._connection is not None:
             if self._connection.sock is not None and not (self._used and _readable(self._connection.sock)):
                 return
-            self.close()  # the peer closed it
+            self._drop()  # the peer closed it
         connection = self._new()
         try:
             connection.connect()
@@ -126,18 +126,24 @@ class HttpConnection:
             response = connection.getresponse()
             content = response.read(limit) if limit is not None else response.read()
         except http.client.HTTPException as error:
-            self.close()
+            self._drop()
             raise _as_os_error(error) from error
         except BaseException:
-            self.close()
+            self._drop()
             raise
         if not response.isclosed():  # the rest of a long response is not read
-            self.close()
+            self._drop()
         names = {name.lower(): value for name, value in response.getheaders()}
         return Response(response.status, response.reason, names, content)
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
+        self._drop()
+
+    def __del__(self) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -56,7 +56,7 @@ def test_while_the_launchers_act_the_job_states_what_becomes_of_the_node() -> No
     scene.run(3)
     assert scene.state == "recovering"
     assert "no spare waits" in scene.incident.action_reason
-    assert "else wait for another one" in scene.incident.action_reason
+    assert "or wait for another one" in scene.incident.action_reason
 
 
 def test_an_excluded_node_that_runs_again_by_another_restart_is_excluded_from_the_new_attempt() -> None:
