@@ -24,7 +24,7 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu check format bench web docs clean
+.PHONY: help demo dev test test-long test-gpu matrix images check format bench web docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,13 @@ test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a min
 
 test-gpu: $(VENV)/.installed ## run the tests that need an NVIDIA GPU; scripts/gpu.sh is the same without this environment
 	$(WITH_VENV) pytest -m gpu tests/gpu $(PYTEST_ARGS)
+
+# Words for the script, such as MATRIX="3.12:2.11.0 --write"; without any, the pairs of docs/torch.md.
+matrix: $(BIN)/python ## run a smoke subset with other versions of Python and torch
+	$(BIN)/python scripts/matrix.py $(MATRIX)
+
+images: $(VENV)/.installed $(PAGE) ## install and run beside the pinned packages of images that people train with
+	$(WITH_VENV) RANKWATCH_IMAGES=all pytest -m long tests/images $(PYTEST_ARGS)
 
 check: $(VENV)/.installed $(PAGE) docs ## lint, formatting, types, import contracts, the page's types, the manual, the repository's own rules
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ import inspect
 import os
 import signal
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -28,7 +29,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import api as multiprocessing
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-TESTED: Final = ("2.9", "2.11", "2.13", "2.14")
+TESTED: Final = tuple(f"2.{minor}" for minor in range(6, 16))
 """Minor versions of torch that real runs were started with; docs/torch.md has what was run and when."""
 
 PRIVATE_METHODS: Final = {
@@ -128,6 +129,8 @@ def prewarm_complaint(handler: type[Any] = SubprocessHandler) -> str | None:
 SIGNALS: Final = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 UNUSED_SIGNAL: Final = "SIGURG"
 """Given to torch in place of the signals to handle while it starts ranks: an empty list is not accepted."""
+TORCHS_HANDLER: Final = "_terminate_process_handler"
+"""The function of torch's multiprocessing that it installs as handler."""
 REPLACED_SIGNALS: Final = tuple(
     signal.Signals[name] for name in (UNUSED_SIGNAL, *OLDER_DEFAULTS["signals_to_handle"].split(","))
 )
@@ -139,9 +142,19 @@ def without_signal_handlers() -> Iterator[None]:
     """Context after which the launcher's signal handlers are in place, whatever torch did to them."""
     names, before = os.environ.get(SIGNALS), {each: signal.getsignal(each) for each in REPLACED_SIGNALS}
     os.environ[SIGNALS] = UNUSED_SIGNAL
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if callable(handler := before.get(signal.Signals(number))):
+            handler(number, frame)
+
+    replaced = getattr(multiprocessing, TORCHS_HANDLER, None)
+    if replaced is not None:  # a signal that arrives before the handlers are back
+        setattr(multiprocessing, TORCHS_HANDLER, pass_on)
     try:
         yield
     finally:
+        if replaced is not None:
+            setattr(multiprocessing, TORCHS_HANDLER, replaced)
         for each, handler in before.items():
             signal.signal(each, handler)
         os.environ.pop(SIGNALS)

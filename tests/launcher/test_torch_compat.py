@@ -23,11 +23,18 @@ for _name in torch_compat.PRIVATE_METHODS:
     setattr(WholeAgent, _name, lambda self: None)
 
 
+class NewestAgent(WholeAgent):
+    """The same with every optional name."""
+
+
+setattr(NewestAgent, torch_compat.STUCK_CHECK, lambda self: None)
+
+
 def test_a_missing_essential_method_is_a_complaint_and_an_optional_one_a_missing_feature() -> None:
     assert torch_compat.complaint() is None
     assert torch_compat.complaint(WholeAgent) is None
     assert "stuck in the kernel" in torch_compat.missing_features(WholeAgent)[0]
-    assert torch_compat.missing_features() == []
+    assert torch_compat.missing_features(NewestAgent) == []
     assert "lacks object._" in str(torch_compat.complaint(object))
 
 
@@ -59,6 +66,18 @@ def test_a_torch_that_replaces_signal_handlers_anyway_is_undone() -> None:
     with torch_compat.without_signal_handlers():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_torch_would_handle_meanwhile_goes_to_the_launcher() -> None:
+    got: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: got.append(number))
+    try:
+        with torch_compat.without_signal_handlers():
+            signal.signal(signal.SIGHUP, getattr(torch_compat.multiprocessing, torch_compat.TORCHS_HANDLER))
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert got == [signal.SIGHUP]
 
 
 class OlderStore(torch_compat.TCPStore):

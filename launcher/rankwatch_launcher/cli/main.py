@@ -6,6 +6,7 @@ torch is imported where it is needed, not at the top: with ``--job-retries`` thi
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -134,10 +135,6 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
     from torch.distributed.run import config_from_args
 
-    from rankwatch_launcher import torch_compat
-    from rankwatch_launcher.coordination.rendezvous import BACKENDS
-    from rankwatch_launcher.job.launcher import Launcher
-
     parser = build_parser()
     args = parser.parse_args(split(argv, parser))
     try:
@@ -154,8 +151,12 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
         plan = RetryPlan(given["job_retries"], _no_progress(args, os.environ), flag, given.get("outcome", ""))
         return supervisor.supervise(plan, argv, os.environ)
     _apply(*foreign, args)
-    complaint = torch_compat.complaint()
+    complaint = None if args.no_monitor else _complaint()
     if complaint is None and not args.no_monitor:
+        from rankwatch_launcher import torch_compat
+        from rankwatch_launcher.coordination.rendezvous import BACKENDS
+        from rankwatch_launcher.job.launcher import Launcher
+
         original_id = args.rdzv_id
         settle_rendezvous(args)
         if args.rdzv_backend not in BACKENDS:
@@ -186,6 +187,19 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
     return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
+
+
+def _complaint() -> str | None:
+    """Why the launcher cannot work with this torch; None when it can."""
+    import torch
+
+    try:
+        torch_compat: Any = importlib.import_module("rankwatch_launcher.torch_compat")
+        importlib.import_module("rankwatch_launcher.job.launcher")  # with all that the launcher imports of torch
+    except (ImportError, AttributeError) as error:
+        return f"torch {torch.__version__} lacks a name that the launcher imports: {error}"
+    complaint: str | None = torch_compat.complaint()
+    return complaint
 
 
 def read_options(

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
-from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
@@ -86,10 +85,10 @@ async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interv
             text = json.dumps(data)
             if last.get(key) != text:
                 last[key], unchanged = text, 0.0
-                yield format_sse_event(event=event, data_str=text)
+                yield f"event: {event}\ndata: {text}\n\n".encode()  # JSON is one line
         if unchanged >= KEEPALIVE:
             unchanged = 0.0
-            yield KEEPALIVE_COMMENT
+            yield b": ping\n\n"
         await asyncio.sleep(interval)
         unchanged += interval
 

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
+from opentelemetry.sdk import metrics as sdk_metrics
+from opentelemetry.sdk.metrics import Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricReader, MetricsData
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
@@ -93,7 +94,7 @@ class ExportPipeline:
         self._reader = EncodingReader(self._queue, recorder, ParallelLayout(attributes, settings.rank))
         # The provider is not kept. The SDK's fork hook holds it weakly, so that in a child it finds nothing to call.
         meter = ForkSafeMeterProvider(
-            [self._reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
+            [self._reader], resource, shutdown_on_exit=False, **_without_exemplars()
         ).get_meter(SCOPE)
         self._instruments = Instruments(meter, recorder, profiling, histogram_seconds(settings.world_size))
         self._spans = Spans(resource, settings.span_stride, SCOPE)
@@ -140,6 +141,12 @@ class ExportPipeline:
             metrics_delivered and traces.send(encode_spans(spans).SerializeToString()).status is SendStatus.DELIVERED
         )
         self._recorder.drop(DROP_SPANS, too_many + (0 if sent else len(spans)))
+
+
+def _without_exemplars() -> dict[str, Any]:
+    """Arguments of the meter provider; opentelemetry-sdk before 1.28 has neither exemplars nor the filter."""
+    off = getattr(sdk_metrics, "AlwaysOffExemplarFilter", None)
+    return {} if off is None else {"exemplar_filter": off()}
 
 
 def _rejected_points(result: SendResult) -> int:

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
@@ -26,6 +25,8 @@ from rankwatch_monitor.publish.prometheus.names import Sample
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""What ``generate_latest()`` writes; prometheus-client names it since 0.23 only."""
 WORST: Final = 5
 """Ranks published by name for each score."""
 NAMED: Final = 100

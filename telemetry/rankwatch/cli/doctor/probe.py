@@ -15,6 +15,8 @@ from typing import Any
 from rankwatch.contract.enums import KernelSource
 from rankwatch.profiling import nvml, sampler
 
+FLIGHT_RECORDER = "fr_trace_json"
+"""The handler that the launcher asks; before 2.10 or 2.11 there is one for NCCL only."""
 SLOWEST_ANSWER = 8
 """Attempts to read NVML: a driver without persistence mode takes seconds to initialise."""
 
@@ -66,7 +68,12 @@ def _control_plane() -> str | None:
         bindings: Any = importlib.import_module("torch._C._distributed_c10d")
     except ImportError as error:
         return f"this torch is built without distributed support ({error})"
-    return None if hasattr(bindings, "_WorkerServer") else "this torch has no worker control plane"
+    if not hasattr(bindings, "_WorkerServer"):
+        return "this torch has no worker control plane"
+    names = getattr(bindings, "_get_handler_names", None)
+    if names is not None and FLIGHT_RECORDER not in names():
+        return "the control plane of this torch does not report collectives of all backends; 2.11 does"
+    return None
 
 
 def main() -> int:

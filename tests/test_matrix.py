@@ -1,0 +1,60 @@
+"""scripts/matrix.py: the table of docs/torch.md, and one pair other than the one that all tests run with."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TORCH = "2.14.1"
+
+
+@pytest.fixture
+def matrix(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    spec = importlib.util.spec_from_file_location("matrix_script", ROOT / "scripts" / "matrix.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "matrix_script", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_result_replaces_its_own_line_only(matrix: ModuleType) -> None:
+    lines = "| 3.12 | 2.11.0 | yes | 2026-01-01 |\n| 3.11 | 2.9.1 | yes | 2026-01-01 |"
+    page = f"before {matrix.BEGIN}\n\n{lines}\n{matrix.END} after"
+    result = matrix.Result("3.11", "2.9.1", dict.fromkeys(matrix.SMOKE, "yes"), off="nothing much")
+    assert result.passed
+    written = matrix.table_with(page, [result], "2026-02-02")
+    assert matrix.pairs_of(written) == [("3.11", "2.9.1"), ("3.12", "2.11.0")]
+    assert "| 3.12 | 2.11.0 | yes | 2026-01-01 |" in written
+    assert "| 3.11 | 2.9.1 | yes | yes | yes | yes | yes | nothing much | 2026-02-02 |" in written
+    assert written.startswith("before ")
+    assert written.endswith(" after")
+
+
+def test_a_failure_and_what_did_not_run_are_no_success(matrix: ModuleType) -> None:
+    cases = [("tests/a.py::test_x", ""), ("tests/a.py::test_y[1]", "failed"), ("tests/b.py::test_z", "skipped")]
+    assert matrix._outcome(cases, ["tests/a.py::test_x"]) == "yes"
+    assert matrix._outcome(cases, ["tests/a.py"]) == "1 of 2 failed"
+    assert matrix._outcome(cases, ["tests/b.py"]) == "1 of 1 skipped"
+    assert matrix._outcome(cases, ["tests/c.py"]) == "not run"
+    assert not matrix.Result("3.11", "2.9.1", {"hang": "not run"}).passed
+
+
+@pytest.mark.long
+@pytest.mark.timeout(700)
+def test_another_torch_passes_the_smoke_subset(tmp_path: Path) -> None:
+    if missing := [name for name in ("gcc", "readelf") if shutil.which(name) is None]:
+        pytest.skip(f"{', '.join(missing)} is not installed")
+    pair = f"{sys.version_info[0]}.{sys.version_info[1]}:{TORCH}"
+    command = [sys.executable, str(ROOT / "scripts" / "matrix.py"), pair, "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
