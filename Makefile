@@ -24,10 +24,10 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu check format bench web clean
+.PHONY: help demo dev test test-long test-gpu test-containers test-frameworks check format bench web clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo $(PAGE) ## train a small GPT on 4 ranks, hang one, watch it being found and restarted
 	$(BIN)/python examples/demo.py
@@ -48,6 +48,16 @@ test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a min
 
 test-gpu: $(VENV)/.installed ## run the tests that need an NVIDIA GPU; scripts/gpu.sh is the same without this environment
 	$(WITH_VENV) pytest -m gpu tests/gpu $(PYTEST_ARGS)
+
+test-containers: $(VENV)/.installed ## build both images, bring docker-compose.yml up, hang and stop its demo (docs/compose.md)
+	$(WITH_VENV) RANKWATCH_CONTAINERS="$${RANKWATCH_CONTAINERS:-/tmp/rankwatch-containers}" \
+		pytest tests/containers $(PYTEST_ARGS)
+
+# 3 GB below build/, or in the folder that RANKWATCH_FRAMEWORKS names.
+test-frameworks: export RANKWATCH_FRAMEWORKS ?= $(abspath build/frameworks)
+test-frameworks: $(VENV)/.installed ## install others' software, each in an environment of its own, and run it unchanged
+	$(WITH_VENV) PIP_ARGS="$(PIP_ARGS)" scripts/frameworks.sh "$$RANKWATCH_FRAMEWORKS"
+	$(WITH_VENV) pytest tests/frameworks $(PYTEST_ARGS)
 
 check: $(VENV)/.installed $(PAGE) ## lint, formatting, types, import contracts, the page's types, the repository's own rules
 	$(BIN)/ruff check .

@@ -17,7 +17,10 @@ import rankwatch
 
 ROOT = Path(__file__).parent.parent
 
-TARGETS = ("help", "demo", "dev", "test", "test-long", "test-gpu", "check", "format", "bench", "web", "clean")
+TARGETS = (
+    *("help", "demo", "dev", "test", "test-long", "test-gpu", "test-containers", "test-frameworks"),
+    *("check", "format", "bench", "web", "clean"),
+)
 
 # Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.
 MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:" + "|".join(("work", "root", "home", "Users", "tmp/bash")) + r")[/_.]")
