@@ -11,6 +11,7 @@ import collections
 import contextlib
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,10 +22,12 @@ from urllib.parse import quote, urlsplit
 
 import requests
 
+from rankwatch.contract import env
 from rankwatch.contract.enums import AckState, DirectiveKind
 from rankwatch.contract.intervals import POLL_SECONDS
 from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, read
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
+from rankwatch.contract.text import one_line
 from rankwatch.contract.tls import TlsFiles
 from rankwatch_launcher.log import logger
 
@@ -37,6 +40,8 @@ MAX_BATCH: Final = 100
 _CONNECT_SECONDS: Final = 3.05
 _READ_SECONDS: Final = 10.0
 _BACKOFF: Final = (0.2, 5.0)
+_OBJECT: Final = re.compile(r"^(<[^>]*>|[A-Za-z]+\([^)]*\)): ")
+"""How urllib3 begins the text of a connection that failed: with the connection."""
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 Body = Callable[[], Mapping[str, Any]]
@@ -83,7 +88,7 @@ class MonitorLink:
         Args:
             url: its address; it need not listen yet.
             token: its token.
-            ready: called first, on the link's thread; returns when the monitor is ready.
+            ready: called first, on the link's thread; returns when the monitor is ready, False when it is not yet.
             patience: seconds in which it may still be starting, so that failures are not logged.
         """
         self._patient_until = time.monotonic() + patience
@@ -150,8 +155,9 @@ class MonitorLink:
     # The polling thread ----------------------------------------------------------------------------------------------
 
     def _poll_directives(self, ready: Callable[[], object] | None) -> None:
-        if ready is not None:
-            ready()
+        while ready is not None and ready() is False:
+            if self._closing.is_set():
+                return  # it has never listened: what does so at its address is no monitor of this job
         session, delay = self.session(), _BACKOFF[0]
         while not self._closing.is_set():
             try:
@@ -276,7 +282,7 @@ class MonitorLink:
         if answer.status_code in (408, 429) or answer.status_code >= 500:
             raise requests.HTTPError(f"{answer.status_code} {answer.reason}")
         if answer.status_code >= 400:
-            raise RefusedError(f"{answer.status_code} {answer.reason} {answer.text[:300]}".strip())
+            raise RefusedError(_refusal(answer, bool(self._token)))
         if answer.status_code == 204 or not answer.content:
             return {}
         body = answer.json()
@@ -288,7 +294,10 @@ class MonitorLink:
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, RefusedError):
-            self._warn_once(f"the monitor at {self.url} rejects this launcher: {error}")
+            self._warn_once(
+                f"the monitor at {self.url} refuses this launcher: {error}. Training continues and crashes are "
+                "restarted, but hangs are not detected"
+            )
         elif not self._was_registered and time.monotonic() < self._patient_until:
             return
         else:
@@ -336,6 +345,29 @@ def read_directive(item: Mapping[str, Any]) -> Directive:
     return read(Directive, {**item, "kind": DirectiveKind(plain.kind)})
 
 
+def _refusal(answer: requests.Response, token_given: bool) -> str:
+    """Why the monitor refused a request, and what to do: not its problem document."""
+    if answer.status_code in (401, 403):
+        what = "the token is not the monitor's" if token_given else "it wants a token"
+        if answer.status_code == 403:
+            what = "the token may not control this job"
+        return f"{what}; give one in {env.TOKEN} (or --token) on every node"
+    try:
+        detail = str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = ""
+    return f"{detail or answer.reason} ({answer.status_code})"
+
+
 def _short(error: Exception) -> str:
-    text = str(error)
-    return "connection refused" if "refused" in text.lower() else f"{type(error).__name__}: {text[:200]}"
+    """The innermost cause, without the objects in the texts of requests and urllib3."""
+    cause: BaseException = error
+    for _ in range(8):
+        inner = getattr(cause, "reason", None)
+        inner = inner if isinstance(inner, BaseException) else next(iter(cause.args), None)
+        if not isinstance(inner, BaseException):
+            break
+        cause = inner
+    text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    text = _OBJECT.sub("", str(text))
+    return "connection refused" if "refused" in text.lower() else one_line(text, 300)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
+import requests
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import MaxRetryError, NameResolutionError
 
 from launcher.conftest import FakeMonitor, wait_for
 from rankwatch.contract.enums import DirectiveKind
@@ -80,3 +86,47 @@ def test_warnings_about_a_registration_are_logged_once(
 def test_a_directive_without_a_reason_is_refused() -> None:
     with pytest.raises(ValueError, match="lacks"):
         read_directive({"id": 1, "kind": "stop"})
+
+
+def test_the_reason_of_a_failed_connection_is_its_innermost_cause() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(requests.RequestException) as failed:
+            requests.get(f"http://127.0.0.1:{held.getsockname()[1]}/x", timeout=5.0, proxies={"http": ""})
+    assert module._short(failed.value) == "connection refused"
+    unresolved = NameResolutionError("node0", HTTPConnection("node0"), OSError(-2, "Name or service not known"))
+    pool = HTTPConnectionPool("node0")
+    reason = module._short(requests.ConnectionError(MaxRetryError(pool, "/x", unresolved)))
+    assert "node0" in reason
+    assert not any(part in reason for part in ("HTTPConnection", "Caused by", "object at 0x"))
+
+
+@pytest.mark.parametrize(
+    ("status", "token", "words"),
+    [(401, True, "not the monitor's"), (401, False, "wants a token"), (403, True, "may not control")],
+)
+def test_a_refusal_names_the_remedy_and_not_the_problem_document(status: int, token: bool, words: str) -> None:
+    answer = requests.Response()
+    answer.status_code, answer._content = status, b'{"title": "Unauthorized", "detail": "x", "status": 401}'
+    refusal = module._refusal(answer, token)
+    assert words in refusal
+    assert "RANKWATCH_TOKEN" in refusal
+    assert "{" not in refusal
+    answer.status_code = 422
+    assert module._refusal(answer, token) == "x (422)"
+
+
+def test_nothing_is_sent_before_the_own_monitor_listens(control: MonitorLink, monitor: FakeMonitor) -> None:
+    ready = threading.Event()
+    asked = threading.Semaphore(0)
+
+    def is_ready() -> bool:
+        asked.release()
+        return ready.wait(0.05)
+
+    control.connect(monitor.url, "secret", ready=is_ready)
+    for _ in range(3):
+        assert asked.acquire(timeout=30.0)
+    assert monitor.posts == []
+    ready.set()
+    monitor.until(lambda: monitor.of("nodes"))
