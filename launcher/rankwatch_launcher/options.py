@@ -98,17 +98,17 @@ class Options:
     auto: bool = _option(
         False,
         "",
-        "watch an unmodified script: steps and sections are detected through torch's hooks (docs/auto.md)",
+        "watch an unmodified script: steps and sections are detected through torch's hooks (manual: auto)",
     )
     stand_in: str = _option(
         "",
         "NAME",
         "package that Rankwatch stands in for: nvrx makes imports of nvidia_resiliency_ext find Rankwatch "
-        "(docs/migrate-from-nvrx.md)",
+        "(manual: migrate-from-nvrx)",
         stand_in,
     )
     job_retries: int = _option(
-        0, "N", "relaunch the job up to N times after it failed with no restart left (docs/restarts.md)", whole_number
+        0, "N", "relaunch the job up to N times after it failed with no restart left (manual: restarts)", whole_number
     )
     outcome: str = _option(
         "", "FILE", "write the launcher's outcome to this file, as JSON; {node} in its name stands for the node's name"

@@ -6,6 +6,7 @@ state             code  meaning
 ``finished``      0     all ranks ended with exit code 0
 ``stopped``       0     stopped by a directive or by a rank, after the ranks saved; 1 when they had to be killed
 ``preempted``     0     stopped by a signal, after the ranks saved: to be resumed; 1 when they had to be killed
+``stopped``       130   interrupted at the terminal (Ctrl-C, SIGINT): the ranks were killed
 ``failed``        1     no restart was left
 ``failed``        16    a rank asks to be resumed on other nodes, to tell a faulty device from a correct result
 ``failed``        17    a rank rejected a result: not to be resumed without a person
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -37,6 +39,7 @@ PREEMPTED: Final = "preempted"
 FAILED: Final = "failed"
 
 CODE_FAILED: Final = 1
+CODE_INTERRUPTED: Final = 128 + signal.SIGINT
 CODE_RESUME_ELSEWHERE: Final = environment.EXIT_RESUME_ELSEWHERE
 CODE_RESULT_REJECTED: Final = environment.EXIT_RESULT_REJECTED
 CODE_DO_NOT_REQUEUE: Final = environment.EXIT_DO_NOT_REQUEUE

@@ -59,7 +59,7 @@ def _start(argv: Sequence[str]) -> int:
     try:
         settings = read(argv, os.environ)
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(text.SafeFormatter("%(asctime)s [rankwatch monitor] %(message)s"))
+        handler.setFormatter(text.SafeFormatter("%(asctime)s [rankwatch monitor] %(levelname)s %(message)s"))
         logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
         repository = _repository(settings)
     except ValueError as error:
@@ -86,7 +86,9 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
             "another --port may be free, --port 0 takes any"
         )
         return 2
-    monitor = Monitor(repository=repository, leases=_leases(settings, repository, listener))
+    monitor = Monitor(
+        repository=repository, leases=_leases(settings, repository, listener), policy=settings.job_policy()
+    )
     if settings.retention_days:
         monitor.persistence.retention = settings.retention_days * 86_400.0
     if settings.record is not None:

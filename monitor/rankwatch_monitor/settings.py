@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from rankwatch.cli.parser import Parser
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.wandb import publisher as wandb
@@ -105,6 +108,12 @@ class Settings:
     forward_limit: int = _setting(
         64, "MIB", "memory for queued requests of each --forward backend; beyond it the oldest are dropped"
     )
+    policy: str | None = _setting(
+        None,
+        "FILE",
+        'policy of new jobs: a JSON file, or JSON such as {"section_timeouts": {"step": 180}}; a launcher\'s settings '
+        "take precedence",
+    )
     log_level: str = _setting("info", "LEVEL", "debug, info, warning or error")
 
     @property
@@ -116,6 +125,20 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    def job_policy(self) -> Policy:
+        """The policy of jobs that are new and have set nothing.
+
+        Raises:
+            ValueError: the file cannot be read, or a value is invalid.
+        """
+        if self.policy is None:
+            return Policy()
+        try:
+            text = self.policy if self.policy.lstrip().startswith("{") else Path(self.policy).read_text()
+            return Policy().changed(json.loads(text))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"--policy: {error}") from None
 
     def checked(self) -> Settings:
         """Validate.
@@ -137,6 +160,7 @@ class Settings:
                 raise ValueError(f"{flag}: there is no file {file}")
         if self.ready_file and not os.access(Path(self.ready_file).parent, os.W_OK | os.X_OK):
             raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must exist and be writable")
+        self.job_policy()
         self._check_sharing()
         self._check_wandb()
         self._check_webhooks()
@@ -194,7 +218,7 @@ class Settings:
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``rankwatch monitor``."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="rankwatch monitor",
         description="Serve the monitor: telemetry in, verdicts, page, API and directives for launchers out.",
     )

@@ -27,7 +27,7 @@ from rankwatch import launcher_requests, settings
 from rankwatch.contract import env
 from rankwatch.contract.intervals import burst_spread
 from rankwatch.export.exporter import Exporter, Pipeline
-from rankwatch.liveness import stack_dump
+from rankwatch.liveness import stack_dump, uncaught
 from rankwatch.liveness.thread import LivenessThread
 from rankwatch.liveness.torch_control_plane import ControlPlane, socket_file
 from rankwatch.recording import sections
@@ -95,6 +95,7 @@ def init(
             if not loaded.disabled:
                 _session = _Session(loaded, dict(attributes or {}))
                 _hook()
+                uncaught.install()
         except Exception:  # noqa: BLE001 - boundary to training code, which runs with or without Rankwatch
             _log.warning("rankwatch could not start; this rank trains without monitoring", exc_info=True)
 

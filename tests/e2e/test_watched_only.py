@@ -67,7 +67,7 @@ def test_an_uninstrumented_script_gets_exits_and_stacks(watched: Training) -> No
     watched.until("attempt 2", lambda: all(len(began) == 2 for began in watched.steps("start").values()))
     noticed = watched.incident(2)
     assert_blamed(noticed, 1, "dead")
-    assert noticed["reason"] == f"Rank 1 on {HOST}: its process exited with code 5."
+    assert noticed["reason"] == f"Rank 1 on {HOST} exited with code 5."
     assert noticed["outcome"].startswith("attempt 2 runs"), "it is over, although no first step is reported"
     again = watched.summary()
     assert (again["attempt"], again["restarts"], again["instrumented"]) == (2, 1, False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.settings import read, variable
 
 NO_DATABASE = ("--database", "none")
@@ -50,3 +53,20 @@ def test_invalid_settings_are_errors_without_secrets(flags: tuple[str, ...], wor
         read([*NO_DATABASE, *flags], {})
     assert words in str(refused.value)
     assert "top-secret" not in str(refused.value)
+
+
+def test_the_policy_of_new_jobs_is_json_or_a_file_of_it(tmp_path: Path) -> None:
+    text = '{"section_timeouts": {"step": 180}, "on_hang": "log"}'
+    file = tmp_path / "policy.json"
+    file.write_text(text)
+    for given in (text, str(file)):
+        policy = read(["--policy", given, *NO_DATABASE], {}).job_policy()
+        assert (policy.section_timeouts, policy.on_hang) == ({"step": 180.0}, "log")
+        assert read(NO_DATABASE, {"RANKWATCH_MONITOR_POLICY": given}).job_policy() == policy
+    assert read(NO_DATABASE, {}).job_policy() == Policy()
+
+
+@pytest.mark.parametrize("given", ["nowhere.json", "{", '{"no_such_limit": 1}', '{"on_hang": "dance"}'])
+def test_a_policy_that_cannot_be_used_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match="--policy: "):
+        read(["--policy", given, *NO_DATABASE], {})

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -27,13 +28,13 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 
 from rankwatch.contract import env
 from rankwatch.contract.enums import AckState, DirectiveKind, ProcessEventKind
-from rankwatch.contract.messages import Directive
+from rankwatch.contract.messages import Directive, RankStack
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.agent import attempt_end, workers
 from rankwatch_launcher.agent.graceful_stop import GracefulStop
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper
-from rankwatch_launcher.agent.processes import RankExits, RankProcesses
+from rankwatch_launcher.agent.processes import RankExit, RankExits, RankProcesses
 from rankwatch_launcher.agent.signals import Signals
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, RestartBudget
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
@@ -65,6 +66,10 @@ RERUN_CODES: Final = (CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE)
 RERUN_SECONDS: Final = 5.0
 """How long ranks that exit with such a code, and the launcher that knows the reason, are waited for."""
 ABORT_SECONDS: Final = 0.3
+CAUSE_SECONDS: Final = 0.5
+"""How long another rank, or launcher, may take to show the cause of exits that only follow from it."""
+EXITING_SECONDS: Final = 2.0
+"""How long ranks that have failed may take to exit."""
 KILL_SECONDS: Final = 10.0
 TERM_SECONDS: Final = 15.0
 """Between SIGTERM and SIGKILL when ranks are stopped on request."""
@@ -103,6 +108,7 @@ class Agent(LocalElasticAgent):
         self._signals = signals
         self._ranks = RankProcesses(())
         self._starts = 0
+        self._started_at = 0.0
         self._stop = GracefulStop(node, rendezvous, signals, self._ranks, options.stop_grace)
         self._exits = RankExits((), node.had_shut_down)
         self._directive: Directive | None = None
@@ -139,8 +145,9 @@ class Agent(LocalElasticAgent):
         # torch derives TORCHELASTIC_RESTART_COUNT, and the folder of the logs, from the remaining restarts.
         self._remaining_restarts = worker_group.spec.max_restarts - self._starts
         self._starts += 1
+        self._started_at = time.monotonic()
         self._reaper.forget()
-        bootstrap = Bootstrap(self._options.auto, self._options.stand_in)
+        bootstrap = Bootstrap(self._options.auto, self._options.stand_in, errors=True)
         with self._signals.deferred(), workers.rank_handlers(self._pool, self._reaper.add, bootstrap):
             pids: dict[int, int] = super()._start_workers(worker_group)
             ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
@@ -205,41 +212,84 @@ class Agent(LocalElasticAgent):
             exited = [*exited, *self._ranks.wait_all(ABORT_SECONDS)]
         if any(process.code in RERUN_CODES for process in exited):
             exited = [*exited, *self._ranks.wait_all(RERUN_SECONDS)]
+        else:
+            exited = self._with_cause(exited)
         if exited:
             self.node.read_requests()  # the ranks may have explained their exits
-        crashed = []
+        exits = []
         for process in exited:
-            expected = self._is_expected(process)
-            exit_ = self._exits.record(process, self._pcontext, self.node.exit_reason(process), expected=expected)
-            describe = attempt_end.describe_expected_exit if expected else attempt_end.describe_exit
-            reason = describe(exit_, self.node.hostname)
-            self.node.report(
-                ProcessEventKind.EXITED,
-                reason,
-                rank=process.rank,
-                local_rank=process.local_rank,
-                pid=process.pid,
-                exit_code=exit_.code if exit_.code >= 0 else None,
-                signal=exit_.signal,
-                message=exit_.first_line,
-                spared=expected,
-            )
-            if expected:
-                logger.warning("%s", reason)
-            elif exit_.code != 0:
-                crashed.append(exit_)
+            expected, notice = self._is_expected(process), self.node.exit_reason(process)
+            exits.append(self._exits.record(process, self._pcontext, notice, expected=expected))
+        crashed = attempt_end.by_cause([exit_ for exit_ in exits if exit_.code != 0 and not exit_.expected])
+        futile = self._futile_restart(crashed)
+        for exit_ in exits if not crashed else [*crashed, *(e for e in exits if e not in crashed)]:
+            self._report_exit(exit_, final=bool(futile) and exit_ in crashed)
         if not crashed:
             return None
         # A rank may have requested a stop or its exclusion before it crashed; the request takes precedence.
         if (requested := self._stop.collect_requests(elsewhere=self._elsewhere())) is not None:
             return requested
-        decision = attempt_end.on_crash(crashed, self.node.name, self.node.hostname, elsewhere=self._elsewhere())
+        decision = attempt_end.on_crash(
+            crashed, self.node.name, self.node.hostname, elsewhere=self._elsewhere(), futile=futile
+        )
         if self._stop.stopping is not None and decision.code != CODE_RESULT_REJECTED:
             logger.info("%s, during a graceful stop", attempt_end.describe_crash(crashed, self.node.hostname))
             return None
         if decision.code in RERUN_CODES and not any(exit_.message for exit_ in crashed):
-            self._wait_for_explanation()
+            self._wait_for_explanation(RERUN_SECONDS)
+        elif crashed[0].consequence and self._rendezvous_handler.world_size > 1:
+            self._wait_for_explanation(CAUSE_SECONDS)
         return decision
+
+    def _with_cause(self, exited: Sequence[RankProcess]) -> Sequence[RankProcess]:
+        """The exits with those of the next moments, if these may hold the cause, or show that a restart is futile."""
+        failed = [process for process in exited if process.code]
+        errors = [self._exits.error(process, self._pcontext) for process in failed]
+        if not failed or self._stop.stopping is not None:
+            return exited
+        if all(error is not None and error.consequence for error in errors):
+            exited = [*exited, *self._ranks.wait_all(CAUSE_SECONDS)]
+            left = self._ranks.alive()
+            if any(self._exits.error(process, self._pcontext) is not None for process in left):
+                exited += self._ranks.wait_all(EXITING_SECONDS)
+            return exited
+        missing = all(process.code == attempt_end.CODE_NO_SCRIPT for process in failed) and self._missing_script()
+        late = time.monotonic() - self._started_at > attempt_end.START_SECONDS
+        lasting = all(e is not None and not e.may_pass and (e.of_script or not late) for e in errors)
+        if self._starting() and (missing or lasting):
+            return [*exited, *self._ranks.wait_all(EXITING_SECONDS)]
+        return exited
+
+    def _starting(self) -> bool:
+        """Whether this is the job's first attempt, and no rank here has completed a step."""
+        return self._attempt == 1 and self._starts == 1 and self.node.steps() is None
+
+    def _futile_restart(self, crashed: Sequence[RankExit]) -> str:
+        if not crashed or self._stop.stopping is not None or not self._starting():
+            return ""
+        elapsed = time.monotonic() - self._started_at
+        return attempt_end.futile_restart(crashed, len(self._ranks.all), elapsed, self._missing_script())
+
+    def _missing_script(self) -> str:
+        return missing_script(self._worker_group.spec)
+
+    def _report_exit(self, exit_: RankExit, *, final: bool) -> None:
+        describe = attempt_end.describe_expected_exit if exit_.expected else attempt_end.describe_exit
+        reason = describe(exit_, self.node.hostname)
+        self.node.report(
+            ProcessEventKind.EXITED,
+            reason,
+            rank=exit_.rank,
+            local_rank=exit_.local_rank,
+            pid=exit_.pid,
+            exit_code=exit_.code if exit_.code >= 0 else None,
+            signal=exit_.signal,
+            message=exit_.first_line,
+            spared=exit_.expected,
+            final=final,
+        )
+        if exit_.expected:
+            logger.warning("%s", reason)
 
     def _is_expected(self, process: RankProcess) -> bool:
         """Whether the other ranks continue without a rank that failed; when all here failed, it is a crash."""
@@ -247,9 +297,9 @@ class Agent(LocalElasticAgent):
             return False
         return any(other.code in (None, 0) for other in self._ranks.all if other is not process)
 
-    def _wait_for_explanation(self) -> None:
-        """Leave the decision to the launcher whose rank has the reason: its node is the one to avoid."""
-        until = time.monotonic() + RERUN_SECONDS
+    def _wait_for_explanation(self, seconds: float) -> None:
+        """Leave the decision to the launcher whose rank has the reason."""
+        until = time.monotonic() + seconds
         while time.monotonic() < until and self._rendezvous_handler.decision() is None:
             time.sleep(LOOP_SECONDS)
 
@@ -337,13 +387,24 @@ class Agent(LocalElasticAgent):
         self._announce(decision)
         if decision.fault and not (proposed.incident is not None and self.node.captured(proposed.incident)):
             deadline = self._directive.deadline if self._directive is not None else CRASH_CAPTURE_SECONDS
-            self.node.capture(deadline, incident=proposed.incident, last=True)
+            self.node.capture(deadline, incident=proposed.incident, last=True, exited=self._tracebacks())
         self._kill(decision)
         self._acknowledge(proposed, decision)
         if decision.verdict == RESTART:
             return None
         self._worker_group.state = WorkerState.FAILED
         return RunResult(state=WorkerState.FAILED, failures=self._exits.failures)
+
+    def _tracebacks(self) -> tuple[RankStack, ...]:
+        """The exceptions of ranks that have exited or are about to.
+
+        The latter are not asked for a stack: torch's control plane aborts a process whose interpreter ends meanwhile.
+        """
+        ended = {e.rank: e.error.stack(e.rank, e.pid) for e in self._exits.errors() if e.error is not None}
+        for process in self._ranks.alive():
+            if (error := self._exits.error(process, self._pcontext)) is not None:
+                ended[process.rank] = error.stack(process.rank, process.pid)
+        return tuple(ended.values())
 
     def _announce(self, decision: AttemptDecision) -> None:
         if decision.verdict == RESTART:
@@ -354,6 +415,8 @@ class Agent(LocalElasticAgent):
         else:
             self.outcome = Outcome(decision.state, CODE_FAILED, decision.reason)
         logger.warning("%s", attempt_end.describe_end(decision, self._attempt))
+        if crashed := attempt_end.by_cause(self._exits.errors()):
+            logger.warning("%s", attempt_end.describe_place(crashed[0]))
 
     def _kill(self, decision: AttemptDecision) -> None:
         name = self._options.rank_termination_signal
@@ -384,3 +447,14 @@ class Agent(LocalElasticAgent):
         return RunResult(
             state=WorkerState.SUCCEEDED, return_values={w.global_rank: None for w in self._worker_group.workers}
         )
+
+
+def missing_script(spec: WorkerSpec) -> str:
+    """The script's path if the ranks are Python and it does not exist; empty: it does, or it is no file (``-m``)."""
+    arguments = list(spec.args)
+    if spec.entrypoint != os.getenv("PYTHON_EXEC", sys.executable):
+        return ""
+    while arguments and arguments[0] in ("-u",):
+        arguments.pop(0)
+    script = str(arguments[0]) if arguments else ""
+    return script if script and not script.startswith("-") and not os.path.exists(script) else ""

@@ -5,16 +5,18 @@ The log line, the process event and the stored decision carry the same descripti
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from rankwatch.contract.enums import DirectiveKind
+from rankwatch.contract.exits import exit_phrase
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher.agent.processes import RankExit
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
-from rankwatch_launcher.outcome import CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
+from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
 ABORT_AT_EXIT: Final = (
     "; it had finished before, so this looks like the abort that destroy_process_group() sometimes ends in at exit: "
@@ -22,13 +24,22 @@ ABORT_AT_EXIT: Final = (
 )
 
 
+CODE_NO_SCRIPT: Final = 2
+"""Python's exit code when it cannot open the script."""
+START_SECONDS: Final = 60.0
+"""Seconds in which an exception of all ranks counts as one of the start."""
+
+
 # Decisions ------------------------------------------------------------------------------------------------------------
 
 
-def on_crash(exits: Sequence[RankExit], node: str, hostname: str, *, elsewhere: bool) -> AttemptDecision:
+def on_crash(
+    exits: Sequence[RankExit], node: str, hostname: str, *, elsewhere: bool, futile: str = ""
+) -> AttemptDecision:
     """Ranks exited with an error; two exit codes are results of the re-run state machine.
 
-    ``elsewhere``: whether the ranks of this node could be resumed on another one.
+    ``elsewhere``: whether the ranks of this node could be resumed on another one. ``futile``: why a restart would not
+    help.
     """
     codes = {e.code for e in exits}
     if CODE_RESULT_REJECTED in codes:
@@ -41,7 +52,46 @@ def on_crash(exits: Sequence[RankExit], node: str, hostname: str, *, elsewhere: 
         if elsewhere:
             return AttemptDecision(RESTART, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
         return AttemptDecision(FAIL, f"{reason}, and the job has no other node", code=CODE_RESUME_ELSEWHERE, avoid=node)
+    if futile:
+        return AttemptDecision(FAIL, f"{describe_crash(exits, hostname)}; {futile}", code=CODE_DO_NOT_REQUEUE)
     return AttemptDecision(RESTART, describe_crash(exits, hostname))
+
+
+def by_cause(exits: Sequence[RankExit]) -> list[RankExit]:
+    """Exits ordered so that the first is the likely cause.
+
+    An exception, or a signal, that does not follow from the end of another rank; the earliest of several exceptions.
+    """
+
+    def key(exit_: RankExit) -> tuple[bool, float]:
+        unknown = math.inf if exit_.code > 0 and not exit_.message else 0.0
+        return exit_.consequence, exit_.error.at if exit_.error is not None else unknown
+
+    return sorted(exits, key=key)
+
+
+def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float, script: str = "") -> str:
+    """Why a restart would end like this first attempt, in which no rank has completed a step; empty: it may help.
+
+    Args:
+        exits: ranks of this node that failed.
+        ranks: ranks of this node.
+        elapsed: seconds since they were started.
+        script: the script's path, if it does not exist.
+    """
+    if not exits or len(exits) < ranks or any(exit_.code <= 0 or exit_.expected for exit_ in exits):
+        return ""
+    if script and all(exit_.code == CODE_NO_SCRIPT and exit_.error is None for exit_ in exits):
+        return f"there is no script {script}, so no restart follows"
+    error = exits[0].error
+    if error is None or any(e.error is None or e.error.first_line != error.first_line for e in exits):
+        return ""
+    if error.may_pass or not (error.of_script or elapsed <= START_SECONDS):
+        return ""
+    if error.of_script:
+        return "the script cannot be imported, so no restart follows"
+    what = "it failed" if ranks == 1 else f"all {ranks} ranks here failed alike"
+    return f"{what} before the first step, so no restart follows"
 
 
 def on_directive(directive: Directive) -> AttemptDecision | None:
@@ -88,18 +138,21 @@ def signal_name(number: int) -> str:
 
 def describe_exit(exit_: RankExit, hostname: str) -> str:
     """How a rank exited."""
-    rank = f"rank {exit_.rank} (local rank {exit_.local_rank}, pid {exit_.pid}) on {hostname}"
-    if exit_.code < 0:
-        killed = f"{rank} was killed by {exit_.signal}"
-        return killed + ABORT_AT_EXIT if exit_.code == -signal.SIGABRT and exit_.had_finished else killed
-    exited = f"{rank} exited with code {exit_.code}"
-    return f"{exited}: {exit_.first_line}" if exit_.first_line else exited
+    described = f"rank {exit_.rank} on {hostname} {exit_phrase(exit_.code, exit_.first_line, exit_.signal or '')}"
+    return described + ABORT_AT_EXIT if exit_.code == -signal.SIGABRT and exit_.had_finished else described
 
 
 def describe_crash(exits: Sequence[RankExit], hostname: str) -> str:
     """Which rank crashed first, and how many others at the same moment."""
     others = len(exits) - 1
     return describe_exit(exits[0], hostname) + (f" ({others} more at the same moment)" if others else "")
+
+
+def describe_place(exit_: RankExit) -> str:
+    """Which process it was, and the innermost frames of its exception."""
+    process = f"rank {exit_.rank} was local rank {exit_.local_rank}, pid {exit_.pid}"
+    where = exit_.error.where() if exit_.error is not None else ""
+    return f"{process}; it failed in {where}" if where else process
 
 
 def describe_expected_exit(exit_: RankExit, hostname: str) -> str:

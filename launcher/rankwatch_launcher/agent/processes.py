@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torch.distributed.elastic.multiprocessing import PContext
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from rankwatch_launcher import procfs
+from rankwatch_launcher.agent.rank_error import RankError, read_error, redirected
 from rankwatch_launcher.node.attempt import RankProcess
 
 UNKNOWN_EXIT: Final = -signal.SIGKILL
@@ -146,11 +147,20 @@ class RankExit:
     code: int
     """The exit code, or minus the signal that killed it."""
     message: str = ""
-    """The rank's last notice, or the content of its error file."""
+    """The rank's last notice, or its exception."""
     had_finished: bool = False
     """The rank had called ``rankwatch.shutdown()``, or all its peers on the node exited with code 0."""
     expected: bool = False
     """The other ranks continue without it: a reserve rank takes its place."""
+    error: RankError | None = None
+    """The exception that ended it, as far as it is known."""
+
+    @property
+    def consequence(self) -> bool:
+        """It likely follows from the end of another rank: of its connection, or an abort by a collective library."""
+        if self.error is not None:
+            return self.error.consequence
+        return self.code == -signal.SIGABRT and not self.had_finished
 
     @property
     def signal(self) -> str | None:
@@ -180,6 +190,13 @@ class RankExits:
         self.failures: dict[int, ProcessFailure] = {}
         """Ranks that exited with an error, as torch reports them."""
 
+    def error(self, process: RankProcess, context: PContext | None) -> RankError | None:
+        """The exception that a rank has written; it may not have exited yet."""
+        if context is None:
+            return None
+        stderr = redirected(context.stderrs, process.local_rank) if (process.code or 0) > 0 else ""
+        return read_error(context.error_files.get(process.local_rank, ""), stderr)
+
     def record(
         self, process: RankProcess, context: PContext | None, notice: str = "", *, expected: bool = False
     ) -> RankExit:
@@ -192,16 +209,17 @@ class RankExits:
             expected: the other ranks continue without it.
         """
         assert process.code is not None
-        message = ""
+        message, error = "", None
         if process.code != 0:
-            failure = _failure(process, process.code, context)
-            self.failures[process.rank] = failure
-            # The error file of @record: declared as a string, usually a dictionary.
-            data: Any = failure.error_file_data.get("message", "")
-            message = notice or (str(data.get("message", "")) if isinstance(data, dict) else "")
+            error = self.error(process, context)
+            # Only files of @record: torch's table would repeat the tracebacks of all ranks, which are on the terminal.
+            recorded = error is not None and error.recorded
+            self.failures[process.rank] = _failure(process, process.code, context if recorded else None)
+            message = notice or (error.message if error is not None else "")
         others = [rank for rank in self._ranks if rank is not process]
         finished = self._had_shut_down(process.local_rank) or (bool(others) and all(r.code == 0 for r in others))
-        exit_ = RankExit(process.rank, process.local_rank, process.pid, process.code, message, finished, expected)
+        known = process.rank, process.local_rank, process.pid, process.code
+        exit_ = RankExit(*known, message, finished, expected, error)
         self._all.append(exit_)
         return exit_
 

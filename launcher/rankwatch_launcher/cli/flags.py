@@ -11,6 +11,7 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
+from enum import Enum
 from typing import Any, Final
 
 from rankwatch.contract.env import parse_bool
@@ -60,10 +61,21 @@ class _SectionTimeouts(argparse.Action):
         setattr(namespace, self.dest, {**(getattr(namespace, self.dest, None) or {}), **limits})
 
 
-def add_policy_flags(group: argparse._ArgumentGroup) -> None:
-    """Add one flag for each policy value but ``max_restarts``."""
+STRAGGLERS: Final = "straggler_detection"
+ACTIONS: Final = ("detection", "observe_only", "on_hang", "capture_deadline", "stop_deadline", "max_no_progress")
+
+
+def policy_groups() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Names of the policy's values but ``max_restarts``: what is done, limits, stragglers and profiling."""
+    names = [setting.name for setting in fields(Policy) if setting.name != TORCHRUN_FLAG]
+    stragglers = tuple(names[names.index(STRAGGLERS) :])
+    return ACTIONS, tuple(n for n in names if n not in ACTIONS and n not in stragglers), stragglers
+
+
+def add_policy_flags(group: argparse._ArgumentGroup, names: Sequence[str]) -> None:
+    """Add one flag for each of these policy values."""
     for setting in fields(Policy):
-        if setting.name == TORCHRUN_FLAG:
+        if setting.name not in names:
             continue
         flag, dest = "--" + setting.name.replace("_", "-"), setting.name
         meaning = _help(setting)
@@ -82,7 +94,7 @@ def add_policy_flags(group: argparse._ArgumentGroup) -> None:
                 flag, dest=dest, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=meaning
             )
         else:
-            metavar = "SECONDS" if setting.metadata["unit"] == "s" else setting.name.upper()
+            metavar = "SECONDS" if setting.metadata["unit"] == "s" else _metavar(setting)
             group.add_argument(
                 flag, dest=dest, type=_reader(setting.name), metavar=metavar, default=argparse.SUPPRESS, help=meaning
             )
@@ -276,7 +288,7 @@ def add_inject_flag(group: argparse._ArgumentGroup) -> None:
         action="append",
         type=_faults,
         metavar="FAULT",
-        help="inject a fault into a rank, for example rank=2,step=52,kind=hang (docs/faults.md); may be repeated",
+        help="inject a fault into a rank, for example rank=2,step=52,kind=hang (manual: faults); may be repeated",
     )
 
 
@@ -360,6 +372,13 @@ def _parse(setting: Field[Any], text: str) -> Any:
         return _reader(setting.name)(text)
     except argparse.ArgumentTypeError as error:
         raise ValueError(str(error)) from None
+
+
+def _metavar(setting: Field[Any]) -> str:
+    """``{log,restart}`` where there are choices, else what kind of value it is."""
+    if isinstance(setting.default, Enum):
+        return "{" + ",".join(str(choice.value) for choice in type(setting.default)) + "}"
+    return "N" if type(setting.default) in (int, float) else "TEXT"
 
 
 def _help(setting: Field[Any]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from rankwatch.cli.parser import Parser, shorten_errors
 from rankwatch.contract import env as environment
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher.cli import flags, nvrx
@@ -43,6 +45,19 @@ FT_STATE_HELP: Final = (
     "all nodes see it"
 )
 PROGRAM: Final = "rankwatch run"
+USAGE: Final = f"{PROGRAM} [options] script [arguments of the script]"
+DESCRIPTION: Final = f"""\
+Runs a script on every rank as torchrun does, monitored: a rank that hangs or crashes is named with its reason, stacks
+are captured, and all ranks are restarted. Every flag of torchrun is accepted, and listed after Rankwatch's own.
+
+examples:
+  {PROGRAM} --auto --nproc-per-node 8 train.py
+      watch a script that does not call Rankwatch
+  {PROGRAM} --nproc-per-node 8 --section-timeout step=180 --max-restarts 5 train.py --lr 1e-3
+      act as soon as a step takes 180 s
+  {PROGRAM} --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29400 train.py
+      the same command on each of two nodes
+"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -51,22 +66,26 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser: argparse.ArgumentParser = get_args_parser()
     parser.prog = PROGRAM
-    parser.description = (
-        "Runs a script on every rank as torchrun does, monitored: a rank that hangs or crashes is identified, stacks "
-        "are captured, and all ranks are restarted."
-    )
+    shorten_errors(parser)
+    parser.usage = USAGE
+    parser.description = DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     if "PET_MAX_RESTARTS" not in os.environ:
         parser.set_defaults(max_restarts=None)
     if "PET_MASTER_PORT" not in os.environ:
         parser.set_defaults(master_port=None)  # 29500 in torch before 2.12, so that two jobs of a node shared it
+    theirs = [*parser._action_groups]
     add_flags(parser)
+    ours = parser._action_groups[len(theirs) :]
+    parser._action_groups[:] = [*ours, *theirs]  # the help begins with what torchrun's does not have
     nvrx.add_flags(parser)
     return parser
 
 
-def add_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add Rankwatch's own flags; return their group."""
-    group = parser.add_argument_group("Rankwatch", "Each has an environment variable, for example RANKWATCH_MONITOR.")
+def add_flags(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add Rankwatch's own flags, in groups; return the parser."""
+    acts, limits, stragglers = flags.policy_groups()
+    group = parser.add_argument_group("Job and monitor", "Each flag has a variable, RANKWATCH_MONITOR for example.")
     group.add_argument(
         "--monitor", metavar="URL", type=_url, help="the monitor to report to (default: one is started here)"
     )
@@ -76,12 +95,21 @@ def add_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group.add_argument("--token", metavar="TOKEN", help="the monitor's token; prefer RANKWATCH_TOKEN")
     group.add_argument("--job-id", metavar="ID", help="identity of the job; runs with the same id continue its record")
     group.add_argument("--job-name", metavar="NAME", help="displayed name of the job (default: the script's)")
+    loudness = group.add_mutually_exclusive_group()
+    loudness.add_argument(
+        "--quiet", dest="log_level", action="store_const", const="WARNING", help="log only what needs attention"
+    )
+    loudness.add_argument("--verbose", dest="log_level", action="store_const", const="DEBUG", help="log details, too")
+    flags.add_option_flags(parser.add_argument_group("Script, restarts and end of the job"))
+    flags.add_policy_flags(parser.add_argument_group("What is done about a hang"), acts)
+    group = parser.add_argument_group("Limits; without any they are learned")
+    flags.add_policy_flags(group, limits)
     group.add_argument("--ft-state", metavar="FILE", help=FT_STATE_HELP)
+    flags.add_policy_flags(parser.add_argument_group("Stragglers and profiling"), stragglers)
+    group = parser.add_argument_group("Prewarmed workers, rehearsals")
     flags.add_standby_flags(group)
     flags.add_inject_flag(group)
-    flags.add_option_flags(group)
-    flags.add_policy_flags(group)
-    return group
+    return parser
 
 
 def run(argv: Sequence[str]) -> int:
@@ -101,9 +129,8 @@ def run(argv: Sequence[str]) -> int:
 
 def retry_plan(argv: Sequence[str], env: Mapping[str, str]) -> RetryPlan | None:
     """The supervisor's plan; None without ``--job-retries``. Imports no torch."""
-    parser = argparse.ArgumentParser(PROGRAM, f"{PROGRAM} [options] script ...", add_help=False, allow_abbrev=False)
-    group = add_flags(parser)
-    own = flags.before_script(argv, group)
+    parser = Parser(PROGRAM, add_help=False, allow_abbrev=False)
+    own = flags.before_script(argv, add_flags(parser))
     if {"-h", "--help"} & set(own):
         return None
     args, _ = parser.parse_known_args(own)
@@ -183,7 +210,9 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     learned_limits.read()
     launcher = Launcher(options, config, learned_limits)
     try:
-        record(launcher.run)(entrypoint, arguments)
+        # Without a file of its own, record() would only log that it has none.
+        run_job = record(launcher.run) if "TORCHELASTIC_ERROR_FILE" in os.environ else launcher.run
+        run_job(entrypoint, arguments)
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
     return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
@@ -259,8 +288,11 @@ def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> No
         if getattr(args, "shutdown_timeout", None) is None:  # torch has the flag since 2.12
             args.shutdown_timeout = source.shutdown_timeout
     level = file.log_level if theirs.log_level is None else theirs.log_level
+    level = args.log_level or level
     if level is not None:
         logger.setLevel(level)
+    if args.log_level == "WARNING":
+        logging.getLogger("torch.distributed.run").setLevel(logging.ERROR)  # its advice about OMP_NUM_THREADS
 
 
 def _export(options: Options) -> None:

@@ -180,7 +180,7 @@ RENAMED: Final = (
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add all spellings of every parameter; the help shows one of each."""
     group = parser.add_argument_group(
-        "As with ft_launcher", "For scripts written for it; docs/restarts.md has the translation."
+        "As with ft_launcher", "For scripts written for it; the manual's page restarts has the translation."
     )
     for parameter in PARAMETERS:
         spellings = _spellings(("--ft-", "--ft_", "--ft-param-", "--ft_param_"), parameter.name)

@@ -40,6 +40,7 @@ from rankwatch_launcher.node.node import Node
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import (
     CODE_FAILED,
+    CODE_INTERRUPTED,
     FAILED,
     FINISHED,
     PREEMPTED,
@@ -356,7 +357,7 @@ def _ended_by_signal(node: Node, number: signal.Signals, signals: Signals, rende
         logger.warning("%s; it ran no rank", reason)
         return Outcome(state, 0, reason)
     logger.warning("%s; its ranks have been killed", reason)
-    return Outcome(state, CODE_FAILED, reason)
+    return Outcome(state, CODE_INTERRUPTED if number == signal.SIGINT else CODE_FAILED, reason)
 
 
 def _interruption(options: Options, node: Node, rendezvous: Rendezvous, signals: Signals) -> Callable[[], bool]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rankwatch.contract.enums import AckState, DirectiveKind
 from rankwatch.contract.messages import Directive
+from rankwatch_launcher.log import logger
 
 
 class DirectiveTarget(Protocol):
@@ -43,6 +44,8 @@ class DirectiveInbox:
         self._target = target
         self._ack = ack
         self._queue: collections.deque[Directive] = collections.deque()
+        self._suspected: str | None = None
+        """The incident that was logged."""
         self.wake, self._wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def receive(self, directive: Directive) -> None:
@@ -53,10 +56,20 @@ class DirectiveInbox:
         elif 0 < directive.attempt < self._target.attempt:
             self.ack(directive, AckState.SUPERSEDED, f"attempt {self._target.attempt} runs here")
         elif directive.kind is DirectiveKind.CAPTURE:
+            self._log_suspicion(directive)
             threading.Thread(target=self._capture, args=(directive,), name="rankwatch-capture", daemon=True).start()
         else:
             self._queue.append(directive)
             self.wake_up()
+
+    def _log_suspicion(self, directive: Directive) -> None:
+        """Log a suspected hang once: until it is confirmed, or not, a terminal shows nothing else of it."""
+        if directive.watch and directive.incident_id != self._suspected:
+            self._suspected = directive.incident_id
+            logger.warning(
+                "a hang is suspected and looked at, nothing is stopped yet: %s ('rankwatch status' shows what follows)",
+                directive.reason.rstrip(". "),
+            )
 
     def wake_up(self) -> None:
         """Wake the agent's loop."""

@@ -20,11 +20,13 @@ from itertools import islice, takewhile
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from rankwatch.contract import env
 from rankwatch.contract.enums import AckState, DirectiveKind
-from rankwatch.contract.http_connection import HttpConnection
+from rankwatch.contract.http_connection import HttpConnection, Response
 from rankwatch.contract.intervals import POLL_SECONDS
 from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, read
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
+from rankwatch.contract.text import one_line
 from rankwatch.contract.tls import TlsFiles
 from rankwatch.monitor_client import is_loopback
 from rankwatch_launcher.log import logger
@@ -88,7 +90,7 @@ class MonitorLink:
         Args:
             url: its address; it need not listen yet.
             token: its token.
-            ready: called first, on the link's thread; returns when the monitor is ready.
+            ready: called first, on the link's thread; returns when the monitor is ready, False when it is not yet.
             patience: seconds in which it may still be starting, so that failures are not logged.
         """
         self._patient_until = time.monotonic() + patience
@@ -152,8 +154,9 @@ class MonitorLink:
     # The polling thread ----------------------------------------------------------------------------------------------
 
     def _poll_directives(self, ready: Callable[[], object] | None) -> None:
-        if ready is not None:
-            ready()
+        while ready is not None and ready() is False:
+            if self._closing.is_set():
+                return  # it has never listened: what does so at its address is no monitor of this job
         connection, delay = self.connection(), _BACKOFF[0]
         while not self._closing.is_set():
             try:
@@ -273,7 +276,7 @@ class MonitorLink:
         if answer.status in (408, 429) or answer.status >= 500:
             raise UnavailableError(status)
         if answer.status >= 400:
-            raise RefusedError(f"{status} {answer.body[:300].decode(errors='replace')}".strip())
+            raise RefusedError(_refusal(answer, bool(self._token)))
         if answer.status == 204 or not answer.body:
             return {}
         try:
@@ -288,7 +291,10 @@ class MonitorLink:
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, RefusedError):
-            self._warn_once(f"the monitor at {self.url} rejects this launcher: {error}")
+            self._warn_once(
+                f"the monitor at {self.url} refuses this launcher: {error}. Training continues and crashes are "
+                "restarted, but hangs are not detected"
+            )
         elif not self._was_registered and time.monotonic() < self._patient_until:
             return
         else:
@@ -336,6 +342,28 @@ def read_directive(item: Mapping[str, Any]) -> Directive:
     return read(Directive, {**item, "kind": DirectiveKind(plain.kind)})
 
 
+def _refusal(answer: Response, token_given: bool) -> str:
+    """Why the monitor refused a request, and what to do: not its problem document."""
+    if answer.status in (401, 403):
+        what = "the token is not the monitor's" if token_given else "it wants a token"
+        if answer.status == 403:
+            what = "the token may not control this job"
+        return f"{what}; give one in {env.TOKEN} (or --token) on every node"
+    try:
+        detail = str(json.loads(answer.body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = ""
+    return f"{detail or answer.reason} ({answer.status})"
+
+
 def _short(error: Exception) -> str:
-    text = str(error)
-    return "connection refused" if "refused" in text.lower() else f"{type(error).__name__}: {text[:200]}"
+    """The innermost cause in one line."""
+    cause: BaseException = error
+    for _ in range(8):
+        inner = getattr(cause, "reason", None)
+        inner = inner if isinstance(inner, BaseException) else next(iter(cause.args), None)
+        if not isinstance(inner, BaseException):
+            break
+        cause = inner
+    text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    return "connection refused" if "refused" in str(text).lower() else one_line(str(text), 300)

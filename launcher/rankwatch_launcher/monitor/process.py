@@ -1,12 +1,14 @@
 """Runs the job's own monitor beside the launcher when none is configured, and restarts it when it dies.
 
 The monitor is a separate process, reached over HTTP only. Its port is chosen here, below the kernel's ephemeral range,
-so that its address is known before it has started and the ranks need not wait for it.
+so that its address is known before it has started and the ranks need not wait for it. The launcher sends its token only
+once the monitor has written that it listens there: another program may have taken the port meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -43,6 +45,10 @@ _MAX_STARTS: Final = 3
 """Starts of a monitor that never becomes ready."""
 _PORTS: Final = (15000, 32000)
 """Below 32768, where Linux's ephemeral range begins."""
+_USERS_FROM: Final = 15_600
+_USERS: Final = 1_600
+_USER_PORTS: Final = 10
+"""Ports that the jobs of one user prefer; two users may have the same."""
 
 
 def available() -> bool:
@@ -69,7 +75,7 @@ class LocalMonitor:
         self._job_id = job_id
         self._access: Path | None = None
         self._host = host
-        self._port = free_port(host)
+        self._port, self._port_lock = reserve_port(host)
         self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
         self._database = job_database(job_id, os.environ)
         self._ready_file = self._folder / "ready.json"
@@ -112,6 +118,9 @@ class LocalMonitor:
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
+        if self._port_lock is not None:
+            os.close(self._port_lock)
+            self._port_lock = None
 
     def _spawn(self) -> None:
         try:
@@ -218,23 +227,58 @@ def _fallback_folder() -> Path:
         return folder
 
 
+def first_port(uid: int) -> int:
+    """The first port of a user's jobs: 15600 for uid 0, 15610 for uid 1."""
+    return _USERS_FROM + uid % _USERS * _USER_PORTS
+
+
+def reserve_port(host: str) -> tuple[int, int | None]:
+    """The user's first port that is free, so that the page of a job can be bookmarked; any other when all are taken.
+
+    Returns it with the descriptor of a lock on it, which keeps other launchers of this user from choosing it before the
+    monitor listens; None: there is no lock.
+
+    Raises:
+        OSError: the address is not this machine's, or no port is free.
+    """
+    first = first_port(os.getuid())
+    for port in range(first, first + _USER_PORTS):
+        try:
+            lock = os.open(temporary_folder("ports") / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:
+            break
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _probe(host, port)
+        except OSError:
+            os.close(lock)
+        else:
+            return port, lock
+    return free_port(host), None
+
+
 def free_port(host: str) -> int:
     """A free port outside the ephemeral range.
 
     Raises:
         OSError: the address is not this machine's, or no port is free.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for _ in range(50):
         port = random.randrange(*_PORTS)
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                refusal = error
-                continue
-            return port
+        try:
+            _probe(host, port)
+        except OSError as error:
+            refusal = error
+            continue
+        return port
     raise OSError(f"no free port on {host}: {refusal}")
+
+
+def _probe(host: str, port: int) -> None:
+    """Raise OSError if the port cannot be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the monitor does: its last run left TIME_WAIT
+        probe.bind((host, port))
 
 
 def _environment(base: Mapping[str, str]) -> dict[str, str]:

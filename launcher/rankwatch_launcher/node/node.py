@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rankwatch.contract.enums import AckState, NodeRole, NoticeKind, ProcessEventKind, RankRequestKind
 from rankwatch.contract.intervals import evidence_spread, omits_redundant_reports
-from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent, RankRequest
+from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent, RankRequest, RankStack
 from rankwatch.contract.policy import Policy
 from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN, Reading
 from rankwatch_launcher.coordination.decisions import RestartBudget, StepRange
@@ -274,9 +274,18 @@ class Node:
         return self._attempt is not None and incident in self._attempt.captured
 
     def capture(
-        self, deadline: float, *, incident: str | None, directive: int | None = None, last: bool = False
+        self,
+        deadline: float,
+        *,
+        incident: str | None,
+        directive: int | None = None,
+        last: bool = False,
+        exited: Sequence[RankStack] = (),
     ) -> int:
-        """Capture the stacks of the live ranks and post them; return how many were read. One capture at a time."""
+        """Capture the stacks of the live ranks and post them, with the tracebacks of those that ``exited``.
+
+        Returns how many stacks were read. One capture at a time.
+        """
         # A capture in progress may take no longer than this one's deadline: the ranks of a crash must be killed soon.
         if self.link is None or not self._capturing.acquire(timeout=deadline):
             return 0
@@ -287,8 +296,9 @@ class Node:
             began = time.monotonic()
             if self._reporter is not None:
                 self._reporter.post_progress()
-            targets = [current.target(r) for r in current.ranks if r.code is None]
-            stacks = self.stacks.capture(targets, deadline, last=last)
+            known = {stack.rank for stack in exited}
+            targets = [current.target(r) for r in current.ranks if r.code is None and r.rank not in known]
+            stacks = (*exited, *self.stacks.capture(targets, deadline, last=last))
             current.captured.add(incident)
         finally:
             self._capturing.release()

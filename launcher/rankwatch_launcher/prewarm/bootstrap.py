@@ -4,6 +4,8 @@ Python imports a module ``sitecustomize`` from PYTHONPATH before it opens the sc
 in the process that the launcher started: processes that this one starts get an environment without it.
 
 ==================  ================================================================================================
+always              an exception that ends the rank is written into its error file, without an import of Rankwatch
+                    (:mod:`rankwatch.liveness.uncaught`)
 ``--auto``          the script is watched without changes to it (:mod:`rankwatch.integrations.autorun.attach`)
 ``--stand-in``      imports of another package find Rankwatch (:mod:`rankwatch.integrations.nvrx.stand_in`)
 ==================  ================================================================================================
@@ -20,6 +22,8 @@ from typing import Final
 HOOK: Final = Path(__file__).parent / "hook"
 AUTO: Final = "RANKWATCH_AUTO_PARENT"
 """Process id of the launcher. A process with another parent is not the rank."""
+ERRORS: Final = "RANKWATCH_ERRORS_PARENT"
+"""The same, of a rank whose uncaught exception is written down."""
 STAND_IN: Final = "RANKWATCH_STAND_IN"
 
 
@@ -29,6 +33,7 @@ class Bootstrap:
 
     auto: bool = False
     stand_in: str = ""
+    errors: bool = False
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The rank's environment with it."""
@@ -37,7 +42,9 @@ class Bootstrap:
             made[AUTO] = str(os.getpid())
         if self.stand_in:
             made[STAND_IN] = self.stand_in
-        return with_hook(made) if self.auto or self.stand_in else made
+        if self.errors:
+            made[ERRORS] = str(os.getpid())
+        return with_hook(made) if self.auto or self.stand_in or self.errors else made
 
 
 def with_hook(environment: Mapping[str, str]) -> dict[str, str]:

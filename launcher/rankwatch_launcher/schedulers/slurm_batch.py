@@ -34,6 +34,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rankwatch.cli.parser import Parser
 from rankwatch.contract import env as environment
 from rankwatch_launcher import procfs, retry_policy
 from rankwatch_launcher.log import logger, to_stderr
@@ -84,7 +85,7 @@ def slurm_command(argv: Sequence[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``rankwatch slurm``."""
-    parser = argparse.ArgumentParser(prog="rankwatch slurm", description="Helpers for jobs under Slurm.")
+    parser = Parser(prog="rankwatch slurm", description="Helpers for jobs under Slurm.")
     batch = parser.add_subparsers(required=True, metavar="batch").add_parser(
         "batch",
         help="run a command within an sbatch script, then requeue or chain the job",

@@ -315,6 +315,8 @@ def _exited(job: Job, event: ProcessEvent, rank: int, at: float) -> None:
     if event.signal:
         code = -(signal_number(event.signal) or abs(code) or 1)
     columns.exit_code_R[rank] = code
+    if event.final:
+        job.final_attempt = event.attempt
     if event.message:
         columns.exit_messages[rank] = event.message
 

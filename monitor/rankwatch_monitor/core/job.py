@@ -202,6 +202,8 @@ class Job:
         self.attempt_since = now
         self.restarts = 0
         self.restarting_attempt = 0
+        self.final_attempt = 0
+        """The attempt after whose failure no restart follows, as a launcher reported; 0: none."""
         self.launches = 0
         """How often the job was launched again after it had ended or disappeared."""
         self.ended: Ending | None = None
@@ -353,7 +355,7 @@ class Job:
         """Begin a new run of the same job: attempts count from 0 again, the history stays."""
         self.nodes.clear()
         self.launches += 1
-        self.restarts = self.restarting_attempt = 0
+        self.restarts = self.restarting_attempt = self.final_attempt = 0
         self.begin_attempt(0, now)
         self.instrumented_before = self.stepped_before = False
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
 from rankwatch.contract.policy import Policy, parse_section_timeouts, parse_value
@@ -171,7 +172,7 @@ def _with_progress(recording: Recording) -> Iterator[Entry]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="rankwatch replay",
         description="Play a recording (rankwatch monitor --record FILE) or an operation table (CSV or Parquet) "
         "through the monitor's core and print what is decided. Nothing is delivered.",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
@@ -101,7 +102,7 @@ def simulate(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="rankwatch simulate",
         description="Play a simulated job through the monitor's core and print what it sees and does. Lines with * "
         "are events in the job, lines with > are decisions of the monitor.",

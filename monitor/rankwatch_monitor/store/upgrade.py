@@ -74,6 +74,7 @@ def run_migrations(connection: Connection, to: str = "head") -> None:
     from alembic import command
     from alembic.config import Config
 
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plug-ins
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection

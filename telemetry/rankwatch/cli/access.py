@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from rankwatch.cli.common import add_monitor_flags, print_result
 from rankwatch.cli.formatting import printable, when
+from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, terminal_of
 from rankwatch.monitor_client import MonitorClient
 
@@ -123,7 +124,7 @@ def _text(lines: Sequence[str]) -> str:
 
 def token_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser of ``rankwatch token``."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=TOKEN,
         description="Makes, lists and revokes tokens of the monitor. A token has a name, a scope, and maybe the jobs "
         "that it is bound to.",
@@ -150,7 +151,7 @@ def token_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
 
 def audit_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser of ``rankwatch audit``."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=AUDIT,
         description="Lists orders and changes of policies and tokens, the newest first.",
         epilog="Exit codes: 0 shown; 1 the monitor is unreachable; 2 rejected.",

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from rankwatch.cli.common import add_monitor_flags, print_error, print_result
 from rankwatch.cli.formatting import count
+from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import Policy, parse_value
@@ -166,7 +167,7 @@ def _confirmed(client: MonitorClient, arguments: argparse.Namespace) -> bool:
 
 def order_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser of ``rankwatch order``."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=ORDER,
         description="Orders an action on a job's ranks. Every action but capture asks for confirmation.",
         epilog="Exit codes: 0 ordered; 1 the monitor is unreachable; 2 rejected, or not confirmed.",
@@ -197,7 +198,7 @@ def order_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
 
 def policy_parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser of ``rankwatch policy``."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=POLICY,
         description="Shows the policy of a job, or changes values of it, with immediate effect; none disables a limit.",
         epilog="Exit codes: 0 shown or changed; 1 the monitor is unreachable; 2 rejected.",

@@ -23,6 +23,7 @@ from rankwatch.cli import completion_scripts, monitors
 from rankwatch.cli.common import print_text
 from rankwatch.cli.completion_scripts import Command, Flag, Values
 from rankwatch.cli.main import GROUP, summary
+from rankwatch.cli.parser import Parser
 from rankwatch.contract import env
 from rankwatch.monitor_client import MonitorClient, MonitorError
 
@@ -143,7 +144,7 @@ def _jobs(variables: Mapping[str, str]) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="rankwatch completion",
         description="Prints a script that completes the commands and flags of rankwatch and its plug-ins.",
         epilog=_WHERE,

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import count, duration, printable, ranks, spaced, when
+from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import incident_lines
 from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, terminal_of
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
@@ -200,7 +201,7 @@ def _phases(row: Json) -> dict[str, Any]:
 
 def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=COMMAND,
         description="Lists a job's incidents with what each phase took, the newest first; with an ID shows that one "
         "with its timeline and the stacks of all ranks.",

@@ -7,6 +7,7 @@ arguments and returns an exit code (None counts as 0); the first line of its doc
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -17,15 +18,34 @@ from typing import Final
 GROUP: Final = "rankwatch.commands"
 EXIT_USAGE: Final = 2
 
-_EXTRAS: Final = {"run": "torch", "monitor": "monitor"}
+EXIT_INTERRUPTED: Final = 130
+"""The shell's convention: 128 plus the number of SIGINT."""
+EXIT_PIPE: Final = 141
+"""The same of SIGPIPE."""
+
+EXTRAS: Final = {"run": "torch", "monitor": "monitor", "replay": "monitor", "simulate": "monitor"}
 """The extra to install, by built-in sub-command, when its imports are missing."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sub-command named by the first argument and return its exit code.
 
-    Returns 2, after printing the reason, for an unknown sub-command and for one whose extra is not installed.
+    Returns 2, after printing the reason, for an unknown sub-command and for one whose extra is not installed; 130 after
+    Ctrl-C, and 141 when the reader of its output (``head``) has closed the pipe.
     """
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()  # here and not at the interpreter's exit, which could only complain
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     commands = {point.name: point for point in entry_points(group=GROUP)}
     name, *rest = arguments or ["--help"]
@@ -43,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         function = commands[name].load()
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(name, name)
-        return _fail(f"'{name}' needs {error.name}, which is not installed: pip install 'rankwatch[{extra}]'")
+        missing = f"rankwatch[{EXTRAS[name]}]" if name in EXTRAS else error.name
+        return _fail(f"'{name}' needs {error.name}, which is not installed: pip install '{missing}'")
     return int(function(rest) or 0)
 
 
@@ -53,10 +73,24 @@ def _fail(message: str) -> int:
     return EXIT_USAGE
 
 
+TASKS: Final = (
+    ("Run a job", ("run", "monitor", "slurm")),
+    ("Look at jobs", ("status", "open", "report", "incidents", "why")),
+    ("Act on a job", ("order", "policy", "token", "session")),
+    ("Check and try", ("doctor", "simulate", "replay", "completion")),
+)
+"""Sub-commands by task, as the help lists them; those of other packages follow."""
+
+
 def _help(commands: Mapping[str, EntryPoint]) -> str:
     width = max(map(len, commands), default=0)
-    lines = ["usage: rankwatch COMMAND [arguments]", "", "Monitors every rank of a distributed PyTorch job.", ""]
-    lines += [f"  {name:<{width}}  {summary(commands[name])}".rstrip() for name in sorted(commands)]
+    lines = ["usage: rankwatch COMMAND [arguments]", "", "Monitors every rank of a distributed PyTorch job."]
+    listed = {name for _, names in TASKS for name in names}
+    tasks = (*TASKS, ("Other", sorted(commands.keys() - listed)))
+    for task, names in tasks:
+        if present := [name for name in names if name in commands]:
+            lines += ["", f"{task}:"]
+            lines += [f"  {name:<{width}}  {summary(commands[name])}".rstrip() for name in present]
     lines += ["", "rankwatch COMMAND --help shows its arguments; rankwatch --version prints the version."]
     return "\n".join(lines)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_monitor_flags, print_result
+from rankwatch.cli.parser import Parser
 from rankwatch.contract.semconv import API_PREFIX
 from rankwatch.monitor_client import MonitorClient
 
@@ -32,7 +33,7 @@ def address_of(client: MonitorClient, job: str | None) -> str:
 
 def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="rankwatch open",
         description="Prints an address that opens the monitor's page once, within a minute. The browser then may "
         "do what the token allows, for 12 hours at most.",

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
+from rankwatch.cli.parser import Parser
 from rankwatch.contract.text import lines
 from rankwatch.monitor_client import MonitorClient, path_of
 
@@ -49,7 +50,7 @@ def as_json(client: MonitorClient, job: str) -> str:
 
 
 def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rankwatch report",
         description="Prints what happened to a job: goodput, incidents with stacks, stragglers, limits in force.",
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import printable
+from rankwatch.cli.parser import Parser
 from rankwatch.monitor_client import MonitorClient, path_of
 
 MOMENTS: Final = "unix seconds, ISO 8601 (UTC unless it has an offset), HH:MM[:SS] (UTC), or -10m (s, m, h, d) ago"
@@ -100,7 +101,7 @@ def _percent(share: float) -> int:
 
 
 def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rankwatch why",
         description="Explains a change in the step time of a job: its contributions, with their shares, and other "
         "changes at the same time.",

@@ -88,6 +88,8 @@ class ProcessEvent:
     """Of an exit: the rank's own message, the first line of its error for example."""
     spared: bool = False
     """Of an exit: the other ranks continue, a spare takes the place of this process; nothing is restarted."""
+    final: bool = False
+    """Of an exit: no restart follows, since it would end the same way."""
     incident_id: str | None = None
     lost_node: str | None = None
     """Of ``node_lost``: the name of the launcher that timed out."""
@@ -217,7 +219,8 @@ class RankStack:
     rank: int
     pid: int
     method: str
-    """``py-spy``, ``faulthandler`` or ``control-plane``; empty when none worked."""
+    """``py-spy``, ``faulthandler`` or ``control-plane``; ``traceback``: of the exception that ended the process, which
+    is in ``error``; empty when none worked."""
     frames: tuple[Frame, ...] = ()
     process_state: ProcessState = ProcessState.UNKNOWN
     error: str = ""

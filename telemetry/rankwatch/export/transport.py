@@ -29,6 +29,9 @@ MAX_QUEUED: Final = 60
 MAX_BATCH: Final = 10
 """Reports in one request, so that ranks that reconnect together after an outage do not send a request for each."""
 
+START_SECONDS: Final = 30.0
+"""A launcher's monitor may take this long to start before its absence is logged."""
+
 _RETRY_LATER: Final = frozenset({408, 429, 502, 503, 504})
 _MAX_RETRY_AFTER: Final = 300.0
 """Seconds; a longer Retry-After is cut to it."""
@@ -58,6 +61,7 @@ class SendResult:
     reason: str = ""
     retry_after: float = 0.0
     body: bytes = b""
+    unauthorized: bool = False
 
 
 class SendQueue:
@@ -102,6 +106,8 @@ class OtlpClient:
         self._level = logging.WARNING if settings.local_rank == 0 else logging.DEBUG
         self._status = SendStatus.DELIVERED
         self._not_before = 0.0
+        self._delivered = False
+        self._first_failure = 0.0
 
     def send(self, body: bytes) -> SendResult:
         """Post ``body``, unless the receiver's Retry-After has not passed yet; log when the status changes."""
@@ -110,10 +116,22 @@ class OtlpClient:
         result = self.post(body)
         if result.retry_after:
             self._not_before = time.monotonic() + result.retry_after
-        if result.status is not self._status:
+        self._delivered |= result.status is SendStatus.DELIVERED
+        if result.status is not self._status and not self._may_be_starting(result):
             self._status = result.status
             self._log_status(result)
         return result
+
+    def _may_be_starting(self, result: SendResult) -> bool:
+        """Whether the job's own monitor has not been up yet: ranks need not wait for it."""
+        if self._delivered or result.status is not SendStatus.RETRY_LATER or not self._launchers_monitor():
+            return False
+        self._first_failure = self._first_failure or time.monotonic()
+        return time.monotonic() - self._first_failure < START_SECONDS
+
+    def _launchers_monitor(self) -> bool:
+        """Whether the receiver is the monitor of a launcher, which logs by itself whether it is reached."""
+        return bool(self._settings.slots_dir) and urlsplit(self._settings.monitor or "").netloc == self._url.netloc
 
     def post(self, body: bytes) -> SendResult:
         """Post ``body`` once, twice over a connection that had gone stale. Network errors are results, not raised."""
@@ -151,6 +169,8 @@ class OtlpClient:
                 result.reason,
                 MAX_QUEUED,
             )
+        elif result.unauthorized and self._launchers_monitor():
+            return  # the launcher has the same token, and logs it once for all ranks
         else:
             _log.log(self._level, "%s rejects telemetry (%s); it is dropped and counted", self._name, result.reason)
 
@@ -163,8 +183,9 @@ def interpret(status: int, reason: str, headers: Mapping[str, str], body: bytes 
     if status in _RETRY_LATER:
         return SendResult(SendStatus.RETRY_LATER, text, _retry_after(headers.get("retry-after", "")))
     if status == 401:
-        text += "; is RANKWATCH_TOKEN the monitor's token?"
-    elif 300 <= status < 400:
+        words = f"the token is missing or unknown ({text}); give the monitor's in RANKWATCH_TOKEN"
+        return SendResult(SendStatus.REJECTED, words, unauthorized=True)
+    if 300 <= status < 400:
         text += f"; redirected to {headers.get('location', 'another address')}"
     return SendResult(SendStatus.REJECTED, text)
 

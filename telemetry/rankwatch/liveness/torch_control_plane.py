@@ -14,13 +14,14 @@ through its interpreter would kill the training. A reference that is never relea
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,9 @@ CHECK_INTERVAL: Final = 0.5
 """Between two polls for a process group; one is two dictionary lookups."""
 SCRIPTS_OWN: Final = "TORCH_WORKER_SERVER_SOCKET"
 """torch's variable for the socket of a server that the script starts (``worker_main``)."""
+
+ERROR_LEVEL: Final = 2
+"""torch's ``TORCH_CPP_LOG_LEVEL=ERROR``."""
 
 _log = logging.getLogger("rankwatch")
 _started: tuple[int, Path] | None = None
@@ -89,7 +93,9 @@ def offer(path: Path) -> bool:
         path.symlink_to(running)
         return True
     global _started
-    _keep_for_ever(bindings._WorkerServer(str(path)))
+    with _without_warnings():  # it logs its socket as one, on every rank
+        server = bindings._WorkerServer(str(path))
+    _keep_for_ever(server)
     _started = (os.getpid(), path)
     return True
 
@@ -118,6 +124,25 @@ def _keep_for_ever(server: object) -> None:
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Suppress torch's C++ warnings, of all threads, for the moment that a constructor takes; nothing, if it cannot."""
+    import ctypes
+
+    level = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        library = Path(sys.modules["torch"].__path__[0], "lib", "libc10.so")
+        level = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "FLAGS_caffe2_log_level")
+    before = level.value if level is not None else 0
+    try:
+        if level is not None:
+            level.value = max(before, ERROR_LEVEL)
+        yield
+    finally:
+        if level is not None:
+            level.value = before
 
 
 def _first_line(error: Exception) -> str:

@@ -78,7 +78,7 @@ def test_a_restart_during_a_graceful_stop_becomes_a_stop() -> None:
 
 
 def test_an_exit_is_described_with_its_code_and_the_first_line_of_its_message() -> None:
-    assert describe_exit(exit_of(3), "h1") == "rank 5 (local rank 1, pid 99) on h1 exited with code 3"
+    assert describe_exit(exit_of(3), "h1") == "rank 5 on h1 exited with code 3"
     assert describe_exit(exit_of(1, message="ValueError: bad\nmore"), "h1").endswith("code 1: ValueError: bad")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -124,3 +125,22 @@ def test_a_scripts_arguments_are_never_taken_for_flags(line: str, script: str, a
     parser = main.build_parser()
     args = parser.parse_args(main.split(line.split(), parser))
     assert (args.training_script, args.training_script_args) == (script, arguments)
+
+
+def test_the_help_begins_with_rankwatchs_own_groups_and_lists_choices() -> None:
+    parser = main.build_parser()
+    titles = [group.title for group in parser._action_groups]
+    assert titles.index("Job and monitor") == 0
+    assert titles.index("Stragglers and profiling") < titles.index("options")
+    text = parser.format_help()
+    assert "{log,capture,restart" in text
+    assert not re.search(r"\bdocs/\w+", text)
+    shown = [option for action in parser._actions for option in action.option_strings]
+    assert {f"--{name.replace('_', '-')}" for group in flags.policy_groups() for name in group} - {
+        "--section-timeouts"
+    } <= {*shown}
+
+
+@pytest.mark.parametrize(("flag", "level"), [("--quiet", "WARNING"), ("--verbose", "DEBUG"), ("--auto", None)])
+def test_how_much_is_logged_can_be_chosen(flag: str, level: str | None) -> None:
+    assert main.build_parser().parse_args([flag, "train.py"]).log_level == level

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import threading
 from collections.abc import Iterator
@@ -75,6 +76,15 @@ def test_the_capture_of_a_suspicion_is_followed_by_a_watch(scene: Scene) -> None
     scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1", watch=60.0)
     wait_for(lambda: scene.target.watched == [(60.0, "i1")], "the watch begins", 60.0)
     assert scene.acks == [(1, AckState.DONE)]
+
+
+def test_a_suspicion_is_logged_once_and_other_captures_are_not(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("rankwatch").propagate = True
+    for watch in (0.0, 60.0, 60.0):
+        scene.acked.clear()
+        scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1", watch=watch)
+        assert scene.acked.wait(10.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 @pytest.mark.parametrize("kind", [DirectiveKind.RESTART, DirectiveKind.STOP, DirectiveKind.CAPTURE])

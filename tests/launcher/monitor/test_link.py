@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from launcher.conftest import FakeMonitor, wait_for
 from rankwatch.contract.enums import DirectiveKind
+from rankwatch.contract.http_connection import NO_HEADERS, HttpConnection, Response
 from rankwatch.contract.messages import Directive, NodeRegistration
 from rankwatch_launcher.monitor import link as module
 from rankwatch_launcher.monitor.link import MonitorLink, read_directive
@@ -80,3 +84,43 @@ def test_warnings_about_a_registration_are_logged_once(
 def test_a_directive_without_a_reason_is_refused() -> None:
     with pytest.raises(ValueError, match="lacks"):
         read_directive({"id": 1, "kind": "stop"})
+
+
+def test_the_reason_of_a_failed_connection_is_its_innermost_cause() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(OSError) as failed:
+            HttpConnection(f"http://127.0.0.1:{held.getsockname()[1]}", proxies=False).request("GET", "/x", timeout=5.0)
+    assert module._short(failed.value) == "connection refused"
+    unresolved = module._short(socket.gaierror(-2, "Name or service not known"))
+    assert unresolved == "Name or service not known"
+
+
+@pytest.mark.parametrize(
+    ("status", "token", "words"),
+    [(401, True, "not the monitor's"), (401, False, "wants a token"), (403, True, "may not control")],
+)
+def test_a_refusal_names_the_remedy_and_not_the_problem_document(status: int, token: bool, words: str) -> None:
+    body = b'{"title": "Unauthorized", "detail": "x", "status": 401}'
+    answer = Response(status, "Unauthorized", NO_HEADERS, body)
+    refusal = module._refusal(answer, token)
+    assert words in refusal
+    assert "RANKWATCH_TOKEN" in refusal
+    assert "{" not in refusal
+    assert module._refusal(replace(answer, status=422), token) == "x (422)"
+
+
+def test_nothing_is_sent_before_the_own_monitor_listens(control: MonitorLink, monitor: FakeMonitor) -> None:
+    ready = threading.Event()
+    asked = threading.Semaphore(0)
+
+    def is_ready() -> bool:
+        asked.release()
+        return ready.wait(0.05)
+
+    control.connect(monitor.url, "secret", ready=is_ready)
+    for _ in range(3):
+        assert asked.acquire(timeout=30.0)
+    assert monitor.posts == []
+    ready.set()
+    monitor.until(lambda: monitor.of("nodes"))

@@ -17,7 +17,14 @@ import pytest
 
 from launcher.conftest import wait_for
 from rankwatch.contract import access
-from rankwatch_launcher.monitor.process import LocalMonitor, bind_address, free_port, job_database
+from rankwatch_launcher.monitor.process import (
+    LocalMonitor,
+    bind_address,
+    first_port,
+    free_port,
+    job_database,
+    reserve_port,
+)
 
 STAND_IN = """
 import argparse, json, os, signal, socket
@@ -166,3 +173,26 @@ def test_it_comes_back_although_its_temporary_folder_was_removed(local_monitor: 
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: local_monitor._process is not process and local_monitor._ready_file.exists())
     assert local_monitor._folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_jobs_of_one_user_take_the_same_ports_again_and_never_one_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    first = reserve_port("127.0.0.1")
+    second = reserve_port("127.0.0.1")
+    assert first[1] is not None
+    assert second[1] is not None
+    mine = range(first_port(os.getuid()), first_port(os.getuid()) + 10)
+    assert {first[0], second[0]} <= {*mine}
+    assert first[0] < second[0]
+    os.close(first[1])
+    again = reserve_port("127.0.0.1")
+    assert again[0] == first[0]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr("rankwatch_launcher.monitor.process.first_port", lambda _: taken.getsockname()[1])
+        other = reserve_port("127.0.0.1")
+        assert other[0] != taken.getsockname()[1]
+    for _, lock in (second, again, other):
+        if lock is not None:
+            os.close(lock)

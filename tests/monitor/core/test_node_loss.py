@@ -62,8 +62,8 @@ def test_the_crash_that_follows_from_a_lost_node_is_called_by_its_cause() -> Non
     assert scene.incident.kind is VerdictKind.NODE_LOST
     assert scene.blamed == {2: "host_silent", 3: "host_silent"}
     assert scene.incident.reason == (
-        f"Node host-1 is lost with ranks 2, 3: {WHY}; after that, rank 0 on host-0 exited with code 1 "
-        "(Connection closed by peer)."
+        f"Node host-1 is lost with ranks 2, 3: {WHY}; after that, rank 0 on host-0 exited with code 1"
+        ": Connection closed by peer."
     )
     assert scene.printed[-1] == scene.incident.reason
     printed = len(scene.printed)

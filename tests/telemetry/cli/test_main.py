@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -60,3 +62,40 @@ def test_an_unknown_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_whose_extra_is_missing(name: str, extra: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([name]) == 2
     assert f"pip install 'rankwatch[{extra}]'" in capsys.readouterr().err
+
+
+def test_help_lists_by_task(capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(["--help"])
+    out = capsys.readouterr().out
+    assert out.index("Run a job:") < out.index("  run") < out.index("Other:") < out.index("  greet")
+
+
+def test_a_missing_package_is_installed_by_an_extra_that_exists() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    assert set(command.EXTRAS.values()) <= pyproject["project"]["optional-dependencies"].keys()
+    assert command.EXTRAS.keys() <= pyproject["project"]["entry-points"][command.GROUP].keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["status", "--bogus"], 2), (["status", "--help"], 0), (["run", "--on-hang", "x", "t"], 2)]
+)
+def test_usage_is_one_line_and_a_closed_pipe_no_error(arguments: list[str], code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rankwatch", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.close()  # as head does, before anything is written
+    assert process.stderr is not None
+    with process.stderr as stderr:
+        said = stderr.read()
+    assert process.wait() == (code or command.EXIT_PIPE)
+    assert len(said.splitlines()) == (1 if code else 0), said
+    assert code == 0 or "--help" in said
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_run", interrupted)
+    assert command.main([]) == command.EXIT_INTERRUPTED

@@ -194,3 +194,27 @@ def test_the_queue_keeps_the_newest_in_order_and_counts_the_dropped(capacity: in
         assert len(queue) == put - dropped - removed <= capacity
         assert list(queue.oldest(capacity)) == [b"%d" % n for n in range(put - len(queue), put)]
         assert queue.oldest(2) == queue.oldest(capacity)[:2]
+
+
+def test_the_own_monitor_may_take_its_time_to_start(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        for variables, levels in (({"RANKWATCH_SLOTS_DIR": "/nowhere"}, []), ({}, ["WARNING"])):
+            caplog.clear()
+            made = client(url, **variables)
+            assert [made.send(b"").status for _ in range(2)] == [SendStatus.RETRY_LATER] * 2
+            assert [record.levelname for record in caplog.records] == levels
+            made.close()
+
+
+def test_a_token_that_is_wrong_is_left_to_the_launcher_to_log(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answer = Reply(401)
+    for variables, levels in (({"RANKWATCH_SLOTS_DIR": "/nowhere"}, []), ({}, ["WARNING"])):
+        caplog.clear()
+        made = client(receiver.url, **variables)
+        assert made.send(b"").status is SendStatus.REJECTED
+        assert [record.levelname for record in caplog.records] == levels
+        made.close()

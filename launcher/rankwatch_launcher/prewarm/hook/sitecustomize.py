@@ -2,6 +2,7 @@
 
 ==============  ====================================================================================================
 prewarmed       the launcher started it for a later attempt (``child.py`` beside this folder)
+any rank        the exception that ends it is written into its error file
 watched         ``rankwatch run --auto`` runs the script (``bootstrap.py`` beside this folder)
 stand-in        ``rankwatch run --stand-in nvrx``: imports of another package find Rankwatch
 ==============  ====================================================================================================
@@ -20,6 +21,7 @@ from typing import Final
 EXIT_HOOK_FAILED: Final = 70
 WORKER: Final = "RANKWATCH_PREWARMED"
 AUTO: Final = "RANKWATCH_AUTO_PARENT"
+ERRORS: Final = "RANKWATCH_ERRORS_PARENT"
 STAND_IN: Final = "RANKWATCH_STAND_IN"
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
@@ -58,6 +60,22 @@ def _other_sitecustomize() -> ImportError | None:
     return None
 
 
+def _write_errors() -> None:
+    """Load one file of Rankwatch, which imports nothing: the script may not use the rest."""
+    try:
+        package = importlib.util.find_spec("rankwatch")
+        for folder in (package.submodule_search_locations or ()) if package is not None else ():
+            source = os.path.join(folder, "liveness", "uncaught.py")
+            spec = importlib.util.spec_from_file_location("_rankwatch_uncaught", source)
+            if spec is not None and spec.loader is not None:
+                program = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(program)
+                program.install()
+                return
+    except Exception:  # noqa: BLE001 - the script must run in any case
+        pass
+
+
 def _watch() -> None:
     try:
         from rankwatch.integrations.autorun import attach
@@ -81,12 +99,14 @@ _left: ImportError | None = None
 _is_worker = WORKER in os.environ
 if _is_worker:
     _left = _serve()
-_auto = os.environ.pop(AUTO, "")
+_auto, _errors = os.environ.pop(AUTO, ""), os.environ.pop(ERRORS, "")
 _stands_in = bool(os.environ.get(STAND_IN))
-if not _is_worker or _auto or _stands_in:
+if not _is_worker or _auto or _errors or _stands_in:
     _remove_hook()
 if not _is_worker:
     _left = _other_sitecustomize()
+if _errors == str(os.getppid()):
+    _write_errors()
 if _stands_in:
     _stand_in()
 if _auto == str(os.getppid()):

@@ -32,9 +32,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.contract.enums import CulpritClass, ProcessState, VerdictKind
+from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, mismatch, place, waiting_ranks
 from rankwatch_monitor.core.hang.messages import (
+    ITS_PROCESS,
     exit_words,
     file_and_line,
     other_call,
@@ -101,12 +103,17 @@ def _lost_node(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequen
     return tuple(_culprit(columns, v.rank, CulpritClass.HOST_SILENT, v.node_loss) for v in verdicts if v.node_loss)
 
 
+def follows_from_another(columns: RankColumns, rank: int) -> bool:
+    """Whether the exception of a rank that crashed is about its connection to others, which one of them ended."""
+    return bool(columns.exit_code_R[rank] > 0) and is_consequence(columns.exit_messages.get(rank, ""))
+
+
 def _process(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[StackGroup]) -> tuple[Culprit, ...]:
     del groups
     culprits = []
-    for verdict in sorted(verdicts, key=lambda v: v.since):
+    for verdict in sorted(verdicts, key=lambda v: (follows_from_another(columns, v.rank), v.since)):
         if verdict.kind is VerdictKind.PROCESS_EXITED:
-            text = f"its process {exit_words(columns, verdict.rank)}"
+            text = f"{ITS_PROCESS}{exit_words(columns, verdict.rank)}"
             culprits.append(_culprit(columns, verdict.rank, CulpritClass.DEAD, text))
     if not culprits:
         for rank in np.flatnonzero(columns.process_R == STOPPED):

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource, VerdictKind
+from rankwatch.contract.exits import exit_phrase
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
 from rankwatch_monitor.core.ranks import EXITED, RankColumns
+
+ITS_PROCESS = "its process "
 
 
 def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -> str:
@@ -27,7 +30,11 @@ def sentence(first: Verdict, others: int, judged: Blame, columns: RankColumns) -
     rank_name = f"rank {first.rank} on {columns.hosts[first.rank] or 'an unknown host'}"
     has_beaten = bool(columns.heartbeats_R[first.rank] > 0)
     if first.kind is VerdictKind.PROCESS_EXITED:
-        return f"{_capital(rank_name)}: {judged.culprits[0].reason}{_likewise(judged.culprits)}."
+        # The launchers log the same words.
+        culprit = judged.culprits[0]
+        host = f" on {culprit.host}" if culprit.host else ""
+        reason = culprit.reason.removeprefix(ITS_PROCESS)
+        return f"Rank {culprit.rank}{host} {reason.rstrip('.')}{_likewise(judged.culprits)}."
     text = _what(first, rank_name, has_beaten) + (
         f" ({others} {'other' if others == 1 else 'others'} too)" if others else ""
     )
@@ -178,11 +185,9 @@ def signal_number(name: str) -> int:
 
 
 def exit_words(columns: RankColumns, rank: int) -> str:
-    """``was killed by SIGKILL`` or ``exited with code 1 (ValueError: no data)``."""
+    """``was killed by SIGKILL`` or ``exited with code 1: ValueError: no data``."""
     code, message = int(columns.exit_code_R[rank]), columns.exit_messages.get(rank, "")
-    if code < 0:
-        return f"was killed by {SIGNALS.get(-code, f'signal {-code}')}"
-    return f"exited with code {code}" + (f" ({message})" if message else "")
+    return exit_phrase(code, message, SIGNALS.get(-code, ""))
 
 
 SIGNALS = {

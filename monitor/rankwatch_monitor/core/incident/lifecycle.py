@@ -18,7 +18,7 @@ from rankwatch.contract.intervals import agreed_stop_step, burst_spread, evidenc
 from rankwatch_monitor.core import node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
 from rankwatch_monitor.core.hang import messages, proof
-from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame
+from rankwatch_monitor.core.hang.blame import ABORTED, behind_abort, blame, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import detect
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict
@@ -72,6 +72,7 @@ def advance(job: Job, now: float) -> list[Effect]:
         _reconsider(job, incident, verdicts, now, effects)
     _recognise_node_loss(job, incident, verdicts, now, effects)
     _recognise_mismatch(job, incident, now, effects)
+    _recognise_cause(job, incident, verdicts, now, effects)
     _move(job, incident, verdicts, now, effects)
     return effects
 
@@ -159,7 +160,7 @@ def _open(job: Job, verdicts: Sequence[Verdict], now: float, effects: list[Effec
     if by_launchers:
         if diagnosis is not None and all(c.reason == ABORTED for c in diagnosis.culprits):
             diagnosis = diagnosis._replace(culprits=(), aborted=tuple(c.rank for c in diagnosis.culprits))
-        _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
+        _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     else:
         _send(job, incident, _decision(job, incident, diagnosis), now, effects)
     return incident
@@ -203,9 +204,20 @@ def _decision(job: Job, incident: Incident, diagnosis: Diagnosis | None) -> mach
     return machine.Recorded(why, diagnosis) if action is Action.LOG else machine.Decided(action, why, diagnosis)
 
 
+def _no_restart(job: Job) -> str:
+    """Why the launchers restart nothing after a failure in this attempt; empty: they do."""
+    if job.final_attempt == job.attempt:
+        return "a restart would end the same way"
+    used, limit = job.restarts - (job.restarting_attempt >= job.attempt), job.policy.max_restarts
+    return "" if used < limit else f"no restart is left ({used} of {limit} used)"
+
+
 def _left_to_launchers(
-    incident: Incident, verdicts: Sequence[Verdict], diagnosis: Diagnosis | None, now: float
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], diagnosis: Diagnosis | None, now: float
 ) -> machine.LeftToLaunchers:
+    if (end := _no_restart(job)) and any(v.left_to_launchers for v in verdicts):
+        decided_at = incident.timeline.decided or now
+        return machine.LeftToLaunchers(Action.STOP, f"the launchers end the job: {end}", decided_at, diagnosis)
     what = "restart the ranks without a lost node" if any(v.node_loss for v in verdicts) else "restart crashed ranks"
     why = f"launchers {what} at once and by themselves, within their budget"
     return machine.LeftToLaunchers(Action.RESTART, why, incident.timeline.decided or now, diagnosis)
@@ -336,7 +348,7 @@ def _recognise_node_loss(
     diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
     assert diagnosis is not None, "there are verdicts"
     if incident.undecided and not incident.ordered:
-        _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
+        _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     else:
         _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 
@@ -392,6 +404,22 @@ def _recognise_mismatch(job: Job, incident: Incident, now: float, effects: list[
     _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
 
 
+def _recognise_cause(
+    job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]
+) -> None:
+    """Name the crash behind others that were reported before it: its launcher may be another one."""
+    if not incident.open or incident.kind is not VerdictKind.PROCESS_EXITED or incident.attempt != job.attempt:
+        return
+    known = [culprit.rank for culprit in incident.culprits]
+    if not known or not all(follows_from_another(job.columns, rank) for rank in known):
+        return
+    if all(follows_from_another(job.columns, v.rank) for v in verdicts if v.kind is VerdictKind.PROCESS_EXITED):
+        return
+    diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
+    assert diagnosis is not None, "there are verdicts"
+    _send(job, incident, machine.Rediagnosed(diagnosis), now, effects)
+
+
 def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
     """Decide again on an incident that was only recorded or is suspected: a launcher came, the policy was changed."""
     recorded = incident.phase is Phase.DETECTED and incident.action is Action.LOG and not incident.refusals
@@ -400,7 +428,7 @@ def _reconsider(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         return
     if suspected and any(v.left_to_launchers for v in verdicts):
         diagnosis = _diagnose(job, incident, verdicts, now, renew=True)
-        _send(job, incident, _left_to_launchers(incident, verdicts, diagnosis, now), now, effects)
+        _send(job, incident, _left_to_launchers(job, incident, verdicts, diagnosis, now), now, effects)
     elif allowed_action(job, job.policy.on_hang)[0] is not incident.action:
         _send(job, incident, _decision(job, incident, None), now, effects)
 

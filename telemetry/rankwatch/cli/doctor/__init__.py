@@ -19,6 +19,7 @@ from rankwatch.cli.common import EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_fla
 from rankwatch.cli.doctor import monitor_checks, node_checks, package_checks
 from rankwatch.cli.doctor.finding import Finding, Level, fault
 from rankwatch.cli.formatting import count
+from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress, Terminal, terminal_of
 from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorError
 
@@ -99,7 +100,7 @@ def lines(finding: Finding, terminal: Terminal) -> list[str]:
 
 def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="rankwatch doctor",
         description="Checks whether Rankwatch works on this node and reaches its monitor, and prints how to fix "
         "problems. Changes nothing.",

@@ -18,6 +18,7 @@ from rankwatch.cli import monitors
 from rankwatch.cli.common import EXIT_TROUBLE, add_monitor_flags, print_error, print_result
 from rankwatch.cli.formatting import duration
 from rankwatch.cli.live_display import LiveDisplay
+from rankwatch.cli.parser import Parser
 from rankwatch.cli.status import query, render
 from rankwatch.cli.terminal import Terminal, is_terminal, terminal_of
 from rankwatch.monitor_client import EXIT_AWAY, EXIT_WRONG, MonitorClient, MonitorError
@@ -116,7 +117,7 @@ def _framed(lines: Sequence[str], url: str, away: float | None, terminal: Termin
 
 def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     """Make the parser."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=COMMAND,
         description="Shows all jobs of a monitor, or one job in detail.",
         epilog="Exit codes: 0 healthy; 3 a job is hung, recovering, lost or has failed (of all jobs: within the "

@@ -509,7 +509,7 @@ def test_a_death_outweighs_a_stopped_peer() -> None:
     ("code", "message", "words"),
     [
         (1, "", "exited with code 1"),
-        (1, "ValueError: no data", "exited with code 1 (ValueError: no data)"),
+        (1, "ValueError: no data", "exited with code 1: ValueError: no data"),
         (-9, "", "was killed by SIGKILL"),
         (-5, "", "was killed by SIGTRAP"),
         (-34, "", "was killed by signal 34"),

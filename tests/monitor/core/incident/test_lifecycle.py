@@ -491,7 +491,7 @@ def test_an_abort_is_blamed_on_the_survivor_whose_collective_differs(
     assert scene.blamed == named
     assert not scene.incident.provisional
     text = scene.incident.reason
-    assert text.startswith(f"Rank 0 on host-0: its process was killed by {signal}")
+    assert text.startswith(f"Rank 0 on host-0 was killed by {signal}")
     words = "; rank 1 on host-0 is to blame: it is in 'all_reduce' of 8 Float values, while 2 ranks are in"
     assert (words in text) is (1 in named)
     scene.run(5)
@@ -508,7 +508,7 @@ def test_an_abort_without_evidence_is_blamed_on_the_process_that_was_aborted(rec
     else:
         scene.run(60)
     assert (scene.blamed, scene.incident.provisional) == ({0: "dead"}, False)
-    assert scene.incident.reason == "Rank 0 on host-0: its process was killed by SIGABRT."
+    assert scene.incident.reason == "Rank 0 on host-0 was killed by SIGABRT."
 
 
 def _entered(values: int) -> Collective:
@@ -530,3 +530,29 @@ def test_a_rank_that_dies_while_stacks_are_taken_is_named() -> None:
 def test_the_frames_shown_are_those_of_the_culprit() -> None:
     scene = Scene(on_hang="capture").run(10).hang(2).until_found().run(1)
     assert [g.frames for g in scene.incident.stacks.groups() if 2 in g.ranks] == [LOADING]
+
+
+@pytest.mark.parametrize(
+    ("max_restarts", "final", "action"),
+    [(3, False, Action.RESTART), (0, False, Action.STOP), (3, True, Action.STOP)],
+    ids=["a restart is left", "none is left", "none would help"],
+)
+def test_a_crash_that_no_restart_follows_is_not_announced_with_one(
+    max_restarts: int, final: bool, action: Action
+) -> None:
+    scene = Scene(max_restarts=max_restarts).run(10).die(1, exit_code=1, final=final)
+    assert scene.incident.action is action
+    announced = next(text for text in scene.said if "Action: " in text)
+    assert f"Action: {action};" in announced
+    scene.run(120)
+    assert not scene.issued, "the launchers act by themselves"
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_crash_that_follows_from_another_is_not_to_blame_whichever_is_reported_first(first: int) -> None:
+    scene = Scene(4, 2).run(10)
+    messages = {0: "RuntimeError: Connection closed by peer [127.0.0.1]:85", 3: "ValueError: bad batch"}
+    for rank in (first, 3 - first):
+        scene.die(rank, exit_code=1, message=messages[rank])
+    assert scene.incident.culprits[0].rank == 3
+    assert scene.incident.reason.startswith("Rank 3 on host-1 exited with code 1: ValueError: bad batch")

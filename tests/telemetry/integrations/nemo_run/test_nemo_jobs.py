@@ -108,7 +108,7 @@ def test_a_script_on_this_machine_survives_the_loss_of_a_rank_and_saves_and_stop
     training.until_running(2, attempt=2)
     assert training.resumed(2) > 0
     incident = training.incident()
-    assert incident["reason"] == f"Rank 1 on {HOST}: its process was killed by SIGKILL."
+    assert incident["reason"] == f"Rank 1 on {HOST} was killed by SIGKILL."
 
     os.kill(launchers(training)[0], signal.SIGTERM)
     assert training.launchers[0].wait() == 0

@@ -1,0 +1,157 @@
+"""Reads the exception that ended a rank, from the error file that the rank wrote.
+
+The file is torch's: written by ``@record`` in the script, else by :mod:`rankwatch.liveness.uncaught`. Where neither
+could (an interpreter with ``-I``, a ``sys.exit(1)`` after a logged traceback), the end of the rank's standard error is
+read, if torch redirects it into a file (``--redirects``, ``--tee``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rankwatch.contract.enums import ProcessState
+from rankwatch.contract.exits import is_consequence
+from rankwatch.contract.messages import Frame, RankStack
+
+MAX_FILE: Final = 1 << 20
+MAX_TAIL: Final = 64 << 10
+MAX_AFTER: Final = 20
+"""Lines of a log after its last traceback; with more, the process went on after it."""
+MAX_FRAMES: Final = 64
+MAX_TEXT: Final = 300
+SHOWN_FRAMES: Final = 3
+METHOD: Final = "traceback"
+HEADER: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'^\s*File "(.*)", line (\d+)(?:, in (.*))?$')
+_EXCEPTION: Final = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
+_PREFIX: Final = re.compile(r"^\[rank\d+\]: ")
+"""torch begins the lines of a traceback with it, once the process group is initialised."""
+_PASSING: Final = re.compile(
+    r"cuda|nccl|\bhip\b|rocm|memory|device|time[d ]*out|connect|network|temporar|unavailable|busy|retry|locked"
+    r"|rate limit|too many|\b(429|50[0-4])\b|stale|disk quota|no space",
+    re.IGNORECASE,
+)
+"""Texts of exceptions that a restart may be free of."""
+SCRIPT_ERRORS: Final = ("SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError")
+
+
+@dataclass(frozen=True, slots=True)
+class RankError:
+    """The uncaught exception of one rank."""
+
+    message: str
+    """``ValueError: bad batch``, with the further lines of its text."""
+    frames: tuple[Frame, ...] = ()
+    """Of its traceback, innermost first."""
+    at: float = 0.0
+    """Unix time; 0: unknown."""
+    passing: bool = False
+    """An OSError that may not come back, of a file system or a network."""
+    recorded: bool = False
+    """The script wrote the error file itself, with torch's ``@record``."""
+
+    @property
+    def kind(self) -> str:
+        """The exception's type."""
+        return self.message.partition(":")[0]
+
+    @property
+    def first_line(self) -> str:
+        """Type and first line of the text."""
+        return self.message.partition("\n")[0]
+
+    @property
+    def consequence(self) -> bool:
+        """It is about the connection to another rank, whose end is likely the cause."""
+        return is_consequence(self.message)
+
+    @property
+    def of_script(self) -> bool:
+        """The script, or a module that it imports, cannot be compiled or imported."""
+        return self.kind in SCRIPT_ERRORS
+
+    @property
+    def may_pass(self) -> bool:
+        """The same may not happen again: its text, or its type, is about a device, a network or a file system."""
+        return self.passing or self.consequence or bool(_PASSING.search(self.message))
+
+    def where(self) -> str:
+        """The innermost frames: ``collate (data.py:41) < <module> (train.py:9)``; empty: unknown."""
+        return " < ".join(f"{f.function} ({os.path.basename(f.file)}:{f.line})" for f in self.frames[:SHOWN_FRAMES])
+
+    def stack(self, rank: int, pid: int) -> RankStack:
+        """It as evidence."""
+        text = " / ".join(filter(None, map(str.strip, self.message.splitlines())))
+        return RankStack(rank, pid, METHOD, self.frames, ProcessState.EXITED, text[:MAX_TEXT])
+
+
+def read_error(error_file: str, stderr: str = "") -> RankError | None:
+    """The exception in a rank's error file, else at the end of its standard error; None: there is none.
+
+    Args:
+        error_file: path of torch's error file; empty: unknown.
+        stderr: path of the file that the rank's standard error goes to; empty: it goes to no file.
+    """
+    return _from_error_file(error_file) or (_from_tail(stderr) if stderr else None)
+
+
+def _from_error_file(path: str) -> RankError | None:
+    try:
+        with open(path, "rb") as file:
+            body: Any = json.loads(file.read(MAX_FILE))
+        message = body["message"]
+        if isinstance(message, str):
+            return RankError(message, recorded=True) if message.strip() else None
+        extra, more = message.get("extraInfo") or {}, message.get("rankwatch") or {}
+        text = str(extra.get("py_callstack", ""))
+        at = float(more.get("at") or extra.get("timestamp") or 0.0)
+        return RankError(str(message["message"]), frames_of(text), at, more.get("passing") is True, not more)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return None  # not written, or by a rank that died meanwhile
+
+
+def _from_tail(path: str) -> RankError | None:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_TAIL))
+            text = file.read(MAX_TAIL).decode(errors="replace")
+    except (OSError, ValueError):
+        return None
+    return error_of(text)
+
+
+def error_of(text: str) -> RankError | None:
+    """The last traceback in a text; None: there is none."""
+    lines = [_PREFIX.sub("", line) for line in text.splitlines()]
+    begins = [number for number, line in enumerate(lines) if line.rstrip() == HEADER]
+    if not begins:
+        return None
+    for number in range(begins[-1] + 1, len(lines)):
+        line = lines[number]
+        if line and not line[0].isspace():
+            if len(lines) - number > MAX_AFTER or not _EXCEPTION.match(line):
+                return None
+            return RankError(line, frames_of("\n".join(lines[begins[-1] : number])))
+    return None
+
+
+def frames_of(traceback: str) -> tuple[Frame, ...]:
+    """The frames of the last traceback in a text, innermost first; that of an exception which was raised meanwhile."""
+    found: list[Frame] = []
+    for line in traceback.splitlines():
+        if line.startswith(HEADER):
+            found = []
+        elif (match := _FRAME.match(line)) is not None:
+            found.append(Frame((match[3] or "<compiled>")[:MAX_TEXT], match[1][-MAX_TEXT:], int(match[2])))
+    return tuple(reversed(found[-MAX_FRAMES:]))
+
+
+def redirected(paths: Mapping[int, str], local_rank: int) -> str:
+    """The file of a rank's standard error; empty: it goes where the launcher's goes, or nowhere."""
+    path = paths.get(local_rank, "")
+    return "" if path == os.devnull else path

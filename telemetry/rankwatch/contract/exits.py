@@ -1,0 +1,36 @@
+"""How an exit of a rank is described, and which exceptions only follow from another rank's end.
+
+Launchers and the monitor share these words, so that console, status, incident and webhook show one sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CONSEQUENCE: Final = re.compile(
+    r"connection (was )?(closed|reset|aborted|refused)( by peer)?|broken pipe|remote process exited|closed by remote"
+    r"|peer closed|pair closure|failed to recv|socket timeout|client socket has timed out|watchdog caught"
+    r"|unhandled system error|ncclRemoteError|ncclSystemError|monitoredbarrier|timed out (waiting|after)"
+    r"|DistNetworkError|DistStoreError|DistBackendError|collective operation timeout",
+    re.IGNORECASE,
+)
+"""Messages of gloo, NCCL, MPI and torch's store when a peer has ended; they may also mean a network that is down."""
+
+
+def is_consequence(message: str) -> bool:
+    """Whether the first line of an exception is about the connection to other ranks: the cause is likely another's."""
+    return bool(_CONSEQUENCE.search(message.partition("\n")[0]))
+
+
+def exit_phrase(code: int, message: str = "", signal: str = "") -> str:
+    """``exited with code 1: ValueError: no data`` or ``was killed by SIGKILL``.
+
+    Args:
+        code: the exit code, or minus the signal that killed the process.
+        message: the first line of its exception, or its own explanation.
+        signal: the signal's name.
+    """
+    if code < 0:
+        return f"was killed by {signal or f'signal {-code}'}"
+    return f"exited with code {code}" + (f": {message}" if message else "")
