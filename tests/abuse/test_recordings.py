@@ -21,7 +21,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=list(LINES))
-def test_a_hostile_recording_is_refused_in_words(tmp_path: Path, line: str) -> None:
+def test_a_hostile_recording_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "hostile.jsonl"
     path.write_text(json.dumps({"rankwatch": "recording", "version": VERSION, "at": 0}) + f"\n{line}\n")
     with pytest.raises(RecordingError):

@@ -182,8 +182,8 @@ def test_a_stop_lets_the_demo_save_and_end_with_0(stack: Stack) -> None:
 
 def test_settings_of_the_environment_are_needed(docker: Docker, tmp_path: Path) -> None:
     (tmp_path / "env").write_text("RANKWATCH_TOKEN=x\n")
-    said = docker("compose", "--env-file", str(tmp_path / "env"), "config", check=False)
-    assert re.search(r"required variable \w+ is missing a value: set \w+ in \.env", said), said
+    printed = docker("compose", "--env-file", str(tmp_path / "env"), "config", check=False)
+    assert re.search(r"required variable \w+ is missing a value: set \w+ in \.env", printed), printed
 
 
 def test_the_variable_is_documented() -> None:

@@ -43,7 +43,7 @@ def run(command: Sequence[str | Path], *, seconds: float, folder: Path, **variab
         process_group=0,
     )
     try:
-        said, _ = process.communicate(timeout=seconds)
+        printed, _ = process.communicate(timeout=seconds)
     except BaseException:
         os.killpg(process.pid, 15)  # a launcher ends its ranks
         try:
@@ -52,4 +52,4 @@ def run(command: Sequence[str | Path], *, seconds: float, folder: Path, **variab
             os.killpg(process.pid, 9)
             process.communicate()
         raise
-    return process.returncode, said
+    return process.returncode, printed

@@ -26,9 +26,11 @@ def launch(name: str, script: str, monitor: RunningMonitor, job: str, folder: Pa
     (folder / "ft.yaml").write_text(CONFIG)
     flags = ["--standalone", "--nproc-per-node", "2", "--monitor", monitor.url, "--job-id", job]
     command = [python, "-W", "ignore", "-m", "rankwatch", "run", *flags, "--stand-in", "nvrx"]
-    code, said = run([*command, "--ft-cfg-path", folder / "ft.yaml", HERE / script, folder], seconds=500, folder=folder)
-    assert code == 0, said[-6000:]
-    return said
+    code, printed = run(
+        [*command, "--ft-cfg-path", folder / "ft.yaml", HERE / script, folder], seconds=500, folder=folder
+    )
+    assert code == 0, printed[-6000:]
+    return printed
 
 
 def found_and_restarted(api: Api, job: str) -> None:
@@ -42,22 +44,22 @@ def found_and_restarted(api: Api, job: str) -> None:
 def test_its_scripts_run_beside_the_installed_package(
     monitor: RunningMonitor, api: Api, job: str, tmp_path: Path
 ) -> None:
-    said = launch("nvrx", "nvrx_job.py", monitor, job, tmp_path)
+    printed = launch("nvrx", "nvrx_job.py", monitor, job, tmp_path)
     installed = str(environment("nvrx").parents[1])
-    assert "<nvidia_resiliency_ext.fault_tolerance of None>" in said, "Rankwatch's"
+    assert "<nvidia_resiliency_ext.fault_tolerance of None>" in printed, "Rankwatch's"
     for name in ("inprocess", "shared_utils.health_check"):
-        assert f"<nvidia_resiliency_ext.{name} of {installed}" in said
-    assert '"step": 5.0' in said
-    assert "<attempt 1: from step 30>" in said
+        assert f"<nvidia_resiliency_ext.{name} of {installed}" in printed
+    assert '"step": 5.0' in printed
+    assert "<attempt 1: from step 30>" in printed
     found_and_restarted(api, job)
 
 
 def test_bridge_trains_a_model_of_megatron_core(monitor: RunningMonitor, api: Api, job: str, tmp_path: Path) -> None:
-    said = launch("bridge", "bridge_job.py", monitor, job, tmp_path)
+    printed = launch("bridge", "bridge_job.py", monitor, job, tmp_path)
     installed = str(environment("bridge").parents[1])
-    assert f"<pretrain of {installed}" in said
-    assert f"<in process of {installed}" in said
-    assert "FT: initialized. Timeouts=SectionTimeouts(" in said
-    assert "<attempt 1: from step 20, last loss " in said
+    assert f"<pretrain of {installed}" in printed
+    assert f"<in process of {installed}" in printed
+    assert "FT: initialized. Timeouts=SectionTimeouts(" in printed
+    assert "<attempt 1: from step 20, last loss " in printed
     assert (tmp_path / "ft_state.json").exists()
     found_and_restarted(api, job)

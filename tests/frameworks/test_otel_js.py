@@ -27,15 +27,15 @@ def export(kind: str, monitor: RunningMonitor, job: str, folder: Path) -> tuple[
 
 @pytest.mark.parametrize("kind", ["protobuf", "json", "protobuf-gzip", "json-gzip"])
 def test_its_metrics_make_a_job(kind: str, monitor: RunningMonitor, api: Api, job: str, tmp_path: Path) -> None:
-    code, said = export(kind, monitor, job, tmp_path)
-    assert code == 0, said
+    code, printed = export(kind, monitor, job, tmp_path)
+    assert code == 0, printed
     summary = api.read(f"/jobs/{job}")
     assert (summary["world_size"], summary["iteration"]) == (1, 41)
-    assert "rejected" not in said
+    assert "rejected" not in printed
 
 
 def test_its_grpc_exporter_shows_the_remedy(monitor: RunningMonitor, job: str, tmp_path: Path) -> None:
-    code, said = export("grpc", monitor, job, tmp_path)
+    code, printed = export("grpc", monitor, job, tmp_path)
     assert code == 1
-    assert f"12 UNIMPLEMENTED: {MESSAGE}" in said
+    assert f"12 UNIMPLEMENTED: {MESSAGE}" in printed
     wait_for(lambda: "sends OTLP over gRPC" in monitor.log.read_text(), "the log has it")

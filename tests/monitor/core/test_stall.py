@@ -12,7 +12,7 @@ from monitor.core.scene import LOADING, Fate, Scene
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.job import Pace
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.publish.webhook.notices import Announced, news
+from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
 
 def retrying(**changes: Any) -> Scene:
@@ -69,12 +69,12 @@ def test_a_stall_is_announced_once_the_window_has_passed_and_not_while_a_rank_is
         move(scene, 2)
     assert (scene.incident.proof, scene.incident.held) == ("busy", False)
     announced = Announced()
-    assert not [n for n in news(scene.job, announced, scene.now) if n.body["event"] == "incident_opened"]
+    assert not [n for n in new_notices(scene.job, announced, scene.now) if n.body["event"] == "incident_opened"]
     move(scene, int(scene.job.policy.confirmation_window) - 4)
     assert not scene.incident.held
     move(scene, 6)
     assert (scene.incident.proof, scene.incident.culprits) == ("stalled", ())
-    opened = [n.body for n in news(scene.job, announced, scene.now) if n.body["event"] == "incident_opened"]
+    opened = [n.body for n in new_notices(scene.job, announced, scene.now) if n.body["event"] == "incident_opened"]
     assert [body["text"] for body in opened] == [scene.incident.reason]
     assert "complete" in scene.incident.reason
 

@@ -18,6 +18,7 @@ import pytest
 import rankwatch
 from rankwatch.cli.doctor import doctor, monitor_checks, node_checks, package_checks
 from rankwatch.cli.doctor.finding import Finding, Level
+from rankwatch.contract.files import find_program
 from rankwatch.recording.shared_slots import Slots
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, running_monitor
@@ -166,7 +167,7 @@ def test_a_token_is_never_printed() -> None:
     assert "RANKWATCH_TOKEN" in found.found
 
 
-@pytest.mark.skipif(node_checks._py_spy() is None, reason="py-spy is not installed")
+@pytest.mark.skipif(find_program("py-spy") is None, reason="py-spy is not installed")
 def test_the_right_to_take_stacks_is_really_tried() -> None:
     found = node_checks.stacks()
     assert found.level in (Level.OK, Level.WARNING)

@@ -132,7 +132,7 @@ def test_the_only_node_is_not_excluded() -> None:
     scene = Scene(4, 1, **BY_POLICY).run(10).hang(2)
     scene.until(lambda: scene.closings)
     assert scene.directives(RESTART)[0].exclude == ()
-    assert "there is none but host-0" in scene.incident.action_reason
+    assert "none would remain without host-0" in scene.incident.action_reason
 
 
 def test_beyond_the_cap_nodes_stay_and_an_hour_later_they_may_go_again() -> None:
