@@ -232,6 +232,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the environments are kept")
     parser.add_argument("--write", action="store_true", help="put the results into docs/torch.md")
     given = parser.parse_args(argv)
+    # A shell starts background jobs with SIGINT ignored, ranks would inherit it, and a test sends it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     named = [tuple(pair.split(":", 1)) for pair in given.pairs]
     results = []
     for python, torch in named or pairs_of(PAGE.read_text()):
