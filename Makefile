@@ -24,10 +24,10 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu matrix images check format bench web docs clean
+.PHONY: help demo dev test test-long test-gpu matrix images test-containers test-frameworks check format bench web docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo $(PAGE) ## train a small GPT on 4 ranks, hang one, watch it being found and restarted
 	$(BIN)/python examples/demo.py
@@ -55,6 +55,16 @@ matrix: $(BIN)/python ## run a smoke subset with other versions of Python and to
 
 images: $(VENV)/.installed $(PAGE) ## install and run beside the pinned packages of images that people train with
 	$(WITH_VENV) RANKWATCH_IMAGES=all pytest -m long tests/images $(PYTEST_ARGS)
+
+test-containers: $(VENV)/.installed ## build both images, bring docker-compose.yml up, hang and stop its demo (docs/compose.md)
+	$(WITH_VENV) RANKWATCH_CONTAINERS="$${RANKWATCH_CONTAINERS:-/tmp/rankwatch-containers}" \
+		pytest tests/containers $(PYTEST_ARGS)
+
+# 3 GB below build/, or in the folder that RANKWATCH_FRAMEWORKS names.
+test-frameworks: export RANKWATCH_FRAMEWORKS ?= $(abspath build/frameworks)
+test-frameworks: $(VENV)/.installed ## install others' software, each in an environment of its own, and run it unchanged
+	$(WITH_VENV) PIP_ARGS="$(PIP_ARGS)" scripts/frameworks.sh "$$RANKWATCH_FRAMEWORKS"
+	$(WITH_VENV) pytest tests/frameworks $(PYTEST_ARGS)
 
 check: $(VENV)/.installed $(PAGE) docs ## lint, formatting, types, import contracts, the page's types, the manual, the repository's own rules
 	$(BIN)/ruff check .

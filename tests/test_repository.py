@@ -18,8 +18,8 @@ import rankwatch
 ROOT = Path(__file__).parent.parent
 
 TARGETS = (
-    *("help", "demo", "dev", "test", "test-long", "test-gpu", "matrix", "images", "check", "format", "bench", "web"),
-    *("docs", "clean"),
+    *("help", "demo", "dev", "test", "test-long", "test-gpu", "test-containers", "test-frameworks", "matrix", "images"),
+    *("check", "format", "bench", "web", "docs", "clean"),
 )
 
 # Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.

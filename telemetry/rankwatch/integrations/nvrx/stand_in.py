@@ -59,6 +59,7 @@ COUNTERPARTS: Final[Mapping[str, str]] = {
     "ptl_resiliency.fault_tolerance_sections_callback": _LIGHTNING,
     "ptl_resiliency.straggler_det_callback": _LIGHTNING,
     "inprocess": _INPROCESS,
+    "inprocess.wrap": _INPROCESS,
     **dict.fromkeys(sorted(missing_names.MODULES), _INPROCESS),
 }
 """The Rankwatch module for each name below ``nvidia_resiliency_ext``."""
@@ -115,16 +116,29 @@ def install_as_asked(variables: Mapping[str, str] | None = None) -> None:
 
 
 class _Finder(MetaPathFinder):
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
         if not _is_below(fullname):
             return None
         ours = _counterpart(fullname.removeprefix(REPLACED).removeprefix("."))
         if ours is None:
-            _log.info("the stand-in for %s has no counterpart of %s", REPLACED, fullname)
+            self._log_missing(fullname)
             return None  # other finders search the real package, if it is installed
         spec = ModuleSpec(fullname, _Loader(ours), origin=ours, is_package=True)
         spec.submodule_search_locations = _real_folders(fullname)
         return spec
+
+    def _log_missing(self, fullname: str) -> None:
+        """Log the remedy once, since the import's own error is Python's; raising here would fail those who only ask."""
+        if fullname not in self._logged and _real_spec(fullname) is None:
+            self._logged.add(fullname)
+            _log.warning(
+                "%s has no counterpart in Rankwatch, which stands in for %s here (%s): where that package is installed "
+                "it comes from there; docs/migrate-from-nvrx.md lists all names",
+                *(fullname, REPLACED, VARIABLE),
+            )
 
 
 class _Loader(Loader):

@@ -113,6 +113,20 @@ def test_modules_of_the_in_process_restart_have_the_names_that_exist() -> None:
     assert rank_assignment.ShiftRanks is importlib.import_module("rankwatch.inprocess").ShiftRanks
 
 
+def test_a_module_without_counterpart_is_missing_and_the_log_states_where_it_comes_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stand_in.install()
+    for name in ("checkpointing", "shared_utils.health_check", "inprocess.monitor_process"):
+        for _ in range(2):
+            with pytest.raises(ModuleNotFoundError):
+                importlib.import_module(f"{REPLACED}.{name}")
+    warned = [record.args[0] for record in caplog.records if isinstance(record.args, tuple)]
+    assert warned == [f"{REPLACED}.{name}" for name in ("checkpointing", "shared_utils", "inprocess.monitor_process")]
+    wrapper = importlib.import_module(f"{REPLACED}.inprocess.wrap").Wrapper
+    assert wrapper is importlib.import_module("rankwatch.inprocess").Wrapper
+
+
 def test_it_does_not_come_after_the_real_one(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     real = ModuleType(REPLACED)
     real.__path__ = ["elsewhere"]
