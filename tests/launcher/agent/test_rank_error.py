@@ -66,7 +66,7 @@ def test_an_error_file_is_read_before_a_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"message": 3}', '{"message": {"extraInfo": 1}}', '{"message": ""}']
 )
-def test_an_error_file_that_says_nothing_is_ignored(tmp_path: Path, content: str) -> None:
+def test_an_error_file_that_reports_nothing_is_ignored(tmp_path: Path, content: str) -> None:
     file = tmp_path / "error.json"
     file.write_text(content)
     assert read_error(str(file)) is None

@@ -87,10 +87,10 @@ def test_usage_is_one_line_and_a_closed_pipe_no_error(arguments: list[str], code
     process.stdout.close()  # as head does, before anything is written
     assert process.stderr is not None
     with process.stderr as stderr:
-        said = stderr.read()
+        printed = stderr.read()
     assert process.wait() == (code or command.EXIT_PIPE)
-    assert len(said.splitlines()) == (1 if code else 0), said
-    assert code == 0 or "--help" in said
+    assert len(printed.splitlines()) == (1 if code else 0), printed
+    assert code == 0 or "--help" in printed
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -542,7 +542,7 @@ def test_a_crash_that_no_restart_follows_is_not_announced_with_one(
 ) -> None:
     scene = Scene(max_restarts=max_restarts).run(10).die(1, exit_code=1, final=final)
     assert scene.incident.action is action
-    announced = next(text for text in scene.said if "Action: " in text)
+    announced = next(text for text in scene.printed if "Action: " in text)
     assert f"Action: {action};" in announced
     scene.run(120)
     assert not scene.issued, "the launchers act by themselves"
