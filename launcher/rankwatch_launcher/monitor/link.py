@@ -356,7 +356,7 @@ def _refusal(answer: requests.Response, token_given: bool) -> str:
         detail = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = ""
-    return f"{detail or answer.reason} ({answer.status_code})"
+    return f"{answer.status_code} {detail or answer.reason}"
 
 
 def _short(error: Exception) -> str:
