@@ -251,7 +251,7 @@ class Agent(LocalElasticAgent):
             exited = [*exited, *self._ranks.wait_all(CAUSE_SECONDS)]
             left = self._ranks.alive()
             if any(self._exits.error(process, self._pcontext) is not None for process in left):
-                exited += self._ranks.wait_all(EXITING_SECONDS)
+                exited = [*exited, *self._ranks.wait_all(EXITING_SECONDS)]
             return exited
         missing = all(process.code == attempt_end.CODE_NO_SCRIPT for process in failed) and self._missing_script()
         late = time.monotonic() - self._started_at > attempt_end.START_SECONDS

@@ -353,7 +353,7 @@ def _refusal(answer: Response, token_given: bool) -> str:
         detail = str(json.loads(answer.body)["detail"])
     except (ValueError, KeyError, TypeError):
         detail = ""
-    return f"{detail or answer.reason} ({answer.status})"
+    return f"{answer.status} {detail or answer.reason}"
 
 
 def _short(error: Exception) -> str:

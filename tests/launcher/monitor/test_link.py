@@ -107,7 +107,7 @@ def test_a_refusal_names_the_remedy_and_not_the_problem_document(status: int, to
     assert words in refusal
     assert "RANKWATCH_TOKEN" in refusal
     assert "{" not in refusal
-    assert module._refusal(replace(answer, status=422), token) == "x (422)"
+    assert module._refusal(replace(answer, status=422), token) == "422 x"
 
 
 def test_nothing_is_sent_before_the_own_monitor_listens(control: MonitorLink, monitor: FakeMonitor) -> None:
