@@ -124,6 +124,7 @@ def test_kernels_are_told_by_kind_and_stage(tmp_path: Path) -> None:
 
 def test_groups_are_those_that_end_together(tmp_path: Path) -> None:
     table = optable.read(write(tmp_path / "t.csv", Trace(steps=4).rows()))
+    assert reports(table)
     for report in reports(table):
         stage, replica = report.identity.pipeline_parallel, report.identity.data_parallel
         assert report.window is not None
@@ -135,11 +136,15 @@ def test_groups_are_those_that_end_together(tmp_path: Path) -> None:
 def test_a_transfer_is_told_without_its_waiting(tmp_path: Path) -> None:
     trace = Trace("worker", 1.0, steps=4, noise=0.0)
     table = optable.read(write(tmp_path / "t.csv", trace.rows()))
-    for report in reports(table):
-        assert report.window is not None
-        for group, told in report.window.collectives.items():
-            if group.startswith("send-recv"):
-                assert told.shortest <= trace.transfer * 1.11
+    transfers = [
+        told
+        for report in reports(table)
+        if report.window is not None
+        for group, told in report.window.collectives.items()
+        if group.startswith("send-recv")
+    ]
+    assert transfers
+    assert max(told.shortest for told in transfers) <= trace.transfer * 1.11
 
 
 def test_ranks_may_be_missing_from_steps(tmp_path: Path) -> None:

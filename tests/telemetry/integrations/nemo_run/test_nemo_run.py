@@ -219,7 +219,9 @@ def test_the_slurm_script_starts_one_launcher_a_node_with_what_the_plugins_say(t
 
 
 def test_every_parameter_counts_whichever_plugin_comes_first(told: Told) -> None:
-    for sent, retries, lines, options, arguments, words in told("every parameter"):
+    plans = told("every parameter")
+    assert len(plans) > 1, "each order of the plugins"
+    for sent, retries, lines, options, arguments, words in plans:
         assert (sent, retries) == ("B:TERM@120", 4)
         assert lines.startswith("echo mine\n")
         assert "exec python -m rankwatch slurm batch --job-retries 4" in lines
