@@ -251,7 +251,7 @@ def test_who_waits_is_answered_when_the_monitor_is_told_to_end(tmp_path: Path) -
         for line in waiting:
             assert line.hear().directives == []
         assert waiting[0].hear().directives == [], "nor does the question behind wait"
-        assert monitor.process.wait(30) == 0
+        assert monitor.process.wait(60) == 0
 
 
 def test_bytes_without_end_behind_a_question_end_its_connection(raw: Raw, api: Api, monitor: RunningMonitor) -> None:

@@ -136,7 +136,7 @@ def start(file: Path, **variables: str) -> subprocess.Popen[str]:
 
 def test_the_scripts_process_becomes_the_one_that_runs_the_launchers(script: Script) -> None:
     process = start(script("srun --wait=60 rankwatch run 'train script.py' # with rankwatch"))
-    said = process.communicate(timeout=30)[0]
+    said = process.communicate(timeout=60)[0]
     assert f"script is {process.pid}" in said
     word = f"rankwatch is {process.pid} and got: "
     given = next(line for line in said.splitlines() if line.startswith(word)).removeprefix(word)
@@ -152,14 +152,14 @@ def test_what_the_script_passes_on_is_understood() -> None:
 
 
 def test_other_steps_of_the_script_are_run_as_they_stand(script: Script) -> None:
-    said = start(script("srun nvidia-smi # with rankwatch"), CODE="3").communicate(timeout=30)[0]
+    said = start(script("srun nvidia-smi # with rankwatch"), CODE="3").communicate(timeout=60)[0]
     assert "srun got: nvidia-smi" in said
     assert "template: exit code 3" in said
     assert "slurm batch --job-retries 2" not in said.partition("script is")[2]
 
 
 def test_without_rankwatch_on_the_batch_node_the_template_requeues_and_that_is_said(script: Script) -> None:
-    said = start(script("srun rankwatch run train.py"), CODE="5").communicate(timeout=30)[0]
+    said = start(script("srun rankwatch run train.py"), CODE="5").communicate(timeout=60)[0]
     assert "srun got: rankwatch run train.py" in said
     assert "rankwatch is not on the node of the batch script" in said
     assert "template: exit code 5" in said
@@ -171,7 +171,7 @@ def test_without_rankwatch_on_the_batch_node_the_signal_still_reaches_the_steps(
     try:
         wait_for(lambda: (file.parent / "step").exists() and (file.parent / "step").read_text(), "srun runs")
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=30)[0]
+        said = process.communicate(timeout=60)[0]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
