@@ -10,6 +10,8 @@ set -uo pipefail
 readonly FEW=4
 readonly FAILED=.pytest_cache/v/cache/lastfailed
 
+# Without cached bytecode every worker compiles all tests, and every process that they start all of Rankwatch.
+unset PYTHONDONTWRITEBYTECODE
 rm -f "$FAILED"
 pytest --dist worksteal "$@"
 status=$?

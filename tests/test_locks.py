@@ -61,7 +61,9 @@ def test_what_pyproject_asks_for_is_locked(name: str) -> None:
 
 
 def test_images_install_nothing_but_torch_without_hashes() -> None:
-    for path in (ROOT / "docker").glob("*Dockerfile"):
+    files = list((ROOT / "docker").glob("*Dockerfile"))
+    assert files
+    for path in files:
         installs = re.findall(r"pip install [^&]*", path.read_text().replace("\\\n", ""))
         assert installs, path
         for command in installs:

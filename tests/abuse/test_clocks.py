@@ -124,7 +124,7 @@ def test_a_monitor_that_starts_on_another_clock_takes_up_its_jobs(tmp_path: Path
             wait_for(lambda: api.incidents("moved")[0]["closed_at"], "it goes on")
             # Rows are written in their order.
             monitor.process.terminate()
-            assert monitor.process.wait(20) == 0
+            assert monitor.process.wait(60) == 0
 
 
 def iso(seconds: float) -> str:

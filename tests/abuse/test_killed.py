@@ -55,7 +55,7 @@ def life(monitor: RunningMonitor, reported: Reported, dice: random.Random) -> No
             launcher.api = api
             busy(api, launcher, reported)
     except httpx.TransportError:
-        assert monitor.process.wait(10) == -9, "it ended by itself"
+        assert monitor.process.wait(60) == -9, "it ended by itself"
     finally:
         killing.cancel()
         killing.join()

@@ -45,7 +45,7 @@ class Link:
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=20)
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture

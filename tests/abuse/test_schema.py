@@ -72,7 +72,7 @@ def drive(monitor: RunningMonitor, examples: int, number: int) -> dict[str, int]
             @given(case=operation.as_strategy())
             def call(case: Any) -> None:
                 toward_what_is_there(case)
-                answer = case.call(session=None, timeout=20)
+                answer = case.call(session=None, timeout=60)
                 case.validate_response(answer, checks=CHECKS)
                 status = str(answer.status_code)
                 answers[status] = answers.get(status, 0) + 1

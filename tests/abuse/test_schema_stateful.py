@@ -93,7 +93,7 @@ def drive(monitor: RunningMonitor, scope: str, examples: int) -> tuple[int, int]
         @given(case=found.ok().as_strategy())
         def call(case: Any) -> None:
             toward(case)
-            response = case.call(session=None, headers={"Authorization": f"Bearer {TOKENS[scope]}"}, timeout=20)
+            response = case.call(session=None, headers={"Authorization": f"Bearer {TOKENS[scope]}"}, timeout=60)
             case.validate_response(response, checks=CHECKS)
             if response.status_code < 300:
                 accepted.append((case.operation.method.upper(), case.operation.path))

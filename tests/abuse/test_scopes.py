@@ -114,7 +114,7 @@ class Answer(NamedTuple):
 
 def ask(monitor: RunningMonitor, method: str, path: str, headers: list[tuple[str, str]], query: str = "") -> Answer:
     """One request on a connection of its own; of an answer without an end only the head is read."""
-    connection = HTTPConnection(str(urlsplit(monitor.url).netloc), timeout=15)
+    connection = HTTPConnection(str(urlsplit(monitor.url).netloc), timeout=60)
     sent, kind = b"", "application/json"
     if path.startswith("/v1/metrics"):
         sent, kind = body(rank_report("smuggled", 0, 1, iteration=1)), "application/x-protobuf"

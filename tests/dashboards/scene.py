@@ -131,7 +131,7 @@ def prometheus(folder: Path, monitor: str) -> Iterator[Api]:
             yield api
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def asked(metrics: Api, expression: str) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ def webhook() -> Iterator[tuple[str, queue.Queue[tuple[str, dict[str, Any]]]]]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(60)
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def listening(command: list[str], log: Path) -> Iterator[str]:
         yield wait_for(address, f"{command[0]} listens", 30)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 @contextmanager

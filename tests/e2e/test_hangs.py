@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 
@@ -30,6 +33,44 @@ def assert_restarted(training: Training, ranks: int) -> None:
     job = training.summary()
     assert (job["state"], job["attempt"], job["restarts"], job["iteration"]) == ("finished", 2, 1, STEPS - 1)
     assert (job["incidents"], job["open_incidents"]) == (1, 0)
+
+
+def assert_accounted(training: Training, incident: dict[str, Any]) -> None:
+    """The ledger accounts for each second of the run, and the report shows it."""
+    api = training.api
+    assert api is not None
+    line, shown = incident["timeline"], api.read(f"/jobs/{training.job}/goodput")
+    spent, (row,) = shown["buckets"], shown["incidents"]
+
+    job = api.job(training.job)
+    assert sum(spent.values()) == pytest.approx(job["ended_at"] - job["started_at"], rel=0.005)
+    assert STEP_LIMIT - 2 < spent["hang"] <= line["detected"] - line["since"] + 0.01
+    assert spent["handling"] == pytest.approx(line["restarted"] - line["detected"], abs=0.1)
+    assert spent["restart"] == pytest.approx(line["first_step"] - line["restarted"], abs=0.1)
+    assert spent["startup"] > 0
+    assert spent["recomputed"] > 0
+    assert spent["productive"] > 0
+    assert spent["unseen"] == spent["down"] == spent["stalled"] == 0
+    assert 0 < shown["ratio"] < 1
+
+    phases = ("detect_s", "decide_s", "capture_s", "restart_s", "first_step_s")
+    assert sum(row[name] for name in phases) == pytest.approx(row["total_s"], abs=0.01)
+    assert row["steps_lost"] == FAULT - RESUMED
+
+    done = subprocess.run(
+        [sys.executable, "-m", "rankwatch", "report", training.job, "--monitor", str(api.base_url)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert f"JOB {job['name']}" in words
+    assert "is FINISHED" in words
+    assert " ".join(incident["reason"].split()) in words
+    assert f"{FAULT - RESUMED} steps lost" in words
+    assert "rankwatch_injected_hang" in words
 
 
 def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> None:
@@ -64,6 +105,7 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
     assert incident["stack_errors"] == []
 
     assert_restarted(watched, 4)
+    assert_accounted(watched, incident)
     line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
     assert line in launcher.printed(), "the launcher states the same words"
 

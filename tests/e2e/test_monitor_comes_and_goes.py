@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from e2e.story import WHOLE, assert_blamed, assert_in_order, functions, stack_of
-from e2e.training import FAULT, RESUMED, STEP_LIMIT, STEPS, Training
+from e2e.training import STEP_LIMIT, Training
 from support.monitor_process import running_monitor
 
 pytestmark = pytest.mark.timeout(240)
@@ -61,9 +61,7 @@ def test_a_monitor_that_was_killed_goes_on_where_it_was(training: Training, tmp_
 
 
 def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -> None:
-    # The fault must not strike before the monitor is there, which starts beside the ranks.
-    fault = f"rank=1,step={FAULT},kind=exit,code=3"
-    launcher = training.run(monitor="", script=("--steps", str(STEPS)), inject=fault, forked=False)
+    launcher = training.run(monitor="")
     page = training.until(
         "the page's address",
         lambda: re.search(r"page of this job: (http://127\.0\.0\.1:\d+)/ \(rankwatch open ", launcher.printed()),
@@ -73,8 +71,11 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
     own = json.loads(file.read_text())
     assert own["url"] == page
     training.follow(page, own["token"])
+    training.until_running(2)
+    training.strike("rank=1,kind=exit,code=3")
     training.until_running(2, attempt=2)
-    assert launcher.wait() == 0, launcher.printed()
+    resumed = training.resumed(2)
+    assert training.finish() == [0], launcher.printed()
     assert not [name for name in ("token", "ingest_token") if own[name] in launcher.printed()], "tokens are not logged"
     assert not file.exists()
     with pytest.raises(httpx.ConnectError):
@@ -87,4 +88,4 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
         assert (job["state"], job["attempt"], job["restarts"], job["world_size"]) == ("finished", 2, 1, 2)
         incident = training.incident()
         assert_blamed(incident, 1, "dead")
-        assert incident["outcome"].startswith(f"attempt 2 goes on at step {RESUMED}")
+        assert incident["outcome"].startswith(f"attempt 2 goes on at step {resumed}")

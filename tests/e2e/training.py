@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from support.forked import ForkedPopen
 from support.forked_ranks import run_command
 from support.monitor_process import Api
 from support.processes import MARK, end_marked, marked
@@ -126,7 +127,7 @@ class Training:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         own = {MARK: self._mark, "TMPDIR": str(self.temporary), "XDG_STATE_HOME": str(self.state)}
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = ForkedPopen(
                 [sys.executable, *command],
                 env=inherited | own | {"OMP_NUM_THREADS": "1"} | variables,
                 stdin=subprocess.DEVNULL,
@@ -159,7 +160,7 @@ class Training:
         if self._foreign and not ended:
             end_marked(self._mark)
         try:
-            wait_for(lambda: not marked(self._mark), "nothing survives the launchers", 20.0)
+            wait_for(lambda: not marked(self._mark), "nothing survives the launchers")
         finally:
             left = marked(self._mark)
             end_marked(self._mark)

@@ -174,7 +174,9 @@ def test_a_migration_of_ten_minutes_is_not_ended_by_the_liveness_probe() -> None
 
 def test_nothing_is_scraped_without_a_token() -> None:
     # A scrape without one is turned away each time, which raises RankwatchIngestRejected.
-    for document in documents():
+    everything = list(documents())
+    assert everything
+    for document in everything:
         assert "prometheus.io/" not in yaml.safe_dump(document), document["metadata"]["name"]
 
 

@@ -55,7 +55,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)  # torchrun passes it on to its ranks
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from support.forked import ForkedPopen
 from support.forked_ranks import launcher_code
 
 SOURCES = [Path(__file__).parents[2] / name for name in ("telemetry", "monitor", "launcher")]
@@ -155,8 +156,10 @@ class Launcher:
             k: v for k, v in os.environ.items() if not k.startswith(("RANKWATCH_", "PET_", "SLURM_", "TORCHELASTIC"))
         }
         path = os.pathsep.join(map(str, SOURCES))
+        # The supervisor of --job-retries never imports torch.
+        popen = subprocess.Popen if any(argument.startswith("--job-ret") for argument in arguments) else ForkedPopen
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = popen(
                 [sys.executable, "-c", RUN, *arguments],
                 cwd=cwd,
                 env={**clean, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(cwd), **env},
@@ -185,7 +188,7 @@ class Launcher:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(30)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -211,7 +214,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
     yield begin
     for launcher in launchers:
         launcher.close()
-    left = wait_for(lambda: not marked(str(tmp_path)), 10.0, fail=False)
+    left = wait_for(lambda: not marked(str(tmp_path)), fail=False)
     strangers = marked(str(tmp_path))
     for pid in strangers:
         with contextlib.suppress(ProcessLookupError):

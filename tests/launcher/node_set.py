@@ -45,7 +45,7 @@ class Nodes:
     def __init__(self, start: Start, folder: Path, monitor: FakeMonitor, nnodes: str) -> None:
         self._start, self.folder, self._monitor = start, folder, monitor
         self._common = ["--nnodes", nnodes, "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "nodes"]
-        self._common += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--node-timeout", "3"]
+        self._common += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--node-timeout", "5"]
         self.launchers: dict[str, Launcher] = {}
 
     def script(self, fault: str = "pass") -> None:

@@ -118,7 +118,7 @@ def test_a_stop_reaches_a_launcher_that_waits_for_the_other(
     os.kill(pid, signal.SIGKILL)
     monitor.until(lambda: monitor.events("restarting"))
     monitor.order("stop", 0, reason="nobody will come")
-    assert stays.wait(30) == 1, stays.output
+    assert stays.wait() == 1, stays.output
     assert "stopped during rendezvous: nobody will come" in stays.output
     assert monitor.acks(1)[-1]["detail"] == "no rank ran"
 
@@ -128,6 +128,6 @@ def test_when_the_host_of_the_store_dies_the_others_end_with_words(
 ) -> None:
     host, guest = store_and_guest
     host.process.kill()
-    assert guest.wait(20) == 1, guest.output
+    assert guest.wait() == 1, guest.output
     assert "the rendezvous store at 127.0.0.1" in monitor.events("failed")[0]["reason"]
     assert "Traceback" not in guest.output

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.forked import ForkedPopen
 from support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +83,7 @@ def gloo_ranks(folder: Path, size: int = 2, *, misses: int = 1, kind: str = "sle
             with (folder / f"{rank}.log").open("wb") as log:
                 arguments = [str(rank), str(size), str(misses), kind, str(folder)]
                 command = [sys.executable, "-c", PROGRAM, *arguments]
-                processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT))
+                processes.append(ForkedPopen(command, env=env, stdout=log, stderr=subprocess.STDOUT))
 
         def ready() -> bool:
             for rank, process in enumerate(processes):
@@ -95,4 +96,4 @@ def gloo_ranks(folder: Path, size: int = 2, *, misses: int = 1, kind: str = "sle
         for process in processes:
             process.kill()
         for process in processes:
-            process.wait(10)
+            process.wait(60)

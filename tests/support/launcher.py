@@ -65,11 +65,11 @@ class PlayedLauncher:
         self.after = max([self.after, *(directive["id"] for directive in found)])
         return found
 
-    def next_directive(self, kind: str, seconds: float = 15.0) -> dict[str, Any]:
+    def next_directive(self, kind: str, seconds: float = 60.0) -> dict[str, Any]:
         """The next directive, which must be of this kind; new settings that come before it are passed over."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            for directive in self.directives(left):
+            for directive in self.directives(min(left, 15.0)):
                 self.after = directive["id"]  # what came along behind it is asked for again
                 if directive["kind"] != "settings" or kind == "settings":
                     assert directive["kind"] == kind, directive

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.forked import MONITOR, ForkedPopen
 from support.waiting import wait_for
 
 START_SECONDS = 90.0
@@ -34,7 +35,7 @@ class RunningMonitor:
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def printed(self) -> str:
         """What it has logged so far."""
@@ -46,7 +47,7 @@ class Api(httpx.Client):
 
     def __init__(self, url: str, token: str | None = None, **more: object) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        super().__init__(base_url=url, headers=headers, trust_env=False, timeout=15.0, **more)  # type: ignore[arg-type]
+        super().__init__(base_url=url, headers=headers, trust_env=False, timeout=60.0, **more)  # type: ignore[arg-type]
 
     def read(self, path: str) -> dict[str, object]:
         """The JSON of a path below ``/api/v1`` that must be there."""
@@ -121,8 +122,9 @@ def running_monitor(
     ready.unlink(missing_ok=True)
     command = [sys.executable, "-m", "rankwatch_monitor", "--port", "0", "--ready-file", str(ready)]
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        process = ForkedPopen(
             [*command, "--database", str(database), *arguments],
+            preload=MONITOR,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -141,4 +143,4 @@ def running_monitor(
         assert fails or "Traceback" not in printed, f"the monitor's log has a traceback:\n{printed[-6000:]}"
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)

@@ -31,7 +31,7 @@ def nothing_left() -> Iterator[None]:
     sections.attach(None)
     for thread in threading.enumerate():
         if thread.name in ("rankwatch-liveness", "rankwatch-exporter"):
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive(), thread
 
 

@@ -55,7 +55,7 @@ def watched(*processes: subprocess.Popen[str]) -> RankProcesses:
 
 def test_exits_are_seen_at_once_and_left_to_be_reaped(spawn: Spawn) -> None:
     ranks = watched(spawn("import sys; print(); sys.exit(3)"), spawn(HANG))
-    (ended,) = ranks.wait(10.0)
+    (ended,) = ranks.wait(60.0)
     assert (ended.rank, ended.code) == (0, 3)
     assert [p.rank for p in ranks.alive()] == [1]
     assert procfs.process_state(ended.pid) is ProcessState.EXITED
@@ -165,8 +165,8 @@ def test_the_reaper_kills_what_a_dead_launcher_leaves(spawn: Spawn, tmp_path: Pa
     pipe = reaper._process.stdin
     assert pipe is not None
     pipe.close()
-    assert now.wait(10) == -signal.SIGKILL
-    reaper._process.wait(10)
+    assert now.wait(60) == -signal.SIGKILL
+    reaper._process.wait(60)
     assert old.poll() is None, "only the ranks of the last attempt are named"
     assert not folder.exists()
 

@@ -17,7 +17,9 @@ from rankwatch_launcher.options import Options
 
 def test_every_option_has_a_flag_and_a_default_that_its_reader_accepts() -> None:
     known = flags_of(main.build_parser())
-    for option in (f for f in fields(Options) if f.metadata):
+    options = [field for field in fields(Options) if field.metadata]
+    assert options
+    for option in options:
         assert f"--{option.name.replace('_', '-')}" in known
         if option.default not in ("", False):
             assert option.metadata["read"](str(option.default)) == option.default

@@ -53,7 +53,7 @@ def control() -> Iterator[MonitorLink]:
     made.close(5.0)
     for thread in made._threads:
         if thread.name == "rankwatch-send":  # the other one's long poll ends with its monitor
-            thread.join(10.0)
+            thread.join(60.0)
             assert not thread.is_alive()
 
 
@@ -158,7 +158,7 @@ def test_a_queue_that_runs_full_behind_a_request_under_way_loses_nothing_but_its
 ) -> None:
     control.connect(slow.url)
     control.post(EVENTS, event(0))
-    assert slow.asked.wait(20.0)
+    assert slow.asked.wait(60.0)
     for number in range(1, QUEUE_LIMIT + 3):
         control.post(EVENTS, event(number))
     slow.goes_on.set()
@@ -225,7 +225,7 @@ def test_closing_sends_what_was_put_off_at_once(control: MonitorLink, monitor: F
 def test_at_the_end_what_was_put_off_comes_before_how_it_ended(control: MonitorLink, slow: Slow) -> None:
     control.connect(slow.url)
     control.post(EVENTS, event(0))
-    assert slow.asked.wait(20.0)
+    assert slow.asked.wait(60.0)
     for number, delay in enumerate((NEVER + 1.0, NEVER)):
         control.post(f"evidence/{number}", dict, delay=delay)
     control.post(EVENTS, lambda: {"events": [{"kind": "finished", "n": 1}]})

@@ -46,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def no_writer_left() -> Iterator[None]:
     yield
-    wait_for(lambda: not any(t.name == "rankwatch-ft-state" for t in threading.enumerate()), 10.0)
+    wait_for(lambda: not any(t.name == "rankwatch-ft-state" for t in threading.enumerate()))
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_a_file_system_that_hangs_blocks_nothing(file: Path, monkeypatch: pytest
     state.set_writer(True)
     state.take({NOW: content(10)})
     try:
-        assert entered.wait(20)
+        assert entered.wait(60)
         for seconds in range(11, 30):
             state.take({NOW: content(seconds)})
         assert sum(t.name == "rankwatch-ft-state" for t in threading.enumerate()) == 1

@@ -44,7 +44,7 @@ def taken(pool: PrewarmPool, starts: Starts, **changes: str) -> str:
     before = set(pool._logged)
     process = pool.take(0, (sys.executable, "-u", *train(starts)), {**os.environ, **THE_NEXT, **changes}, 2, 2)
     if process is not None:
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         return ""
     return " ".join(pool._logged - before) or "nothing was said"
 

@@ -39,7 +39,7 @@ class Line:
 
     def __init__(self, served: Served) -> None:
         where = urlsplit(served.url)
-        self.socket = socket.create_connection((where.hostname, where.port), timeout=20)
+        self.socket = socket.create_connection((where.hostname, where.port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = self.socket.makefile("rb")
 

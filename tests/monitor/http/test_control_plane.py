@@ -159,11 +159,11 @@ def test_a_hang_is_captured_restarted_and_closed_with_a_whole_timeline(
     launcher.events({"kind": "restarting", "reason": restart["reason"], "incident_id": restart["incident_id"]})
     launcher.acknowledge(restart)
     launcher.start(2)
-    wait_for(lambda: api.incidents(job)[0]["timeline"]["restarted"], "the new attempt is noticed", 5)
+    wait_for(lambda: api.incidents(job)[0]["timeline"]["restarted"], "the new attempt is noticed")
     assert api.job(job)["state"] == "recovering"
     send(api, job, 2, resumed_at=5)
 
-    closed = wait_for(lambda: next((i for i in api.incidents(job) if i["closed_at"]), None), "the incident closes", 5)
+    closed = wait_for(lambda: next((i for i in api.incidents(job) if i["closed_at"]), None), "the incident closes")
     line = closed["timeline"]
     moments = [line[m] for m in ("since", "detected", "decided", "captured", "restarted", "first_step")]
     assert all(moments), line
@@ -190,7 +190,7 @@ def test_without_stacks_it_acts_when_the_deadline_has_passed(api: Api, job: str,
 def test_observe_only_finds_but_orders_nothing(api: Api, job: str, launcher: PlayedLauncher) -> None:
     api.change_policy(job, section_timeouts={"step": LIMIT}, observe_only=True)
     send(api, job, 1, overdue=LIMIT + 1)
-    (incident,) = wait_for(lambda: api.incidents(job), "the hang is found", 5)
+    (incident,) = wait_for(lambda: api.incidents(job), "the hang is found")
     assert (incident["action"], incident["phase"]) == ("log", "detected")
     assert "observe-only" in incident["action_reason"]
     api.judge_now(job)
@@ -268,7 +268,7 @@ def test_a_crash_is_reported_by_the_launcher_and_restarted_by_it(api: Api, job: 
     launcher.events({"kind": "restarting", "reason": incident["reason"]})
     launcher.start(2)
     send(api, job, 2, resumed_at=8)
-    closed = wait_for(lambda: next((i for i in api.incidents(job) if i["closed_at"]), None), "the incident closes", 5)
+    closed = wait_for(lambda: next((i for i in api.incidents(job) if i["closed_at"]), None), "the incident closes")
     assert closed["steps_lost"] == 0
     assert api.job(job)["restarts"] == 1
 

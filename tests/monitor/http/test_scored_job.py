@@ -44,7 +44,7 @@ def slow(api: Api, job: str) -> str:
         send(api, job, iteration)
         return api.read(f"/jobs/{job}/stragglers")["stragglers"]  # type: ignore[return-value]
 
-    wait_for(named, "the straggler is named", 20)
+    wait_for(named, "the straggler is named")
     return job
 
 
@@ -97,5 +97,5 @@ def test_a_threshold_changed_while_the_job_runs_holds_from_the_next_window_on(ap
         shown = api.read(f"/jobs/{slow}/stragglers")["stragglers"]
         return all(each["ended"] is not None for each in shown)  # type: ignore[attr-defined]
 
-    wait_for(ended, "what is asked for now makes no straggler any more", 20)
+    wait_for(ended, "what is asked for now makes no straggler any more")
     assert "STRAGGLERS none now; 1 earlier" in api.get(f"/api/v1/jobs/{slow}/report").text

@@ -43,7 +43,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def api(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=15.0) as client:
+    with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=60.0) as client:
         yield client
 
 

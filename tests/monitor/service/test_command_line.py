@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from rankwatch_monitor.cli import serve
+from support.forked import MONITOR, ForkedPopen
 from support.monitor_process import Api, environment, running_monitor
 from support.otlp import PROTOBUF, body, rank_report
 from support.waiting import wait_for
@@ -91,7 +92,7 @@ def refusals(places: Places) -> Iterator[dict[str, subprocess.Popen[str]]]:
             command = [sys.executable, "-m", "rankwatch_monitor", *flags_of(WRONG[name], places)]
             variables = environment(**dict(WRONG[name].settings))
             pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            started[name] = subprocess.Popen(command, env=variables, **pipes)
+            started[name] = ForkedPopen(command, preload=MONITOR, env=variables, **pipes)
             stack.callback(started[name].communicate)
             stack.callback(started[name].kill)
         yield started

@@ -52,7 +52,7 @@ def bash(line: Sequence[str], folder: Path, known: Sequence[Command] = KNOWN) ->
     asked = f'source {script}; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _rankwatch; printf "%s\\n" "${{COMPREPLY[@]}}"'
     command = [shell("bash"), "--norc", "-c", asked, "bash", *line]
     env = environment(PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin")
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=env, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=env, cwd=folder)
     assert done.stderr == ""
     return [each for each in done.stdout.splitlines() if each]
 
@@ -62,7 +62,7 @@ def fish(line: str, folder: Path) -> list[str]:
     script.write_text(completion_scripts.fish(KNOWN))
     command = [shell("fish"), "--no-config", "-c", f"source {script}; complete -C '{line}'"]
     env = environment(HOME=str(folder), XDG_CONFIG_HOME=str(folder), XDG_DATA_HOME=str(folder))
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=env, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=env, cwd=folder)
     return sorted(each.partition("\t")[0] for each in done.stdout.splitlines())
 
 
@@ -129,7 +129,7 @@ def test_an_id_cannot_run_anything(tmp_path: Path) -> None:
     )
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(
-        [shell("bash"), "--norc", "-c", asked], env=env, capture_output=True, text=True, check=True, timeout=20
+        [shell("bash"), "--norc", "-c", asked], env=env, capture_output=True, text=True, check=True, timeout=60
     )
     assert "plain" in done.stdout.splitlines()
     assert not (tmp_path / "ran").exists()
@@ -151,7 +151,7 @@ def test_fish(line: str, offered: list[str], tmp_path: Path) -> None:
 
 def test_zsh(tmp_path: Path) -> None:
     (tmp_path / "_rankwatch").write_text(completion_scripts.zsh(KNOWN))
-    subprocess.run([shell("zsh"), "-n", str(tmp_path / "_rankwatch")], check=True, timeout=20)
+    subprocess.run([shell("zsh"), "-n", str(tmp_path / "_rankwatch")], check=True, timeout=60)
     env = environment(TERM="dumb", ZDOTDIR=str(tmp_path), HOME=str(tmp_path))
     with seated([shell("zsh"), "-f", "-i"], env, cwd=tmp_path) as seat:
         seat.press(f"PS1='READY> '; fpath=({tmp_path} $fpath); autoload -U compinit; compinit -u -D; echo DO''NE\n")
@@ -190,7 +190,7 @@ def test_the_real_script_is_understood_by_its_shell(name: str, tmp_path: Path) -
         )
     )
     env = environment(HOME=str(tmp_path))
-    done = subprocess.run([shell(name), "-n", str(script)], capture_output=True, text=True, timeout=20, env=env)
+    done = subprocess.run([shell(name), "-n", str(script)], capture_output=True, text=True, timeout=60, env=env)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -34,7 +34,7 @@ class Reports:
 
     def next(self) -> None:
         """Wait for a report; fails when none comes."""
-        assert self.made.acquire(timeout=20), "nothing is reported"
+        assert self.made.acquire(timeout=60), "nothing is reported"
 
     @property
     def another(self) -> bool:
@@ -97,7 +97,7 @@ def test_news_is_not_reported_before_this_ranks_turn(start: Start, chance: Chanc
     exporter, reports = start(spread=NEVER)
     chance.drawn = 0.5
     exporter.wake()
-    assert chance.asked.wait(20)
+    assert chance.asked.wait(60)
     exporter.wake()
     exporter.configure({"export_interval": NEVER})
     wait_for(lambda: not exporter._wake.is_set(), "it sleeps until its turn")
@@ -112,7 +112,7 @@ def test_more_news_does_not_put_the_turn_off(start: Start, chance: Chance) -> No
     exporter, reports = start(spread=NEVER)
     chance.drawn = 0.2 / NEVER
     exporter.wake()
-    assert chance.asked.wait(20)
+    assert chance.asked.wait(60)
     chance.drawn = 0.5
     exporter.wake()
     reports.next()
@@ -139,7 +139,7 @@ def test_the_end_does_not_wait_for_the_turn(start: Start, chance: Chance) -> Non
     exporter, reports = start(spread=NEVER)
     chance.drawn = 0.5
     exporter.wake()
-    assert chance.asked.wait(20)
+    assert chance.asked.wait(60)
     exporter.stop(20)
     assert reports.closed.is_set(), "it has reported and ended"
 
@@ -162,13 +162,13 @@ def test_news_of_the_time_of_a_report_is_reported_by_the_next(recorder: Recorder
 
         def report(self) -> bool:
             self.begun.set()
-            assert self.goes_on.wait(20)
+            assert self.goes_on.wait(60)
             return super().report()
 
     slow = Slow()
     exporter = Exporter(lambda: slow, recorder, NEVER, 1.0)
     exporter.start()
-    assert slow.begun.wait(20)
+    assert slow.begun.wait(60)
     exporter.wake()
     slow.goes_on.set()
     slow.next()

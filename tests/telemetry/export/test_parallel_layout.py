@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support import forked
 from telemetry.receiver import Receiver
 
 SCRIPT = """
@@ -64,5 +64,5 @@ def test_a_declared_coordinate_is_not_replaced(receiver: Receiver, tmp_path: Pat
 
 def run(receiver: Receiver, folder: Path, *kind: str) -> None:
     command = [sys.executable, "-c", SCRIPT, receiver.url, str(folder / "store"), *kind]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = forked.run(command)
     assert done.returncode == 0, done.stderr[-2000:]

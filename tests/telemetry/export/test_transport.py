@@ -106,7 +106,7 @@ def test_a_response_that_is_not_http() -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         answer = client(f"http://127.0.0.1:{listener.getsockname()[1]}/").post(b"")
-        thread.join(10)
+        thread.join(60)
     assert answer == SendResult(SendStatus.RETRY_LATER, "SSH-2.0-OpenSSH")
 
 
@@ -174,7 +174,7 @@ def test_a_connection_that_went_stale_is_replaced_at_once() -> None:
         made = client(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         assert [made.post(b"").status for _ in range(2)] == [SendStatus.DELIVERED] * 2
         made.close()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -288,7 +288,7 @@ def test_after_shutdown_a_delay_strikes_no_rank(monkeypatch: pytest.MonkeyPatch,
     rankwatch.shutdown()
     waiting = [thread for thread in threading.enumerate() if thread.name == "rankwatch-fault"]
     for thread in waiting:
-        thread.join(10)
+        thread.join(60)
     assert waiting
     assert struck == []
 

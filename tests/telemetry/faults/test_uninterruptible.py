@@ -47,7 +47,6 @@ def stuck(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         wait_for(
             lambda: has_a_shell(process.pid) and state_of(process.pid) == "D",
             "the process is in state D for long",
-            20.0,
         )
         yield process
     finally:
@@ -81,12 +80,12 @@ def test_no_handler_runs_and_sigkill_ends_it(stuck: subprocess.Popen[bytes]) -> 
         stuck.wait(0.5)
     assert state_of(stuck.pid) == "D"
     stuck.kill()
-    assert stuck.wait(10) == -9
+    assert stuck.wait(60) == -9
 
 
 def test_a_rank_that_is_killed_alone_leaves_nothing_behind(stuck: subprocess.Popen[bytes], tmp_path: Path) -> None:
     assert len(marked(str(tmp_path))) > 1, "the process, and what it needs to wait"
     stuck.kill()
     stuck.wait()
-    wait_for(lambda: not marked(str(tmp_path)), "all processes are gone", 10.0)
-    wait_for(lambda: not list(tmp_path.iterdir()), "its folder is gone", 10.0)
+    wait_for(lambda: not marked(str(tmp_path)), "all processes are gone")
+    wait_for(lambda: not list(tmp_path.iterdir()), "its folder is gone")

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from rankwatch.inprocess.store import free_port
+from support.forked import ForkedPopen
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
 
@@ -53,7 +54,7 @@ class Job:
             if nodes:
                 own["GROUP_RANK"] = nodes[rank]
             with (self.folder / f"{rank}.log").open("wb") as log:
-                process = subprocess.Popen(
+                process = ForkedPopen(
                     [sys.executable, str(SCRIPT), str(self.folder), text],
                     env=inherited | shared | own,
                     stdin=subprocess.DEVNULL,
@@ -94,7 +95,7 @@ class Job:
         ended = all(p.poll() is not None for p in self.processes)
         try:
             if ended:
-                wait_for(lambda: not marked(self.mark), "watchdogs and store end with their ranks", 20.0)
+                wait_for(lambda: not marked(self.mark), "watchdogs and store end with their ranks")
         finally:
             end_marked(self.mark)
             for process in self.processes:

@@ -70,7 +70,7 @@ def alive(pid: int) -> bool:
 )
 def test_a_process_past_its_deadline_is_ended(start: Start, kind: str, end: int) -> None:
     process, watchdog = start(kind)
-    assert process.wait(30) == -end
+    assert process.wait(60) == -end
     wait_for(lambda: not alive(watchdog), "the watchdog ends with it")
 
 
@@ -78,11 +78,11 @@ def test_without_a_deadline_nothing_is_ended_and_the_watchdog_goes_with_the_proc
     process, watchdog = start("rest")
     assert alive(watchdog)
     process.kill()
-    assert process.wait(30) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     wait_for(lambda: not alive(watchdog), "the watchdog ends with it")
 
 
 def test_a_closed_guard_ends_nothing(start: Start) -> None:
     process, watchdog = start("closes")
-    assert process.wait(30) == 7
+    assert process.wait(60) == 7
     assert not alive(watchdog)

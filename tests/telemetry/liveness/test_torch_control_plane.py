@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rankwatch.liveness import torch_control_plane
+from support import forked
 from support.gloo_ranks import ROOT
 
 ALONE = """
@@ -37,13 +38,9 @@ def offered():
 def run(path: Path, body: str, **variables: str) -> subprocess.CompletedProcess[str]:
     sources = os.pathsep.join(str(ROOT / name) for name in ("telemetry", "launcher"))
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RANKWATCH_", "TORCH"))}
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-c", ALONE + body, str(path)],
         env=clean | {"PYTHONPATH": sources, "OMP_NUM_THREADS": "1"} | variables,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 
@@ -129,7 +126,7 @@ failed, told = [], threading.Event()
 def note(reason):
     failed.append(reason); told.set()
 control_plane.ControlPlane(path.with_name("x" * 150), note).start()
-assert told.wait(20)
+assert told.wait(60)
 print(failed, flush=True)
 os._exit(0)
 """
@@ -147,7 +144,7 @@ def test_torch_is_not_imported_and_the_thread_ends_on_request(tmp_path: Path) ->
         "from rankwatch.liveness.torch_control_plane import ControlPlane, offer\n"
         "assert not offer(Path(sys.argv[1]))\n"
         "plane = ControlPlane(Path(sys.argv[1]), print)\nplane.start()\nplane.stop()\n"
-        "[t.join(10) for t in threading.enumerate() if t.name == 'rankwatch-control-plane']\n"
+        "[t.join(60) for t in threading.enumerate() if t.name == 'rankwatch-control-plane']\n"
         "assert len(threading.enumerate()) == 1\nassert not any(m.split('.')[0] == 'torch' for m in sys.modules)\n"
     )
     done = subprocess.run(

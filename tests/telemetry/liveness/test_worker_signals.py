@@ -203,7 +203,7 @@ def with_a_program():
     while not os.path.exists("go"):
         time.sleep(0.02)
     program.terminate()
-    sys.exit(program.wait(20) != -signal.SIGTERM)
+    sys.exit(program.wait(60) != -signal.SIGTERM)
 
 if __name__ == "__main__":
     rankwatch.init()
@@ -336,7 +336,7 @@ open("ready", "w").write(f"{child} {program.pid}")
 input()
 os.kill(child, signal.SIGTERM)
 program.terminate()
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), program.wait(20), flush=True)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), program.wait(60), flush=True)
 """
 
 

@@ -42,7 +42,7 @@ class Spinner:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -62,7 +62,7 @@ def busy_process(pinned_to: int | None = None) -> Iterator[subprocess.Popen[byte
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -110,7 +110,7 @@ def test_a_thread_that_sleeps_neither_uses_a_cpu_nor_waits_for_one() -> None:
         assert sum(reading) < 0.02
     finally:
         wake.set()
-        thread.join(10)
+        thread.join(60)
 
 
 def test_a_thread_alone_on_a_cpu_does_not_wait(spinner: Spinner) -> None:
@@ -160,7 +160,7 @@ def test_a_thread_that_has_ended_has_no_reading() -> None:
     thread.start()
     native = thread.native_id
     assert native is not None
-    thread.join(10)
+    thread.join(60)
     until(lambda: not Path(f"/proc/self/task/{native}").exists())
     assert CpuClock(native).per_step(1) is None
 

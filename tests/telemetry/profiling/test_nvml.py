@@ -129,7 +129,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     node.hang.set()
     for thread in threading.enumerate():
         if thread.name == "rankwatch-nvml":
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,18 @@ def test_the_fastest_reference_ignores_sections_in_which_rank_0_does_more(sectio
     job.performance.scores = scores = Scores.empty(3, 0.0, ("forward", section))
     scores.section_relative_RS[:] = [[1.0, 1.0], [1.0, 0.5], [1.0, 0.9]]
     assert np.flatnonzero(straggler_detector.slow(job, 0.0)[-1]).tolist() == named
+
+
+@pytest.mark.parametrize("reference", ["relative", "individual"])
+@pytest.mark.parametrize("of", ["gpu_{}_R", "section_{}_RS"])
+def test_a_score_at_its_threshold_names_no_rank_and_one_below_does(reference: str, of: str) -> None:
+    job = job_of(3)
+    job.policy = job.policy.changed({"straggler_reference": "fastest", f"{reference}_threshold": 0.75})
+    empty = Scores.empty(3, 0.0, ("step",))
+    score_R = np.array([1.0, 0.75, np.nextafter(0.75, 0.0)])
+    column = of.format(reference)
+    job.performance.scores = replace(empty, **{column: score_R if column.endswith("_R") else score_R[:, None]})
+    assert np.flatnonzero(straggler_detector.slow(job, 0.0)[-1]).tolist() == [2]
 
 
 @pytest.mark.parametrize("kind", ["pauses", "heavy tails"])

@@ -124,6 +124,7 @@ def test_kernels_are_reported_by_kind_and_stage(tmp_path: Path) -> None:
 
 def test_groups_are_those_that_end_together(tmp_path: Path) -> None:
     table = optable.read(write(tmp_path / "t.csv", Trace(steps=4).rows()))
+    assert reports(table)
     for report in reports(table):
         stage, replica = report.identity.pipeline_parallel, report.identity.data_parallel
         assert report.window is not None

@@ -63,7 +63,7 @@ def begin(reported: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterato
     serving.join()
     for thread in threading.enumerate():
         if thread.name == "rankwatch-scores":
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 

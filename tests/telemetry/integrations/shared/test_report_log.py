@@ -49,7 +49,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     yield answer
     for thread in threading.enumerate():
         if thread.name == "rankwatch-scores":
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
     server.shutdown()
     server.server_close()
