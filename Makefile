@@ -24,7 +24,7 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu matrix images check format bench web clean
+.PHONY: help demo dev test test-long test-gpu matrix check format bench web clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -52,9 +52,6 @@ test-gpu: $(VENV)/.installed ## run the tests that need an NVIDIA GPU; scripts/g
 # Words for the script, such as MATRIX="3.12:2.11.0 --write"; without any, the pairs of docs/torch.md.
 matrix: $(BIN)/python ## run a smoke subset with other versions of Python and torch
 	$(BIN)/python scripts/matrix.py $(MATRIX)
-
-images: $(VENV)/.installed $(PAGE) ## install and run beside the pinned packages of images that people train with
-	$(WITH_VENV) RANKWATCH_IMAGES=all pytest -m long tests/images $(PYTEST_ARGS)
 
 check: $(VENV)/.installed $(PAGE) ## lint, formatting, types, import contracts, the page's types, the repository's own rules
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ import rankwatch
 ROOT = Path(__file__).parent.parent
 
 TARGETS = (
-    *("help", "demo", "dev", "test", "test-long", "test-gpu", "matrix", "images", "check", "format", "bench", "web"),
+    *("help", "demo", "dev", "test", "test-long", "test-gpu", "matrix", "check", "format", "bench", "web"),
     "clean",
 )
 
