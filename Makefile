@@ -24,7 +24,7 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu test-containers test-frameworks matrix images check format bench web docs clean
+.PHONY: help demo dev test test-long test-gpu test-containers test-frameworks matrix check format bench web docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -52,9 +52,6 @@ test-gpu: $(VENV)/.installed ## run the tests that need an NVIDIA GPU; scripts/g
 # Words for the script, such as MATRIX="3.12:2.11.0 --write"; without any, the pairs of docs/torch.md.
 matrix: $(BIN)/python ## run a smoke subset with other versions of Python and torch
 	$(BIN)/python scripts/matrix.py $(MATRIX)
-
-images: $(VENV)/.installed $(PAGE) ## install and run beside the pinned packages of images that people train with
-	$(WITH_VENV) RANKWATCH_IMAGES=all pytest -m long tests/images $(PYTEST_ARGS)
 
 test-containers: $(VENV)/.installed ## build both images, bring docker-compose.yml up, hang and stop its demo (docs/compose.md)
 	$(WITH_VENV) RANKWATCH_CONTAINERS="$${RANKWATCH_CONTAINERS:-/tmp/rankwatch-containers}" \

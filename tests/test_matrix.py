@@ -1,10 +1,8 @@
-"""scripts/matrix.py: the table of docs/torch.md, and one pair other than the one that all tests run with."""
+"""scripts/matrix.py: the table of docs/torch.md."""
 
 from __future__ import annotations
 
 import importlib.util
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +10,6 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TORCH = "2.14.1"
 
 
 @pytest.fixture
@@ -47,14 +44,3 @@ def test_a_failure_and_what_did_not_run_are_no_success(matrix: ModuleType) -> No
     assert matrix._outcome(cases, ["tests/b.py"]) == "1 of 1 skipped"
     assert matrix._outcome(cases, ["tests/c.py"]) == "not run"
     assert not matrix.Result("3.11", "2.9.1", {"hang": "not run"}).passed
-
-
-@pytest.mark.long
-@pytest.mark.timeout(700)
-def test_another_torch_passes_the_smoke_subset(tmp_path: Path) -> None:
-    if missing := [name for name in ("gcc", "readelf") if shutil.which(name) is None]:
-        pytest.skip(f"{', '.join(missing)} is not installed")
-    pair = f"{sys.version_info[0]}.{sys.version_info[1]}:{TORCH}"
-    command = [sys.executable, str(ROOT / "scripts" / "matrix.py"), pair, "--folder", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

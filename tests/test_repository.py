@@ -18,7 +18,7 @@ import rankwatch
 ROOT = Path(__file__).parent.parent
 
 TARGETS = (
-    *("help", "demo", "dev", "test", "test-long", "test-gpu", "test-containers", "test-frameworks", "matrix", "images"),
+    *("help", "demo", "dev", "test", "test-long", "test-gpu", "test-containers", "test-frameworks", "matrix"),
     *("check", "format", "bench", "web", "docs", "clean"),
 )
 

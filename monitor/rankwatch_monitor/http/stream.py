@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
@@ -85,10 +86,10 @@ async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interv
             text = json.dumps(data)
             if last.get(key) != text:
                 last[key], unchanged = text, 0.0
-                yield f"event: {event}\ndata: {text}\n\n".encode()  # JSON is one line
+                yield format_sse_event(event=event, data_str=text)
         if unchanged >= KEEPALIVE:
             unchanged = 0.0
-            yield b": ping\n\n"
+            yield KEEPALIVE_COMMENT
         await asyncio.sleep(interval)
         unchanged += interval
 
