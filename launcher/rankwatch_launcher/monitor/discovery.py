@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from rankwatch.contract import env
+from rankwatch.contract import env, job_id
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor import process
-from rankwatch_launcher.monitor.process import LocalMonitor
+from rankwatch_launcher.monitor.process import KeptRecords, LocalMonitor
 from rankwatch_launcher.options import Options
 
 FACT: Final = "monitor"
@@ -43,8 +44,11 @@ class MonitorDiscovery:
         self._connect = connect
         self._endpoint_host = parse_rendezvous_endpoint(endpoint, default_port=0)[0] if endpoint else ""
         self._monitor: LocalMonitor | None = None
-        self._job_id = options.job_id or f"{options.job_name}-{uuid4().hex[:8]}"
+        self._job_id = options.job_id or job_id.usable(f"{options.job_name}-{uuid4().hex[:8]}")
         self._done = False
+        self.monitor_url = ""
+        """Address of the job's monitor; empty: there is none."""
+        self.token = ""
 
     @property
     def job_id(self) -> str:
@@ -55,6 +59,11 @@ class MonitorDiscovery:
     def holds_monitor(self) -> bool:
         """Whether the job's monitor runs beside this launcher."""
         return self._monitor is not None
+
+    @property
+    def record(self) -> Path | None:
+        """The job's record on this host; None if another monitor keeps it, or one with a database of its own."""
+        return self._monitor.record if self._monitor is not None else None
 
     def begin_alone(self) -> None:
         """Connect without waiting for the rendezvous: this is the job's only launcher."""
@@ -125,7 +134,8 @@ class MonitorDiscovery:
 
     def _start(self, host: str) -> None:
         try:
-            self._monitor = LocalMonitor(self._job_id, host)
+            keep = KeptRecords(self._options.keep_records_days, self._options.keep_records_mib)
+            self._monitor = LocalMonitor(self._job_id, host, keep)
             self._monitor.start()
         except OSError as error:
             self._monitor = None
@@ -136,6 +146,7 @@ class MonitorDiscovery:
         self._attach(self._monitor.url, self._monitor.token, self._monitor)
 
     def _attach(self, url: str, token: str, monitor: LocalMonitor | None = None, *, patience: float = 0.0) -> None:
+        self.monitor_url, self.token = url, token
         os.environ[env.MONITOR_URL] = url
         os.environ[env.JOB_ID] = self._job_id
         os.environ[env.JOB_NAME] = self._options.job_name

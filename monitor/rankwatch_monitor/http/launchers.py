@@ -16,6 +16,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from rankwatch.contract import ft_state, semconv
+from rankwatch.contract import job_id as job_ids
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core import apply, nodes
@@ -107,10 +108,8 @@ class LauncherMessages:
     def registration(self, job_id: str, registration: NodeRegistration) -> None:
         """Check a registration."""
         limits = self.monitor.limits
-        if not job_id or len(job_id) > self._longest:
-            raise HTTPException(422, f"a job id must have 1 to {self._longest} characters")
-        if not job_id.isprintable():
-            raise HTTPException(422, "a job id must not contain control characters")
+        if (wrong := job_ids.problem(job_id)) is not None:
+            raise HTTPException(422, f"{job_id[:80]!r} cannot be the id of a job: {wrong}")
         if len(registration.facts) > limits.facts_per_launcher:
             raise HTTPException(422, f"{len(registration.facts)} facts, the limit is {limits.facts_per_launcher}")
         check(registration, "the registration", self._longest)

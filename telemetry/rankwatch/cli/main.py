@@ -17,7 +17,7 @@ from typing import Final
 GROUP: Final = "rankwatch.commands"
 EXIT_USAGE: Final = 2
 
-_EXTRAS: Final = {"run": "torch", "monitor": "monitor"}
+_EXTRAS: Final = {"run": "torch", "monitor": "monitor", "jobs": "monitor", "demo": "torch,monitor"}
 """The extra to install, by built-in sub-command, when its imports are missing."""
 
 

@@ -124,3 +124,18 @@ def test_a_scripts_arguments_are_never_taken_for_flags(line: str, script: str, a
     parser = main.build_parser()
     args = parser.parse_args(main.split(line.split(), parser))
     assert (args.training_script, args.training_script_args) == (script, arguments)
+
+
+@pytest.mark.parametrize("given", ["a/b", "..", "team/run", "a\nb"])
+def test_an_id_that_cannot_be_one_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"--job-id .* cannot be the id of a job"):
+        options("--job-id", given)
+    with pytest.raises(ValueError, match=r"RANKWATCH_JOB_ID .* cannot be the id of a job"):
+        options(env={"RANKWATCH_JOB_ID": given})
+
+
+def test_any_rendezvous_id_of_torchrun_is_accepted() -> None:
+    made = {options("--rdzv-id", given)[0].job_id for given in ("team/run", "team_run", "..", "team/run")}
+    assert len(made) == 3
+    assert "team_run" in made
+    assert not [job_id for job_id in made if "/" in job_id or job_id == ".."]
