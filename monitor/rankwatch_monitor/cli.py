@@ -19,7 +19,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from rankwatch.contract import text
+from rankwatch.contract import records, text
 from rankwatch.contract.files import replace_file
 from rankwatch_monitor import web
 from rankwatch_monitor.app import create_app
@@ -66,6 +66,9 @@ def _start(argv: Sequence[str]) -> int:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(text.SafeFormatter("%(asctime)s %(levelname)-7s [rankwatch monitor] %(message)s"))
         logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
+        place = records.state_place(os.environ)
+        if place.moved and Path(settings.database).parent == place.folder:
+            log.warning("the database is %s: %s", settings.database, place.moved)
         with _database(settings) as database:
             repository = _repository(settings, database)
             code = _serve(argv, settings, repository)

@@ -10,6 +10,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from rankwatch.contract import records
+from rankwatch.contract.files import private_folder
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.wandb import publisher as wandb
@@ -26,8 +28,13 @@ def _setting(default: Any, metavar: str, meaning: str, **more: str | None) -> An
 
 
 def _default_database() -> str:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return str(Path(state).expanduser() / "rankwatch" / "rankwatch.db")
+    place = records.state_place(os.environ)
+    if place.moved:
+        try:
+            private_folder(place.folder)
+        except OSError as error:
+            raise ValueError(f"{place.moved}, and {place.folder} cannot be used: {error}; give --database") from error
+    return str(place.folder / "rankwatch.db")
 
 
 @dataclass(frozen=True, slots=True)

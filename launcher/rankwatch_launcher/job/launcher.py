@@ -118,7 +118,7 @@ class Launcher:
             # Slurm signals every process of a step: the ranks must handle the signal as the launcher does.
             os.environ.setdefault(environment.STOP_SIGNAL, str(int(signals.stop)))
         reaper = OrphanReaper(node.folder.path)
-        discovery = MonitorDiscovery(options, node.connect, config.rdzv_endpoint)
+        discovery = MonitorDiscovery(options, node.connect, config.rdzv_endpoint, node)
         rendezvous = _rendezvous(config, node, discovery, signals)
         rendezvous.interrupted = _interruption(options, node, rendezvous, signals)
         pool = PrewarmPool(options.prewarm, node.readings) if options.prewarm is not None else None

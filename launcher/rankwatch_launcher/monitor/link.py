@@ -23,7 +23,7 @@ import requests
 
 from rankwatch.contract.enums import AckState, DirectiveKind
 from rankwatch.contract.intervals import POLL_SECONDS
-from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, read
+from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim, read
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 from rankwatch.contract.tls import TlsFiles
 from rankwatch_launcher.log import logger
@@ -45,6 +45,10 @@ Body = Callable[[], Mapping[str, Any]]
 
 class RefusedError(Exception):
     """The monitor rejected the request."""
+
+
+class ConflictError(Exception):
+    """Another run has the job's id."""
 
 
 class UnknownJobError(Exception):
@@ -92,6 +96,21 @@ class MonitorLink:
             thread = threading.Thread(target=target, name=f"rankwatch-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def claim(self, url: str, token: str, claim: RunClaim) -> str:
+        """Claim the job's id for a run, before :meth:`connect`; returns why it is refused, empty if it is not.
+
+        A monitor that is away, or of an earlier version, refuses nothing.
+        """
+        self.url, self._token = url.rstrip("/"), token
+        try:
+            with self.session() as session:
+                self._call(session, "POST", "runs", json=asdict(claim), read_timeout=_CONNECT_SECONDS)
+        except ConflictError as refused:
+            return str(refused)
+        except (OSError, RefusedError, UnknownJobError, ValueError):
+            return ""
+        return ""
 
     def post(self, path: str, body: Body, *, delay: float = 0.0) -> None:
         """Queue ``body`` for a path below the job after ``delay`` seconds. Never blocks."""
@@ -275,6 +294,8 @@ class MonitorLink:
             raise UnknownJobError
         if answer.status_code in (408, 429) or answer.status_code >= 500:
             raise requests.HTTPError(f"{answer.status_code} {answer.reason}")
+        if answer.status_code == 409 and path == "runs":
+            raise ConflictError(_detail(answer))
         if answer.status_code >= 400:
             raise RefusedError(f"{answer.status_code} {answer.reason} {answer.text[:300]}".strip())
         if answer.status_code == 204 or not answer.content:
@@ -312,6 +333,14 @@ class MonitorLink:
         if text not in self._warned and len(self._warned) < 20:
             self._warned.add(text)
             logger.warning("%s", text)
+
+
+def _detail(answer: requests.Response) -> str:
+    """The detail of a problem document, else the text."""
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:300]
 
 
 def _batch(queue: Iterable[tuple[str, Body]], limit: int) -> list[tuple[str, Body]]:

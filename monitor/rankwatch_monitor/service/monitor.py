@@ -41,6 +41,7 @@ from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
 from rankwatch_monitor.service.quotas import claimed_ranks, limit_sections, over_rank_limit
+from rankwatch_monitor.service.runs import Runs
 from rankwatch_monitor.service.scheduler import TICK_BUDGET, Scheduler
 from rankwatch_monitor.service.span_store import SpanStore
 from rankwatch_monitor.service.trend import Trends
@@ -106,6 +107,7 @@ class Monitor:
         self.recorder: EventRecorder | None = None
         self.publishing: Publishing | None = None
         self.broker = DirectiveBroker()
+        self.runs = Runs()
         self.jobs: dict[str, Job] = {}
         self.spans = SpanStore()
         self.trends = Trends()
@@ -295,6 +297,7 @@ class Monitor:
         self.trends.forget(job_id)
         self._scores_logged_at.pop(job_id, None)
         self.broker.forget(job_id)
+        self.runs.forget(job_id)
 
     def hand_over(self, job_id: str, on_saved: Callable[[], None]) -> bool:
         """Save and drop a job that no longer reports to this monitor; ``on_saved`` is called once it is stored.

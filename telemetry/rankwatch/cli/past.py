@@ -128,7 +128,9 @@ def reader(record: Path, *, stays: bool = False) -> Iterator[MonitorClient]:
             yield MonitorClient(_address(process, ready, log), token)
             done = True
         finally:
-            if not (stays and done):
+            if stays and done:
+                process.returncode = 0  # it outlives this command, which is no mistake to warn of
+            else:
                 process.terminate()
                 process.wait()
 
