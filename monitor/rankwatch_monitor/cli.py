@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -44,6 +45,9 @@ from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
 
+LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s [rankwatch monitor] %(message)s"
+"""A launcher finds the warnings of its monitor by it."""
+
 
 def serve(argv: Sequence[str]) -> int:
     """Serve the monitor: telemetry in; page, API and directives for launchers out.
@@ -64,7 +68,7 @@ def _start(argv: Sequence[str]) -> int:
     try:
         settings = read(argv, os.environ)
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(text.SafeFormatter("%(asctime)s %(levelname)-7s [rankwatch monitor] %(message)s"))
+        handler.setFormatter(text.SafeFormatter(LOG_FORMAT))
         logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
         place = records.state_place(os.environ)
         if place.moved and Path(settings.database).parent == place.folder:

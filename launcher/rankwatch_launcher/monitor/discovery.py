@@ -167,10 +167,7 @@ class MonitorDiscovery:
 
     def _separate(self) -> None:
         """Take another id if a monitor on this host has the record of this one, after it had time to end."""
-        try:
-            record = process.records_folder(os.environ) / records.file_name(self._job_id)
-        except OSError:
-            return
+        record = records.state_place(os.environ).folder / "jobs" / records.file_name(self._job_id)
         until = time.monotonic() + RECORD_SECONDS
         while (holder := records.holder(record)) is not None and not os.environ.get(process.DATABASE):
             if time.monotonic() > until:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from rankwatch.contract import text
 from rankwatch_launcher.monitor import monitor_log
 from rankwatch_launcher.monitor.monitor_log import MonitorLog
+from rankwatch_monitor import cli
 
 PREFIX = "2026-03-01 10:00:00,123 "
+PLACE = ("rankwatch", "cli.py", 1)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +43,16 @@ def test_warnings_are_shown_once_and_nothing_else(tmp_path: Path, caplog: pytest
     write(path, f"{PREFIX}WARNING [rankwatch monitor] wandb is not installed")
     log.show_warnings()
     assert caplog.messages == ["monitor: wandb is not installed", "monitor: the disk is full"]
+
+
+def test_the_monitor_writes_what_is_read_here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written = text.SafeFormatter(cli.LOG_FORMAT)
+    name, file, line = PLACE
+    log = MonitorLog(tmp_path / "job.log")
+    for level in (logging.INFO, logging.WARNING):
+        write(log.path, written.format(logging.LogRecord(name, level, file, line, "level %d", (level,), None)))
+    log.show_warnings()
+    assert caplog.messages == [f"monitor: level {logging.WARNING}"]
 
 
 def test_half_a_line_waits_for_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
