@@ -11,7 +11,8 @@ COPY scripts/build_page.py scripts/
 COPY examples/train_gpt.py examples/
 RUN pip install --no-cache-dir --require-hashes --requirement locks/build.txt
 # No monitor runs in this image, so its wheel needs no page.
-RUN RANKWATCH_BUILD_WITHOUT_PAGE=1 pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
+ENV RANKWATCH_BUILD_PAGE=0
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="Rankwatch demo job" org.opencontainers.image.licenses="Apache-2.0"

@@ -27,9 +27,10 @@ process.exit((a == 20 && b >= 19) || (a == 22 && b >= 12) || a > 22 ? 0 : 1)"""
 """The versions that Vite accepts."""
 MEND = (
     "Building the page needs Node 20.19, 22.12 or newer with npm, and a package registry of npm. Give the build both, "
-    "install a wheel that has been built already, or set RANKWATCH_BUILD_WITHOUT_PAGE=1 for a monitor without a page."
+    "install a wheel that has been built already, or set RANKWATCH_BUILD_PAGE=0 for a monitor without a page."
 )
-WITHOUT = "RANKWATCH_BUILD_WITHOUT_PAGE"
+SWITCH = "RANKWATCH_BUILD_PAGE"
+"""``0`` takes the page as it is, or none."""
 
 
 def __getattr__(name: str) -> Any:
@@ -78,7 +79,7 @@ def build_page(root: Path) -> None:
     Raises:
         SystemExit: it cannot be built; the message has the reason and the remedy.
     """
-    if up_to_date(root) or os.environ.get(WITHOUT):
+    if os.environ.get(SWITCH) == "0" or up_to_date(root):
         return
     source = root / WEB / "source"
     node = node_folder()
@@ -118,7 +119,8 @@ def up_to_date(root: Path) -> bool:
 
 def node_requirement(root: Path) -> list[str]:
     """The package that brings Node; nothing if it is not needed."""
-    return [] if up_to_date(root) or os.environ.get(WITHOUT) or node_folder() is not None else [NODE]
+    needed = os.environ.get(SWITCH) != "0" and not up_to_date(root) and node_folder() is None
+    return [NODE] if needed else []
 
 
 def node_folder() -> Path | None:
