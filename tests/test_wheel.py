@@ -51,7 +51,7 @@ def environment(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     venv.create(folder / "env", with_pip=True)
     bin_ = folder / "env" / "bin"
     what = f"{built['wheel']}[monitor]"
-    done = run(bin_ / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", what)
+    done = run(bin_ / "python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt", what)
     assert done.returncode == 0, done.stderr
     return bin_
 

@@ -25,6 +25,7 @@ from rankwatch_monitor.past_jobs import jobs
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.codec import incident_row, job_row
 from rankwatch_monitor.store.repository import Repository
+from support.otlp import PROTOBUF
 from support.processes import MARK, end_marked, marked
 from support.waiting import wait_for
 
@@ -115,7 +116,8 @@ def test_a_reader_only_reads(folder: Path) -> None:
         assert len(client.listed("/jobs/team%20run/incidents", "incidents")) == 1
         with pytest.raises(MonitorError, match="control"):
             client.send("PATCH", "/jobs/team%20run/policy", {"observe_only": True})
-        assert httpx.post(f"{client.url}/v1/metrics", content=b"", trust_env=False).status_code == 401
+        sent = httpx.post(f"{client.url}/v1/metrics", headers=PROTOBUF, content=b"", trust_env=False)
+        assert sent.status_code == 401
     with pytest.raises(MonitorError, match="no monitor answers"):
         client.read("/jobs")
     assert record.read_bytes() == before

@@ -12,8 +12,8 @@ from rankwatch.contract.records import MIB, file_name, found, holder, log_of, ne
 DAY = 86_400.0
 MOUNTS = """\
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 21 0:40 / /home rw,relatime shared:2 - nfs4 server:/home rw,vers=4.2
-31 30 8:2 / /home/ada/local\\040disk rw - xfs /dev/sdb rw
+30 21 0:40 / /export rw,relatime shared:2 - nfs4 server:/export rw,vers=4.2
+31 30 8:2 / /export/ada/local\\040disk rw - xfs /dev/sdb rw
 32 21 0:41 / /gone rw - nfs server:/old rw
 33 21 8:3 / /gone rw - ext4 /dev/sdc rw
 """
@@ -94,9 +94,9 @@ def test_the_log_of_a_record_that_is_elsewhere_goes_by_age(folder: Path) -> None
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/home/ada/.local/state", "nfs4"),
+        ("/export/ada/.local/state", "nfs4"),
         ("/homestead/ada", None),
-        ("/home/ada/local disk/state", None),
+        ("/export/ada/local disk/state", None),
         ("/gone/ada", None),
         ("/srv", None),
     ],
@@ -106,7 +106,7 @@ def test_a_network_file_system_is_recognized(path: str, kind: str | None) -> Non
 
 
 def test_records_move_off_a_network_file_system() -> None:
-    env = {"XDG_STATE_HOME": "/home/ada/.local/state"}
+    env = {"XDG_STATE_HOME": "/export/ada/.local/state"}
     place = records.state_place(env, MOUNTS)
     assert place.folder == Path(f"/var/tmp/rankwatch.{os.geteuid()}")
     assert "nfs4" in place.moved
