@@ -24,7 +24,7 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu check format bench web clean
+.PHONY: help demo dev test test-long test-gpu check format bench web docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -49,7 +49,7 @@ test-long: $(VENV)/.installed $(PAGE) ## run the tests that take more than a min
 test-gpu: $(VENV)/.installed ## run the tests that need an NVIDIA GPU; scripts/gpu.sh is the same without this environment
 	$(WITH_VENV) pytest -m gpu tests/gpu $(PYTEST_ARGS)
 
-check: $(VENV)/.installed $(PAGE) ## lint, formatting, types, import contracts, the page's types, the repository's own rules
+check: $(VENV)/.installed $(PAGE) docs ## lint, formatting, types, import contracts, the page's types, the manual, the repository's own rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(WITH_VENV) mypy
@@ -66,8 +66,11 @@ bench: $(VENV)/.installed ## run every benchmark; the figures go into docs/bench
 
 web: $(PAGE) ## build the web page
 
+docs: $(VENV)/.installed ## build the manual that the monitor serves at /manual; a link that leads nowhere fails
+	$(BIN)/python scripts/build_manual.py
+
 clean: ## remove everything that make has made
-	rm -rf $(VENV) $(WEB)/static $(WEB)/source/node_modules dist build
+	rm -rf $(VENV) $(WEB)/static $(WEB)/manual $(WEB)/source/node_modules dist build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find telemetry monitor launcher tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

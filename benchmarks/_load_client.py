@@ -35,7 +35,7 @@ class Counts:
     bytes: int = 0
     accepted: int = 0
     rejected_points: list[str] = field(default_factory=list)
-    """What the monitor said of requests of which it left something out."""
+    """What the monitor reported of requests of which it left something out."""
     statuses: dict[int, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     """Requests without an answer, by reason."""
@@ -49,7 +49,7 @@ Done = Callable[[Due, SendResult], None]
 
 
 class Client:
-    """Sends requests and says what became of each.
+    """Sends requests and states what became of each.
 
     Args:
         url: base address of the monitor.
@@ -155,7 +155,7 @@ class Client:
             _, connection = await asyncio.wait_for(opening, self.timeout)
         except (OSError, TimeoutError) as error:
             reason = (getattr(error, "strerror", None) or "no connection in time").lower()
-            # What waits would meet the same; it is told so now, since no connection may ever come free for it.
+            # What waits would meet the same; it is reported so now, since no connection may ever come free for it.
             for each in (request, *self._waiting):
                 self.counts.failures[reason] = self.counts.failures.get(reason, 0) + 1
                 self.done(each, SendResult(SendStatus.RETRY_LATER, reason))

@@ -1,8 +1,8 @@
-"""Faults of emulated ranks, by a schedule, and how soon the monitor says so.
+"""Faults of emulated ranks, by a schedule, and how soon the monitor reports them.
 
 How this works
 --------------
-A fault is written as ``rank=17,at=30,kind=hang``: at the 30th second, of rank 17, in job 0 unless ``job=`` says
+A fault is written as ``rank=17,at=30,kind=hang``: at the 30th second, of rank 17, in job 0 unless ``job=`` states
 otherwise. What is measured begins when the monitor *could* know by its limit:
 
 =========  ==============================================  ============================================================
@@ -60,7 +60,7 @@ def parse(text: str) -> Fault:
     """Read ``rank=17,at=30,kind=hang``.
 
     Raises:
-        ValueError: it makes no sense; the text says why.
+        ValueError: it makes no sense; the text states why.
     """
     pairs = dict(part.strip().partition("=")[::2] for part in text.split(",") if part.strip())
     unknown = pairs.keys() - {"kind", "at", "rank", "job", "by", "wake"}
@@ -86,12 +86,12 @@ class Detection:
     fault: Fault
     seconds: float | None = None
     """From the moment the limit was passed; None: it was not found, or there was nothing to find."""
-    said: str = ""
+    printed: str = ""
 
 
 @dataclass
 class Schedule:
-    """Applies faults to a fleet at their time, and looks for what the monitor says of each on a thread of its own."""
+    """Applies faults to a fleet at their time, and looks for the reports of each on its own thread."""
 
     fleet: Fleet
     faults: list[Fault]
@@ -191,8 +191,8 @@ class Schedule:
         return next(i for i, (of, ranks) in enumerate(self.fleet.members) if of == job and rank in ranks)
 
     def _incident(self, api: Api, job: str, seen: set[str]) -> str | None:
-        told = api.get(f"/jobs/{quote(job)}/incidents")
-        fresh = [each for each in (told or {"incidents": []})["incidents"] if each["id"] not in seen]
+        reported = api.get(f"/jobs/{quote(job)}/incidents")
+        fresh = [each for each in (reported or {"incidents": []})["incidents"] if each["id"] not in seen]
         return str(fresh[-1]["reason"]) if fresh else None
 
     def _watch(
@@ -210,8 +210,8 @@ class Schedule:
             # Looking is load, too: it begins shortly before there can be something to see.
             time.sleep(max(0.0, limit_at - 1.0 - time.monotonic()))
             while (now := time.monotonic()) < limit_at + self.patience:
-                if (said := look(api, job, seen)) is not None:
-                    detection.seconds, detection.said = time.monotonic() - limit_at, said
+                if (printed := look(api, job, seen)) is not None:
+                    detection.seconds, detection.printed = time.monotonic() - limit_at, printed
                     return
                 time.sleep(LOOK * random.uniform(0.9, 1.1) if now - limit_at < 10 else 10 * LOOK)
 
@@ -226,8 +226,8 @@ def _silence(api: Api, job: str) -> float:
 
 
 def _straggler(api: Api, job: str, rank: int) -> str | None:
-    told = api.get(f"/jobs/{quote(job)}/stragglers") or {"stragglers": []}
-    return next((str(each["reason"]) for each in told["stragglers"] if each["rank"] == rank), None)
+    reported = api.get(f"/jobs/{quote(job)}/stragglers") or {"stragglers": []}
+    return next((str(each["reason"]) for each in reported["stragglers"] if each["rank"] == rank), None)
 
 
 def _attempt(api: Api, job: str, attempt: int) -> str | None:
@@ -236,5 +236,5 @@ def _attempt(api: Api, job: str, attempt: int) -> str | None:
 
 
 def _lost(api: Api, job: str) -> str | None:
-    told = api.get(f"/jobs/{quote(job)}") or {}
-    return str(told["reason"] or told["state"]) if told.get("state") == "lost" else None
+    reported = api.get(f"/jobs/{quote(job)}") or {}
+    return str(reported["reason"] or reported["state"]) if reported.get("state") == "lost" else None

@@ -274,17 +274,17 @@ class Fleet:
         rows = row.filled(identity, now_ns, self.last_ns_S[senders], ages, counts, factor)
         self.last_ns_S[senders] = now_ns
         for i, sender in enumerate(senders):
-            told = self._told(sender, rows[i].tobytes(), row)
-            if told[1]:
-                yield Due(sender, *told, kind, float(self.due_S[sender]))
+            reported = self._reported(sender, rows[i].tobytes(), row)
+            if reported[1]:
+                yield Due(sender, *reported, kind, float(self.due_S[sender]))
 
     def _standing(self, sender: int, now: float) -> tuple[list[float], npt.NDArray[np.int64]]:
         job_index, ranks = self.members[sender]
         job = self.jobs[job_index]
         at = self._iteration(job, now)
         into_step = now - job.began - (at - job.first_iteration) * self.shape.step_seconds
-        told = self._iteration(job, now - float(self._later_S[sender]))
-        window = told // self.pace.stride * self.pace.stride
+        reported = self._iteration(job, now - float(self._later_S[sender]))
+        window = reported // self.pace.stride * self.pace.stride
         ages = [into_step, into_step / 2, into_step, into_step / 2, max(0.0, now - job.began)]
         if job.hung_at <= now:  # entered before it hung, so all ages grow alike
             ages[1] = ages[3] = into_step - min(into_step, (job.hung_at - job.began) % self.shape.step_seconds) / 2
@@ -294,7 +294,7 @@ class Fleet:
                 counts[place, 1] = 1
         return ages, counts
 
-    def _told(self, sender: int, body: bytes, row: Row) -> tuple[bytes, int]:
+    def _reported(self, sender: int, body: bytes, row: Row) -> tuple[bytes, int]:
         """The request without those of whom nothing is heard, and how many reports are left in it."""
         job, ranks = self.members[sender]
         if not self.silent or not any((job, rank) in self.silent for rank in ranks):

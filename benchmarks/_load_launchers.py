@@ -1,10 +1,10 @@
-"""Emulated launchers, one for each node: what ``rankwatch run`` says to a monitor beside the telemetry of its ranks.
+"""Emulated launchers, one for each node: what ``rankwatch run`` states to a monitor beside the telemetry of its ranks.
 
 How this works
 --------------
-What is sent, when and on how many connections is what ``rankwatch_launcher`` does: it registers, tells of started
+What is sent, when and on how many connections is what ``rankwatch_launcher`` does: it registers, reports started
 ranks, holds a long poll open, shows itself at times, speaks for ranks past their limit, takes stacks when it is asked
-to, and starts its ranks anew. Bodies are made by the shapes of ``rankwatch.contract.messages``, paces by
+to, and starts its ranks again. Bodies are made by the shapes of ``rankwatch.contract.messages``, paces by
 ``rankwatch.contract.intervals``. Nothing runs on a node: stacks are always the same, and a capture or a restart is a
 pause.
 """
@@ -205,7 +205,7 @@ class Launchers:
                 line.close()
 
     def forget(self) -> None:
-        """Count anew from here on."""
+        """Count again from here on."""
         self.tally = Tally()
 
     def figures(self) -> dict[str, Any]:
@@ -289,12 +289,12 @@ class Launchers:
                 late = looks and not self._spares and self._past_limit(node.job, now)
                 if (late or now >= node.beat_at) and (node.speaking is None or node.speaking.done()):
                     node.beat_at = now + node.beat
-                    said = self._seen(node) if late else asdict(NodeObservation(node.name, node.attempt))
-                    node.speaking = self._task(self._speak(node, said))
+                    printed = self._seen(node) if late else asdict(NodeObservation(node.name, node.attempt))
+                    node.speaking = self._task(self._speak(node, printed))
             await asyncio.sleep(0.05)
 
-    async def _speak(self, node: Node, said: dict[str, Any]) -> None:
-        await self._post(node, node.observe, "observations", said)
+    async def _speak(self, node: Node, printed: dict[str, Any]) -> None:
+        await self._post(node, node.observe, "observations", printed)
 
     def _past_limit(self, job: int, now: float) -> bool:
         emulated, step = self._fleet.jobs[job], self._fleet.shape.step_seconds

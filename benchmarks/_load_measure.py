@@ -1,4 +1,4 @@
-"""What a monitor takes while it is under load: CPU time, memory, files, threads, rows, and what it says of itself."""
+"""What a monitor takes while it is under load: CPU time, memory, files, threads, rows, and its own metrics."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Api:
 
 @dataclass
 class Scraper:
-    """Scrapes ``/metrics`` on a thread, as Prometheus would, and keeps what it says of the monitor itself."""
+    """Scrapes ``/metrics`` on a thread, as Prometheus would, and keeps what it reports of the monitor itself."""
 
     api: Api
     every: float = SCRAPE_SECONDS
@@ -120,7 +120,7 @@ class Scraper:
     tick_seconds: list[float] = field(default_factory=list)
     tick_errors: float = 0.0
     reports: float = 0.0
-    """Reports that the monitor says it took."""
+    """Reports that the monitor states it took."""
     failed: int = 0
     on_scrape: Callable[[], None] | None = None
 
@@ -142,14 +142,14 @@ class Scraper:
         """Scrape once."""
         began = time.monotonic()
         try:
-            told, self.bytes = self.api.metrics()
+            reported, self.bytes = self.api.metrics()
         except (requests.RequestException, ValueError):
             self.failed += 1
             return
         self.seconds.append(time.monotonic() - began)
-        self.tick_seconds.append(told[TICK_SECONDS.name])
-        self.tick_errors = told[TICK_ERRORS.name]
-        self.reports = told[INGEST_REPORTS.name]
+        self.tick_seconds.append(reported[TICK_SECONDS.name])
+        self.tick_errors = reported[TICK_ERRORS.name]
+        self.reports = reported[INGEST_REPORTS.name]
         if self.on_scrape is not None:
             self.on_scrape()
 

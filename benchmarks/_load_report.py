@@ -76,7 +76,7 @@ class Pace(NamedTuple):
     """Steps in a window."""
 
 
-class _Told:
+class _Reported:
     """Stands where :class:`Profiling` does and hands out what it was given, once."""
 
     def __init__(self, speed: Speed) -> None:
@@ -97,7 +97,7 @@ class _Told:
 
 
 def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) -> bytes:
-    """One export request of one rank that holds what ``kind`` says; ``attributes`` are those of its resource."""
+    """One export request of one rank that holds what ``kind`` states; ``attributes`` are those of its resource."""
     chance = random.Random(0)
     recorder = Recorder(Slots.private())
     recorder.slots.claim(rank=0, local_rank=0, world_size=1, attempt=1)
@@ -106,8 +106,8 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
     provider = MeterProvider(
         [reader], Resource(attributes), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
     )
-    told = _Told(Speed())
-    instruments = Instruments(provider.get_meter(SCOPE), recorder, cast(Profiling, told))
+    reported = _Reported(Speed())
+    instruments = Instruments(provider.get_meter(SCOPE), recorder, cast(Profiling, reported))
     for name in SECTIONS:
         recorder.section_id(name)
     if not kind.news:
@@ -116,7 +116,7 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
         instruments.refresh()
         reader.collect()
         queue.remove(len(queue))
-    told.speed = _speed(pace, kind, chance)
+    reported.speed = _speed(pace, kind, chance)
     _train(recorder, pace, pace.step_seconds, NOISE, steps=pace.steps_a_report if kind.steps else 0, chance=chance)
     if kind.ended:
         recorder.words[layout.PHASE] = layout.PHASE_SHUT_DOWN

@@ -162,31 +162,31 @@ class Row:
 
     @cached_property
     def _counts(self) -> tuple[Places, Places]:
-        """Places of the counts that are told in this kind, and which of a sender's counts each is."""
-        told = [
+        """Places of the counts that are reported in this kind, and which of a sender's counts each is."""
+        reported = [
             (start + value.at, rank * len(COUNTS) + COUNTS.index(value.metric))
             for rank, (start, found) in enumerate(self._reports)
             for value in found.values
             if value.metric in COUNTS
         ]
-        return self._eight([at for at, _ in told]), np.array([which for _, which in told])
+        return self._eight([at for at, _ in reported]), np.array([which for _, which in reported])
 
     @cached_property
     def _own_work(self) -> tuple[Places, Places, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Places of what moves with a rank's own work, whose rank it is of, what it is usually, and by how much."""
-        told = []
+        reported = []
         for rank, (start, found) in enumerate(self._reports):
             usual = {(v.metric, v.labels): self._double(start + v.at) for v in found.values}
             for value in found.values:
                 here = usual[value.metric, value.labels]
                 name = next((label for label in value.labels if label in FOLLOWS), "")
                 if value.metric == semconv.KERNEL_DURATION.name:
-                    told.append((start + value.at, rank, here, here))
+                    reported.append((start + value.at, rank, here, here))
                 elif name and value.metric in (semconv.WINDOW_SECTION_DURATION.name, semconv.STEP_PART.name):
                     labels = tuple(FOLLOWS.get(label, label) for label in value.labels)
                     moved = usual[value.metric, labels]
-                    told.append((start + value.at, rank, here, -moved if name in SHORTENED else moved))
-        at, rank_of, base, slope = zip(*told, strict=True) if told else ((), (), (), ())
+                    reported.append((start + value.at, rank, here, -moved if name in SHORTENED else moved))
+        at, rank_of, base, slope = zip(*reported, strict=True) if reported else ((), (), (), ())
         return self._eight(at), np.array(rank_of, np.int64), np.array(base), np.array(slope)
 
     def _double(self, at: int) -> float:

@@ -75,7 +75,7 @@ class Generator:
             await asyncio.sleep(TURN if self._waits(now) else 0)
 
     def forget(self) -> None:
-        """Count anew from here on."""
+        """Count again from here on."""
         self.accepted_before += self.client.counts.accepted
         self.client.counts = Counts()
         self.kinds, self.lost, self.deferred = Counter(), Counter(), 0

@@ -13,8 +13,8 @@ from rankwatch.contract.messages import Collective, Frame
 _SITE: Final = "/opt/venv/lib/python3.11/site-packages"
 
 
-def _frames(*told: tuple[str, str, int]) -> tuple[Frame, ...]:
-    return tuple(Frame(function, f"{_SITE}/{file}", line) for function, file, line in told)
+def _frames(*reported: tuple[str, str, int]) -> tuple[Frame, ...]:
+    return tuple(Frame(function, f"{_SITE}/{file}", line) for function, file, line in reported)
 
 
 _OUTER: Final = (

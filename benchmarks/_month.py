@@ -117,8 +117,8 @@ class Month(scene.Scene):
     """The job's events, each report with the newest window of its rank."""
 
     def __init__(self, plan: Plan, slow: straggler_plan.Slowdown | None = None) -> None:
-        self._told = Windows(plan, slow)
-        self._windows = self._told.windows()
+        self._reported = Windows(plan, slow)
+        self._windows = self._reported.windows()
         self._closed: dict[int, list[RankReport]] = {}
         """The reports of windows that some ranks have yet to tell, by number since the job began."""
         self._given = [0] * plan.world
@@ -143,15 +143,15 @@ class Month(scene.Scene):
         self._ahead = self._made
         self._given = [self._made] * self.plan.world
         self._closed.clear()
-        self._told.begin(replaced)
+        self._reported.begin(replaced)
         super()._launch(now)
 
     def _process(self, number: int, now: float) -> Rank:
         rank = super()._process(number, now)
-        place, who = self._told.identity(number), rank.identity
-        rank.identity = who._replace(
+        place, identity = self._reported.identity(number), rank.identity
+        rank.identity = identity._replace(
             started_at=now + self._clocks[rank.node],
-            device=f"{who.host}-{who.local_rank}",
+            device=f"{identity.host}-{identity.local_rank}",
             data_parallel=place.data_parallel,
             tensor_parallel=place.tensor_parallel,
             pipeline_parallel=place.pipeline_parallel,
@@ -168,13 +168,15 @@ class Month(scene.Scene):
         while self._made < closed:
             self._closed[self._made] = next(self._windows)[1]
             self._made += 1
-        told = self._closed[closed - 1][rank]
-        assert told.window is not None
+        reported = self._closed[closed - 1][rank]
+        assert reported.window is not None
         self._given[rank] = closed
         self._forget()
         at_step = first + (closed - self._ahead) * WINDOW - 1
         return event._replace(
-            window=told.window._replace(iteration=at_step), kernels=told.kernels, kernel_source=told.kernel_source
+            window=reported.window._replace(iteration=at_step),
+            kernels=reported.kernels,
+            kernel_source=reported.kernel_source,
         )
 
     def _forget(self) -> None:
@@ -220,11 +222,11 @@ def play(plan: Plan, slow: straggler_plan.Slowdown | None = None) -> Judged:
     used = time.process_time()
     performance = Simulation(month, on_event=look)
     outcome = performance.run()
-    told = performance.job.performance
+    reported = performance.job.performance
     return Judged(
         outcome=outcome,
-        windows=sum(told.verdicts.values()),
-        stragglers=told.last_straggler,
+        windows=sum(reported.verdicts.values()),
+        stragglers=reported.last_straggler,
         budget=performance.job.policy.straggler_alarms_per_day * plan.seconds / DAY,
         memory=[*memory, resident()],
         cpu=time.process_time() - used,

@@ -48,7 +48,7 @@ class Shared:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def tell(self, event: str, **more: object) -> None:
+    def report(self, event: str, **more: object) -> None:
         line = {"event": event, "pid": os.getpid(), "restart": int(os.environ["TORCHELASTIC_RESTART_COUNT"]), **more}
         with (self.folder / f"rank-{RANK}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -81,7 +81,7 @@ class Shared:
 
 
 def instrumented(by: str) -> Step:
-    """How a step is told to what watches: as a section named ``step``, as its users do it."""
+    """How a step is reported: as a section named ``step``, as its users do it."""
     if by == "rankwatch":
         import rankwatch
 
@@ -121,9 +121,9 @@ def train(shared: Shared, by: str) -> None:
             end = average_gradients(model, wants_an_end=(shared.folder / "finish").exists())
         done += 1
         if done == begin + 1:
-            shared.tell("first", at=now(), step=done)
+            shared.report("first", at=now(), step=done)
         if done == begin + WARM_STEPS:
-            shared.tell("warm", at=now(), step=done)
+            shared.report("warm", at=now(), step=done)
         if done % CHECKPOINT_EVERY == 0:
             shared.save(done)
     dist.barrier()
@@ -153,7 +153,7 @@ if __name__ == "__main__":
     parser.add_argument("--instrument", choices=("nothing", "rankwatch", "nvrx"), default="nothing")
     options = parser.parse_args()
     known = {name: os.environ.get(name, "") for name in ("RANKWATCH_MONITOR", "RANKWATCH_JOB_ID")}
-    Shared(options.folder).tell("script", at=SCRIPT, born=born(), **known)
+    Shared(options.folder).report("script", at=SCRIPT, born=born(), **known)
     train(Shared(options.folder), options.instrument)
     # gloo's threads may abort the interpreter's end, which no launcher is to blame for and none is measured by.
     os._exit(0)

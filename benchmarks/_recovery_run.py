@@ -64,7 +64,7 @@ class Recovery:
     evidence: bool | None = None
     """Stacks of all ranks that could give one were kept before the restart; None where nothing keeps any."""
     timeline: dict[str, float | None] = field(default_factory=dict)
-    """What the monitor says of its own phases, since the deadline or the exit."""
+    """What the monitor reports of its own phases, since the deadline or the exit."""
 
 
 class LostError(Exception):
@@ -142,13 +142,13 @@ class Job:
         """
         if self.launcher.poll() is not None:
             raise LostError(f"the launcher ended with code {self.launcher.returncode}")
-        told: dict[int, set[int]] = {}
+        reported: dict[int, set[int]] = {}
         newest = -1
         for rank, line in self._lines():
             newest = max(newest, line["restart"])
             if line["event"] == event:
-                told.setdefault(line["restart"], set()).add(rank)
-        return newest if newest > after and len(told.get(newest, ())) == self.ranks else None
+                reported.setdefault(line["restart"], set()).add(rank)
+        return newest if newest > after and len(reported.get(newest, ())) == self.ranks else None
 
     def _line(self, rank: int, event: str, attempt: int) -> dict[str, Any]:
         return next(line for r, line in self._lines() if (r, line["event"], line["restart"]) == (rank, event, attempt))
@@ -165,8 +165,8 @@ class Job:
 
     def _evidence(self, kind: str, struck: int) -> tuple[bool, dict[str, float | None]]:
         """Whether the stacks of this fault are kept, and were before the restart; and the incident's timeline."""
-        told = next(line for _, line in self._lines() if line["event"] == "script")
-        job = f"{told['RANKWATCH_MONITOR']}/api/v1/jobs/{told['RANKWATCH_JOB_ID']}"
+        reported = next(line for _, line in self._lines() if line["event"] == "script")
+        job = f"{reported['RANKWATCH_MONITOR']}/api/v1/jobs/{reported['RANKWATCH_JOB_ID']}"
 
         def closed() -> dict[str, Any] | None:
             incidents = (_service.get(f"{job}/incidents") or {"incidents": []})["incidents"]
@@ -278,7 +278,7 @@ def arms(ft_launcher: str) -> list[Arm]:
         found.append(Arm("ft_launcher", theirs, "nvrx"))
         found.append(Arm(TUNED, [*theirs, "--ft-workload-check-interval", "0.5"], "nvrx"))
     found.append(Arm("rankwatch", ours, "rankwatch"))
-    told = subprocess.run([*ours[:4], "--help"], capture_output=True, text=True, check=True).stdout
-    if "--standby" in told:
+    reported = subprocess.run([*ours[:4], "--help"], capture_output=True, text=True, check=True).stdout
+    if "--standby" in reported:
         found.append(Arm("rankwatch --standby", [*ours, "--standby"], "rankwatch", parks=True))
     return found

@@ -45,8 +45,8 @@ print(json.dumps(min(timed() for _ in range(5))))
 def seconds_a_step(kind: str, width: int, steps: int) -> float:
     """CPU seconds of the main thread for a step, in a process of its own."""
     command = [sys.executable, "-c", CHILD, kind, str(width), str(steps)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(said.splitlines()[-1]))
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(json.loads(printed.splitlines()[-1]))
 
 
 def main() -> None:

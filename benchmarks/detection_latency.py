@@ -28,16 +28,16 @@ REST = 1.2
 
 
 def rank() -> None:
-    """What each rank runs: steps of 20 ms; rank 1 hangs when told to by a file, and says when it entered the step."""
+    """What each rank runs: steps of 20 ms; rank 1 hangs once a file exists, and prints when it entered the step."""
     import rankwatch
 
     folder = Path(os.environ["BENCH_FOLDER"])
     rankwatch.init()
     while not (folder / "stop").exists():
         order = folder / "hang"
-        told = os.environ["RANK"] == "1" and order.exists()
+        reported = os.environ["RANK"] == "1" and order.exists()
         with rankwatch.step():
-            if told:
+            if reported:
                 entered = time.time()
                 kind = order.read_text()
                 order.unlink()

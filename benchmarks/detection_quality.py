@@ -10,7 +10,7 @@ goal, max(10 s, 5 steps).
 
 Then a job in good health (``_month.py``: noise, checkpoints, evaluation, compilation, data stalls, relaunches, nodes
 that are replaced, clocks that are wrong) is judged for hangs and for stragglers at once: ``--days`` with 8 ranks,
-``--large-days`` with ``--large`` of them. No hang may be said; false stragglers count against ``budget``, which is
+``--large-days`` with ``--large`` of them. No hang may be stated; false stragglers count against ``budget``, which is
 what ``straggler_alarms_per_day`` allows in that time. ``MB 1/5`` to ``MB 5/5`` is the memory of the whole process as
 time goes by. The last row is the proof that the judge is awake: the same with a rank that is slower by 10 % of a step
 from some time on (``blamed``: ranks named, all launches together) and another that hangs (``hangs``: incidents).

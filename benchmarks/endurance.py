@@ -2,8 +2,8 @@
 
     python benchmarks/endurance.py [--hours 1] [--ranks 2000] [--json FILE]
 
-The emulated ranks (``load.py`` says what that is) are in four jobs that go on all the time. Once a minute something
-happens, in turn: a job hangs, is found and starts anew; one rank is replaced by another process; a job of 64 ranks
+The emulated ranks (``load.py`` states what that is) are in four jobs that go on all the time. Once a minute something
+happens, in turn: a job hangs, is found and starts again; one rank is replaced by another process; a job of 64 ranks
 appears (one of five names in turn), trains for a minute and ends in order. Two real processes call
 ``rankwatch.init()`` and run steps of 50 ms.
 
@@ -11,7 +11,7 @@ Every 10 s memory, open files, threads, rows in the database and the time of a t
 about the last two thirds, after everything has been made that is made once: the slope of a straight line through the
 samples, with its 95 % interval, and the difference between the medians of the last and the middle third. Memory is
 called flat when neither grows by more than ``--allowed`` MiB an hour (the interval's lower end, and the difference as a
-rate). A run of minutes says little: what is allocated now and then looks like growth.
+rate). A run of minutes states little: what is allocated now and then looks like growth.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ async def watch(
         count = await asyncio.to_thread(rows, database)
         tick = float("nan")
         with suppress(RequestException):
-            told, _ = await asyncio.to_thread(api.metrics)
-            tick = told[TICK_SECONDS.name]
+            reported, _ = await asyncio.to_thread(api.metrics)
+            tick = reported[TICK_SECONDS.name]
         samples.append(Sample(at, used.rss, used.files, used.threads, count, tick, rank_rss))
         if number % 6 == 0:
             words = f"{at / 60:6.1f} min: {used.rss:7.1f} MiB, {used.files} files, {used.threads} threads"

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_sources.py [--rounds N] [--block N] [--json FILE]
 
-Needs a GPU; without one it says so and measures nothing. One process trains a transformer encoder in bf16, in blocks of
+Needs a GPU; without one it exits with a message. One process trains a transformer encoder in bf16, in blocks of
 steps: with no source, with CUPTI and with Kineto, in turn, each round in another order. In the middle of a block one
 step is sampled, as the sampler does it: start and stop on the training thread, read on another. The device is
 synchronised around the blocks only, so a source that makes the host wait shows.

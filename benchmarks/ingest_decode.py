@@ -93,20 +93,20 @@ def fill(resource_metrics: ResourceMetrics, rank: int, time_ns: int, content: Co
         histogram.positive.offset = -40
         histogram.positive.bucket_counts.extend([1, 3, 1])
         histogram.attributes.add(key=semconv.ATTR_SECTION).value.string_value = section
-    added: dict[Content, Iterator[Told]] = {"plain": iter(()), "window": window(time_ns), "kernels": kernels()}
-    for name, points in itertools.groupby(added[content], key=lambda told: told[0].name):
+    added: dict[Content, Iterator[Reported]] = {"plain": iter(()), "window": window(time_ns), "kernels": kernels()}
+    for name, points in itertools.groupby(added[content], key=lambda reported: reported[0].name):
         metric = scope.metrics.add(name=name)
         for _, value, labels in points:
-            told = metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
+            reported = metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
             for key, text in labels.items():
-                told.attributes.add(key=key).value.string_value = text
+                reported.attributes.add(key=key).value.string_value = text
 
 
-Told = tuple[semconv.Metric, float, dict[str, str]]
+Reported = tuple[semconv.Metric, float, dict[str, str]]
 """A metric, the value of one of its points, and the point's attributes."""
 
 
-def window(time_ns: int) -> Iterator[Told]:
+def window(time_ns: int) -> Iterator[Reported]:
     """A window of six sections and three process groups, and a reading of the device: 62 points."""
     yield semconv.WINDOW_ITERATION, time_ns // 10**9, {}
     yield semconv.WINDOW_STEPS, 8.0, {}
@@ -129,7 +129,7 @@ def window(time_ns: int) -> Iterator[Told]:
         yield semconv.GPU_ERRORS, 0.0, {semconv.ATTR_REASON: reason}
 
 
-def kernels() -> Iterator[Told]:
+def kernels() -> Iterator[Reported]:
     """A report of a hundred kernels and its source: 701 points."""
     words = ("min", "median", "tail", "max", "mean", "stddev")
     called = [f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_{i}(132, 1, 1)" for i in range(KERNELS)]
@@ -171,8 +171,11 @@ def measure(ranks_per_request: int, encoded: Format, ranks: int, content: Conten
         elapsed = time.process_time() - began
         assert reports == ranks
         assert decoded.rejections.message() == ""
-        told = decoded.reports[-1]
-        assert (told.window is not None, told.kernels is not None) == (content == "window", content == "kernels")
+        reported = decoded.reports[-1]
+        assert (reported.window is not None, reported.kernels is not None) == (
+            content == "window",
+            content == "kernels",
+        )
         figures.append(elapsed / ranks * 1e6)
     cold, warm = figures[0], figures[1:]
     return {
@@ -205,10 +208,10 @@ def main() -> None:
     rows = [measure(size, encoded, ranks, content, way) for content, encoded, way, ranks in cases for size in (1, 8)]
     print("content  encoding  way   ranks/request  bytes/request  us/report (least - most)  first seen")
     for row in rows:
-        who = f"{row['content']:<8} {row['encoding']:<9} {row['way']:<5} {row['ranks_per_request']:>12}"
+        label = f"{row['content']:<8} {row['encoding']:<9} {row['way']:<5} {row['ranks_per_request']:>12}"
         spread = f"({row['us_per_report_least']} - {row['us_per_report_most']})"
         figures = f"{row['body_bytes']:>14} {row['us_per_report']:>10} {spread:<18}"
-        print(f"{who} {figures}{row['us_per_report_first_seen']:>12}")
+        print(f"{label} {figures}{row['us_per_report_first_seen']:>12}")
     if chosen.json:
         machine = f"{platform.machine()}, Python {platform.python_version()}"
         chosen.json.write_text(json.dumps({"benchmark": "ingest_decode", "machine": machine, "rows": rows}, indent=2))

@@ -175,8 +175,8 @@ async def load(
     await generator.client.close()
     if launchers is not None:
         await launchers.close()
-    told = launchers.figures() if launchers is not None else {}
-    return told | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
+    reported = launchers.figures() if launchers is not None else {}
+    return reported | figures(fleet, generator, scraper, schedule, before, after, seconds, own, made, accepted, due)
 
 
 def whole(rounds: int) -> bool:
@@ -245,7 +245,7 @@ def figures(
                 "rank": each.fault.rank,
                 "job": each.fault.job,
                 "detected after its limit, s": each.seconds,
-                "said": each.said,
+                "said": each.printed,
             }
             for each in schedule.detections
         ],

@@ -7,7 +7,7 @@ training, so that a first report and a first profiled step have been, ``/proc/*/
 the launcher started is read. Figures are MB (2**20 bytes), medians over runs and over processes of a kind:
 
 rss      resident memory, whoever shares it
-pss      the same, shared pages divided among those who share them
+pss      the same, shared pages divided among those that share them
 private  what would be free if the process ended
 
 ``rank`` is a process that trains, ``launcher`` the one that was started by hand, ``monitor`` Rankwatch's own monitor
@@ -74,8 +74,8 @@ def footprints(arm: Arm, ranks: int, folder: Path, seconds: float) -> list[Footp
     with _recovery_run.job(arm, ranks, folder) as job:
 
         def warm() -> bool | None:
-            told = [file.read_text() for file in folder.glob("rank-*.jsonl")]
-            return sum('"warm"' in text for text in told) == ranks or None
+            reported = [file.read_text() for file in folder.glob("rank-*.jsonl")]
+            return sum('"warm"' in text for text in reported) == ranks or None
 
         _service.wait_for(f"{ranks} ranks of {arm.name} to train", warm, START_SECONDS)
         time.sleep(seconds)

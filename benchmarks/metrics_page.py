@@ -30,14 +30,14 @@ ROUNDS: Final = 20
 RANKS_A_NODE: Final = 8
 
 
-def told(job: Job, ranks: range, world: int, now: float, *, age: float, behind: int | None = None) -> None:
+def reported(job: Job, ranks: range, world: int, now: float, *, age: float, behind: int | None = None) -> None:
     """Every rank of ``ranks`` reports at ``now``, in a step for ``age`` seconds; ``behind`` is one step behind."""
     for rank in ranks:
-        who = RankIdentity(
+        identity = RankIdentity(
             "job", rank, world_size=world, host=f"node-{rank // RANKS_A_NODE:05d}", pid=4000 + rank, instance=f"i{rank}"
         )
         iteration = 99 if rank == behind else 100
-        apply(job, RankReport(who, iteration=iteration, open_sections={"step": age}), now)
+        apply(job, RankReport(identity, iteration=iteration, open_sections={"step": age}), now)
 
 
 def scored(job: Job, world: int) -> None:
@@ -68,16 +68,16 @@ def scene(name: str, world: int) -> tuple[Job, float]:
     """A job as the scene wants it, and the moment to look at it."""
     job, now = Job("job", BEGAN), BEGAN + 1.0
     apply(job, PolicyChanged(job.policy.changed({"section_timeouts": {"step": 30.0}})), now)
-    told(job, range(world), world, now, age=0.1)
+    reported(job, range(world), world, now, age=0.1)
     if name == "hung":
         now += 40.0
-        told(job, range(world), world, now, age=40.0, behind=world // 2)
+        reported(job, range(world), world, now, age=40.0, behind=world // 2)
     elif name == "silent":
         for _ in range(14):
             now += 5.0
-            told(job, range(world // 2), world, now, age=0.1)
+            reported(job, range(world // 2), world, now, age=0.1)
     scored(job, world)
-    for later in (0.0, 0.5):  # a verdict is said after a moment in which others may speak
+    for later in (0.0, 0.5):  # a verdict is stated after a moment in which others may speak
         advance(job, now + later)
     return job, now + 0.5
 

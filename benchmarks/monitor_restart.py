@@ -1,7 +1,7 @@
 """How long a job is unwatched when its monitor is killed and started again on its database (P18).
 
 A real monitor with one job of 8 ranks is killed with SIGKILL and started again at once, on the same port and database.
-Counted is the time from the kill until it takes reports of the job, says that it is ready, and shows the job running,
+Counted is the time from the kill until it takes reports of the job, states that it is ready, and shows the job running,
 with no incident. Starting the interpreter and importing are part of it.
 
 Run: python benchmarks/monitor_restart.py [--rounds 8] [--json FILE]     Goal (P18): 5 s

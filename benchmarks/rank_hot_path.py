@@ -91,7 +91,7 @@ def main() -> None:
     empty = measure({"empty": nothing}, arguments.batches)["empty"]
     off = measure({"section before init()": section, "heartbeat before init()": rankwatch.heartbeat}, arguments.batches)
     rankwatch.init(monitor="http://127.0.0.1:1", job_id="benchmark")
-    time.sleep(2)  # the exporter's thread imports OpenTelemetry meanwhile, and finds nobody at that address
+    time.sleep(2)  # the exporter's thread imports OpenTelemetry meanwhile, and finds nothing at that address
     on = measure(
         {
             "section": section,

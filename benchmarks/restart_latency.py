@@ -21,7 +21,7 @@ import _table
 
 
 def rank(folder: Path, kills: int) -> None:
-    """What each rank runs: says when its process began, then rank 1 dies once rank 0 is there too."""
+    """What each rank runs: states when its process began, then rank 1 dies once rank 0 is there too."""
     import rankwatch
 
     rankwatch.init()

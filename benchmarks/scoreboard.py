@@ -131,8 +131,8 @@ def p8(ranks: int = P8_RANKS, kernels: int = P8_KERNELS, windows: int = 7) -> di
     for window, (at, reports) in enumerate(StragglerScene(plan).windows()):
         with_kernels = window % 2 == 0
         for rank, report in enumerate(reports):
-            told = variants[rank % len(variants)] if with_kernels else None
-            apply(job, report._replace(kernels=told, kernel_source="cupti"), at)
+            reported = variants[rank % len(variants)] if with_kernels else None
+            apply(job, report._replace(kernels=reported, kernel_source="cupti"), at)
         began = time.perf_counter()
         effects = advance(job, at)
         between = time.perf_counter()
@@ -159,28 +159,28 @@ def main() -> None:
         p17_seeds=(10, "scenes of each kind for P17"),
     )
     worlds = [int(each) for each in asked.worlds.split(",")]
-    told: dict[str, Any] = {"machine": _table.machine(), "command": " ".join(sys.argv)}
+    reported: dict[str, Any] = {"machine": _table.machine(), "command": " ".join(sys.argv)}
     wrong: list[str] = []
     for reference in REFERENCES:
         began = time.perf_counter()
         table = _references(reference, worlds, asked.seeds, asked.large, wrong)
-        told[reference] = table
+        reported[reference] = table
         print(f"\n{reference} ({time.perf_counter() - began:.0f} s)")
         _print(table)
     print("\nP17: 10 % among 512 ranks with 2 % noise")
-    told["P17"] = {r: row(play(p17(asked.p17_seeds), r)) for r in REFERENCES}
-    _print(told["P17"])
+    reported["P17"] = {r: row(play(p17(asked.p17_seeds), r)) for r in REFERENCES}
+    _print(reported["P17"])
     if asked.days:
         print("\nhealthy, robust")
-        told["healthy"] = false_alarms(asked.days)
-        _print(told["healthy"])
+        reported["healthy"] = false_alarms(asked.days)
+        _print(reported["healthy"])
     print(f"\nP8: {P8_RANKS} ranks x {P8_KERNELS} kernels, ms")
-    told["P8"] = {"one judgement": p8()}
-    _print(told["P8"])
+    reported["P8"] = {"one judgement": p8()}
+    _print(reported["P8"])
     for each in wrong[:40]:
         print(f"not right (robust): {each}")
     if asked.json is not None:
-        asked.json.write_text(json.dumps(told, indent=2) + "\n")
+        asked.json.write_text(json.dumps(reported, indent=2) + "\n")
 
 
 def _references(

@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support.forked_ranks import run_command
 from trust.runner import Result, busy_loops, end_all, run
-from trust.scripts import Script, scripts
+from trust.scripts import PROVABLE_AFTER, Script, scripts
 
 SOON = 15.0
-"""Seconds from the moment of the fault within which a sick job has to be found."""
+"""Seconds from the moment when a fault is provable within which a sick job has to be found."""
 BETWEEN = ("<!-- trust: begin -->", "<!-- trust: end -->")
 
 
@@ -67,12 +67,13 @@ def summary(title: str, results: list[dict[str, Any]]) -> str:
     sick = [each for each in results if each["at_fault"] is not None]
     found = [each for each in sick if each["seconds"] is not None]
     seconds = [each["seconds"] for each in found] or [0.0]
+    soon = sum(each["seconds"] <= SOON + PROVABLE_AFTER.get(each["name"].split("/")[-1], 0.0) for each in found)
     wrong = sum(each["verdict"].startswith("named rank") for each in sick)
     right = sum(each["verdict"] == "right" for each in sick)
     return (
         f"| {title} | {sum(each['verdict'] == 'right' for each in healthy)} of {len(healthy)} | "
         f"{sum(each['confirmed'] > 0 for each in healthy)} | {len(found)} of {len(sick)} | "
-        f"{sum(each['seconds'] <= SOON for each in found)} | {_table.percentile(seconds, 0.5):.1f} s, "
+        f"{soon} | {_table.percentile(seconds, 0.5):.1f} s, "
         f"{max(seconds):.1f} s | {right} | {wrong} |"
     )
 
@@ -80,8 +81,8 @@ def summary(title: str, results: list[dict[str, Any]]) -> str:
 def table(runs: list[tuple[str, list[dict[str, Any]]]]) -> str:
     """The summary of each run, then one row for each script with the columns of all runs."""
     lines = [
-        "| machine | healthy, undisturbed | healthy, incident confirmed | sick, found | within 15 s | p50, longest | "
-        "exactly the right ranks | a wrong rank |",
+        "| machine | healthy, undisturbed | healthy, incident confirmed | sick, found | "
+        "within 15 s of being provable | p50, longest | exactly the right ranks | a wrong rank |",
         "|---|---|---|---|---|---|---|---|",
         *(summary(title, results) for title, results in runs),
         "",

@@ -25,7 +25,7 @@ STEP_SECONDS = 0.05
 
 
 def rank() -> None:
-    """What each rank runs: steps of 50 ms; rank 1 stays in one of them and says since when."""
+    """What each rank runs: steps of 50 ms; rank 1 stays in one of them and states since when."""
     import rankwatch
 
     rankwatch.init()

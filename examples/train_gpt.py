@@ -217,7 +217,7 @@ class Report:
         self.attempt = int(os.environ.get("RANKWATCH_ATTEMPT", restarts + 1))
         self.losses: list[Tensor] = []  # stay on the device: reading one every step would make the host wait
         self.since = time.monotonic()
-        self.say(f"attempt {self.attempt}: step {start} comes first, {dist.get_world_size()} ranks")
+        self.log(f"attempt {self.attempt}: step {start} comes first, {dist.get_world_size()} ranks")
 
     def step(self, step: int, loss: Tensor) -> None:
         """Keep the loss of one step; every ``log_every`` steps log their mean over steps and ranks."""
@@ -227,13 +227,13 @@ class Report:
         mean = mean_over_ranks(torch.stack(self.losses).mean())
         tokens = len(self.losses) * self.config.batch * self.config.context * dist.get_world_size()
         now = time.monotonic()
-        self.say(f"step {step}: loss {mean:.3f}, {tokens / (now - self.since):,.0f} tokens/s")
+        self.log(f"step {step}: loss {mean:.3f}, {tokens / (now - self.since):,.0f} tokens/s")
         self.losses, self.since = [], now
         if self.metrics_file and not self.quiet:  # appended, so that the story spans restarts
             with self.metrics_file.open("a") as file:
                 file.write(json.dumps({"step": step, "loss": round(mean, 5), "attempt": self.attempt}) + "\n")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         if not self.quiet:
             print(text, flush=True)
 
@@ -298,11 +298,11 @@ def train(config: Config, options: argparse.Namespace) -> None:
             with rankwatch.section("checkpointing"):
                 checkpoints.save(done)
         if stop:
-            report.say(f"asked to stop: leaving after step {step}")
+            report.log(f"asked to stop: leaving after step {step}")
             break
         if done == config.steps or done % config.eval_every == 0:
             with rankwatch.section("evaluation"), autocast:
-                report.say(f"step {step}: held-out loss {evaluate(model, corpus, device):.3f}")
+                report.log(f"step {step}: held-out loss {evaluate(model, corpus, device):.3f}")
     else:
         rankwatch.mark_complete()  # nothing is left to train: no launcher runs this job again
 

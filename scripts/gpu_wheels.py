@@ -27,7 +27,7 @@ NAMES = (
     "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-common", "opentelemetry-proto",
     "opentelemetry-semantic-conventions", "googleapis-common-protos", "protobuf", "fastapi", "starlette", "uvicorn",
     "pydantic", "pydantic-core", "annotated-types", "annotated-doc", "typing-inspection", "typing-extensions", "anyio",
-    "idna", "h11", "httpx", "httpcore", "certifi", "click", "requests", "urllib3", "charset-normalizer", "sqlalchemy",
+    "idna", "h11", "httpx", "httpcore", "certifi", "click", "sqlalchemy",
     "alembic", "mako", "markupsafe", "zstandard", "prometheus-client", "py-spy", "nvidia-ml-py",
     "cupti-python", "cuda-bindings",
 )  # fmt: skip

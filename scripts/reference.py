@@ -1,6 +1,6 @@
-"""Writes docs/reference.md from the definitions in the code, so that no setting, metric or limit stands twice.
+"""Writes docs/reference.md and docs/rest-api.md from the definitions in the code, so that nothing stands twice.
 
-``python scripts/reference.py`` writes it; with ``--check`` it only says whether the file is up to date (exit code 1).
+``python scripts/reference.py`` writes them; with ``--check`` it only says whether they are up to date (exit code 1).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from rankwatch.contract import enums, semconv
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings as monitor_settings
+from rankwatch_monitor.app import create_app
 from rankwatch_monitor.ingest import limits
 from rankwatch_monitor.publish.prometheus import names as prometheus
 from rankwatch_monitor.publish.wandb import rows as wandb_rows
+from rankwatch_monitor.service.monitor import Monitor
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 HEAD = """# Reference
 
@@ -132,6 +134,47 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+REST_HEAD = """# REST API
+
+Made by `python scripts/reference.py` from the application; a test fails when it is out of date.
+
+* `/docs` of a running monitor has all parameters and fields, and sends requests; `/openapi.json` is for programs.
+* A token goes into `Authorization: Bearer TOKEN`, or into `?token=` of a `GET`; its scopes are in
+  [security.md](security.md#tokens-and-scopes).
+* Errors are `application/problem+json` (RFC 9457); `detail` is a sentence. 503 and 429 come with `Retry-After`.
+* Fields are added, never renamed: ignore those that you do not know.
+* `/api/v1/events` is a stream of server-sent events; `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
+
+```console
+$ curl -H "Authorization: Bearer $RANKWATCH_TOKEN" http://127.0.0.1:9560/api/v1/jobs
+$ curl -X POST http://127.0.0.1:9560/api/v1/jobs/llama-8b/actions -H "Authorization: Bearer $RANKWATCH_TOKEN" \\
+       -H 'content-type: application/json' -d '{"action": "capture", "reason": "looks stuck"}'
+```
+"""
+
+
+def rest_page() -> str:
+    """The page of the REST API: a table for each tag."""
+    description = create_app(Monitor()).openapi()
+    tagged: dict[str, list[tuple[str, str, str]]] = {}
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            if method == "head":
+                continue
+            given = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+            tagged.setdefault(operation.get("tags", ["telemetry"])[0], []).append(
+                (
+                    f"`{method.upper()} {path}`",
+                    ", ".join(f"`{name}`" for name in given),
+                    operation.get("summary", ""),
+                )
+            )
+    parts = [REST_HEAD]
+    for tag, rows in tagged.items():
+        parts += [f"## {tag.capitalize()}\n", _table(("request", "query", "what it does"), rows)]
+    return "\n".join(parts)
+
+
 def _default(setting: Any) -> str:
     value = setting.default
     if value is None or value == "":
@@ -142,17 +185,17 @@ def _default(setting: Any) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it."""
+    """Write the pages, or compare them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")
-    made = page()
-    if parser.parse_args().check:
-        if TARGET.read_text() == made:
-            return 0
-        sys.stderr.write("docs/reference.md is out of date: run python scripts/reference.py\n")
-        return 1
-    TARGET.write_text(made)
-    return 0
+    check, stale = parser.parse_args().check, False
+    for name, made in (("reference.md", page()), ("rest-api.md", rest_page())):
+        if not check:
+            (DOCS / name).write_text(made)
+        elif (DOCS / name).read_text() != made:
+            sys.stderr.write(f"docs/{name} is out of date: run python scripts/reference.py\n")
+            stale = True
+    return int(stale)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The documents say what the code says."""
+"""The documents say what the code reports."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ flags                             both columns, read by the launcher's own parse
 log lines                         the words between ``…`` stand in one line of our source
 ================================  ===================================================================================
 
-A row that says "not checked" is not. The long tests read the old packages by their source: importing them needs CUDA.
+A row that states "not checked" is not. The long tests read the old packages by their source: importing them needs CUDA.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def test_the_message_of_a_missing_name_has_the_row() -> None:
 
 
 @pytest.mark.parametrize("row", NAMES, ids=str)
-def test_the_new_name_takes_what_the_row_says(row: Row) -> None:
+def test_the_new_name_takes_what_the_row_states(row: Row) -> None:
     theirs = f"{stand_in.REPLACED}.{NVRX[row.section]}" if row.section in NVRX else ""
     if row.new.startswith("none: "):
-        assert len(row.new) > len("none: ") + 5, "says why"
+        assert len(row.new) > len("none: ") + 5, "states why"
         if theirs:
             assert not is_there(f"{theirs}.{named(row.old).name}", named(row.old).parameters), "it is there by now"
         return
@@ -224,7 +224,7 @@ def settings(words: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("row", row_of(FLAGS), ids=str)
-def test_flags_mean_what_the_row_says(row: Row) -> None:
+def test_flags_mean_what_the_row_states(row: Row) -> None:
     words = row.old.strip("`")
     *old, given = settings(words)
     if row.new.startswith("none: "):

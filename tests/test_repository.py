@@ -17,7 +17,7 @@ import rankwatch
 
 ROOT = Path(__file__).parent.parent
 
-TARGETS = ("help", "demo", "dev", "test", "test-long", "test-gpu", "check", "format", "bench", "web", "clean")
+TARGETS = ("help", "demo", "dev", "test", "test-long", "test-gpu", "check", "format", "bench", "web", "docs", "clean")
 
 # Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.
 MACHINE_PATH = re.compile(r"(?<![\w.$}~-])/(?:" + "|".join(("work", "root", "home", "Users", "tmp/bash")) + r")[/_.]")
@@ -48,7 +48,7 @@ def where(path: Path, position: int) -> str:
 
 
 @pytest.mark.parametrize("folder", ["telemetry", "monitor", "launcher", "dashboards", "tests", "docs/adr", "."])
-def test_every_part_says_what_it_is(folder: str) -> None:
+def test_every_part_states_what_it_is(folder: str) -> None:
     readme = ROOT / folder / "README.md"
     assert readme.is_file(), f"{folder} has no README.md"
     assert readme.read_text().startswith("# "), f"{folder}/README.md does not begin with a title"

@@ -183,9 +183,9 @@ def test_doctor_knows_the_page_and_when_it_is_missing(installed: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_command_says_what_is_missing(installed: Path) -> None:
-    said = run(installed / "rankwatch", "run", "train.py")
-    assert said.returncode == 2
-    assert "pip install 'rankwatch[torch]'" in said.stderr
+def test_the_command_states_what_is_missing(installed: Path) -> None:
+    printed = run(installed / "rankwatch", "run", "train.py")
+    assert printed.returncode == 2
+    assert "pip install 'rankwatch[torch]'" in printed.stderr
     assert "torch" in run(installed / "rankwatch", "demo").stderr
     assert "monitor" in run(installed / "rankwatch", "--help").stdout

@@ -20,7 +20,7 @@ NOT_DECLARED: Final = ("numpy", "pynvml", "nvidia-ml-py", "pyyaml", "defusedxml"
 INSTALL_SECONDS: Final = 1800
 LEFT_OUT: Final = "none"
 TORCH: Final = "import torch; print(torch.__version__)"
-"""torch tells of its build what the package's metadata may leave out."""
+"""torch reports its build what the package's metadata may leave out."""
 ASK: Final = (
     f"{TORCH}; from importlib.metadata import version; print(version({NVRX!r})); "
     "import nvidia_resiliency_ext.fault_tolerance"
@@ -75,9 +75,9 @@ def _make(place: Path, pip_words: list[str]) -> str:
         except subprocess.TimeoutExpired:
             return f"{NVRX} was not installed within {INSTALL_SECONDS} s: make its environment by hand and name it"
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            printed = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             return (
-                f"{NVRX} {NVRX_VERSION} cannot be installed here ({said}): "
+                f"{NVRX} {NVRX_VERSION} cannot be installed here ({printed}): "
                 "say where pip finds it with --pip, or name an environment that has it with --nvrx"
             )
     return ""
@@ -87,8 +87,8 @@ def _checked(python: Path) -> Peer:
     """The environment, if it has what is compared and the torch that is used here."""
     done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return Peer(None, f"{python} cannot import {NVRX} ({said}): name another environment with --nvrx")
+        printed = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return Peer(None, f"{python} cannot import {NVRX} ({printed}): name another environment with --nvrx")
     torch, nvrx = done.stdout.split()
     ours = subprocess.run([sys.executable, "-c", TORCH], capture_output=True, text=True, check=True).stdout.strip()
     if torch != ours:

@@ -1,4 +1,4 @@
-"""A job of either side that does as it is told while it trains: orders go in as files, answers come back as files."""
+"""A job of either side that does as instructed while it trains: orders go in as files, answers come back as files."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Job:
 
     def monitor_answers(self) -> int | None:
         """How many ranks our monitor hears, or None while it does not answer."""
-        told = json.loads((self.folder / "told-0.json").read_text())
-        job = _service.get(f"{told['RANKWATCH_MONITOR']}/api/v1/jobs/{told['RANKWATCH_JOB_ID']}")
+        reported = json.loads((self.folder / "told-0.json").read_text())
+        job = _service.get(f"{reported['RANKWATCH_MONITOR']}/api/v1/jobs/{reported['RANKWATCH_JOB_ID']}")
         return None if job is None else job["ranks_reporting"]
 
 

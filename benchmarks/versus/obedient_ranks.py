@@ -1,4 +1,4 @@
-"""What every rank of the side by side runs: it times what it is told to time, on either side and in either environment.
+"""What every rank of the side by side runs: it times what is configured, on either side and in either environment.
 
 It imports nothing of Rankwatch unless told. Orders are files in the shared folder:
 
@@ -82,7 +82,7 @@ def time_calls(calls: Calls, batches: int) -> dict[str, Any]:
 
 def take_steps(calls: Calls, seconds: float) -> dict[str, Any]:
     """Train for a while; what the calls raise is counted, as a script that wants to survive would have it."""
-    longest, steps, errors, said = 0.0, 0, 0, ""
+    longest, steps, errors, printed = 0.0, 0, 0, ""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
@@ -90,11 +90,11 @@ def take_steps(calls: Calls, seconds: float) -> dict[str, Any]:
             calls.section()
             calls.beat()
         except Exception as error:  # noqa: BLE001 - whatever a side raises into training is what is measured
-            errors, said = errors + 1, f"{type(error).__name__}: {error}"[:200]
+            errors, printed = errors + 1, f"{type(error).__name__}: {error}"[:200]
         longest = max(longest, time.monotonic() - began)
         steps += 1
         time.sleep(WORK)
-    return {"longest": longest, "steps": steps, "errors": errors, "said": said}
+    return {"longest": longest, "steps": steps, "errors": errors, "said": printed}
 
 
 def _nothing() -> None:

@@ -71,20 +71,20 @@ def theirs(python: Path, ranks: int, rounds: int) -> dict[str, float]:
                 pass
             finally:
                 _end(running)
-        told: list[dict[str, Any]] = [json.loads(file.read_text()) for file in Path(name).glob("rank-*.json")]
-        if len(told) < ranks:
-            raise RuntimeError(f"{len(told)} of {ranks} ranks made reports; {_first_error(log)}")
+        reported: list[dict[str, Any]] = [json.loads(file.read_text()) for file in Path(name).glob("rank-*.json")]
+        if len(reported) < ranks:
+            raise RuntimeError(f"{len(reported)} of {ranks} ranks made reports; {_first_error(log)}")
     return {
-        "report, ms": median(next(each["wall"] for each in told if each["rank"] == 0)),
-        "CPU of all, ms": sum(median(each["cpu"]) for each in told),
-        "training waits, ms": median([max(waits) for waits in zip(*(each["wall"] for each in told), strict=True)]),
+        "report, ms": median(next(each["wall"] for each in reported if each["rank"] == 0)),
+        "CPU of all, ms": sum(median(each["cpu"]) for each in reported),
+        "training waits, ms": median([max(waits) for waits in zip(*(each["wall"] for each in reported), strict=True)]),
     }
 
 
 def _first_error(log: Path) -> str:
     """What a rank wrote of its end, before torchrun's own lines about it."""
-    said = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
-    return said[0][:500] if said else "their log has no error"
+    printed = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
+    return printed[0][:500] if printed else "their log has no error"
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:

@@ -3,7 +3,7 @@
     python benchmarks/versus/run.py [--nvrx VENV | --nvrx none] [--parts calls,memory,reports,recovery] [--json FILE]
 
 ``--nvrx`` names its virtual environment, which is made there when the place is empty; without it, one is made in a
-temporary folder and removed. ``none`` leaves it out. What cannot be had or needs a GPU is said in words, and the rest
+temporary folder and removed. ``none`` leaves it out. What cannot be had or needs a GPU is stated in words, and the rest
 is measured.
 
 calls     what a section (entered and left) and a heartbeat cost the training thread, with both sides' monitors running;
@@ -161,8 +161,8 @@ def main() -> None:
                 continue
             show(part, figures[part])
     if asked.json is not None:
-        told = {"machine": _table.machine(), "command": " ".join(sys.argv), "peer": peer.words, "not": NEEDS_A_GPU}
-        asked.json.write_text(json.dumps({**told, "failed": failed, "figures": figures}, indent=2) + "\n")
+        reported = {"machine": _table.machine(), "command": " ".join(sys.argv), "peer": peer.words, "not": NEEDS_A_GPU}
+        asked.json.write_text(json.dumps({**reported, "failed": failed, "figures": figures}, indent=2) + "\n")
     if failed:
         sys.exit(1)
 

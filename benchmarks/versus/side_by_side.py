@@ -47,7 +47,7 @@ def measure(arms: Sequence[Arm], ranks: int, rounds: int, batches: int, seconds:
             print(f"calls {number + 1}/{rounds}", file=sys.stderr, flush=True)
             for each in jobs:
                 answers[each.arm.name] += each.do(f"calls {batches}")
-        found["calls"] = {name: calls(told) for name, told in answers.items()}
+        found["calls"] = {name: calls(reported) for name, reported in answers.items()}
         for each in jobs:
             print(f"{each.arm.name}: its monitor is stopped, then killed", file=sys.stderr, flush=True)
             found["stopped"][each.arm.name] = stop(each, seconds)
@@ -59,8 +59,11 @@ def measure(arms: Sequence[Arm], ranks: int, rounds: int, batches: int, seconds:
 def calls(answers: list[dict[str, Any]]) -> dict[str, float]:
     """Microseconds of a call, less the empty one, over all ranks and rounds."""
     figures: dict[str, float] = {}
-    walls = {kind: [ns for told in answers for ns in told["wall"][kind]] for kind in ("empty", "section", "heartbeat")}
-    cpus = {kind: median([told["cpu"][kind] for told in answers]) for kind in walls}
+    walls = {
+        kind: [ns for reported in answers for ns in reported["wall"][kind]]
+        for kind in ("empty", "section", "heartbeat")
+    }
+    cpus = {kind: median([reported["cpu"][kind] for reported in answers]) for kind in walls}
     empty = median(walls["empty"])
     for kind in ("section", "heartbeat"):
         figures[f"{kind} p50, us"] = (median(walls[kind]) - empty) / 1e3
@@ -92,21 +95,21 @@ def kill(each: Job, seconds: float) -> dict[str, Any]:
 
 def suffered(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """The longest time that the calls of a step took on any rank, and what they raised."""
-    errors, steps = (sum(told[what] for told in answers) for what in ("errors", "steps"))
-    said = next((told["said"] for told in answers if told["said"]), "")
-    longest = max(told["longest"] for told in answers)
-    return {"longest, s": longest, "steps": steps, "calls that raised": errors, "said": said}
+    errors, steps = (sum(reported[what] for reported in answers) for what in ("errors", "steps"))
+    printed = next((reported["said"] for reported in answers if reported["said"]), "")
+    longest = max(reported["longest"] for reported in answers)
+    return {"longest, s": longest, "steps": steps, "calls that raised": errors, "said": printed}
 
 
 def watched_again(each: Job, killed: set[int]) -> bool:
     """Whether another process watches all ranks again: of the other side, whether no call raises any more."""
     if each.arm.name == job.RANKWATCH:
 
-        def hears() -> bool | None:
+        def receives() -> bool | None:
             return (each.monitor_answers() == each.ranks and not killed & set(each.monitors())) or None
 
         with contextlib.suppress(TimeoutError):
-            return bool(_service.wait_for("the ranks to be heard again", hears, WATCHED_AGAIN))
+            return bool(_service.wait_for("the ranks to be heard again", receives, WATCHED_AGAIN))
         return False
 
     def fine() -> bool | None:

@@ -30,11 +30,13 @@ from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
 from rankwatch_monitor.http.tokens import token_routes
 from rankwatch_monitor.http.why import why_routes
+from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware
 from rankwatch_monitor.publish.prometheus.exposition import CONTENT_TYPE, Own, exposition
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import TokenRegistry
+from rankwatch_monitor.web.manual_files import mount_manual
 
 STALLED = 5.0
 """Seconds without a tick after which the monitor is not ready."""
@@ -49,6 +51,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     registry.on_revoked = sessions.end_of
     tokens = AllTokens(tokens or Tokens(), registry.find)
     audit = AuditLog(monitor.repository, monitor.clock.now)
+    bodies = Admission()  # apart from that of telemetry, which is refused while too much is in memory
 
     loops: list[asyncio.Task[None]] = []
 
@@ -60,7 +63,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         access = asyncio.create_task(_load_access(registry, audit), name="rankwatch-access")
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
         loops[:] = [loop]
-        yield {FAST_LANES: (OtlpFastLane(otlp), LauncherFastLane(LauncherMessages(monitor), tokens, origins))}
+        launchers = LauncherFastLane(LauncherMessages(monitor), tokens, origins, bodies)
+        yield {FAST_LANES: (OtlpFastLane(otlp), launchers)}
         for task in (access, loop):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -100,11 +104,11 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     app.include_router(otlp.router)
     app.add_middleware(OtlpMiddleware, endpoints=otlp)
     app.add_middleware(  # the last to be added is the outermost
-        RequestGate, tokens=tokens, sessions=sessions, origins=origins, counters=monitor.counters
+        RequestGate, tokens=tokens, sessions=sessions, origins=origins, counters=monitor.counters, admission=bodies
     )
     app.include_router(session_routes(tokens, sessions, monitor.counters), prefix=api)
     app.include_router(
-        launcher_routes(monitor, may_control), prefix=api, dependencies=behind(Scope.INGEST, contact=True)
+        launcher_routes(monitor, audit, may_control), prefix=api, dependencies=behind(Scope.INGEST, contact=True)
     )
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
@@ -166,6 +170,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         return JSONResponse({"status": "ready"})
 
     web.mount(app)
+    mount_manual(app)
     return app
 
 

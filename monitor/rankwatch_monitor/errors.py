@@ -6,7 +6,7 @@ class UnknownJobError(LookupError):
 
 
 class TooManyError(Exception):
-    """A limit on jobs was reached; the message says which."""
+    """A limit on jobs was reached; the message states which."""
 
     counted_as = "too_many_jobs"
 

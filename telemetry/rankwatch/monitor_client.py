@@ -24,7 +24,8 @@ EXIT_AWAY: Final = 1
 EXIT_WRONG: Final = 2
 """Exit code of a command: its arguments are wrong, or the monitor rejects the request."""
 
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+"""Host names of this machine."""
 
 
 class MonitorError(Exception):
@@ -61,7 +62,7 @@ class MonitorClient:
         """Return the id of the most recent job."""
         jobs = self.listed("/jobs", "jobs")
         if not jobs:
-            raise MonitorError(f"the monitor at {self._url} knows no job yet", EXIT_WRONG)
+            raise MonitorError(f"the monitor at {self._url} has no job yet", EXIT_WRONG)
         newest: str = jobs[0]["id"]
         return newest
 
@@ -137,14 +138,14 @@ class MonitorClient:
 
     def not_a_monitor(self) -> MonitorError:
         """Return the error for a response that is not a monitor's."""
-        return MonitorError(f"what answers at {self._url} is no monitor of Rankwatch", EXIT_WRONG)
+        return MonitorError(f"what answers at {self._url} is not a Rankwatch monitor", EXIT_WRONG)
 
     def _rejected(self, status: int, detail: str, method: str) -> MonitorError:
         if status in (401, 403):
             reason = detail or "the monitor wants another token"
             may = "read" if method == "GET" else "control"
             return MonitorError(
-                f"{reason}: give one that may {may} with --token or {env.TOKEN}",
+                f"{reason}: pass one that may {may} with --token or {env.TOKEN}",
                 EXIT_WRONG,
             )
         if status == 404 and not detail:
@@ -188,7 +189,7 @@ def opener(url: str) -> urllib.request.OpenerDirector:
 
 def is_loopback(url: str) -> bool:
     """Whether an address is a loopback address."""
-    return urlsplit(url).hostname in _LOOPBACK
+    return urlsplit(url).hostname in LOOPBACK
 
 
 def _is_address(url: str) -> bool:

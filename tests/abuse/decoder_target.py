@@ -1,6 +1,6 @@
 """What the fuzzer runs: one body as a sender would post it, through the whole edge of the decoder into a monitor.
 
-How this works: an input is a header of two bytes and a body. The first byte chooses what the sender says of the body
+How this works: an input is a header of two bytes and a body. The first byte chooses what the sender reports of the body
 (signal, format, encoding), the second whether it is compressed here first, so that a mutated message reaches the
 decoder and not only the check of its compression. Whatever comes: the body is refused in words, or it is taken in and
 everything that is shown of its job can be written out as JSON and as metrics.
@@ -130,8 +130,8 @@ def feed(data: bytes) -> None:
     """Run one input: the body comes twice, then time passes, and it comes once more."""
     if len(data) < 2:
         return
-    says, packed, body = data[0], data[1], data[2:]
-    encoding = ENCODINGS[(says >> 2) & 3]
+    header, packed, body = data[0], data[1], data[2:]
+    encoding = ENCODINGS[(header >> 2) & 3]
     if packed & 1 and encoding == "gzip":
         body = gzip.compress(body, 1, mtime=0)
     elif packed & 1 and encoding == "zstd":
@@ -139,17 +139,17 @@ def feed(data: bytes) -> None:
     edge = Edge()
     for pause in (0.0, 0.25, 40.0):
         edge.clock.seconds += pause
-        encoded: Format = "json" if says & JSON else "protobuf"
-        _sound(edge.post(body, traces=bool(says & TRACES), encoded=encoded, encoding=encoding), encoded)
+        encoded: Format = "json" if header & JSON else "protobuf"
+        _sound(edge.post(body, traces=bool(header & TRACES), encoded=encoded, encoding=encoding), encoded)
         edge.look()
 
 
-def _numbers(told: Any) -> Iterator[float]:
-    if isinstance(told, dict):
-        for each in told.values():
+def _numbers(reported: Any) -> Iterator[float]:
+    if isinstance(reported, dict):
+        for each in reported.values():
             yield from _numbers(each)
-    elif isinstance(told, list | tuple):
-        for each in told:
+    elif isinstance(reported, list | tuple):
+        for each in reported:
             yield from _numbers(each)
-    elif isinstance(told, float):
-        yield told
+    elif isinstance(reported, float):
+        yield reported

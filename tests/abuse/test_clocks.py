@@ -41,25 +41,25 @@ def at_work(job: str, step: int, hung: int | None = None, clock: float = 0.0) ->
 
 @pytest.fixture
 def jumping(tmp_path: Path) -> Iterator[tuple[RunningMonitor, Path]]:
-    """A monitor whose wall clock goes as the file says; its monotonic clock is the machine's."""
+    """A monitor whose wall clock goes as the file states; its monotonic clock is the machine's."""
     if FAKETIME is None:
         pytest.skip("libfaketimeMT.so.1 is missing: apt install libfaketime")
-    told = tmp_path / "clock"
-    told.write_text("+0s")
+    reported = tmp_path / "clock"
+    reported.write_text("+0s")
     settings = {
         "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME_TIMESTAMP_FILE": str(told),
+        "FAKETIME_TIMESTAMP_FILE": str(reported),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
     with running_monitor(tmp_path / "monitor", settings=settings) as monitor:
-        yield monitor, told
+        yield monitor, reported
 
 
 @pytest.mark.timeout(120)
 def test_the_hosts_clock_jumps_while_ranks_of_other_clocks_train(jumping: tuple[RunningMonitor, Path]) -> None:
-    monitor, told = jumping
+    monitor, reported = jumping
     with Api(monitor.url) as api:
         launcher = PlayedLauncher(api, "jump", ranks=range(WORLD))
         launcher.register(
@@ -75,7 +75,7 @@ def test_the_hosts_clock_jumps_while_ranks_of_other_clocks_train(jumping: tuple[
             assert api.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
 
         for offset in ("+5h", "-9h", "+400d", "-400d", "+0s"):
-            told.write_text(offset)
+            reported.write_text(offset)
             for _ in range(9):
                 train({"+5h": 5 * HOUR, "-9h": -9 * HOUR}.get(offset, 0.0))
                 api.judge_now("jump")
@@ -83,7 +83,7 @@ def test_the_hosts_clock_jumps_while_ranks_of_other_clocks_train(jumping: tuple[
             assert api.job("jump")["state"] in ("starting", "running")
             assert api.get("/readyz").status_code == 200
         assert api.job("jump")["iteration"] == step
-        told.write_text("-9h")
+        reported.write_text("-9h")
         train(0.0, hung=2)
         (incident,) = wait_for(lambda: api.incidents("jump"), "a real hang is found after the jumps")
         assert [culprit["rank"] for culprit in incident["culprits"]] == [2]
@@ -131,11 +131,11 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def says(
+def send_report(
     edge: Edge, instance: str, step: int, *, started: float | None = None, host: str = "a", age: float = 0.1
 ) -> None:
-    told = {"service.instance.id": instance, "process.creation.time": None if started is None else iso(started)}
-    report = rank_report("j", 0, 1, iteration=step, open_sections={"step": age}, host=host, resource=told)
+    reported = {"service.instance.id": instance, "process.creation.time": None if started is None else iso(started)}
+    report = rank_report("j", 0, 1, iteration=step, open_sections={"step": age}, host=host, resource=reported)
     edge.post(body(report), traces=False, encoded="protobuf", encoding="")
     edge.clock.seconds += 1
     edge.look()
@@ -147,13 +147,13 @@ def test_a_process_from_the_future_does_not_hold_its_rank_for_ever(first_started
     """It was started by a clock that runs ahead, and is gone; its successor's clock is right."""
     edge = Edge()
     for step in range(3):
-        says(edge, "from the future", step, started=first_started)
+        send_report(edge, "from the future", step, started=first_started)
     edge.clock.seconds += 400
     for step in range(50):
-        says(edge, "right", step, started=START + 100, host=host)
+        send_report(edge, "right", step, started=START + 100, host=host)
     job = edge.monitor.jobs["j"]
     assert (job.columns.instances[0], job.columns.iteration_R[0]) == ("right", 49)
-    says(edge, "right", 50, started=START + 100, host=host, age=4000.0)
+    send_report(edge, "right", 50, started=START + 100, host=host, age=4000.0)
     edge.monitor.job("j").policy = job.policy.changed({"section_timeouts": {"step": 60}})
     edge.look()
     assert job.incidents, "a hang of the successor is found"
@@ -162,20 +162,20 @@ def test_a_process_from_the_future_does_not_hold_its_rank_for_ever(first_started
 def test_a_successor_on_a_host_whose_clock_is_behind_owns_its_rank_at_once() -> None:
     """Start times of two hosts say nothing about each other."""
     edge = Edge()
-    says(edge, "first", 5, started=START, host="a")
-    says(edge, "second", 6, started=START - 3 * HOUR, host="b")
+    send_report(edge, "first", 5, started=START, host="a")
+    send_report(edge, "second", 6, started=START - 3 * HOUR, host="b")
     assert edge.monitor.jobs["j"].columns.instances[0] == "second"
-    says(edge, "first", 7, started=START, host="a")
+    send_report(edge, "first", 7, started=START, host="a")
     assert edge.monitor.jobs["j"].columns.instances[0] == "second", "the one that was replaced is not heard again"
 
 
-def test_the_old_process_of_a_rank_that_goes_on_speaking_is_not_heard() -> None:
+def test_the_old_process_of_a_rank_that_keeps_reporting_is_ignored() -> None:
     edge = Edge()
-    says(edge, "old", 90, started=START)
-    says(edge, "new", 3, started=START + 10)
+    send_report(edge, "old", 90, started=START)
+    send_report(edge, "new", 3, started=START + 10)
     for step in range(91, 95):
-        says(edge, "old", step, started=START, age=500.0)
-        says(edge, "new", step - 80, started=START + 10)
+        send_report(edge, "old", step, started=START, age=500.0)
+        send_report(edge, "new", step - 80, started=START + 10)
     job = edge.monitor.jobs["j"]
     assert job.columns.iteration_R[0] == 14
     assert job.stale.count == 4
@@ -185,13 +185,13 @@ def test_the_old_process_of_a_rank_that_goes_on_speaking_is_not_heard() -> None:
 def test_two_processes_that_claim_one_rank_hide_no_hang() -> None:
     """Without start times the newcomer owns the rank; that the other goes on does not hide that it is stuck."""
     edge = Edge()
-    says(edge, "one", 1)
-    says(edge, "two", 1)
+    send_report(edge, "one", 1)
+    send_report(edge, "two", 1)
     job = edge.monitor.jobs["j"]
     job.policy = job.policy.changed({"section_timeouts": {"step": 5}})
     for step in range(2, 8):
-        says(edge, "one", step)
-        says(edge, "two", 1, age=float(step))
+        send_report(edge, "one", step)
+        send_report(edge, "two", 1, age=float(step))
     assert job.columns.instances[0] == "two"
     assert [incident.kind for incident in job.incidents] == ["section_overrun"]
 

@@ -85,9 +85,9 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
 
 @contextlib.contextmanager
 def served(monitor: RunningMonitor, polls: bool = True) -> Iterator[PlayedLauncher]:
-    """A job with a sender and a launcher; in the end a hang of it is found and the launcher hears of it.
+    """A job with a sender and a launcher; in the end a hang of it is found and the launcher learns of it.
 
-    ``polls`` says that one long poll, of 30 s at most, is to last through all of it.
+    ``polls`` states that one long poll, of 30 s at most, is to last through all of it.
     """
     job = f"served-{next(_numbers)}"
     with Api(monitor.url) as api, Api(monitor.url) as orders:
@@ -104,7 +104,7 @@ def served(monitor: RunningMonitor, polls: bool = True) -> Iterator[PlayedLaunch
 
 
 def send(api: Api, job: str, overdue: float = 0.0) -> None:
-    """Report of all ranks; as they do, once more where the monitor is busy with the crowd and says so."""
+    """Report of all ranks; as they do, once more where the monitor is busy with the crowd and reports it."""
 
     def taken() -> bool:
         answer = api.post("/v1/metrics", content=body(*reports_of_all(job, WORLD, overdue=overdue)), headers=PROTOBUF)
@@ -119,7 +119,7 @@ def given_back(monitor: RunningMonitor, before: int) -> None:
 
 
 @pytest.mark.long
-def test_who_never_sends_a_request_or_sends_it_by_the_byte_is_let_go(monitor: RunningMonitor) -> None:
+def test_a_client_that_sends_no_request_or_one_by_the_byte_is_dropped(monitor: RunningMonitor) -> None:
     before = descriptors(monitor)
     with Crowd(monitor) as crowd:
         for words in (b"", b"G", HEAD, HEAD + b"X-Slow: "):
@@ -134,13 +134,13 @@ def test_who_never_sends_a_request_or_sends_it_by_the_byte_is_let_go(monitor: Ru
                 return crowd.alive() == 0
 
             wait_for(a_byte_more, "all of them are let go, though they go on", deadlines.HEAD + 15)
-            said = crowd.members[-1].recv(1000)
-            assert said == b"" or said.startswith(b"HTTP/1.1 408 "), said
+            printed = crowd.members[-1].recv(1000)
+            assert printed == b"" or printed.startswith(b"HTTP/1.1 408 "), printed
     given_back(monitor, before)
 
 
 @pytest.mark.long
-def test_who_sends_a_body_by_the_byte_is_let_go(monitor: RunningMonitor) -> None:
+def test_a_client_that_sends_a_body_by_the_byte_is_dropped(monitor: RunningMonitor) -> None:
     before = descriptors(monitor)
     with Crowd(monitor) as crowd, served(monitor, polls=False):
         for _ in range(50):
@@ -158,7 +158,7 @@ def test_who_sends_a_body_by_the_byte_is_let_go(monitor: RunningMonitor) -> None
 
 
 @pytest.mark.long
-def test_who_never_reads_is_let_go(monitor: RunningMonitor) -> None:
+def test_a_client_that_never_reads_is_dropped(monitor: RunningMonitor) -> None:
     """The answers are larger than what the kernel keeps for both sides."""
     with Api(monitor.url) as api:
         ranks = [rank_report("large", rank, 4000, iteration=7, host="h" * 200) for rank in range(4000)]
@@ -262,23 +262,23 @@ def test_garbage_is_answered_or_cut_and_fills_no_log(monitor: RunningMonitor) ->
                     pass
     with served(monitor):
         given_back(monitor, before + 12)
-    assert monitor.said().count("Invalid HTTP request") <= 1, "a stranger can fill the disk"
-    assert len(monitor.said()) < 20_000
+    assert monitor.printed().count("Invalid HTTP request") <= 1, "a stranger can fill the disk"
+    assert len(monitor.printed()) < 20_000
 
 
-def test_when_descriptors_run_out_it_says_so_and_serves_those_at_work(tmp_path: Path) -> None:
+def test_when_descriptors_run_out_it_reports_it_and_serves_those_at_work(tmp_path: Path) -> None:
     """As many strangers as files allow, and more: the longest idle ones make room, and nothing spins."""
     limit = deadlines.RESERVED + 128
     with held_to(limit, tmp_path / "held") as monitor, Crowd(monitor) as crowd:
-        assert "at most 128 connections" in monitor.said()
+        assert "at most 128 connections" in monitor.printed()
         with served(monitor):
             for _ in range(limit + 100):
                 crowd.join()
-            wait_for(lambda: "the limit of 128 connections is reached" in monitor.said(), "it says so")
+            wait_for(lambda: "the limit of 128 connections is reached" in monitor.printed(), "it says so")
             wait_for(lambda: crowd.alive() <= 128, "no more are kept than there may be")
             with Api(monitor.url) as newcomer:
                 assert newcomer.get("/readyz").status_code == 200
-        assert len(monitor.said().splitlines()) < 60
+        assert len(monitor.printed().splitlines()) < 60
 
 
 @contextlib.contextmanager
@@ -298,20 +298,20 @@ def held_to(limit: int, folder: Path) -> Iterator[RunningMonitor]:
         context.__exit__(*sys.exc_info())
 
 
-def test_when_the_system_has_no_descriptors_left_it_says_so_and_does_not_spin(monitor: RunningMonitor) -> None:
-    """Taken away while it runs, so that its own bound does not help: what accept() says then is said once, in words."""
+def test_when_the_system_has_no_descriptors_left_it_reports_it_and_does_not_spin(monitor: RunningMonitor) -> None:
+    """Taken away while it runs, so that its own bound does not help: the error of accept() is logged once."""
     with served(monitor), Api(monitor.url) as known:
         assert known.get("/livez").status_code == 200
         limit_files(monitor, descriptors(monitor))
         with Crowd(monitor) as crowd:
             for _ in range(20):
                 crowd.join(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            wait_for(lambda: "no new connection can be accepted" in monitor.said(), "it says so")
+            wait_for(lambda: "no new connection can be accepted" in monitor.printed(), "it says so")
             spent = cpu_seconds(monitor)
             # What is open already is served; each answer is a turn of the loop, in which it could have spun.
             for _ in range(20):
                 assert known.get("/livez").status_code == 200
-            assert monitor.said().count("no new connection") == 1
+            assert monitor.printed().count("no new connection") == 1
             assert cpu_seconds(monitor) - spent < 5
             limit_files(monitor, 1024)
             wait_for(lambda: crowd.alive() == 0, "those who waited are answered once there is room")

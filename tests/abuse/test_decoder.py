@@ -22,7 +22,7 @@ NEW = 100
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_any_body_is_taken_or_refused_in_words(number: int) -> None:
+def test_any_body_is_taken_or_refused(number: int) -> None:
     """A walk from the seeds, as the fuzzer takes it but without its eyes; the same one each time."""
     dice = random.Random(number)
     known = list(seeds())
@@ -48,7 +48,7 @@ def test_the_seeds_themselves_are_taken() -> None:
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_an_input_of_the_corpus_is_taken_or_refused_in_words(path: Path) -> None:
+def test_an_input_of_the_corpus_is_taken_or_refused(path: Path) -> None:
     feed(path.read_bytes())
 
 

@@ -21,8 +21,8 @@ WORLD = 3
 JOB = "killed"
 
 
-class Told:
-    """All that the monitor said to launchers and people so far, over all of its lives."""
+class Reported:
+    """All that the monitor stated to launchers and people so far, over all of its lives."""
 
     def __init__(self) -> None:
         self.directives: dict[int, dict[str, Any]] = {}
@@ -37,23 +37,23 @@ class Told:
             self.incidents.add(directive["incident_id"])
 
 
-def life(monitor: RunningMonitor, told: Told, dice: random.Random) -> None:
+def life(monitor: RunningMonitor, reported: Reported, dice: random.Random) -> None:
     """Orders and hangs as fast as they go, until the kill comes; the client must not notice anything but the kill."""
     with Api(monitor.url) as api:
-        shown = {incident["id"] for incident in api.incidents(JOB)} if told.directives else set()
-        assert told.incidents <= shown, "an incident that somebody was told of is gone"
+        shown = {incident["id"] for incident in api.incidents(JOB)} if reported.directives else set()
+        assert reported.incidents <= shown, "an incident that somebody was told of is gone"
         launcher = PlayedLauncher(api, JOB, ranks=range(WORLD))
         last = launcher.register(
             policy={"section_timeouts": {"step": 2.0}, "max_restarts": 1000, "capture_deadline": 5}
         )
-        assert last["last_directive"] >= max(told.directives, default=0), "the count of directives fell back"
-        launcher.start(told.attempt, WORLD)
+        assert last["last_directive"] >= max(reported.directives, default=0), "the count of directives fell back"
+        launcher.start(reported.attempt, WORLD)
     killing = threading.Timer(dice.uniform(0.02, 0.6), monitor.process.kill)
     killing.start()
     try:
         with Api(monitor.url) as api:
             launcher.api = api
-            busy(api, launcher, told)
+            busy(api, launcher, reported)
     except httpx.TransportError:
         assert monitor.process.wait(10) == -9, "it ended by itself"
     finally:
@@ -61,47 +61,47 @@ def life(monitor: RunningMonitor, told: Told, dice: random.Random) -> None:
         killing.join()
 
 
-def busy(api: Api, launcher: PlayedLauncher, told: Told) -> None:
+def busy(api: Api, launcher: PlayedLauncher, reported: Reported) -> None:
     while True:
-        sent = body(*reports_of_all(JOB, WORLD, attempt=told.attempt, overdue=5.0))
+        sent = body(*reports_of_all(JOB, WORLD, attempt=reported.attempt, overdue=5.0))
         assert api.post("/v1/metrics", content=sent, headers=PROTOBUF).status_code == 200
         for directive in launcher.directives(0.5):
-            told.take(directive)
+            reported.take(directive)
             if directive["kind"] == "capture":
                 launcher.send_stacks(directive, dict.fromkeys(range(WORLD), AT_WORK))
             elif directive["kind"] == "restart":
                 launcher.acknowledge(directive)
-                told.attempt += 1
-                launcher.start(told.attempt, WORLD)
-                resumed = body(*reports_of_all(JOB, WORLD, attempt=told.attempt, resumed_at=3))
+                reported.attempt += 1
+                launcher.start(reported.attempt, WORLD)
+                resumed = body(*reports_of_all(JOB, WORLD, attempt=reported.attempt, resumed_at=3))
                 assert api.post("/v1/metrics", content=resumed, headers=PROTOBUF).status_code == 200
         api.change_policy(JOB, stop_deadline=5 + time.monotonic() % 1)
 
 
-def lives(folder: Path, number: int, seed: int) -> Told:
-    told, dice = Told(), random.Random(seed)
+def lives(folder: Path, number: int, seed: int) -> Reported:
+    reported, dice = Reported(), random.Random(seed)
     database = folder / "rankwatch.db"
     for round_ in range(number):
         with running_monitor(folder / str(round_), database=database) as monitor:
-            life(monitor, told, dice)
+            life(monitor, reported, dice)
     with sqlite3.connect(database) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
     with running_monitor(folder / "last", database=database) as monitor, Api(monitor.url) as api:
-        assert told.incidents <= {incident["id"] for incident in api.incidents(JOB)}
+        assert reported.incidents <= {incident["id"] for incident in api.incidents(JOB)}
         wait_for(lambda: api.get("/readyz").status_code == 200, "it is ready")
         answer = api.get(f"/api/v1/jobs/{JOB}/directives", params={"after": 0, "wait": 0})
         for directive in answer.json()["directives"]:
-            told.take(directive)
-    return told
+            reported.take(directive)
+    return reported
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_killed_thirty_times_in_the_middle_of_its_work(tmp_path: Path) -> None:
-    told = lives(tmp_path, 30, 2)
-    assert len(told.directives) > 20
-    assert len(told.incidents) > 3
+    reported = lives(tmp_path, 30, 2)
+    assert len(reported.directives) > 20
+    assert len(reported.incidents) > 3
 
 
 @pytest.mark.long

@@ -104,13 +104,26 @@ def test_an_ingest_token_cannot_loosen_limits_by_learned_ones(owner: Api, sender
     assert owner.job(job)["timeouts"] != before
 
 
-def test_the_first_launcher_of_a_new_run_brings_its_policy(owner: Api, sender: Api) -> None:
-    register(sender, "again", policy={"on_hang": "log"})
+def test_an_ingest_token_cannot_change_the_policy_of_a_running_job_by_reporting_its_end(
+    owner: Api, sender: Api
+) -> None:
+    register(sender, "ended", policy={"on_hang": "log"})
     events = [{"node": "first", "kind": "finished", "attempt": 1}]
-    assert sender.post("/api/v1/jobs/again/process-events", json={"events": events}).status_code == 204
-    assert owner.job("again")["state"] == "finished"
-    assert register(sender, "again", "second", policy={"on_hang": "stop"})["warnings"] == []
-    assert policy(owner, "again")["on_hang"] == "stop"
+    assert sender.post("/api/v1/jobs/ended/process-events", json={"events": events}).status_code == 204
+    assert owner.job("ended")["state"] == "finished"
+    warnings = register(sender, "ended", "second", policy={"on_hang": "stop", "detection": False})["warnings"]
+    assert (policy(owner, "ended")["on_hang"], policy(owner, "ended")["detection"]) == ("log", True)
+    assert len(warnings) == 1
+
+
+def test_a_policy_that_comes_with_a_registration_is_in_the_audit_log(owner: Api) -> None:
+    register(owner, "audited", policy={"on_hang": "log"})
+    register(owner, "audited", policy={"on_hang": "stop"}, ft_state=LEARNED)
+    register(owner, "audited", policy={"on_hang": "stop"}, ft_state=LEARNED)
+    entries = [entry for entry in owner.read("/audit")["entries"] if entry["subject"] == "audited"]  # type: ignore[attr-defined]
+    assert [(entry["action"], entry["by"]) for entry in entries] == [("policy", "control")]
+    assert entries[0]["detail"]["policy"] == {"on_hang": "stop"}
+    assert entries[0]["detail"]["ft_state"] == LEARNED
 
 
 # Evidence -------------------------------------------------------------------------------------------------------------
@@ -212,7 +225,7 @@ def test_deeply_nested_bodies_are_refused(sender: Api, guarded: RunningMonitor) 
                 f"/api/v1/jobs/deep/{path}", content=content, headers={"Content-Type": "application/json"}
             )
             assert 400 <= answer.status_code < 500, (path, field, depth, answer.text)
-    assert "Traceback" not in guarded.said()
+    assert "Traceback" not in guarded.printed()
 
 
 @pytest.mark.parametrize("detail", ["\ud800", "x" * 100_000])
@@ -319,7 +332,7 @@ def test_sentences_of_ranks_reach_the_log_escaped_and_on_lines_of_their_own(
     forged = f"boom{FORGED}\n2099-01-01 00:00:00,000 [rankwatch monitor] job forging is healthy"
     exited = {"node": "first", "kind": "exited", "attempt": 1, "rank": 0, "exit_code": 1, "message": forged}
     assert post(sender, "/jobs/forging/process-events", {"events": [started, exited]}) == 204
-    wait_for(lambda: "boom" in guarded.said(), "the exit is logged", 60)
+    wait_for(lambda: "boom" in guarded.printed(), "the exit is logged", 60)
     log = guarded.log.read_bytes().decode()
     assert not any(character in log for character in FORGED if not character.isprintable())
     assert not any(line.startswith("2099") for line in log.splitlines())

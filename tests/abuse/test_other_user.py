@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ import pytest
 
 from rankwatch.contract import access
 from rankwatch_launcher.monitor.process import LocalMonitor
+from rankwatch_launcher.node.slots import SlotsFolder
+from rankwatch_monitor.replay.recording import Writer
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as the user nobody")
@@ -85,9 +89,9 @@ def test_another_user_cannot_stop_the_job_read_its_stacks_or_its_files(own: Loca
     files = [str(path) for path in (tmp_path / "state").rglob("*") if path.is_file()]
     files += [str(path) for path in own._folder.iterdir()]
     assert len([file for file in files if file.endswith((".db", ".json", ".lock"))]) >= 3, files
-    nobody = pwd.getpwnam("nobody")
+    anonymous = pwd.getpwnam("nobody")
     attack = subprocess.run(
-        [sys.executable, "-I", "-c", ATTACK, json.dumps([own.url, JOB, files, nobody.pw_uid, nobody.pw_gid])],
+        [sys.executable, "-I", "-c", ATTACK, json.dumps([own.url, JOB, files, anonymous.pw_uid, anonymous.pw_gid])],
         cwd="/",
         capture_output=True,
         text=True,
@@ -98,3 +102,60 @@ def test_another_user_cannot_stop_the_job_read_its_stacks_or_its_files(own: Loca
     assert seen["livez"] == 200, "it reaches the port"
     assert set(seen["refused"].values()) == {401}, seen["refused"]
     assert {file: tried for file, tried in seen["files"].items() if tried != ["PermissionError"] * 2} == {}
+
+
+# Folders that a cleaner of temporary files has removed while the job runs ---------------------------------------------
+
+
+def plant(place: Path, victim: Path, how: str) -> None:
+    """Take the name of a folder in /dev/shm or /tmp: with a link to a folder of the victim, or an own folder."""
+    shutil.rmtree(place)
+    if how == "link":
+        place.symlink_to(victim)
+    else:
+        place.mkdir(mode=0o777)
+        os.chown(place, pwd.getpwnam("nobody").pw_uid, -1)
+
+
+@pytest.mark.parametrize("how", ["link", "folder"])
+def test_a_folder_planted_in_place_of_the_slots_is_neither_used_nor_emptied(tmp_path: Path, how: str) -> None:
+    precious = tmp_path / "victim" / "precious"
+    precious.mkdir(parents=True)
+    folder = SlotsFolder(tmp_path)
+    planted = folder.path
+    plant(planted, precious.parent, how)
+    try:
+        used = folder.attempt(1)
+        assert precious.is_dir()
+        assert used.is_dir()
+        assert not used.is_relative_to(planted)
+    finally:
+        folder.remove()
+
+
+@pytest.mark.parametrize("how", ["link", "folder"])
+def test_a_folder_planted_in_place_of_the_monitors_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    made = LocalMonitor(JOB)
+    planted = made._folder
+    plant(planted, victim, how)
+    try:
+        made.start()
+        assert made.wait_ready()
+        assert [*victim.iterdir(), *planted.iterdir()] == []
+    finally:
+        made.close()
+        planted.unlink() if planted.is_symlink() else planted.rmdir()
+
+
+def test_a_recording_is_readable_by_its_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Writer(tmp_path / "run.jsonl", 0.0).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "run.jsonl").stat().st_mode) == 0o600

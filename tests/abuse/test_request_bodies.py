@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from rankwatch_monitor.app import create_app
+from rankwatch_monitor.http.fastlane.requests import sender
 from rankwatch_monitor.http.request_gate import LARGEST, LARGEST_EVIDENCE
 from rankwatch_monitor.ingest import admission
 from rankwatch_monitor.service.monitor import Monitor
@@ -106,16 +108,34 @@ def test_large_bodies_without_a_token_cost_no_memory_and_hold_nothing_up(guarded
             with contextlib.suppress(OSError):  # the monitor may close the connection
                 line.sendall(b"[" + b"[]," * (16 * MIB // 3))
 
-    senders = [threading.Thread(target=send, daemon=True) for _ in range(20)]
-    for sender in senders:
-        sender.start()
+    threads = [threading.Thread(target=send, daemon=True) for _ in range(20)]
+    for thread in threads:
+        thread.start()
     with Api(guarded.url, TOKEN) as api:
-        while any(sender.is_alive() for sender in senders):
+        while any(thread.is_alive() for thread in threads):
             assert api.get("/livez", timeout=WAIT).status_code == 200
-            for sender in senders:
-                sender.join(0.01)
+            for thread in threads:
+                thread.join(0.01)
     assert answers == [401] * 20
     assert peak(guarded) - before < 64 * MIB, "20 bodies of 16 MiB were sent"
+
+
+def test_bodies_of_launchers_are_counted_on_the_fast_lane(guarded: RunningMonitor) -> None:
+    size, many = 500_000, admission.HELD_BYTES // 500_000 + 20
+    with contextlib.ExitStack() as lines:
+        opened = [lines.enter_context(connected(guarded)) for _ in range(many)]
+        for line in opened:
+            with contextlib.suppress(ConnectionError):  # refused in the middle of it
+                line.sendall(head("process-events", f"content-length: {size}", INGEST) + b" " * (size - 1))
+        answered, _, _ = select.select(opened, [], [], WAIT)
+        assert status(answered[0]) == 429
+
+
+def test_a_sender_behind_a_proxy_cannot_pose_as_many() -> None:
+    proxy = ("127.0.0.1", 5)
+    assert sender(proxy, {"x-forwarded-for": "forged, 10.0.0.7"}) == "10.0.0.7"
+    assert sender(proxy, {"x-forwarded-for": ""}) == sender(proxy, {}) == "127.0.0.1"
+    assert sender(("10.0.0.7", 5), {"x-forwarded-for": "forged"}) == "10.0.0.7"
 
 
 def test_a_sender_cannot_hold_the_memory_for_bodies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The API as its own description says, driven by schemathesis against a real monitor with jobs in it.
+"""The API as its own description states, driven by schemathesis against a real monitor with jobs in it.
 
 Whatever is sent, fitting or not: no answer is a fault of the monitor's, each has the shape that the description
 promises, and every refusal is a problem document.

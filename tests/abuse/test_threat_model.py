@@ -36,9 +36,9 @@ def _names_in(path: str) -> frozenset[str]:
 
 
 def test_the_document_has_its_tables() -> None:
-    actors = [who for who, _ in rows()]
-    for who in ("someone on the network", "another user on the node", "a job of another team", "an operator"):
-        assert who in actors
+    actors = [actor for actor, _ in rows()]
+    for actor in ("someone on the network", "another user on the node", "a job of another team", "an operator"):
+        assert actor in actors
     assert len(actors) > 30
 
 

@@ -157,7 +157,7 @@ def test_a_token_is_shown_once_and_never_logged(monitor: RunningMonitor, make: M
     [shown] = [each for each in root.read("/tokens")["tokens"] if each["name"] == "silent"]
     assert shown.keys() == {"name", "scope", "jobs", "created_at", "created_by"}
     assert (shown["scope"], shown["jobs"], shown["created_by"]) == ("ingest", [OWN], "control")
-    everything = json.dumps(root.read("/tokens")) + json.dumps(root.read("/audit?limit=10000")) + monitor.said()
+    everything = json.dumps(root.read("/tokens")) + json.dumps(root.read("/audit?limit=10000")) + monitor.printed()
     assert secret not in everything
 
 

@@ -32,6 +32,6 @@ def test_one_late_jump_is_not_flat() -> None:
     assert not trend(EVERY_TEN, jumped).flat(2.0)
 
 
-def test_a_run_that_is_too_short_says_nothing() -> None:
+def test_a_run_that_is_too_short_reports_nothing() -> None:
     with pytest.raises(ValueError, match="too few"):
         trend(EVERY_TEN[:8], EVERY_TEN[:8])

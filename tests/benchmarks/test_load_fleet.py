@@ -21,10 +21,10 @@ class Reading:
         self._decoder = MetricsDecoder(Limits(), self.counters)
 
     def of(self, due: Due) -> list[RankReport]:
-        told = self._decoder.decode(ExportMetricsServiceRequest.FromString(due.body))
-        assert told.rejections.message() == ""
-        assert len(told.reports) == due.ranks
-        return told.reports
+        reported = self._decoder.decode(ExportMetricsServiceRequest.FromString(due.body))
+        assert reported.rejections.message() == ""
+        assert len(reported.reports) == due.ranks
+        return reported.reports
 
 
 def begun(**shape: object) -> tuple[Fleet, float]:
@@ -45,7 +45,7 @@ def test_every_rank_reports_once_under_its_own_name(ranks: int, a_request: int) 
     assert {r.identity.local_rank for r in reports} == set(range(min(8, ranks)))
 
 
-def test_jobs_are_told_apart() -> None:
+def test_jobs_are_distinguished() -> None:
     fleet, began = begun(ranks=16, jobs=4)
     reports = [r for due in fleet.requests(range(4), began) for r in Reading().of(due)]
     assert {r.identity.job_id for r in reports} == {f"emulated-{i:05d}" for i in range(4)}
@@ -66,7 +66,7 @@ def test_training_goes_on_between_reports_and_windows_close_together() -> None:
     assert reading.counters.repeats == 0, "delta points begin where the last report ended"
 
 
-def test_a_hung_rank_stands_behind_the_others_who_wait_for_it() -> None:
+def test_a_hung_rank_stands_behind_the_others_that_wait_for_it() -> None:
     fleet, began = begun(ranks=8, step_seconds=2.0)
     fleet.jobs[0].hung_at, fleet.jobs[0].hung_ranks = began + 11.0, {3}
     (due,) = fleet.requests([0], began + 40.0)
@@ -77,7 +77,7 @@ def test_a_hung_rank_stands_behind_the_others_who_wait_for_it() -> None:
     assert reports[0].quiet == pytest.approx(29.5)
 
 
-def test_nothing_is_heard_of_a_silent_rank_and_all_else_is() -> None:
+def test_nothing_arrives_of_a_silent_rank_and_all_else_is() -> None:
     fleet, began = begun(ranks=8)
     fleet.silent = {(0, 2)}
     (due,) = fleet.requests([0], began)

@@ -63,9 +63,9 @@ def test_the_culprit_is_named_by_all_stacks_and_the_ranks_run_again(
     launchers = asyncio.run(drive())
     came = {what: len(at) for what, at in launchers.tally.moments.items()}
     assert came["delivered evidence"] == came["heard restart"] == came["told of started ranks"] == count
-    told = Api(monitor.url).get(f"/jobs/crowd-{count}-00000/incidents")["incidents"]
-    assert [culprit["rank"] for culprit in told[0]["culprits"]] == [5]
-    assert "has not entered 'all_reduce' number 8192 of group 'dp (5)'" in told[0]["reason"]
+    reported = Api(monitor.url).get(f"/jobs/crowd-{count}-00000/incidents")["incidents"]
+    assert [culprit["rank"] for culprit in reported[0]["culprits"]] == [5]
+    assert "has not entered 'all_reduce' number 8192 of group 'dp (5)'" in reported[0]["reason"]
     answers = launchers.figures()["launchers' answers"]
     assert ("acks 204" in answers) is (count <= FEW_LAUNCHERS), "many leave out what is seen anyhow"
     assert not [status for status in answers if status[-3:] not in ("200", "204")]

@@ -13,17 +13,17 @@ from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
 
 PACE = Pace(2.0, 3, 4)
-WHO: dict[str, str | int | float | bool] = {semconv.JOB_ID: "j", semconv.RANK: 300, semconv.WORLD_SIZE: 512}
+IDENTITY: dict[str, str | int | float | bool] = {semconv.JOB_ID: "j", semconv.RANK: 300, semconv.WORLD_SIZE: 512}
 
 
 def decoded(body: bytes) -> RankReport:
-    told = MetricsDecoder(Limits(), Counters()).decode(ExportMetricsServiceRequest.FromString(body))
-    assert told.rejections.message() == ""
-    return told.reports[0]
+    reported = MetricsDecoder(Limits(), Counters()).decode(ExportMetricsServiceRequest.FromString(body))
+    assert reported.rejections.message() == ""
+    return reported.reports[0]
 
 
-def test_a_plain_report_says_where_the_rank_stands() -> None:
-    report = decoded(encoded(WHO, PACE, Kind()))
+def test_a_plain_report_states_where_the_rank_stands() -> None:
+    report = decoded(encoded(IDENTITY, PACE, Kind()))
     assert (report.identity.job_id, report.identity.rank, report.iteration) == ("j", 300, 1)
     assert set(report.open_sections or {}) == {"step", "backward"}
     assert not report.finished
@@ -32,15 +32,15 @@ def test_a_plain_report_says_where_the_rank_stands() -> None:
 
 
 def test_finished_sections_come_with_the_times_of_their_steps() -> None:
-    report = decoded(encoded(WHO, PACE, Kind(steps=True)))
+    report = decoded(encoded(IDENTITY, PACE, Kind(steps=True)))
     assert set(report.finished) == set(SECTIONS)
-    assert {told.count for told in report.finished.values()} == {PACE.steps_a_report}
+    assert {reported.count for reported in report.finished.values()} == {PACE.steps_a_report}
     assert report.finished["step"].sum == pytest.approx(PACE.steps_a_report * PACE.step_seconds, rel=0.1)
-    assert not report.longest, "only what has grown is told again"
+    assert not report.longest, "only what has grown is reported again"
 
 
-def test_a_window_and_the_news_are_told_when_asked_for() -> None:
-    report = decoded(encoded(WHO, PACE, Kind(steps=True, window=True, news=True)))
+def test_a_window_and_the_news_are_reported_when_asked_for() -> None:
+    report = decoded(encoded(IDENTITY, PACE, Kind(steps=True, window=True, news=True)))
     assert report.window is not None
     assert set(report.window.sections) == set(SECTIONS)
     assert set(report.window.collectives) == set(GROUPS)
@@ -49,15 +49,15 @@ def test_a_window_and_the_news_are_told_when_asked_for() -> None:
     assert report.kernels is None
 
 
-def test_kernels_come_with_their_source_and_the_last_report_says_so() -> None:
-    report = decoded(encoded(WHO, PACE, Kind(steps=True, window=True, kernels=True)))
+def test_kernels_come_with_their_source_and_the_last_report_reports_it() -> None:
+    report = decoded(encoded(IDENTITY, PACE, Kind(steps=True, window=True, kernels=True)))
     assert report.kernels is not None
     assert len(report.kernels) == 64
-    assert decoded(encoded(WHO, PACE, Kind(ended=True))).ended is True
+    assert decoded(encoded(IDENTITY, PACE, Kind(ended=True))).ended is True
 
 
 def test_the_layout_finds_every_time_and_value_that_protobuf_finds() -> None:
-    body = encoded(WHO, PACE, Kind(steps=True, window=True))
+    body = encoded(IDENTITY, PACE, Kind(steps=True, window=True))
     found = _load_layout.find(body)
     request = ExportMetricsServiceRequest.FromString(body)
     points = [
@@ -80,4 +80,4 @@ def test_the_layout_finds_every_time_and_value_that_protobuf_finds() -> None:
 
 def test_a_request_of_two_resources_is_no_report() -> None:
     with pytest.raises(ValueError, match="one resource, not 2"):
-        _load_layout.find(encoded(WHO, PACE, Kind()) * 2)
+        _load_layout.find(encoded(IDENTITY, PACE, Kind()) * 2)

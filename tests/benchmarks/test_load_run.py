@@ -85,7 +85,7 @@ def test_a_hang_is_found_and_the_rank_behind_is_named(monitor: RunningMonitor) -
         schedule.tick(0.0)
         found = schedule.detections[0]
         await until(generator, lambda: found.seconds is not None)
-        assert "Rank 5" in found.said
+        assert "Rank 5" in found.printed
         schedule.finish()
 
     driven(monitor.url, Shape(16, interval=0.4, step_seconds=0.2, name="hangs"), act)
@@ -165,7 +165,7 @@ def test_what_is_refused_for_good_is_lost_and_counted() -> None:
     assert "400" in next(iter(generator.lost))
 
 
-def test_where_nobody_listens_nothing_is_accepted_and_reports_are_kept() -> None:
+def test_without_a_listener_nothing_is_accepted_and_reports_are_kept() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""The simulated month judges hangs and stragglers at once: nothing is said of a healthy job, and both are found."""
+"""The simulated month judges hangs and stragglers at once: nothing is stated of a healthy job, and both are found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import _month  # the benchmarks are scripts, not a package
 from rankwatch_monitor.core.events import RankReport
 
 
-def test_nothing_is_said_of_a_healthy_job() -> None:
+def test_nothing_is_reported_of_a_healthy_job() -> None:
     judged = _month.play(_month.healthy(8, 0.04))
     assert judged.windows > 200
     assert (judged.outcome.alarms, judged.stragglers) == (0, 0)
@@ -26,16 +26,16 @@ def test_a_slow_rank_and_a_hung_one_are_found_in_it() -> None:
     assert judged.outcome.false_alarms == []
 
 
-def test_every_rank_tells_each_window_once_and_after_its_last_step() -> None:
+def test_every_rank_reports_each_window_once_and_after_its_last_step() -> None:
     plan = _month.healthy(8, 0.02)
-    told: dict[int, list[int]] = {rank: [] for rank in range(plan.world)}
+    reported: dict[int, list[int]] = {rank: [] for rank in range(plan.world)}
     for _, event in _month.Month(plan).events():
         if isinstance(event, RankReport) and event.window is not None:
             assert event.iteration is not None
             assert event.window.iteration is not None
             assert event.window.iteration <= event.iteration
-            told[event.identity.rank].append(event.window.iteration)
-    for steps in told.values():
+            reported[event.identity.rank].append(event.window.iteration)
+    for steps in reported.values():
         assert len(steps) > 50
         assert steps == sorted(set(steps))
         assert {(step + 1) % _month.WINDOW for step in steps} == {0}
@@ -49,11 +49,11 @@ def test_nodes_are_replaced_and_clocks_are_wrong() -> None:
     errors = set()
     for at, event in month.events():
         if isinstance(event, RankReport):
-            who = event.identity
-            hosts.setdefault(who.rank, set()).add(who.host)
-            devices.setdefault(who.rank, set()).add(who.device)
-            assert who.started_at is not None
-            errors.add(round((who.started_at - at) / 3600))
+            identity = event.identity
+            hosts.setdefault(identity.rank, set()).add(identity.host)
+            devices.setdefault(identity.rank, set()).add(identity.device)
+            assert identity.started_at is not None
+            errors.add(round((identity.started_at - at) / 3600))
     assert any(len(names) > 1 for names in hosts.values())
     assert any(len(names) > 1 for names in devices.values())
     assert max(errors) - min(errors) > 1

@@ -36,9 +36,9 @@ def test_our_side_is_measured_when_the_other_one_is_left_out(tmp_path: Path) -> 
         env={name: value for name, value in os.environ.items() if name not in INHERITED},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(target.read_text())
-    assert "left out" in told["peer"]
-    rows = told["figures"]["calls"]
+    reported = json.loads(target.read_text())
+    assert "left out" in reported["peer"]
+    rows = reported["figures"]["calls"]
     assert rows["section p50, us"]["rankwatch"] > 0
     assert rows["monitor stopped: processes"] == {"rankwatch": 1}
     assert rows["monitor stopped: calls that raised"] == {"rankwatch": 0}
@@ -76,7 +76,7 @@ def test_an_environment_that_cannot_be_made_is_explained(tmp_path: Path) -> None
     assert "--nvrx" in peer.words
 
 
-def test_calls_are_told_less_the_empty_one() -> None:
+def test_calls_are_reported_less_the_empty_one() -> None:
     wall = {"empty": [100.0, 100.0], "section": [1100.0, 2100.0], "heartbeat": [300.0, 300.0]}
     figures = side_by_side.calls([{"wall": wall, "cpu": {"empty": 50.0, "section": 1050.0, "heartbeat": 250.0}}])
     assert figures["section p50, us"] == pytest.approx(1.5)

@@ -72,7 +72,7 @@ def test_compose_accepts_the_file(profile: str) -> None:
 
 
 @pytest.mark.parametrize("missing", SECRETS)
-def test_compose_says_what_is_missing(missing: str) -> None:
+def test_compose_states_what_is_missing(missing: str) -> None:
     done = composed("config", "--quiet", **{name: value for name, value in SECRETS.items() if name != missing})
     assert done.returncode != 0
     assert f"set {missing} in .env" in done.stderr
@@ -128,8 +128,8 @@ def test_every_variable_is_in_the_example_and_the_example_has_no_other() -> None
     example = (ROOT / ".env.example").read_text()
     assert set(re.findall(r"^(?:# )?([A-Z_]+)=", example, flags=re.MULTILINE)) == asked - tunable
     assert re.findall(r"^([A-Z_]+)=(.+)$", example, flags=re.MULTILINE) == [], "no secret stands in the example"
-    told = (ROOT / "docs" / "compose.md").read_text()
-    assert [name for name in asked if name not in told] == []
+    reported = (ROOT / "docs" / "compose.md").read_text()
+    assert [name for name in asked if name not in reported] == []
 
 
 def test_only_the_monitor_has_the_control_token_and_jobs_the_one_that_may_ingest() -> None:
@@ -185,7 +185,7 @@ def test_the_collector_s_pipelines_use_what_is_declared() -> None:
     assert receiver["auth"]["authenticator"] in config["extensions"], "it listens beyond loopback"
 
 
-def test_the_collector_of_a_node_keeps_jobs_apart_and_says_which_it_sends() -> None:
+def test_the_collector_of_a_node_keeps_jobs_apart_and_states_which_it_sends() -> None:
     config = yaml.safe_load((ROOT / "dashboards" / "collector" / "node.yml").read_text())
     for pipeline in config["service"]["pipelines"].values():
         for kind, members in pipeline.items():
@@ -222,8 +222,8 @@ def test_images_run_as_a_user_without_rights(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_nothing_of_an_index_s_address_stays_in_an_image(path: Path) -> None:
-    told = instructions(path)
-    assert [rest for word, rest in told if word in {"ARG", "ENV"} and re.search("URL|TOKEN|PASSWORD", rest)] == []
+    reported = instructions(path)
+    assert [rest for word, rest in reported if word in {"ARG", "ENV"} and re.search("URL|TOKEN|PASSWORD", rest)] == []
     for service in SERVICES.values():
         assert "args" not in service.get("build", {}), "arguments of a build stay in the history"
 
@@ -297,8 +297,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_image_s_monitor_starts_without_torch_and_is_healthy(image: Path, tmp_path: Path) -> None:
-    told = dict(instructions(ROOT / "docker" / "Dockerfile"))
-    command = [*json.loads(told["ENTRYPOINT"]), *json.loads(told["CMD"])]
+    reported = dict(instructions(ROOT / "docker" / "Dockerfile"))
+    command = [*json.loads(reported["ENTRYPOINT"]), *json.loads(reported["CMD"])]
     assert subprocess.run([image / "python", "-c", "import torch"], capture_output=True, check=False).returncode != 0
     assert subprocess.run([image / "python", "-c", "import psycopg"], capture_output=True, check=False).returncode == 0
 
@@ -319,14 +319,14 @@ def test_the_image_s_monitor_starts_without_torch_and_is_healthy(image: Path, tm
             url = json.loads(ready.read_text())["url"]
             with urlopen(url) as page:
                 assert b"<!doctype html>" in page.read()[:100].lower()
-            check = json.loads(told["HEALTHCHECK"].partition("CMD ")[2])
+            check = json.loads(reported["HEALTHCHECK"].partition("CMD ")[2])
             for test in (check, SERVICES["monitor"]["healthcheck"]["test"][1:]):
                 script = test[-1].replace("http://127.0.0.1:9560", url.rstrip("/"))
                 asked = [image / "python", "-c", script]
                 wait_for(lambda: subprocess.run(asked, check=False).returncode == 0, script, 30)  # noqa: B023
-            with Api(url, "r") as reader, Api(url) as nobody:
+            with Api(url, "r") as reader, Api(url) as anonymous:
                 assert reader.get("/metrics").status_code == 200
-                assert nobody.get("/metrics").status_code == 401
+                assert anonymous.get("/metrics").status_code == 401
         finally:
             monitor.terminate()
     assert monitor.returncode == 0
@@ -364,7 +364,7 @@ def test_the_demo_job_hangs_is_found_and_finishes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["RANKWATCH_DEMO_MONITOR", "RANKWATCH_TOKEN"])
-def test_the_demo_says_what_it_needs(missing: str) -> None:
+def test_the_demo_states_what_it_needs(missing: str) -> None:
     given = {"RANKWATCH_DEMO_MONITOR": "http://127.0.0.1:9", "RANKWATCH_TOKEN": "t", "PATH": os.environ["PATH"]}
     del given[missing]
     command = ["sh", str(ROOT / "docker" / "demo.sh")]

@@ -41,11 +41,11 @@ def tool(name: str) -> str:
 @contextmanager
 def webhook() -> Iterator[tuple[str, queue.Queue[tuple[str, dict[str, Any]]]]]:
     """A server on loopback that keeps what it is sent: (path, JSON)."""
-    told: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+    reported: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told.put((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            reported.put((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
             self.send_response(200)
             self.end_headers()
 
@@ -56,7 +56,7 @@ def webhook() -> Iterator[tuple[str, queue.Queue[tuple[str, dict[str, Any]]]]]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", told
+        yield f"http://127.0.0.1:{server.server_port}", reported
     finally:
         server.shutdown()
         server.server_close()
@@ -65,7 +65,7 @@ def webhook() -> Iterator[tuple[str, queue.Queue[tuple[str, dict[str, Any]]]]]:
 
 @contextmanager
 def listening(command: list[str], log: Path) -> Iterator[str]:
-    """A server of the Prometheus family that is told to take any free port; its address once it has said which."""
+    """A server of the Prometheus family on any free port; yields its address."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent)
 
@@ -133,7 +133,7 @@ def hang(api: Api) -> str:
 def test_a_hung_rank_reaches_a_pager_with_its_name_and_the_reason(tmp_path: Path) -> None:
     tool("prometheus"), tool("prometheus-alertmanager")
     with (
-        webhook() as (hook, told),
+        webhook() as (hook, reported),
         running_monitor(tmp_path / "monitor") as monitor,
         Api(monitor.url) as api,
         alertmanager(tmp_path, hook) as manager,
@@ -147,7 +147,7 @@ def test_a_hung_rank_reaches_a_pager_with_its_name_and_the_reason(tmp_path: Path
             return [each["metric"]["alertname"] for each in reply.json()["data"]["result"]] if reply.is_success else []
 
         wait_for(lambda: "RankwatchJobHung" in firing(), "Prometheus has the alert", 60)
-        path, sent = told.get(timeout=60)
+        path, sent = reported.get(timeout=60)
 
         (alert,) = sent["alerts"]
         assert (path, sent["status"], sent["receiver"]) == ("/page", "firing", "page")
@@ -175,10 +175,10 @@ def test_a_hung_rank_reaches_a_pager_with_its_name_and_the_reason(tmp_path: Path
 
         wait_for(held_back, "Alertmanager inhibits it", 60)
 
-        # The ranks go on: the pager hears of the end as well.
+        # The ranks go on: the pager learns of the end as well.
         going = [rank_report(JOB, rank, 3, iteration=8, open_sections={"step": 0.1}) for rank in range(3)]
         assert api.post("/v1/metrics", content=body(*going), headers=PROTOBUF).status_code == 200
-        later = [told.get(timeout=60)]
+        later = [reported.get(timeout=60)]
         while later[-1][1]["status"] != "resolved":
-            later.append(told.get(timeout=60))
+            later.append(reported.get(timeout=60))
         assert {path for path, _ in later} == {"/page"}, "one hung job was one page, and nothing else"

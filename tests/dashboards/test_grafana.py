@@ -74,7 +74,7 @@ def test_the_files_are_what_the_python_makes() -> None:
     assert BUILD["drift"](GRAFANA / "dashboards") == [], "run python dashboards/build.py"
 
 
-def test_drift_is_told_by_the_command(tmp_path: Path) -> None:
+def test_drift_is_reported_by_the_command(tmp_path: Path) -> None:
     copy = shutil.copytree(ROOT / "dashboards", tmp_path / "dashboards", ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, str(copy / "build.py")]
     subprocess.run([*command, "--check"], check=True)
@@ -87,7 +87,7 @@ def test_drift_is_told_by_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_panel_can_be_told_apart_and_says_what_it_shows(path: Path) -> None:
+def test_every_panel_can_be_distinguished_and_states_what_it_shows(path: Path) -> None:
     board = loaded(path)
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)

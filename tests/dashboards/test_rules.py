@@ -86,7 +86,7 @@ def test_prometheus_accepts_its_configuration_and_the_rules() -> None:
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
-def test_rules_do_what_their_scenes_say(path: Path) -> None:
+def test_rules_do_what_their_scenes_state(path: Path) -> None:
     accepted(tool("promtool"), "test", "rules", path.name, cwd=path.parent)
 
 
@@ -121,7 +121,7 @@ def test_every_alert_fires_in_a_scene_and_is_silent_in_its_twin(alert: str) -> N
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_every_alert_says_how_grave_it_is_what_it_means_and_where_to_read_on(alert: str) -> None:
+def test_every_alert_states_how_grave_it_is_what_it_means_and_where_to_read_on(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["labels"]["severity"] in ("page", "ticket", "info")
     assert rule["labels"]["scope"] in ("job", "monitor")

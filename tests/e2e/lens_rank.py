@@ -35,7 +35,7 @@ def main() -> None:
     end()
 
 
-def train(asked: argparse.Namespace, around: Callable[[int], AbstractContextManager[Any]], told: Any) -> None:
+def train(asked: argparse.Namespace, around: Callable[[int], AbstractContextManager[Any]], reported: Any) -> None:
     number = 0
     while not (asked.folder / "stop").exists():
         if (asked.folder / f"freeze-{asked.rank}").exists():
@@ -47,7 +47,7 @@ def train(asked: argparse.Namespace, around: Callable[[int], AbstractContextMana
         number += 1
         with around(number):
             time.sleep(0.03)
-        told(number)
+        reported(number)
         scratch = asked.folder / f".step-{asked.rank}"
         scratch.write_text(str(number))
         scratch.replace(asked.folder / f"step-{asked.rank}")
@@ -85,7 +85,7 @@ def lens_emitter(asked: argparse.Namespace) -> Any:
     def around(number: int) -> Any:
         return managed_span("step", "megatron.train_step", tracer=handle.tracer, **{"megatron.iteration": number})
 
-    def told(number: int) -> None:
+    def reported(number: int) -> None:
         duration.record(30.0)
         loss.set(1.0 / number)
 
@@ -93,7 +93,7 @@ def lens_emitter(asked: argparse.Namespace) -> Any:
         job.__exit__(None, None, None)
         handle.shutdown()
 
-    return around, told, end
+    return around, reported, end
 
 
 def sdk_emitter(asked: argparse.Namespace) -> Any:
@@ -144,11 +144,11 @@ def sdk_emitter(asked: argparse.Namespace) -> Any:
     duration = meter.create_histogram("megatron.training.step_duration_ms", unit="ms")
     tokens = meter.create_counter("nv.dl.training.tokens.processed", unit="{token}")
 
-    def told(number: int) -> None:
+    def reported(number: int) -> None:
         duration.record(30.0)
         tokens.add(4096)
 
-    return lambda number: nullcontext(), told, provider.shutdown
+    return lambda number: nullcontext(), reported, provider.shutdown
 
 
 def observation(value: int) -> Any:

@@ -46,7 +46,7 @@ class Shared:
         self.folder = folder
         self.struck = False
 
-    def tell(self, event: str, step: int) -> None:
+    def report(self, event: str, step: int) -> None:
         line = {"event": event, "attempt": ATTEMPT, "step": step, "pid": os.getpid(), "launcher": os.getppid()}
         line["slots"] = os.environ.get("RANKWATCH_SLOTS_DIR")
         with (self.folder / f"rank-{RANK}.jsonl").open("a") as file:
@@ -57,7 +57,7 @@ class Shared:
             unfinished = self.folder / "checkpoint.new"
             unfinished.write_text(str(step))
             unfinished.replace(self.folder / "checkpoint")
-        dist.barrier()  # nobody goes on, and ends, before the checkpoint stands
+        dist.barrier()  # nothing goes on, and ends, before the checkpoint stands
 
     def load(self) -> int:
         checkpoint = self.folder / "checkpoint"
@@ -128,7 +128,7 @@ def train(shared: Shared, options: argparse.Namespace) -> None:
         model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
         done = shared.load()
         dist.barrier()  # the slowest to start is waited for here, not in a step
-    shared.tell("start", done)
+    shared.report("start", done)
     stop, slow = False, Slow(shared, options)
     while done < options.steps and not stop:
         with rankwatch.step(done):
@@ -154,7 +154,7 @@ def train(shared: Shared, options: argparse.Namespace) -> None:
         if stop or done == options.steps or done % CHECKPOINT_EVERY == 0:
             with rankwatch.section("checkpointing"):
                 shared.save(done)
-    shared.tell("end", done)
+    shared.report("end", done)
     dist.barrier()
     dist.destroy_process_group()
     rankwatch.shutdown()

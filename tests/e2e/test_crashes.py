@@ -27,7 +27,7 @@ TO_THE_END = ("--steps", str(STEPS))
 )
 def test_a_crash_is_named_and_restarted(watched: Training, fault: str, words: str, peer: str) -> None:
     launcher = watched.run(script=(*TO_THE_END, *filter(None, [peer])), inject=f"rank=1,step={FAULT},{fault}")
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     incident = watched.incident()
     assert_blamed(incident, 1, "dead")
     assert (incident["kind"], incident["section"], incident["limit"]) == ("process_exited", None, None)
@@ -46,32 +46,32 @@ def test_a_crash_is_named_and_restarted(watched: Training, fault: str, words: st
     job = watched.summary()
     assert (job["state"], job["attempt"], job["restarts"], job["iteration"]) == ("finished", 2, 1, STEPS - 1)
     line = rf"restarting all ranks after attempt 1: rank 1 \(local rank 1, pid \d+\) on {re.escape(HOST)} {words}"
-    assert re.search(line, launcher.said())
+    assert re.search(line, launcher.printed())
     if "exception" in fault:
-        assert f"InjectedFaultError: injected on rank 1 in step {FAULT}" in launcher.said()
+        assert f"InjectedFaultError: injected on rank 1 in step {FAULT}" in launcher.printed()
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address where nobody listens, and where nobody can begin to."""
+def closed_port() -> Iterator[str]:
+    """An address where nothing listens, and where nobody can begin to."""
     with socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
-def test_training_does_not_need_the_monitor(training: Training, nobody: str) -> None:
-    launcher = training.run(monitor=nobody, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=exit,code=7")
-    assert launcher.wait() == 0, launcher.said()
+def test_training_does_not_need_the_monitor(training: Training, closed_port: str) -> None:
+    launcher = training.run(monitor=closed_port, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=exit,code=7")
+    assert launcher.wait() == 0, launcher.printed()
     assert training.steps("start") == {0: [(1, 0), (2, RESUMED)], 1: [(1, 0), (2, RESUMED)]}
     assert training.steps("end") == {0: [(2, STEPS)], 1: [(2, STEPS)]}
-    assert launcher.said().count("does not answer") == 1, "it says so once"
-    assert "exited with code 7 (restart 1 of 3)" in launcher.said()
+    assert launcher.printed().count("does not answer") == 1, "it reports it once"
+    assert "exited with code 7 (restart 1 of 3)" in launcher.printed()
 
 
-def test_without_the_monitor_a_job_fails_as_under_torchrun(training: Training, nobody: str) -> None:
-    launcher = training.run("--max-restarts", "0", monitor=nobody, inject="rank=1,step=5,kind=exit,code=7")
-    assert launcher.wait() == 1, launcher.said()
+def test_without_the_monitor_a_job_fails_as_under_torchrun(training: Training, closed_port: str) -> None:
+    launcher = training.run("--max-restarts", "0", monitor=closed_port, inject="rank=1,step=5,kind=exit,code=7")
+    assert launcher.wait() == 1, launcher.printed()
     assert training.steps("start") == {0: [(1, 0)], 1: [(1, 0)]}
     assert training.steps("end") == {0: [], 1: []}
-    assert "no restart is allowed (--max-restarts 0)" in launcher.said()
-    assert "exitcode  : 7" in launcher.said(), "torchrun's own table of failures"
+    assert "no restart is allowed (--max-restarts 0)" in launcher.printed()
+    assert "exitcode  : 7" in launcher.printed(), "torchrun's own table of failures"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(240)
 def test_the_ledger_and_the_report_of_a_hang(watched: Training) -> None:
     limit = ("--section-timeout", f"step={STEP_LIMIT}")
     launcher = watched.run(*limit, ranks=2, script=("--steps", str(STEPS)), inject=f"rank=1,step={FAULT},kind=hang")
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     incident, api = watched.incident(), watched.api
     assert api is not None
     line, shown = incident["timeline"], api.read(f"/jobs/{watched.job}/goodput")

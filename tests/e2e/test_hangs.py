@@ -26,7 +26,7 @@ def assert_restarted(training: Training, ranks: int) -> None:
 
 def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> None:
     launcher = watched.run(*LIMIT, ranks=4, script=TO_THE_END, inject=f"rank=2,step={FAULT},kind=hang")
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     incident = watched.incident()
     assert_blamed(incident, 2, "behind")
     assert (incident["kind"], incident["section"], incident["limit"]) == ("section_overrun", "step", STEP_LIMIT)
@@ -37,7 +37,7 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
         r"in which 3 ranks wait(; the newest that it has entered there is number \d+)?\.",
         incident["reason"],
     ), incident["reason"]
-    assert (incident["action"], incident["action_reason"]) == ("restart", "the policy says restart")
+    assert (incident["action"], incident["action_reason"]) == ("restart", "the policy is to restart")
     assert_in_order(incident, *WHOLE)
     # A learned limit of a section inside the step may have raised the suspicion before.
     assert incident["timeline"]["decided"] - incident["timeline"]["since"] >= STEP_LIMIT
@@ -58,7 +58,7 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
 
     assert_restarted(watched, 4)
     line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
-    assert line in launcher.said(), "the launcher says the same words"
+    assert line in launcher.printed(), "the launcher states the same words"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_rank_that_cannot_speak_is_spoken_for(
     watched: Training, fault: str, culprit_class: str, reason: str, function: str, process_state: str
 ) -> None:
     launcher = watched.run(*LIMIT, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind={fault}")
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     incident = watched.incident()
     assert_blamed(incident, 1, culprit_class)
     assert (incident["kind"], incident["section"], incident["limit"]) == ("section_overrun", "step", STEP_LIMIT)
@@ -95,11 +95,11 @@ def test_a_rank_that_cannot_speak_is_spoken_for(
 def test_a_healthy_job_raises_nothing(watched: Training) -> None:
     """The silent twin of all the others: the same job, the same limits, no fault."""
     launcher = watched.run(*LIMIT, "--silence-timeout", "10", script=TO_THE_END)
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     job = watched.summary()
     assert (job["state"], job["reason"], job["attempt"], job["restarts"]) == ("finished", "", 1, 0)
     assert (job["incidents"], job["iteration"], job["instrumented"]) == (0, STEPS - 1, True)
     assert watched.api is not None
     assert [rank["state"] for rank in watched.api.ranks(watched.job)] == ["finished", "finished"]
     assert watched.steps("end") == {0: [(1, STEPS)], 1: [(1, STEPS)]}
-    assert "restarting" not in launcher.said()
+    assert "restarting" not in launcher.printed()

@@ -25,7 +25,7 @@ def limits_of(training: Training) -> dict[str, dict[str, Any]]:
 
 def test_a_hang_without_any_configuration(watched: Training) -> None:
     launcher = watched.run(*QUICK, ranks=2, script=TO_THE_END, inject=f"rank=1,step={FAULT},kind=hang")
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     incident = watched.incident()
     assert_blamed(incident, 1, "behind")
     assert (incident["kind"], incident["confirmed"]) == ("section_overrun", True)
@@ -44,7 +44,7 @@ def test_a_hang_without_any_configuration(watched: Training) -> None:
 def test_a_rank_that_goes_on_by_itself_is_left_alone(watched: Training) -> None:
     pause = f"rank=1,step={FAULT},kind=hang,seconds=6"
     launcher = watched.run("--learned-minimum", "2", ranks=2, script=TO_THE_END, inject=pause)
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     incident = watched.incident()
     assert (incident["confirmed"], incident["outcome"]) == (False, "the ranks went on by themselves")
     assert incident["stack_groups"], "it shows where they stood"
@@ -55,7 +55,7 @@ def test_a_rank_that_goes_on_by_itself_is_left_alone(watched: Training) -> None:
 def test_what_was_learned_is_kept_beside_the_checkpoints_and_used_by_the_next_run(watched: Training) -> None:
     file = watched.folder / ft_state.FILE_NAME
     first = watched.run(*QUICK, "--ft-state", str(file), ranks=2, script=("--steps", "250"))
-    assert first.wait() == 0, first.said()
+    assert first.wait() == 0, first.printed()
     kept = ft_state.read(json.loads(file.read_text()))
     assert {"step", "data", "backward", "checkpointing"} <= set(kept.sections)
     assert all(seconds >= 2 for seconds in kept.sections.values())
@@ -73,4 +73,4 @@ def test_what_was_learned_is_kept_beside_the_checkpoints_and_used_by_the_next_ru
     row = limits_of(watched)["step"]
     assert (row["configured"], row["source"]) == (5.0, "loaded") or row["source"] == "learned"
     assert row["in_force"] > 5.0
-    assert watched.finish()[-1] == 0, second.said()
+    assert watched.finish()[-1] == 0, second.printed()

@@ -33,7 +33,7 @@ PYTHONS = ("python3.14", "python3.13")
 
 
 class Job:
-    """Ranks in processes of their own; ``folder`` is where they are told what to do."""
+    """Ranks in processes of their own; ``folder`` is that holds their commands."""
 
     def __init__(self, folder: Path, monitor: RunningMonitor, name: str) -> None:
         self.folder, self.name, self.monitor = folder, name, monitor
@@ -54,8 +54,8 @@ class Job:
     def until(self, saying: str, look: Any) -> Any:
         def condition() -> Any:
             for rank, process in enumerate(self.processes):
-                said = (self.folder / f"log-{rank}").read_text()
-                assert process.poll() in (None, 0), f"rank {rank} ended with {process.returncode}:\n{said}"
+                printed = (self.folder / f"log-{rank}").read_text()
+                assert process.poll() in (None, 0), f"rank {rank} ended with {process.returncode}:\n{printed}"
             return look()
 
         return wait_for(condition, saying, PATIENCE)
@@ -70,7 +70,7 @@ class Job:
 
         self.until(f"the monitor sees {ranks} ranks past step {steps}", trained)
 
-    def tell(self, what: str) -> None:
+    def report(self, what: str) -> None:
         (self.folder / what).touch()
 
     def incident(self) -> dict[str, Any] | None:
@@ -78,7 +78,7 @@ class Job:
         return next((each for each in self.api.incidents(self.name) if each["culprits"]), None)
 
     def finish(self) -> None:
-        self.tell("stop")
+        self.report("stop")
         for process in self.processes:
             assert process.wait(20) == 0
 
@@ -107,7 +107,7 @@ def names_the_rank_that_hangs(job: Job, ranks: int, hung: int) -> dict[str, Any]
     job.until_steps(ranks, max(rank["iteration"] for rank in job.api.ranks(job.name)) + 5)
     job.api.judge_now(job.name)
     assert job.api.incidents(job.name) == [], "no rank is named as long as all is well"
-    job.tell(f"hang-{hung}")
+    job.report(f"hang-{hung}")
     found: dict[str, Any] = job.until("the hang is found", job.incident)
     (culprit,) = found["culprits"]
     assert (culprit["rank"], culprit["host"], culprit["class"]) == (hung, HOST, "behind"), found["reason"]
@@ -129,9 +129,9 @@ def test_metrics_of_megatron_are_enough(job: Job) -> None:
     assert job.api.read(f"/jobs/{job.name}/grid/heartbeat_age")["bytes"], "what the page's grid is coloured by"
     of_job = {name for (name, labels) in job.api.metrics() if job.name in dict(labels).values()}
     assert {"rankwatch_job_state", "rankwatch_incidents_total"} <= of_job, sorted(of_job)
-    told = rankwatch("status", job.name, "--monitor", job.monitor.url, code=3)
-    assert job.name in told
-    assert found["reason"].split(" for ")[0] in told
+    reported = rankwatch("status", job.name, "--monitor", job.monitor.url, code=3)
+    assert job.name in reported
+    assert found["reason"].split(" for ")[0] in reported
     job.finish()
 
     job.monitor.process.terminate()
@@ -151,20 +151,20 @@ def rankwatch(*words: str, code: int = 0) -> str:
 
 
 def test_a_process_that_exports_no_more_is_silent(job: Job) -> None:
-    """Frozen with its exporter; the others wait for it, and say so."""
+    """Frozen with its exporter; the others wait for it, and report it."""
     job.start("metrics", 2)
     job.until_steps(2, 5)
     # Both have to be heard twice: who was heard once may be one of those that export once a minute.
     job.until_steps(2, max(rank["iteration"] for rank in job.api.ranks(job.name)) + 5)
     job.api.change_policy(job.name, silence_timeout=LIMIT)
-    job.tell("freeze-1")
+    job.report("freeze-1")
     found = job.until("the silence is found", job.incident)
     (culprit,) = found["culprits"]
     assert (found["kind"], culprit["rank"]) == ("silent", 1), found["reason"]
     assert f"ank 1 on {HOST} has been silent for" in found["reason"]
 
 
-def test_spans_alone_tell_of_steps_and_of_the_end(job: Job) -> None:
+def test_spans_alone_report_steps_and_of_the_end(job: Job) -> None:
     job.start("spans", 2)
     job.until_steps(2, 5)
     (rank, _) = job.api.ranks(job.name)
@@ -198,7 +198,7 @@ def test_a_gauge_with_the_number_of_the_step_is_enough(job: Job) -> None:
 
     job.until("the limit of a step is learned", learned)
     assert job.api.incidents(job.name) == []
-    job.tell("hang-3")
+    job.report("hang-3")
     found = job.until("the hang is found", lambda: (each := job.incident()) and each["confirmed"] and each)
     (culprit,) = found["culprits"]
     assert (culprit["rank"], culprit["class"], found["section"]) == (3, "behind", "step"), found["reason"]
@@ -245,7 +245,7 @@ def test_the_real_nemo_lens(job: Job, with_lens: str) -> None:
     job.until("they have said goodbye", lambda: job.api.job(job.name)["state"] == "finished")
 
 
-def test_what_the_page_says_to_type_is_enough(job: Job) -> None:
+def test_the_commands_of_the_page_are_enough(job: Job) -> None:
     """The two blocks of docs/other-emitters.md for a script of one's own, as they stand there but for the address."""
     blocks = re.findall(r"```(bash|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (shell, script) = (next(text for kind, text in reversed(blocks) if kind == wanted) for wanted in ("bash", "python"))

@@ -42,14 +42,14 @@ def test_a_job_goes_on_being_watched_when_its_monitor_is_killed(training: Traini
         first = training.until("a monitor takes the job", holder)
         before = training.until_running(2)
         training.order("capture", "to have some history")
-        told = training.incident()
+        reported = training.incident()
         monitors[first].kill()
 
         (second,) = set(monitors) - {first}
         training.until("the other takes it up", lambda: holder() == second)
         there = training.until_running(2)
         training.until("it hears of new steps", lambda: training.summary()["iteration"] > there["iteration"] + 20)
-        assert training.incident() == told, "its history has come along, and nothing was added to it"
+        assert training.incident() == reported, "its history has come along, and nothing was added to it"
         assert training.summary()["started_at"] == before["started_at"]
         assert training.steps("start") == {0: [(1, 0)], 1: [(1, 0)]}, "the ranks were left alone"
 

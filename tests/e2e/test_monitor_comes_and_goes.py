@@ -31,14 +31,14 @@ def test_a_monitor_that_was_killed_goes_on_where_it_was(training: Training, tmp_
         training.order("capture", "to have some history")
         before = training.incident()
         first.kill()
-    training.until("the launcher notices", lambda: "does not answer" in launcher.said())
+    training.until("the launcher notices", lambda: "does not answer" in launcher.printed())
     there = training.checkpoint()
     training.until("the ranks train on alone", lambda: training.checkpoint() >= there + LONG)
 
     port = str(urlsplit(first.url).port)
     with running_monitor(tmp_path / "second", "--port", port, database=first.database) as second:
         training.follow(second.url)
-        training.until("the launcher finds it again", lambda: "answers again" in launcher.said())
+        training.until("the launcher finds it again", lambda: "answers again" in launcher.printed())
         back = training.until_running(2)
         assert back["iteration"] >= there + LONG
         assert back["policy"]["silence_timeout"] == SILENCE, "its policy was kept"
@@ -66,7 +66,7 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
     launcher = training.run(monitor="", script=("--steps", str(STEPS)), inject=fault, forked=False)
     page = training.until(
         "the page's address",
-        lambda: re.search(r"page of this job: (http://127\.0\.0\.1:\d+)/ \(rankwatch open ", launcher.said()),
+        lambda: re.search(r"page of this job: (http://127\.0\.0\.1:\d+)/ \(rankwatch open ", launcher.printed()),
     )[1]
     assert "<title>" in httpx.get(page, trust_env=False).text
     [file] = (training.state / "rankwatch" / "monitors").glob("*.json")
@@ -74,8 +74,8 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
     assert own["url"] == page
     training.follow(page, own["token"])
     training.until_running(2, attempt=2)
-    assert launcher.wait() == 0, launcher.said()
-    assert not [name for name in ("token", "ingest_token") if own[name] in launcher.said()], "tokens are not logged"
+    assert launcher.wait() == 0, launcher.printed()
+    assert not [name for name in ("token", "ingest_token") if own[name] in launcher.printed()], "tokens are not logged"
     assert not file.exists()
     with pytest.raises(httpx.ConnectError):
         training.summary()

@@ -29,7 +29,7 @@ def receiver() -> Iterator[HttpReceiver]:
 
 
 @pytest.fixture
-def told(tmp_path: Path, receiver: HttpReceiver) -> Iterator[RunningMonitor]:
+def reported(tmp_path: Path, receiver: HttpReceiver) -> Iterator[RunningMonitor]:
     """A monitor that tells everybody whom it can tell."""
     flags = ("--webhook", f"json={receiver.url}/hook", "--external-url", "https://monitor.example")
     wandb = ("--wandb-project", "story", "--wandb-mode", "offline", "--wandb-dir", str(tmp_path / "files"))
@@ -80,39 +80,39 @@ def captured(training: Training) -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_one_incident_is_told_the_same_everywhere(
-    training: Training, told: RunningMonitor, receiver: HttpReceiver, tmp_path: Path
+def test_one_incident_is_reported_the_same_everywhere(
+    training: Training, reported: RunningMonitor, receiver: HttpReceiver, tmp_path: Path
 ) -> None:
-    training.follow(told.url)
+    training.follow(reported.url)
     limit = ("--section-timeout", f"step={STEP_LIMIT}", "--on-hang", "capture")
     training.run(*limit, ranks=2, inject=f"rank={RANK},step={STEP},kind=hang")
     incident = captured(training)
     reason, job = incident["reason"], training.job
     assert re.match(rf"Rank {RANK} on \S+ has been in section 'step' for [\d.]+ s, over its limit", reason)
 
-    assert reason in told.said(), "the log"
-    assert reason in command(told, "status", job, code=3), "the terminal"
-    assert reason in command(told, "incidents", job, incident["id"]), "one incident in the terminal"
-    assert reason in command(told, "report", job), "the report"
+    assert reason in reported.printed(), "the log"
+    assert reason in command(reported, "status", job, code=3), "the terminal"
+    assert reason in command(reported, "incidents", job, incident["id"]), "one incident in the terminal"
+    assert reason in command(reported, "report", job), "the report"
     assert training.api is not None
     metrics = training.api.metrics()
     blamed = [dict(labels) for (name, labels) in metrics if name == "rankwatch_culprit"]
     assert [(each["job"], each["rank"], each["reason"]) for each in blamed] == [(job, str(RANK), reason)], "Prometheus"
-    shown = on_the_page(told.url, job)
+    shown = on_the_page(reported.url, job)
     assert reason.replace("'", "") in shown.replace("'", ""), "the page"
 
-    command(told, "order", job, "restart", "--reason", "seen in the terminal", "--yes")
+    command(reported, "order", job, "restart", "--reason", "seen in the terminal", "--yes")
     over = training.incident()
     assert training.finish() == [0]
     assert (over["id"], over["reason"], over["action"]) == (incident["id"], reason, "restart")
     messages = [each.json for each in receiver.taken]
     about = [message for message in messages if message.get("incident", {}).get("id") == incident["id"]]
     assert [message["event"] for message in about] == ["incident_opened", "incident_closed"], "the webhook"
-    assert about[0]["incident"]["reason"] in told.said()
+    assert about[0]["incident"]["reason"] in reported.printed()
     assert about[1]["incident"]["reason"] == reason
 
-    told.process.terminate()
-    told.process.wait(20)
+    reported.process.terminate()
+    reported.process.wait(20)
     (run,) = written_runs(tmp_path / "files")
     assert [row["reason"] for row in run.tables("incidents")[-1]] == [reason], "W&B"
-    assert [alert.text in told.said() for alert in run.alerts] == [True], "W&B's alert"
+    assert [alert.text in reported.printed() for alert in run.alerts] == [True], "W&B's alert"

@@ -57,11 +57,11 @@ def test_every_restart_of_a_storm_works_at_the_first_try(watched: Training, rest
     assert len(list(late.slots.parent.iterdir())) == 1, "the slots of earlier attempts are gone"
 
     watched.until_running(RANKS, restarts + 1)
-    assert watched.finish() == [0], launcher.said()[-6000:]
+    assert watched.finish() == [0], launcher.printed()[-6000:]
     (end,) = {step for ends in watched.steps("end").values() for _, step in ends}
     assert watched.steps("end") == {rank: [(restarts + 1, end)] for rank in range(RANKS)}
     for number in range(1, restarts + 1):
-        assert launcher.said().count(f"(restart {number} of {restarts})") == 1
+        assert launcher.printed().count(f"(restart {number} of {restarts})") == 1
     incidents = until_closed(watched, restarts)
     struck = [[(culprit["rank"], culprit["class"]) for culprit in incident["culprits"]] for incident in incidents]
     assert struck == [[(rank, "dead")] for _, rank, _ in reversed(faults)], "each fault is an incident with its culprit"
@@ -71,10 +71,10 @@ def test_every_restart_of_a_storm_works_at_the_first_try(watched: Training, rest
 
 
 def until_started(training: Training, attempt: int) -> None:
-    """Wait until all ranks have told that they begin this attempt, or a later one."""
+    """Wait until all ranks have reported that they begin this attempt, or a later one."""
 
     def started() -> bool:
-        newest = [lines[-1]["attempt"] for lines in training.told().values() if lines]
+        newest = [lines[-1]["attempt"] for lines in training.reported().values() if lines]
         return len(newest) == RANKS and min(newest) >= attempt
 
     training.until(f"{RANKS} ranks begin attempt {attempt}", started)
@@ -89,9 +89,9 @@ class Launched:
         self.held = self.descriptors()
         status = dict(line.split(":", 1) for line in (self._proc / "status").read_text().splitlines())
         self.memory = int(status["VmRSS"].split()[0]) * 1024
-        self.helpers = self.processes() - {line["pid"] for lines in training.told().values() for line in lines}
-        self.ranks = {lines[-1]["pid"] for lines in training.told().values()}
-        self.slots = Path(training.told()[0][-1]["slots"])
+        self.helpers = self.processes() - {line["pid"] for lines in training.reported().values() for line in lines}
+        self.ranks = {lines[-1]["pid"] for lines in training.reported().values()}
+        self.slots = Path(training.reported()[0][-1]["slots"])
 
     def descriptors(self) -> int:
         """Open descriptors of the launcher."""

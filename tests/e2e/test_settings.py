@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(240)
 def profiling(training: Training) -> list[dict[str, Any]]:
     """What each rank finds in its slots about profiling; nothing while it is being written."""
     found = []
-    for rank, lines in training.told().items():
+    for rank, lines in training.reported().items():
         slots = Slots.open(Path(lines[-1]["slots"]) / slots_file(rank))
         try:
             handed = slots.settings()
@@ -41,7 +41,7 @@ def test_profiling_is_changed_while_the_job_runs(watched: Training) -> None:
 
     wrong = watched.api.patch(f"/api/v1/jobs/{watched.job}/policy", json={"profiled_ranks": "first"})
     assert (wrong.status_code, "ranks are written all, none or like 0,8-15" in wrong.text) == (422, True)
-    assert watched.finish() == [0], launcher.said()
+    assert watched.finish() == [0], launcher.printed()
 
 
 def each_has(training: Training, expected: dict[str, Any]) -> bool:

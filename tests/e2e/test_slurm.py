@@ -1,6 +1,6 @@
 """Jobs on a real Slurm of three nodes: what ends, what runs again, where, and from which step.
 
-The launchers of the first part are stand-ins that end as a test says; those of the second part are real and train.
+The launchers of the first part are stand-ins that end as a test states; those of the second part are real and train.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def kept(folder: Path, job: Job) -> list[dict[str, Any]]:
 def test_a_finished_job_is_not_run_again(submit: Submit, tmp_path: Path) -> None:
     job = submit([FINISHED])
     assert job.ended()["JobState"] == "COMPLETED"
-    assert job.said().count("launch 1 on") == 2
-    assert "done: the job has finished" in job.said()
-    assert "write 'exec'" not in job.said()
+    assert job.printed().count("launch 1 on") == 2
+    assert "done: the job has finished" in job.printed()
+    assert "write 'exec'" not in job.printed()
     assert [line["verdict"] for line in kept(tmp_path, job)] == ["Done"]
     assert list(tmp_path.glob("*/outcome-*")) == []
 
@@ -90,21 +90,21 @@ def test_a_job_that_must_not_be_run_again_is_not(submit: Submit, code: int) -> N
     job = submit([FAILED | {"code": code}], line="")
     facts = job.ended()
     assert (facts["JobState"], facts["ExitCode"], facts["Restarts"]) == ("FAILED", f"{code}:0", "0")
-    assert f"exit code {code} means that" in job.said()
-    assert "write 'exec' before 'rankwatch slurm batch'" in job.said()
+    assert f"exit code {code} means that" in job.printed()
+    assert "write 'exec' before 'rankwatch slurm batch'" in job.printed()
 
 
 def test_the_signal_before_the_limit_saves_and_resumes_without_costing_a_retry(
     submit: Submit, cluster: Cluster, tmp_path: Path
 ) -> None:
     job = submit([PREEMPTED, FINISHED], "--job-retries", "0")
-    wait_for(lambda: job.said().count("rank up") == 2, "both launchers run")
+    wait_for(lambda: job.printed().count("rank up") == 2, "both launchers run")
     cluster.command("scancel", "--batch", "--signal=TERM", str(job.number))
     assert job.ended()["JobState"] == "COMPLETED"
-    said = job.said()
-    assert said.count("was asked to stop") == 1, "one launcher is asked, the others hear it from that one"
-    assert said.count("rank ended with 0") == 4, "nobody but launchers is signalled"
-    assert "requeued: preempted: SIGTERM: it resumes from its checkpoint, and no retry is counted" in said
+    printed = job.printed()
+    assert printed.count("was asked to stop") == 1, "one launcher is asked, the others hear it from that one"
+    assert printed.count("rank ended with 0") == 4, "nothing but launchers is signalled"
+    assert "requeued: preempted: SIGTERM: it resumes from its checkpoint, and no retry is counted" in printed
     assert [(line["run"], line["counted"]) for line in kept(tmp_path, job)] == [("0", False), ("1", False)]
 
 
@@ -112,8 +112,8 @@ def test_failures_are_retried_until_none_is_left(submit: Submit, tmp_path: Path)
     job = submit([FAILED], "--job-retries", "1")
     facts = job.ended()
     assert (facts["JobState"], facts["ExitCode"], facts["Restarts"]) == ("FAILED", "1:0", "1")
-    assert "requeued: failed: rank 0 exited with code 5" in job.said()
-    assert "given up: failed: rank 0 exited with code 5; all 1 retries of the job are used up" in job.said()
+    assert "requeued: failed: rank 0 exited with code 5" in job.printed()
+    assert "given up: failed: rank 0 exited with code 5; all 1 retries of the job are used up" in job.printed()
     assert [line["counted"] for line in kept(tmp_path, job)] == [True, False]
 
 
@@ -122,9 +122,9 @@ def test_the_next_run_avoids_the_nodes_that_were_excluded(submit: Submit) -> Non
     job = submit([bad, FINISHED], "--exclude-bad-nodes")
     facts = job.ended()
     assert facts["JobState"] == "COMPLETED"
-    assert "launch 1 on n1" in job.said()
-    assert "excluding n1" in job.said()
-    assert (facts["NodeList"], facts["ExcNodeList"]) == ("n[0,2]", "n1"), job.said()
+    assert "launch 1 on n1" in job.printed()
+    assert "excluding n1" in job.printed()
+    assert (facts["NodeList"], facts["ExcNodeList"]) == ("n[0,2]", "n1"), job.printed()
 
 
 def test_a_chained_job_goes_on_as_the_same_job_elsewhere(submit: Submit, cluster: Cluster, tmp_path: Path) -> None:
@@ -133,21 +133,21 @@ def test_a_chained_job_goes_on_as_the_same_job_elsewhere(submit: Submit, cluster
     job = submit([bad, FINISHED], "--mode", "chain", "--exclude-bad-nodes", directives=directives, words=["a", "b"])
     facts = job.ended()
     assert (facts["JobState"], facts["Restarts"]) == ("FAILED", "0")
-    number = job.said().partition(" resumes: ")[0].split()[-1]
+    number = job.printed().partition(" resumes: ")[0].split()[-1]
     follower = cluster.job(int(number), tmp_path)
     facts = follower.ended()
     assert (facts["JobState"], facts["JobName"], facts["NodeList"]) == ("COMPLETED", "gpt", "n[1-2]")
-    assert f"launch 2 on n1, job {job.number}" in follower.said(), "the monitor's record goes on"
-    assert "given 2 words: a b" in follower.said()
+    assert f"launch 2 on n1, job {job.number}" in follower.printed(), "the monitor's record goes on"
+    assert "given 2 words: a b" in follower.printed()
     assert len(kept(tmp_path, job)) == 2
 
 
 def test_a_cancelled_job_stays_cancelled(submit: Submit, cluster: Cluster) -> None:
     job = submit([PREEMPTED])
-    wait_for(lambda: job.said().count("rank up") == 2, "both launchers run")
+    wait_for(lambda: job.printed().count("rank up") == 2, "both launchers run")
     cluster.command("scancel", str(job.number))
     assert job.ended()["JobState"] == "CANCELLED"
-    assert "was cancelled, or is being ended by Slurm" in job.said()
+    assert "was cancelled, or is being ended by Slurm" in job.printed()
     assert job.facts()["Restarts"] == "0"
 
 
@@ -155,15 +155,15 @@ def test_a_job_that_may_not_be_requeued_ends_with_words(submit: Submit) -> None:
     job = submit([FAILED], directives="#SBATCH --no-requeue")
     facts = job.ended()
     assert (facts["JobState"], facts["ExitCode"]) == ("FAILED", "1:0")
-    assert "but that failed: the job was submitted with --no-requeue; add '#SBATCH --requeue'" in job.said()
+    assert "but that failed: the job was submitted with --no-requeue; add '#SBATCH --requeue'" in job.printed()
 
 
 def test_nothing_is_started_once_training_is_complete(submit: Submit, tmp_path: Path) -> None:
     (tmp_path / "finished").touch()
     job = submit([FAILED], line=f"export FAULT_TOL_FINISHED_FLAG_FILE={tmp_path}/finished; exec ")
     assert job.ended()["JobState"] == "COMPLETED"
-    assert "training is complete" in job.said()
-    assert "launch 1 on" not in job.said()
+    assert "training is complete" in job.printed()
+    assert "launch 1 on" not in job.printed()
 
 
 # Real launchers that train -------------------------------------------------------------------------------------------
@@ -199,9 +199,9 @@ def train(cluster: Cluster, tmp_path: Path) -> Train:
     return begin
 
 
-def first_steps(said: str) -> list[int]:
+def first_steps(printed: str) -> list[int]:
     """The step that each attempt of each run began with."""
-    return [int(step) for step in re.findall(r"attempt \d+: step (\d+) comes first", said)]
+    return [int(step) for step in re.findall(r"attempt \d+: step (\d+) comes first", printed)]
 
 
 def processes(job: Job, arguments: Callable[[list[str]], bool]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -235,12 +235,12 @@ def listens(pid: int, port: int) -> bool:
 @pytest.mark.timeout(600)
 def test_training_on_two_nodes_ends_and_is_never_run_again(train: Train) -> None:
     job = train("requeue.sbatch", "--steps", "40")
-    assert job.ended()["JobState"] == "COMPLETED", job.said()
-    assert "attempt 1: step 0 comes first, 2 ranks" in job.said()
+    assert job.ended()["JobState"] == "COMPLETED", job.printed()
+    assert "attempt 1: step 0 comes first, 2 ranks" in job.printed()
     again = train("requeue.sbatch", "--steps", "40")
-    assert again.ended()["JobState"] == "COMPLETED", again.said()
-    assert "training is complete" in again.said()
-    assert first_steps(again.said()) == []
+    assert again.ended()["JobState"] == "COMPLETED", again.printed()
+    assert "training is complete" in again.printed()
+    assert first_steps(again.printed()) == []
 
 
 @pytest.mark.long
@@ -248,21 +248,21 @@ def test_training_on_two_nodes_ends_and_is_never_run_again(train: Train) -> None
 def test_a_crash_of_a_rank_is_mended_within_the_job(train: Train) -> None:
     job = train("requeue.sbatch", "--steps", "40", inject="rank=1,step=30,kind=kill")
     facts = job.ended()
-    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "0"), job.said()
-    assert first_steps(job.said()) == [0, 20]
-    assert "(restart 1 of 3)" in job.said()
+    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "0"), job.printed()
+    assert first_steps(job.printed()) == [0, 20]
+    assert "(restart 1 of 3)" in job.printed()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_launcher_that_is_lost_costs_a_retry_and_the_job_resumes(train: Train, tmp_path: Path) -> None:
     job = train("requeue.sbatch", "--steps", "60", "--log-every", "5", inject=SLOW)
-    job.until_said("step 24:")
+    job.until_printed("step 24:")
     os.kill(launchers_with_ranks(job)[0], signal.SIGKILL)
     facts = job.ended()
-    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "1"), job.said()
-    assert first_steps(job.said())[0] == 0
-    assert first_steps(job.said())[-1] in (20, 40)
+    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "1"), job.printed()
+    assert first_steps(job.printed())[0] == 0
+    assert first_steps(job.printed())[-1] in (20, 40)
     assert [line["counted"] for line in kept(tmp_path, job)] == [True, False]
 
 
@@ -273,18 +273,18 @@ def test_a_signal_before_the_limit_has_the_ranks_save_and_the_job_resume(
     train: Train, cluster: Cluster, tmp_path: Path, example: str
 ) -> None:
     job = train(example, "--steps", "200", "--log-every", "5", inject=SLOW)
-    job.until_said("step 24:")
+    job.until_printed("step 24:")
     cluster.command("scancel", "--batch", "--signal=TERM", str(job.number))
     follower = job
     if example == "chain.sbatch":
-        said = job.until_said(" resumes: ")
-        follower = cluster.job(int(said.partition(" resumes: ")[0].split()[-1]), tmp_path)
+        printed = job.until_printed(" resumes: ")
+        follower = cluster.job(int(printed.partition(" resumes: ")[0].split()[-1]), tmp_path)
     facts = follower.ended()
-    said = job.said() if follower is job else job.said() + follower.said()
-    assert facts["JobState"] == "COMPLETED", said
-    last = int(re.findall(r"asked to stop: leaving after step (\d+)", said)[0])
-    assert first_steps(said) == [0, last + 1], "nothing is done twice"
-    assert "DataLoader worker" not in said
+    printed = job.printed() if follower is job else job.printed() + follower.printed()
+    assert facts["JobState"] == "COMPLETED", printed
+    last = int(re.findall(r"asked to stop: leaving after step (\d+)", printed)[0])
+    assert first_steps(printed) == [0, last + 1], "nothing is done twice"
+    assert "DataLoader worker" not in printed
     assert [line["counted"] for line in kept(tmp_path, job)] == [False, False]
 
 
@@ -293,10 +293,10 @@ def test_a_signal_before_the_limit_has_the_ranks_save_and_the_job_resume(
 def test_the_time_limit_itself(train: Train) -> None:
     job = train("requeue.sbatch", "--steps", "900", options=("--time=2", "--signal=B:TERM@60"), inject=SLOW)
     facts = job.ended(550)
-    assert facts["JobState"] == "COMPLETED", job.said()
+    assert facts["JobState"] == "COMPLETED", job.printed()
     assert int(facts["Restarts"]) >= 1
-    starts = first_steps(job.said())
-    left = [int(step) + 1 for step in re.findall(r"asked to stop: leaving after step (\d+)", job.said())]
+    starts = first_steps(job.printed())
+    left = [int(step) + 1 for step in re.findall(r"asked to stop: leaving after step (\d+)", job.printed())]
     # Slurm's signal may come before a run has made its first step: then the next one begins where it did.
     assert starts == sorted(starts)
     assert set(starts) == {0, *left}, "nothing is done twice"
@@ -306,10 +306,10 @@ def test_the_time_limit_itself(train: Train) -> None:
 @pytest.mark.timeout(600)
 def test_a_spare_node_takes_the_place_of_one_that_is_lost(train: Train) -> None:
     job = train("spares.sbatch", "--steps", "60", "--log-every", "5", inject=SLOW)
-    said = job.until_said("step 24:")
-    assert "step 0 comes first, 2 ranks" in said
+    printed = job.until_printed("step 24:")
+    assert "step 0 comes first, 2 ranks" in printed
     os.kill(launchers_with_ranks(job)[0], signal.SIGKILL)
     facts = job.ended()
-    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "0"), job.said()
-    assert first_steps(job.said())[1:] in ([20], [40]), job.said()
-    assert "(restart 1 of 3)" in job.said()
+    assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "0"), job.printed()
+    assert first_steps(job.printed())[1:] in ([20], [40]), job.printed()
+    assert "(restart 1 of 3)" in job.printed()

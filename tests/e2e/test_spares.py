@@ -41,7 +41,7 @@ def test_each_failure_costs_one_restart_while_there_is_a_spare(watched: Training
     assert len(killed) == failures - failures // EVERY_THIRD
     codes = watched.finish()
     assert codes == [-signal.SIGKILL if launcher.process.pid in killed else 0 for launcher in watched.launchers], (
-        job.host.said()[-6000:]
+        job.host.printed()[-6000:]
     )
     for rank, starts in watched.steps("start").items():
         assert [number for number, _ in starts] == list(range(1, failures + 2)), f"rank {rank} began {starts}"
@@ -49,7 +49,7 @@ def test_each_failure_costs_one_restart_while_there_is_a_spare(watched: Training
     (end,) = {step for ends in watched.steps("end").values() for _, step in ends}
     assert watched.steps("end") == {rank: [(failures + 1, end)] for rank in range(NODES)}
     for number in range(1, failures + 1):
-        assert job.host.said().count(f"(restart {number} of {failures})") == 1, "one counted restart a failure"
+        assert job.host.printed().count(f"(restart {number} of {failures})") == 1, "one counted restart a failure"
     summary = watched.summary()
     assert (summary["state"], summary["attempt"], summary["restarts"]) == ("finished", failures + 1, failures)
 
@@ -71,7 +71,7 @@ class Spared:
         """Wait until an attempt has made progress that is saved, and a spare stands by."""
 
         def saved() -> bool:
-            newest = [lines[-1] for lines in self._training.told().values() if lines]
+            newest = [lines[-1] for lines in self._training.reported().values() if lines]
             here = len(newest) == NODES and all(line["attempt"] == attempt for line in newest)
             return here and self._training.checkpoint() > max(line["step"] for line in newest)
 
@@ -81,7 +81,7 @@ class Spared:
 
     def kill_rank(self, rank: int) -> None:
         """SIGKILL a rank."""
-        os.kill(self._training.told()[rank][-1]["pid"], signal.SIGKILL)
+        os.kill(self._training.reported()[rank][-1]["pid"], signal.SIGKILL)
 
     def kill_launcher(self) -> None:
         """SIGKILL the launcher of the last rank, whose rank ends with it; a new one comes at once."""
@@ -95,7 +95,7 @@ class Spared:
         return self._training.run(*self._flags, *place, ranks=1, script=self._script)
 
     def _launcher_of(self, rank: int) -> Launcher:
-        pid = self._training.told()[rank][-1]["launcher"]
+        pid = self._training.reported()[rank][-1]["launcher"]
         (found,) = [launcher for launcher in self._training.launchers if launcher.process.pid == pid]
         return found
 
@@ -103,7 +103,7 @@ class Spared:
         active = {self._launcher_of(rank).process.pid for rank in range(NODES)}
         alive = [each for each in self._training.launchers if each.process.poll() is None]
         waiting = [each for each in alive if each.process.pid not in active]
-        return [("this node is a spare" in each.said()) for each in waiting] == [True]
+        return [("this node is a spare" in each.printed()) for each in waiting] == [True]
 
 
 def free_port() -> int:

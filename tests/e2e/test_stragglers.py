@@ -1,4 +1,4 @@
-"""Four real ranks over gloo, one of them slow in one way: it is named, with its cause; a healthy twin names nobody."""
+"""Four real ranks over gloo, one of them slow in one way: it is named, with its cause; a healthy twin names no rank."""
 
 from __future__ import annotations
 
@@ -47,30 +47,30 @@ def test_a_slow_rank_is_named_with_its_cause(watched: Training, part: str, cause
     words = re.compile(f"Rank {SLOW_RANK} on {HOST} is slow: [23] ranks wait ")
 
     def others_wait() -> dict[str, Any]:
-        told = scores(watched)
-        return told if any(words.match(each["reason"]) for each in told["stragglers"]) else {}
+        reported = scores(watched)
+        return reported if any(words.match(each["reason"]) for each in reported["stragglers"]) else {}
 
-    told = watched.until("its sentence says that the others wait", others_wait)
-    (straggler,) = told["stragglers"]
-    assert told["finding"]["verdict"] == "worker"
-    assert told["finding"]["reason"] == straggler["reason"]
-    late = {row["rank"]: row["lateness_share"] for row in told["ranks"]}
+    reported = watched.until("its sentence says that the others wait", others_wait)
+    (straggler,) = reported["stragglers"]
+    assert reported["finding"]["verdict"] == "worker"
+    assert reported["finding"]["reason"] == straggler["reason"]
+    late = {row["rank"]: row["lateness_share"] for row in reported["ranks"]}
     assert max(late, key=lambda rank: late[rank]) == SLOW_RANK
     report = watched.api.get(f"/api/v1/jobs/{watched.job}/report").text  # type: ignore[union-attr]
     assert f"Rank {SLOW_RANK} on {HOST} is slow" in " ".join(report.split())
-    assert watched.incidents() == []  # by default it is said, and nothing is done
+    assert watched.incidents() == []  # by default it is stated, and nothing is done
     assert watched.finish() == [0]
 
 
 @pytest.mark.long
-def test_its_healthy_twin_names_nobody(watched: Training) -> None:
+def test_its_healthy_twin_names_no_rank(watched: Training) -> None:
     begin(watched)
 
     def judged() -> bool:
-        told = scores(watched)
-        assert told["stragglers"] == [], told["stragglers"]
+        reported = scores(watched)
+        assert reported["stragglers"] == [], reported["stragglers"]
         iteration = watched.summary()["iteration"]
-        return bool(told["at"]) and iteration > 40 * 32
+        return bool(reported["at"]) and iteration > 40 * 32
 
     watched.until("forty windows were judged", judged)
     assert watched.finish() == [0]
@@ -78,7 +78,7 @@ def test_its_healthy_twin_names_nobody(watched: Training) -> None:
 
 @pytest.mark.long
 def test_without_that_node_the_job_goes_on(watched: Training) -> None:
-    """One launcher only: there is no other node, so the ranks are started anew where they are, and it says why."""
+    """One launcher only: there is no other node, so the ranks are started again where they are, and it states why."""
     begin(
         watched,
         *("--slow", f"host={SLOWNESS}", "--slow-rank", str(SLOW_RANK), "--slow-on-demand"),

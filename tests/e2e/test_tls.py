@@ -91,8 +91,6 @@ def test_a_monitor_with_a_certificate_of_an_own_authority(
         assert sent(monitor.url, RANKWATCH_CA_FILE=ca) is SendStatus.DELIVERED
         assert sent(monitor.url) is SendStatus.RETRY_LATER
 
-        # requests prefers this variable to a session's own setting.
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates / "client.pem"))
         monkeypatch.setenv(env.CA_FILE, ca)
         link = MonitorLink("job", registration)
         try:

@@ -24,7 +24,7 @@ def run_both(watched: Training, fault: str, *script: str) -> list[Launcher]:
     place = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", watched.job)
     flags = ("--nnodes", "2", *place, "--section-timeout", f"step={STEP_LIMIT}")
     launchers = [watched.run(*flags, script=("--steps", str(STEPS), *script), inject=fault) for _ in range(2)]
-    assert [launcher.wait() for launcher in launchers] == [0, 0], "\n".join(each.said() for each in launchers)
+    assert [launcher.wait() for launcher in launchers] == [0, 0], "\n".join(each.printed() for each in launchers)
     return launchers
 
 
@@ -41,7 +41,7 @@ def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> No
     for rank in (0, 1, 2):
         assert "all_reduce" in functions(stack_of(incident, rank)), "the evidence is of both nodes"
 
-    first = {rank: next(line for line in lines if line["attempt"] == 1) for rank, lines in watched.told().items()}
+    first = {rank: next(line for line in lines if line["attempt"] == 1) for rank, lines in watched.reported().items()}
     pids = {launcher.process.pid for launcher in launchers}
     assert {first[0]["launcher"], first[3]["launcher"]} == pids
     job = watched.summary()
@@ -52,7 +52,7 @@ def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> No
     assert {node["attempt"] for node in nodes.values()} == {2}
 
     line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
-    assert [launcher.said().count(line) for launcher in launchers] == [1, 1], "both say the same words"
+    assert [launcher.printed().count(line) for launcher in launchers] == [1, 1], "both say the same words"
     assert watched.steps("start") == {rank: [(1, 0), (2, RESUMED)] for rank in range(4)}
     assert watched.steps("end") == {rank: [(2, STEPS)] for rank in range(4)}
 
@@ -75,6 +75,6 @@ def test_what_befalls_the_second_node_is_named_and_ended_on_both(
     assert_blamed(incident, 3, culprit_class)
     assert (incident["kind"], incident["action"]) == (verdict, "restart")
     line = "restarting all ranks after attempt 1: "
-    assert [launcher.said().count(line) for launcher in launchers] == [1, 1]
+    assert [launcher.printed().count(line) for launcher in launchers] == [1, 1]
     assert watched.steps("start") == {rank: [(1, 0), (2, RESUMED)] for rank in range(4)}
     assert watched.steps("end") == {rank: [(2, STEPS)] for rank in range(4)}

@@ -12,7 +12,7 @@ from e2e.training import HOST, STEP_LIMIT, Training
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_under_plain_torchrun_a_hang_is_found_and_told(watched: Training) -> None:
+def test_under_plain_torchrun_a_hang_is_found_and_reported(watched: Training) -> None:
     assert watched.api is not None
     variables = {"RANKWATCH_MONITOR": str(watched.api.base_url), "RANKWATCH_JOB_ID": watched.job}
     launcher = watched.torchrun("--standalone", "--nproc-per-node", "3", **variables)
@@ -35,7 +35,7 @@ def test_under_plain_torchrun_a_hang_is_found_and_told(watched: Training) -> Non
     watched.until("the others are past it, too", lambda: states == [r["state"] for r in watched.api.ranks(watched.job)])
 
     watched.until_running(3)
-    assert watched.finish() == [0], launcher.said()
+    assert watched.finish() == [0], launcher.printed()
     incident = watched.incident()
     assert incident["outcome"] == "the ranks went on by themselves"
     assert_in_order(incident, "since", "detected", "decided")
@@ -60,8 +60,8 @@ def test_an_uninstrumented_script_gets_exits_and_stacks(watched: Training) -> No
     assert all("train" in functions(group) for group in captured["stack_groups"])
     assert captured["outcome"] == "stacks of 2 ranks were taken"
     assert_in_order(captured, "since", "detected", "decided", "captured")
-    said = watched.until("it is shown as running", lambda: (j := watched.summary())["state"] == "running" and j)
-    assert "no rank has called rankwatch.init()" in said["reason"]
+    printed = watched.until("it is shown as running", lambda: (j := watched.summary())["state"] == "running" and j)
+    assert "no rank has called rankwatch.init()" in printed["reason"]
 
     watched.strike("rank=1,kind=exit,code=5")
     watched.until("attempt 2", lambda: all(len(began) == 2 for began in watched.steps("start").values()))
@@ -72,5 +72,5 @@ def test_an_uninstrumented_script_gets_exits_and_stacks(watched: Training) -> No
     again = watched.summary()
     assert (again["attempt"], again["restarts"], again["instrumented"]) == (2, 1, False)
     assert again["state"] in ("starting", "running")
-    assert watched.finish() == [0], launcher.said()
+    assert watched.finish() == [0], launcher.printed()
     assert watched.summary()["state"] == "finished"

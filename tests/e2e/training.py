@@ -38,7 +38,7 @@ class Launcher:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process, self.log = process, log
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """All that it and its ranks wrote."""
         return self.log.read_text(errors="replace")
 
@@ -47,11 +47,11 @@ class Launcher:
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the launcher did not end within {PATIENCE:g} s:\n{self.said()[-6000:]}") from None
+            raise AssertionError(f"the launcher did not end within {PATIENCE:g} s:\n{self.printed()[-6000:]}") from None
 
 
 class Training:
-    """A job, its folder (see ``ranks.py``) and what the monitor tells of it."""
+    """A job, its folder (see ``ranks.py``) and what the monitor returns."""
 
     def __init__(self, folder: Path, job: str) -> None:
         self.folder, self.job = folder, job
@@ -164,7 +164,7 @@ class Training:
             left = marked(self._mark)
             end_marked(self._mark)
             assert not left, f"ended by the test only: {left}"
-        slots = {line["slots"] for lines in self.told().values() for line in lines if line["slots"]}
+        slots = {line["slots"] for lines in self.reported().values() for line in lines if line["slots"]}
         assert [path for path in slots if Path(path).parent.exists()] == [], "slots were left behind"
         ours = list(self.temporary.glob("*rankwatch*"))
         shutil.rmtree(self.temporary, ignore_errors=True)
@@ -188,7 +188,7 @@ class Training:
         try:
             return wait_for(look, saying, PATIENCE)
         except AssertionError as error:
-            words = "\n".join(f"{launcher.log}:\n{launcher.said()[-4000:]}" for launcher in self.launchers)
+            words = "\n".join(f"{launcher.log}:\n{launcher.printed()[-4000:]}" for launcher in self.launchers)
             raise AssertionError(f"{error}\n{words}") from None
 
     def summary(self) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class Training:
         assert answer.status_code == 202, answer.text
         return str(answer.json()["incident_id"])
 
-    def told(self) -> dict[int, list[dict[str, Any]]]:
+    def reported(self) -> dict[int, list[dict[str, Any]]]:
         """What each rank told: its complete lines."""
         found = {}
         for file in sorted(self.folder.glob("rank-*.jsonl")):
@@ -247,7 +247,7 @@ class Training:
         """By rank: (attempt, step) of each line of this kind, ``start`` or ``end``."""
         return {
             rank: [(line["attempt"], line["step"]) for line in lines if line["event"] == event]
-            for rank, lines in self.told().items()
+            for rank, lines in self.reported().items()
         }
 
     def resumed(self, attempt: int) -> int:

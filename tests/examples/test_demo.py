@@ -1,4 +1,4 @@
-"""``rankwatch demo``: the story it tells is true, it says what goes wrong, and it leaves no process behind."""
+"""``rankwatch demo``: the story it tells is true, it states what goes wrong, and it leaves no process behind."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_ended_early_it_leaves_nothing_behind(demo: Demo) -> None:
 
 
 @pytest.mark.long
-def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_a_job_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     """In a process of its own: the demo ends all children of its process, and tests share monitors that are theirs."""
     broken, story = tmp_path / "train_gpt.py", tmp_path / "story.json"
     broken.write_text("raise SystemExit('this is no training script')\n")
@@ -151,7 +151,7 @@ def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> Non
     assert not story.exists()
 
 
-def test_frames_that_tell_nothing_are_left_out() -> None:
+def test_uninformative_frames_are_left_out() -> None:
     def frame(function: str, file: str = "lib/deep.py") -> dict[str, Any]:
         return {"function": function, "file": file, "line": 7}
 

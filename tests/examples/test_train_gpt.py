@@ -1,4 +1,4 @@
-"""examples/train_gpt.py: it learns, goes on where it stopped, runs under plain torchrun, and fails when told to."""
+"""examples/train_gpt.py: it learns, resumes, runs under plain torchrun, and fails on request."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ def recovered(context: Context, words: Sequence[str], seconds: float = 75.0) -> 
         began = time.monotonic()
         while launcher.process.poll() is None and time.monotonic() - began < seconds:
             time.sleep(0.2)
-        said = launcher.said()
-        assert launcher.process.returncode == 0, said[-3000:]
+        printed = launcher.printed()
+        assert launcher.process.returncode == 0, printed[-3000:]
         summary = training.summary()
-        assert (summary["state"], summary["restarts"]) == ("finished", 1), (summary, said[-3000:])
+        assert (summary["state"], summary["restarts"]) == ("finished", 1), (summary, printed[-3000:])
         incident = training.incident()
     timeline = incident["timeline"]
     stacks = {
@@ -74,7 +74,7 @@ def recovered(context: Context, words: Sequence[str], seconds: float = 75.0) -> 
         "stacks": stacks,
         "stack errors": incident["stack_errors"],
         "recovered after, s": time.monotonic() - began,
-        "launcher": re.findall(r"restarting all ranks[^\n]*|watchdog[^\n]*", said)[:4],
+        "launcher": re.findall(r"restarting all ranks[^\n]*|watchdog[^\n]*", printed)[:4],
     }
 
 
@@ -170,8 +170,8 @@ def standby(context: Context) -> Figures:
                 holders = max(holders, len(smi("pid,used_memory", "compute-apps")))
                 largest = max(largest, int(smi("memory.used")[0][0]))
             time.sleep(0.5)
-        assert launcher.process.returncode == 0, launcher.said()[-3000:]
-        warm = launcher.said().count("starts from the standby")
+        assert launcher.process.returncode == 0, launcher.printed()[-3000:]
+        warm = launcher.printed().count("starts from the standby")
     figures: Figures = {"ranks from the standby": warm, "processes with a context, at most": holders}
     if context.cuda:
         time.sleep(2)
@@ -189,9 +189,9 @@ def in_process(context: Context) -> Figures:
         return {"dry": NO_JOBS}
     with job(context, words) as training:
         (launcher,) = training.launchers
-        code, said = launcher.wait(), launcher.said()
-    lines = re.findall(r"in-process: iteration \d+, sum [\d.]+, \d+ process", said)
-    assert (code, lines) == (0, ["in-process: iteration 1, sum 16, 1 process"] * 2), said[-3000:]
+        code, printed = launcher.wait(), launcher.printed()
+    lines = re.findall(r"in-process: iteration \d+, sum [\d.]+, \d+ process", printed)
+    assert (code, lines) == (0, ["in-process: iteration 1, sum 16, 1 process"] * 2), printed[-3000:]
     return {"lines": lines}
 
 

@@ -4,7 +4,7 @@
 
 A part that fails, crashes or takes too long leaves the others alone. Everything that a part started is ended with it.
 The device's settings are read and never changed. ``gpu-report.json`` and ``gpu-report.md`` in the folder are written
-anew after each part, so that an interrupted run leaves what it has. The exit code is 1 if a part failed.
+again after each part, so that an interrupted run leaves what it has. The exit code is 1 if a part failed.
 """
 
 from __future__ import annotations

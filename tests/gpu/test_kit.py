@@ -28,7 +28,7 @@ def test_every_part_runs_as_far_as_it_can_without_a_device(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(GPU, reason="it fails for lack of a GPU")
-def test_a_part_that_fails_or_finds_no_time_says_what_it_would_have_proved(tmp_path: Path) -> None:
+def test_a_part_that_fails_or_finds_no_time_states_what_it_would_have_proved(tmp_path: Path) -> None:
     asked = argparse.Namespace(dry_run=False, jobs=False)
     failed = kit.run(["health"], asked, tmp_path, 60.0)["health"]
     assert failed["status"] == "failed"

@@ -62,20 +62,20 @@ class Nodes:
         registered = {body["launcher_pid"]: str(body["node"]) for body in self._monitor.of("nodes")}
         return registered[self.launchers[name].process.pid]
 
-    def said(self, what: str, *names: str) -> list[str]:
+    def printed(self, what: str, *names: str) -> list[str]:
         """Lines with ``what`` in them that the launchers of these names, or all, and their ranks wrote."""
         text = "\n".join(self.launchers[name].output for name in names or self.launchers)
         return re.findall(rf"^.*{what}.*$", text, re.MULTILINE)
 
     def until(self, what: str, *names: str, count: int = 1) -> list[str]:
         def seen() -> list[str]:
-            found = self.said(what, *names)
+            found = self.printed(what, *names)
             return found if len(found) >= count else []
 
         try:
             return wait_for(seen, 90.0)
         except AssertionError:
-            raise AssertionError(f"not said {count} times: {what}\n" + "\n".join(self.said(""))[-6000:]) from None
+            raise AssertionError(f"not said {count} times: {what}\n" + "\n".join(self.printed(""))[-6000:]) from None
 
     def finish(self) -> None:
         (self.folder / "finish").touch()

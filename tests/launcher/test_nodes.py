@@ -31,19 +31,19 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     job.until("1 of at least 2 nodes are ready", "a")
     job.start("b", "c")
     job.until("trains", count=2)
-    (spare,) = [name for name in "bc" if not job.said("begins", name)]
+    (spare,) = [name for name in "bc" if not job.printed("begins", name)]
     (victim,) = [name for name in "bc" if name != spare]
     job.until("this node is a spare: the job has its 2 nodes", spare)
     monitor.until(lambda: [o for o in monitor.of("observations") if o["role"] == "spare"])
     job.launchers[victim].process.kill()
     job.until("attempt 2: trains", "a", spare, count=2)
-    (line,) = job.said("restarting all ranks", "a")
+    (line,) = job.printed("restarting all ranks", "a")
     lost = rf"node {job.node(victim)} on {os.uname().nodename} is lost: no heartbeat of its launcher for \d\.\d s"
     assert re.search(rf"{lost} \(restart 1 of 3\)", line), line
     (event,) = monitor.events("node_lost")
     assert (event["lost_node"], event["attempt"]) == (job.node(victim), 1)
     assert re.fullmatch(lost, event["reason"])
-    # Whoever comes now, in the place of the lost one, waits as a spare and disturbs nobody.
+    # Whoever comes now, in the place of the lost one, waits as a spare and disturbs nothing.
     job.start("d")
     job.until("this node is a spare", "d")
     job.finish()
@@ -53,10 +53,10 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
         1,
         "finished",
     )
-    assert job.said("attempt 3") == []
+    assert job.printed("attempt 3") == []
 
 
-def test_a_node_that_a_person_excludes_is_parked_and_its_place_is_taken(
+def test_a_node_that_an_operator_excludes_is_parked_and_its_place_is_taken(
     nodes: Callable[[str], Nodes], monitor: FakeMonitor
 ) -> None:
     job = nodes("2")
@@ -64,11 +64,11 @@ def test_a_node_that_a_person_excludes_is_parked_and_its_place_is_taken(
     job.start("a", "b", "c")
     job.until("trains", count=2)
     job.until("this node is a spare")
-    victim = next(name for name in "abc" if job.said("begins", name))
-    order = monitor.order("restart", 1, reason="a person ordered restart: ECC errors", exclude=[job.node(victim)])
+    victim = next(name for name in "abc" if job.printed("begins", name))
+    order = monitor.order("restart", 1, reason="an operator ordered restart: ECC errors", exclude=[job.node(victim)])
     job.until("attempt 2: trains", count=2)
-    assert job.said("attempt 2", victim) == []
-    job.until("this node is parked: excluded: a person ordered restart: ECC errors", victim)
+    assert job.printed("attempt 2", victim) == []
+    job.until("this node is parked: excluded: an operator ordered restart: ECC errors", victim)
     assert "done" in {a["state"] for a in monitor.acks(order)}
     job.finish()
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0]
@@ -84,7 +84,7 @@ def test_a_signal_to_one_launcher_stops_all_ranks_after_the_same_step(
     job.start("a", "b")
     job.until("trains", count=2)
     job.launchers["b"].process.send_signal(signal.SIGTERM)
-    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0], "\n".join(job.said(""))
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0], "\n".join(job.printed(""))
     steps = {line.split("saves after step ")[1] for line in job.until("saves after step", count=2)}
     assert len(steps) == 1, steps
     reason = f"preempted: the launcher on {os.uname().nodename} got SIGTERM"
@@ -125,23 +125,23 @@ def test_the_codes_of_the_re_run_state_machine_are_understood(
     job.start("a", "b", RANKWATCH_MAX_RESTARTS="1")
     assert [launcher.wait() for launcher in job.launchers.values()] == [code, code]
     assert words in str(job.outcome("a")["reason"])
-    assert len(job.said("begins")) == 2 * attempts
+    assert len(job.printed("begins")) == 2 * attempts
     if code == 16:  # without a spare, every rank moves to another node
-        ranks = [job.said(r"attempt \d: begins", name) for name in "ab"]
+        ranks = [job.printed(r"attempt \d: begins", name) for name in "ab"]
         assert all(re.findall(r"rank (\d) of", first) != re.findall(r"rank (\d) of", second) for first, second in ranks)
 
 
-def test_attempts_that_get_nowhere_end_with_a_code_that_says_do_not_requeue(nodes: Callable[[str], Nodes]) -> None:
+def test_attempts_that_get_nowhere_end_with_a_code_that_states_do_not_requeue(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("1")
     job.script("if step == 30: os._exit(3)")
     (job.folder / "checkpoint").write_text("20")
     job.start("a", RANKWATCH_MAX_RESTARTS="20")
     assert job.launchers["a"].wait() == 93
     assert "no progress beyond step 30 (--max-no-progress 3)" in str(job.outcome("a")["reason"])
-    assert len(job.said("begins")) == 4
+    assert len(job.printed("begins")) == 4
 
 
-def test_with_too_few_nodes_the_launcher_says_who_is_missing_and_ends(nodes: Callable[[str], Nodes]) -> None:
+def test_with_too_few_nodes_the_launcher_reports_which_are_missing_and_ends(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("2")
     job.script()
     job._common += ["--rdzv-conf", "join_timeout=4"]
@@ -185,7 +185,7 @@ def test_a_stop_signal_that_comes_twice_at_once_is_one(nodes: Callable[[str], No
         job.launchers["a"].process.send_signal(signal.SIGTERM)
         job.until("requesting a graceful stop")
     assert job.launchers["a"].wait() == 0
-    assert len(job.said("saves after step")) == 1
+    assert len(job.printed("saves after step")) == 1
 
 
 def test_the_only_node_that_is_left_out_ends_the_job_at_once(nodes: Callable[[str], Nodes]) -> None:
@@ -214,13 +214,13 @@ def test_ranks_save_although_the_node_that_holds_the_store_runs_none(
     job.start("b", "c")
     job.until("trains", count=2)
     job.until("this node is a spare")
-    monitor.order("restart", 1, reason="a person ordered it", exclude=[job.node("a")])
+    monitor.order("restart", 1, reason="an operator ordered it", exclude=[job.node("a")])
     job.until("attempt 2: trains", count=2)
     job.until("this node is parked", "a")
     for launcher in job.launchers.values():
         launcher.process.send_signal(signal.SIGTERM)
-    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0], "\n".join(job.said(""))
-    assert len(job.said("saves after step")) == 2
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0], "\n".join(job.printed(""))
+    assert len(job.printed("saves after step")) == 2
 
 
 @pytest.mark.long
@@ -239,7 +239,7 @@ def test_a_store_that_is_held_up_for_a_moment_costs_nothing(nodes: Callable[[str
     wait_for(lambda: time.monotonic() - began > 12.0, 20.0)
     job.finish()
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
-    assert job.said("attempt 2") == [], "nobody was lost"
+    assert job.printed("attempt 2") == [], "nobody was lost"
 
 
 @pytest.mark.long
@@ -255,7 +255,7 @@ def test_a_launcher_that_was_stopped_for_long_goes_on(nodes: Callable[[str], Nod
     wait_for(lambda: time.monotonic() - began > 28.0, 40.0)
     job.finish()
     assert job.launchers["a"].wait() == 0, job.launchers["a"].output
-    assert job.said("attempt 2") == []
+    assert job.printed("attempt 2") == []
 
 
 @pytest.mark.long

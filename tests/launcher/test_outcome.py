@@ -22,7 +22,7 @@ from rankwatch_launcher.outcome import (
 DONE = Outcome(FINISHED, 0, job_id="j1", iteration=999, complete=True)
 
 
-def test_it_says_which_job_was_complete_when_and_at_which_step(tmp_path: Path) -> None:
+def test_it_states_which_job_was_complete_when_and_at_which_step(tmp_path: Path) -> None:
     flag = tmp_path / "checkpoints" / "finished"
     assert write_finished_flag(DONE, str(flag))
     assert training_complete(str(flag))
@@ -64,7 +64,7 @@ def test_a_job_without_one_needs_none() -> None:
     assert not training_complete("")
 
 
-def test_one_that_cannot_be_written_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_cannot_be_written_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     with caplog.at_level(logging.ERROR, logger="rankwatch"):
         assert not write_finished_flag(DONE, str(tmp_path / "file" / "finished"))

@@ -72,7 +72,7 @@ def test_preemption_is_resumed_and_not_counted(code: int) -> None:
     assert "the launcher on n0 got SIGTERM" in verdict.reason
 
 
-def test_resume_elsewhere_is_counted_and_says_so() -> None:
+def test_resume_elsewhere_is_counted_and_reports_it() -> None:
     verdict = after(failed(16), 16, False, used=0, budget=1)
     assert isinstance(verdict, Again)
     assert (verdict.counted, verdict.elsewhere) == (True, True)
@@ -90,7 +90,7 @@ def test_a_job_that_gets_no_further_is_given_up_with_93() -> None:
     assert verdicts[-1].reason.startswith("3 launches in a row made no progress beyond step 100; the last one: failed")
 
 
-def test_progress_in_between_begins_the_count_anew() -> None:
+def test_progress_in_between_begins_the_count_again() -> None:
     progress = Progress(limit=3)
     for reached in [100, 100, 100, 101, 101, 101]:
         progress = progress.then(failed(1, reached))
@@ -101,7 +101,7 @@ def test_progress_in_between_begins_the_count_anew() -> None:
 @pytest.mark.parametrize(
     "outcome", [None, Outcome(PREEMPTED, 0, iteration=50)], ids=["killed without a word", "preempted"]
 )
-def test_launches_that_say_nothing_about_progress_do_not_count(outcome: Outcome | None) -> None:
+def test_launches_that_report_nothing_about_progress_do_not_count(outcome: Outcome | None) -> None:
     progress = Progress(limit=1).then(failed(1, 100))
     for _ in range(5):
         progress = progress.then(outcome)
@@ -109,7 +109,7 @@ def test_launches_that_say_nothing_about_progress_do_not_count(outcome: Outcome 
     assert progress.then(failed(1, 100)).stuck
 
 
-def test_a_job_whose_steps_nobody_knows_is_not_judged_by_them() -> None:
+def test_a_job_whose_steps_are_unknown_is_not_judged_by_them() -> None:
     progress = Progress(limit=1)
     for _ in range(5):
         progress = progress.then(failed(1))

@@ -149,7 +149,7 @@ def test_a_restart_beyond_the_budget_is_refused(start: Start, script: Script, mo
     (ack,) = monitor.until(lambda: monitor.acks(order))
     assert ack["state"] == "refused"
     assert "no restart is left" in ack["detail"]
-    assert process_state(started["pid"]) is ProcessState.ALIVE, "an order that cannot be carried out harms nobody"
+    assert process_state(started["pid"]) is ProcessState.ALIVE, "an order that cannot be carried out harms nothing"
     assert launcher.process.poll() is None
 
 
@@ -239,7 +239,9 @@ def test_training_does_not_need_the_monitor(start: Start, script: Script, monito
     assert "<rank 0 attempt 2: sum 2>" in launcher.output
 
 
-def test_a_monitor_that_lost_its_store_is_told_again(start: Start, script: Script, monitor: FakeMonitor) -> None:
+def test_a_monitor_that_lost_its_store_gets_everything_again(
+    start: Start, script: Script, monitor: FakeMonitor
+) -> None:
     launcher = start("--monitor", monitor.url, "--nproc-per-node", "1", script("signal.pause()\n"))
     monitor.until(lambda: monitor.events("started"))
     port = monitor.port

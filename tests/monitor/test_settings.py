@@ -12,16 +12,16 @@ NO_DATABASE = ("--database", "none")
 def test_a_flag_that_may_be_repeated_is_a_list_also_in_its_variable() -> None:
     flags = read(["--webhook", "https://a/1", "--webhook", "json=https://b/2", *NO_DATABASE], {})
     assert flags.webhook == ("https://a/1", "json=https://b/2")
-    told = {
+    reported = {
         "RANKWATCH_MONITOR_WEBHOOKS": " https://a/1,2  json=https://b/2\n",
         "RANKWATCH_MONITOR_FORWARD": "http://c http://d",
         "RANKWATCH_MONITOR_FORWARD_HEADER": "Authorization=Bearer x y, 2:B=c",
     }
-    variables = read(NO_DATABASE, told)
+    variables = read(NO_DATABASE, reported)
     assert variables.webhook == ("https://a/1,2", "json=https://b/2")
     assert variables.forward == ("http://c", "http://d")
     assert variables.forward_header == ("Authorization=Bearer x y", "2:B=c")
-    assert read(["--webhook", "https://z", *NO_DATABASE], told).webhook == ("https://z",), "a flag comes first"
+    assert read(["--webhook", "https://z", *NO_DATABASE], reported).webhook == ("https://z",), "a flag comes first"
     assert read(NO_DATABASE, {}).webhook == read(NO_DATABASE, {}).forward == ()
 
 

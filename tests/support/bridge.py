@@ -21,7 +21,7 @@ def load(file: str) -> ModuleType:
     stand_in.install()
     rank = int(os.environ["RANK"])
 
-    def say(words: str) -> None:
+    def log(words: str) -> None:
         if rank == 0:
             sys.stdout.write(f"{words}\n")
 
@@ -35,7 +35,7 @@ def load(file: str) -> ModuleType:
     types = dict.fromkeys(("ConfigContainer", "FaultToleranceConfig", "NVRxStragglerDetectionConfig"), object)
     module("megatron.bridge.training.config", **types)
     module("megatron.bridge.training.state", GlobalState=object)
-    module("megatron.bridge.utils.common_utils", get_rank_safe=lambda: rank, print_rank_0=say)
+    module("megatron.bridge.utils.common_utils", get_rank_safe=lambda: rank, print_rank_0=log)
     module("megatron.bridge.utils.import_utils", MISSING_NVRX_MSG="nvidia-resiliency-ext is missing")
     spec = importlib.util.spec_from_file_location("megatron.bridge.training.loaded", file)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Real ranks over gloo that get stuck as told, with torch's control plane beside their slots."""
+"""Real ranks over gloo that get stuck as instructed, with torch's control plane beside their slots."""
 
 from __future__ import annotations
 

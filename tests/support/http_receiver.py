@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that keeps what is posted to it and answers as a test says, or not at all."""
+"""A real HTTP server on loopback that keeps what is posted to it and answers as a test states, or not at all."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ class PlayedLauncher:
             "attempt": self.attempt,
             **more,
         }
-        told: dict[str, Any] = self.post("nodes", content, 200).json()
-        self.after = told["last_directive"]
-        return told
+        reported: dict[str, Any] = self.post("nodes", content, 200).json()
+        self.after = reported["last_directive"]
+        return reported
 
     def events(self, *events: Mapping[str, Any]) -> None:
         common = {"node": self.node, "attempt": self.attempt}

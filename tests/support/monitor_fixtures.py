@@ -31,7 +31,7 @@ def api(monitor: RunningMonitor) -> Iterator[Api]:
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest) -> str:
-    """The id of a job that nobody else uses."""
+    """The id of a job that nothing else uses."""
     return f"job-{next(_numbers)}"
 
 

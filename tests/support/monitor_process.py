@@ -36,7 +36,7 @@ class RunningMonitor:
         self.process.kill()
         self.process.wait(10)
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """What it has logged so far."""
         return self.log.read_text(errors="replace")
 
@@ -77,7 +77,7 @@ class Api(httpx.Client):
         self.change_policy(job)
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        """What ``/metrics`` says: (sample name, sorted labels) -> value."""
+        """What ``/metrics`` states: (sample name, sorted labels) -> value."""
         answer = self.get("/metrics")
         assert answer.status_code == 200, answer.text
         return {
@@ -135,10 +135,10 @@ def running_monitor(
 
     try:
         wait_for(listens, "the monitor writes its ready file", START_SECONDS)
-        told = json.loads(ready.read_text())
-        yield RunningMonitor(told["url"], told["pid"], log, database, process)
-        said = log.read_text(errors="replace")
-        assert fails or "Traceback" not in said, f"the monitor's log has a traceback:\n{said[-6000:]}"
+        reported = json.loads(ready.read_text())
+        yield RunningMonitor(reported["url"], reported["pid"], log, database, process)
+        printed = log.read_text(errors="replace")
+        assert fails or "Traceback" not in printed, f"the monitor's log has a traceback:\n{printed[-6000:]}"
     finally:
         process.kill()
         process.wait(10)

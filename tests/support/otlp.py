@@ -59,7 +59,7 @@ def rank_report(
     host: str = "node-a",
     resource: Mapping[str, Any] | None = None,
 ) -> ResourceMetrics:
-    """What one rank says in one export. ``resource`` replaces or removes (None) attributes of the resource."""
+    """What one rank reports in one export. ``resource`` replaces or removes (None) attributes of the resource."""
     report = ResourceMetrics()
     identity = {
         "service.name": job,
@@ -72,7 +72,7 @@ def rank_report(
         "dl.world_size": world_size,
     }
     report.resource.attributes.extend(attributes(identity | dict(resource or {})))
-    told = {
+    reported = {
         "rankwatch.iteration": iteration,
         "rankwatch.progress": progress,
         "rankwatch.heartbeats": beats,
@@ -82,7 +82,7 @@ def rank_report(
         "rankwatch.iteration.first.age": None if first_iteration is None else 0.0,
         "rankwatch.session.ended": 1 if ended else None,
     }
-    for name, value in told.items():
+    for name, value in reported.items():
         if value is not None:
             gauge(report, name, value)
     for section, seconds in (open_sections or {}).items():
@@ -112,12 +112,12 @@ def add_window(
     if iteration is not None:
         gauge(report, "rankwatch.window.iteration", iteration)
     gauge(report, "rankwatch.window.steps", steps)
-    for name, told in (sections or {}).items():
-        _add_statistics(report, "rankwatch.window.section", {"rankwatch.section": name}, steps, told)
+    for name, reported in (sections or {}).items():
+        _add_statistics(report, "rankwatch.window.section", {"rankwatch.section": name}, steps, reported)
     for part, seconds in (parts or {}).items():
         gauge(report, "rankwatch.step.part", seconds, rankwatch__part=part)
-    for group, told in (collectives or {}).items():
-        _add_statistics(report, "rankwatch.collective", {"rankwatch.group": group}, steps, told)
+    for group, reported in (collectives or {}).items():
+        _add_statistics(report, "rankwatch.collective", {"rankwatch.group": group}, steps, reported)
 
 
 def add_kernels(
@@ -125,15 +125,15 @@ def add_kernels(
 ) -> None:
     """Add a kernel report: by name and statistic (min, median, tail, max, mean, stddev), in seconds."""
     gauge(report, "rankwatch.kernel.source", 1, rankwatch__source=source)
-    for name, told in kernels.items():
-        _add_statistics(report, "rankwatch.kernel", {"rankwatch.kernel": name}, calls, told)
+    for name, reported in kernels.items():
+        _add_statistics(report, "rankwatch.kernel", {"rankwatch.kernel": name}, calls, reported)
 
 
 def _add_statistics(
-    report: ResourceMetrics, metric: str, name: Mapping[str, str], calls: int, told: Mapping[str, float]
+    report: ResourceMetrics, metric: str, name: Mapping[str, str], calls: int, reported: Mapping[str, float]
 ) -> None:
     gauge(report, f"{metric}.calls", calls, **name)
-    for statistic, seconds in told.items():
+    for statistic, seconds in reported.items():
         gauge(report, f"{metric}.duration", float(seconds), **name, rankwatch__statistic=statistic)
 
 

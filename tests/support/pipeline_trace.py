@@ -194,7 +194,7 @@ def _one_forward_one_backward(stage: int, stages: int, microbatches: int) -> lis
 
 
 def write(path: Path, rows: list[dict[str, Any]], scale: float = 1.0) -> Path:
-    """Write a table in the form that its name says; times are multiplied by ``scale``."""
+    """Write a table in the form that its name states; times are multiplied by ``scale``."""
     scaled = [{**row, "start_ts": row["start_ts"] * scale, "duration": row["duration"] * scale} for row in rows]
     heads = list(dict.fromkeys(head for row in rows for head in row))
     if path.suffix == ".parquet":

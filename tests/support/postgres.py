@@ -33,8 +33,8 @@ def binary(name: str) -> str:
     """
     folders = []
     if (tool := shutil.which("pg_config")) is not None:
-        told = subprocess.run([tool, "--bindir"], capture_output=True, text=True, check=False)
-        folders.append(told.stdout.strip())
+        reported = subprocess.run([tool, "--bindir"], capture_output=True, text=True, check=False)
+        folders.append(reported.stdout.strip())
     folders += sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
     found = shutil.which(name) or next((p for f in folders if (p := shutil.which(name, path=f)) is not None), None)
     if found is None:
@@ -99,7 +99,7 @@ class PostgreSQL:
         self._process = None
 
     def freeze(self) -> None:
-        """Stop all its processes: connections stay, and nobody answers."""
+        """Stop all its processes: connections stay, and nothing answers."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -71,7 +71,7 @@ def seated(
     """Run a program on a terminal of this size; it is killed in the end whatever happens."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    # A session whose terminal this is: Ctrl-C then is a signal to it, and to nobody else.
+    # A session whose terminal this is: Ctrl-C then is a signal to it, and to nothing else.
     wrapped = [sys.executable, "-c", _CONTROLLING, *command]
     process = subprocess.Popen(
         wrapped, stdin=theirs, stdout=theirs, stderr=theirs, env=dict(settings), start_new_session=True, **more

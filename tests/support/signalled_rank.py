@@ -91,7 +91,7 @@ class SignalledRank:
         except (OSError, StopIteration):
             return False  # it has ended
 
-    def tell(self, line: str = "") -> None:
+    def report(self, line: str = "") -> None:
         """Send the program a line on its standard input."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")

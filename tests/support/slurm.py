@@ -71,7 +71,7 @@ class Job:
     def __init__(self, cluster: Cluster, number: int, log: Path) -> None:
         self.cluster, self.number, self.log = cluster, number, log
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """What the batch script and its steps wrote, over all of its runs."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
@@ -84,19 +84,19 @@ class Job:
         """Slurm's word: PENDING, RUNNING, COMPLETED ..."""
         return self.facts()["JobState"]
 
-    def until_said(self, words: str, seconds: float = PATIENCE) -> str:
+    def until_printed(self, words: str, seconds: float = PATIENCE) -> str:
         """Wait for words in the job's output; fails early, with the output, when the job ends without them."""
 
         def look() -> str:
             over = self.state() in ENDED
-            said = self.said()
-            assert words in said or not over, f"job {self.number} ended without {words!r}:\n{said[-6000:]}"
-            return said if words in said else ""
+            printed = self.printed()
+            assert words in printed or not over, f"job {self.number} ended without {words!r}:\n{printed[-6000:]}"
+            return printed if words in printed else ""
 
         try:
             return wait_for(look, f"job {self.number} says {words!r}", seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.said()[-6000:]}\n{self.facts()}") from None
+            raise AssertionError(f"{error}\n{self.printed()[-6000:]}\n{self.facts()}") from None
 
     def ended(self, seconds: float = PATIENCE) -> dict[str, str]:
         """Wait for the job's end and return its facts."""
@@ -108,7 +108,7 @@ class Job:
         try:
             return wait_for(look, f"job {self.number} ends", seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.said()[-6000:]}\n{self.facts()}") from None
+            raise AssertionError(f"{error}\n{self.printed()[-6000:]}\n{self.facts()}") from None
 
 
 class Cluster:
@@ -248,7 +248,7 @@ def slurm_cluster(nodes: int = 3) -> Iterator[Cluster]:
 
 
 def _free_ports(count: int) -> Sequence[int]:
-    """Ports that nobody listens on, below the range from which the kernel hands out ports by itself."""
+    """Ports that nothing listens on, below the range from which the kernel hands out ports by itself."""
     found: list[int] = []
     candidate = 11_000 + int.from_bytes(os.urandom(2)) % 8_000
     while len(found) < count:

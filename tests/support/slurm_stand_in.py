@@ -1,4 +1,4 @@
-"""A program in the place of ``rankwatch run`` under Slurm: ends as a test says, and leaves a launcher's outcome.
+"""A program in the place of ``rankwatch run`` under Slurm: ends as a test states, and leaves a launcher's outcome.
 
 Its first argument is ``run``, and a test names it ``rankwatch``: it must be found as launchers are. What it does in its
 n-th launch stands in ``plan.json``, item n, where the job runs: the fields of an Outcome, and ``until``, what it
@@ -21,7 +21,7 @@ from rankwatch_launcher.outcome import Outcome
 RANK = "import sys; print('rank up', flush=True); sys.stdin.read()"
 
 
-def say(words: str) -> None:
+def log(words: str) -> None:
     sys.stdout.write(f"{words}\n")
     sys.stdout.flush()
 
@@ -36,15 +36,15 @@ def main() -> int:
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())
     rank = subprocess.Popen([sys.executable, "-c", RANK], stdin=subprocess.PIPE)
-    say(f"launch {number + 1} on {node}, job {os.environ['RANKWATCH_JOB_ID']}")
+    log(f"launch {number + 1} on {node}, job {os.environ['RANKWATCH_JOB_ID']}")
     if planned.pop("until", "") == "asked":
         while not asked.wait(0.05) and not agreed.exists():
             pass
         if asked.is_set():
-            say(f"{node} was asked to stop")
+            log(f"{node} was asked to stop")
             agreed.touch()
     rank.communicate()
-    say(f"{node}: rank ended with {rank.returncode}")
+    log(f"{node}: rank ended with {rank.returncode}")
     Outcome(job_id=os.environ["RANKWATCH_JOB_ID"], **planned).write(file)
     return int(planned["code"])
 

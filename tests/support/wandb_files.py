@@ -42,8 +42,8 @@ class WrittenRun:
         """Every version of a table that was logged, each a list of rows by column."""
         found = []
         for row in self.rows:
-            if (told := row.get(f"rankwatch/{name}")) is not None:
-                table = json.loads((self.file.parent / "files" / told["path"]).read_text())
+            if (reported := row.get(f"rankwatch/{name}")) is not None:
+                table = json.loads((self.file.parent / "files" / reported["path"]).read_text())
                 found.append([dict(zip(table["columns"], values, strict=True)) for values in table["data"]])
         return found
 

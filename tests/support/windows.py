@@ -65,7 +65,7 @@ class Ranks:
     """Seconds of the step for which a rank waits for a CPU; they count as computation."""
     attempt: int = 1
     moved: dict[int, str] = field(default_factory=dict)
-    """Hosts of ranks that run elsewhere than their number says."""
+    """Hosts of ranks that run elsewhere than their number states."""
 
     def __post_init__(self) -> None:
         self.job = Job("job", START, policy=Policy().changed(self.policy))

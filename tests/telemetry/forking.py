@@ -1,6 +1,6 @@
 """A rank's script that starts other processes in every way that scripts do; run by ``test_forks.py``.
 
-It starts all of them, says ``again``, waits for a line on stdin, starts them once more and ends with one line of JSON:
+It starts all of them, prints ``again``, waits for a line on stdin, starts them once more and ends with a line of JSON:
 for each kind of process the functions of the OpenTelemetry SDK that ran there, and the version of the SDK.
 """
 
@@ -48,7 +48,7 @@ def note(frame: FrameType, event: str, _: Any) -> None:
 
 
 class Items(Dataset):
-    """Each item says what its worker has seen of the SDK."""
+    """Each item states what its worker has seen of the SDK."""
 
     def __len__(self) -> int:
         return 4
@@ -88,8 +88,8 @@ def forked() -> list[str]:
         finally:
             os._exit(status)
     os.close(writing)
-    with open(reading, "rb") as told:
-        seen: list[str] = json.loads(told.read())
+    with open(reading, "rb") as reported:
+        seen: list[str] = json.loads(reported.read())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     return seen
 
@@ -191,12 +191,12 @@ def main() -> None:
     store = tempfile.mkdtemp()
     dist.init_process_group("gloo", init_method=f"file://{store}/store", rank=0, world_size=1)
     sys.setprofile(note)
-    told = {f"{kind}, before the first export": start() for kind, start in kinds.items()}
+    reported = {f"{kind}, before the first export": start() for kind, start in kinds.items()}
     print("again", flush=True)
     sys.stdin.readline()
-    told |= {kind: start() for kind, start in kinds.items()}
+    reported |= {kind: start() for kind, start in kinds.items()}
     sys.setprofile(None)
-    print(json.dumps({"of the SDK": told, "sdk": version("opentelemetry-sdk")}), flush=True)
+    print(json.dumps({"of the SDK": reported, "sdk": version("opentelemetry-sdk")}), flush=True)
     if "rankwatch" in sys.modules:
         sys.modules["rankwatch"].shutdown()
     os._exit(0)  # gloo's threads sometimes abort an interpreter that shuts down

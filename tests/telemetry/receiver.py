@@ -1,4 +1,4 @@
-"""A real OTLP/HTTP receiver for tests: decodes what arrives, answers as it is told."""
+"""A real OTLP/HTTP receiver for tests: decodes what arrives, answers as instructed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Receiver:
         self.requests: list[Mapping[str, str]] = []
         self.paths: list[str] = []
         self.answer = Answer()
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._connections: list[socket.socket] = []
         receiver = self
 
@@ -105,8 +105,8 @@ class Receiver:
 
     def wait_for(self, condition: Callable[[], Any], seconds: float = 20.0) -> Any:
         """The first true value of ``condition``, looked at whenever something arrives."""
-        with self._news:
-            assert self._news.wait_for(condition, seconds), f"in {seconds} s: {len(self.reports)} reports"
+        with self._changed:
+            assert self._changed.wait_for(condition, seconds), f"in {seconds} s: {len(self.reports)} reports"
             return condition()
 
     def wait_for_report(self, condition: Callable[[Report], Any] = lambda _: True, seconds: float = 20.0) -> Report:
@@ -120,7 +120,7 @@ class Receiver:
             body = gzip.decompress(body)
         elif encoding == "deflate":
             body = zlib.decompress(body)
-        with self._news:
+        with self._changed:
             self.requests.append({name.lower(): value for name, value in headers.items()})
             self.paths.append(path)
             if self.answer.status == 200:
@@ -129,7 +129,7 @@ class Receiver:
                 else:
                     request = ExportTraceServiceRequest.FromString(body)
                     self.spans += [s for r in request.resource_spans for sc in r.scope_spans for s in sc.spans]
-            self._news.notify_all()
+            self._changed.notify_all()
             return self.answer
 
 

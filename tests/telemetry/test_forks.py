@@ -28,8 +28,8 @@ PATIENCE = 100.0
 HOOK = re.compile(r".*\.<locals>\._after_in_child")
 """What a provider of the SDK registers: it looks whether there is still a provider, and calls it if so."""
 
-Told = dict[str, dict[str, list[str]]]
-Run = Callable[..., Told]
+Reported = dict[str, dict[str, list[str]]]
+Run = Callable[..., Reported]
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def run(receiver: Receiver) -> Iterator[Run]:
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="rw") as folder:  # it holds a socket: pytest's folders are too long for it
 
-        def begin(*flags: str, watched: bool = True, first_line: Bootstrap | None = None, path: str = "") -> Told:
+        def begin(*flags: str, watched: bool = True, first_line: Bootstrap | None = None, path: str = "") -> Reported:
             variables = dict(os.environ) | {MARK: mark, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
             if watched:
                 variables |= {env.MONITOR_URL: receiver.url, "RANKWATCH_EXPORT_INTERVAL": "0.05"}
                 variables |= {env.SLOTS_DIR: folder, env.STOP_SIGNAL: "15"}
                 receiver.answer = Answer(503)  # nothing has been exported when the script first starts processes
             log = Path(folder, "said")
-            with log.open("wb") as said:
+            with log.open("wb") as printed:
                 process = subprocess.Popen(
                     [sys.executable, "-u", str(SCRIPT), *flags],
                     env=(first_line or Bootstrap()).environment(variables),
                     stdin=subprocess.PIPE,
-                    stdout=said,
-                    stderr=said,
+                    stdout=printed,
+                    stderr=printed,
                 )
             try:
                 wait_for(lambda: b"again\n" in log.read_bytes() or process.poll() is not None, "all ran once", PATIENCE)
@@ -67,25 +67,27 @@ def run(receiver: Receiver) -> Iterator[Run]:
                 process.stdin.close()
             assert process.returncode == 0, log.read_text()
             assert watched is bool(receiver.reports)
-            told: Told = json.loads(next(line for line in log.read_text().splitlines() if line.startswith('{"')))
-            return told
+            reported: Reported = json.loads(
+                next(line for line in log.read_text().splitlines() if line.startswith('{"'))
+            )
+            return reported
 
         yield begin
 
 
-def nothing_ran(told: Told) -> bool:
+def nothing_ran(reported: Reported) -> bool:
     """Whether the hooks of the SDK, if there were any, found nothing to call."""
-    return all(HOOK.fullmatch(name) for names in told["of the SDK"].values() for name in names)
+    return all(HOOK.fullmatch(name) for names in reported["of the SDK"].values() for name in names)
 
 
 def test_workers_of_a_script_that_was_never_touched(run: Run) -> None:
-    told = run("--all", first_line=Bootstrap(auto=True))
-    assert nothing_ran(told), told
+    reported = run("--all", first_line=Bootstrap(auto=True))
+    assert nothing_ran(reported), reported
 
 
 def test_workers_of_a_script_that_begins_with_init(run: Run) -> None:
-    told = run("--init")
-    assert nothing_ran(told), told
+    reported = run("--init")
+    assert nothing_ran(reported), reported
 
 
 def test_the_same_workers_without_us(run: Run) -> None:
@@ -99,8 +101,8 @@ def test_the_same_workers_without_us(run: Run) -> None:
 def test_workers_of_every_kind(run: Run, flag: str) -> None:
     for needed in {"--lightning": ["lightning"], "--hugging-face": ["transformers", "accelerate"]}.get(flag, []):
         pytest.importorskip(needed)
-    told = run("--all", flag, first_line=Bootstrap(stand_in="nvrx" if flag == "--nvrx" else ""))
-    assert nothing_ran(told), told
+    reported = run("--all", flag, first_line=Bootstrap(stand_in="nvrx" if flag == "--nvrx" else ""))
+    assert nothing_ran(reported), reported
 
 
 @pytest.mark.long
@@ -130,6 +132,6 @@ def test_workers_beside_the_oldest_and_the_newest_sdk(run: Run, version: str, tm
         pytest.skip(f"{wanted} cannot be fetched here: {fetched.stderr.strip()[-300:]}")
     (installed,) = tmp_path.glob("opentelemetry_sdk-*.dist-info")
     for flags, first_line in (((), Bootstrap(auto=True)), (("--late-init",), Bootstrap())):
-        told = run(*flags, first_line=first_line, path=str(tmp_path))
-        assert f"opentelemetry_sdk-{told['sdk']}.dist-info" == installed.name
-        assert nothing_ran(told), told
+        reported = run(*flags, first_line=first_line, path=str(tmp_path))
+        assert f"opentelemetry_sdk-{reported['sdk']}.dist-info" == installed.name
+        assert nothing_ran(reported), reported

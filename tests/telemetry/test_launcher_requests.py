@@ -27,7 +27,7 @@ def slots_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def heard(slots_dir: Path, local_rank: int) -> tuple[int, messages.RankRequest]:
+def received(slots_dir: Path, local_rank: int) -> tuple[int, messages.RankRequest]:
     """What the launcher finds: how many requests, and the last one."""
     seen = read(Slots.open(slots_dir / env.slots_file(local_rank)))
     assert seen is not None
@@ -39,9 +39,9 @@ def test_the_launcher_finds_each_request_with_its_rank_and_reason(slots_dir: Pat
     rankwatch.init(rank=5, local_rank=1, world_size=8)
     assert rankwatch.exclude_node("uncorrectable memory errors on device 1")
     wanted = messages.RankRequest("exclude_node", "uncorrectable memory errors on device 1", 5)
-    assert heard(slots_dir, 1) == (1, wanted)
+    assert received(slots_dir, 1) == (1, wanted)
     assert rankwatch.stop_job("the loss is not finite")
-    assert heard(slots_dir, 1) == (2, messages.RankRequest("stop_job", "the loss is not finite", 5))
+    assert received(slots_dir, 1) == (2, messages.RankRequest("stop_job", "the loss is not finite", 5))
     assert [path.name for path in slots_dir.glob(".*")] == [], "no unfinished file is left"
 
 
@@ -61,7 +61,7 @@ def test_the_request_count_grows_only_after_the_file_is_written(
     monkeypatch.setattr(os, "replace", watched)
     rankwatch.stop_job("now")
     assert counts == [0]
-    assert heard(slots_dir, 0)[0] == 1
+    assert received(slots_dir, 0)[0] == 1
 
 
 def test_without_a_launcher_one_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -79,34 +79,36 @@ def test_a_removed_folder_is_logged_and_not_raised(slots_dir: Path, caplog: pyte
     assert "stop_job() could not be passed to the launcher" in caplog.text
 
 
-def test_after_shutdown_nobody_hears(slots_dir: Path) -> None:
+def test_after_shutdown_requests_are_ignored(slots_dir: Path) -> None:
     rankwatch.init()
     rankwatch.shutdown()
     assert not rankwatch.stop_job("too late")
     assert list(slots_dir.glob("*.request.*")) == []
 
 
-def test_what_a_rank_tells_carries_its_kind_and_how_long_it_took(slots_dir: Path) -> None:
+def test_what_a_rank_reports_carries_its_kind_and_how_long_it_took(slots_dir: Path) -> None:
     rankwatch.init(rank=2, local_rank=0, world_size=4)
     assert rankwatch.tell(rankwatch.NoticeKind.WRONG_RESULT, "the loss of step 7 is NaN", 1.5)
     wanted = messages.RankRequest("tell", "the loss of step 7 is NaN", 2, notice="wrong_result", seconds=1.5)
-    assert heard(slots_dir, 0) == (1, wanted)
+    assert received(slots_dir, 0) == (1, wanted)
 
 
 def test_a_policy_is_checked_where_it_is_asked_for(slots_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     rankwatch.init()
     assert rankwatch.change_policy({"on_straggler": "save_and_stop", "relative_threshold": 0.8})
-    assert heard(slots_dir, 0)[1].policy == {"on_straggler": "save_and_stop", "relative_threshold": 0.8}
+    assert received(slots_dir, 0)[1].policy == {"on_straggler": "save_and_stop", "relative_threshold": 0.8}
     assert not rankwatch.change_policy({"relative_treshold": 0.8})
     assert "unknown policy setting 'relative_treshold'" in caplog.text
     assert not rankwatch.change_policy(None)  # type: ignore[arg-type]
-    assert heard(slots_dir, 0)[0] == 1
+    assert received(slots_dir, 0)[0] == 1
 
 
-def test_who_is_not_read_says_so_and_fills_no_disk(slots_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_output_that_is_not_read_is_reported_and_fills_no_disk(
+    slots_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rankwatch.init()
-    said = [rankwatch.stop_job(f"number {n}") for n in range(launcher_requests.UNREAD + 5)]
-    assert said == [True] * launcher_requests.UNREAD + [False] * 5
+    printed = [rankwatch.stop_job(f"number {n}") for n in range(launcher_requests.UNREAD + 5)]
+    assert printed == [True] * launcher_requests.UNREAD + [False] * 5
     assert len(list(slots_dir.glob("*.request.*"))) == launcher_requests.UNREAD
     assert "have not been read" in caplog.text
 
@@ -132,7 +134,7 @@ class Unspeakable:
 def test_any_reason_does(slots_dir: Path, reason: object, kept: str) -> None:
     rankwatch.init()
     assert rankwatch.stop_job(reason)  # type: ignore[arg-type]
-    assert heard(slots_dir, 0)[1].reason == kept
+    assert received(slots_dir, 0)[1].reason == kept
 
 
 def test_a_reason_that_fails_does_not_reach_training(slots_dir: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -74,7 +74,7 @@ def test_slots_of_a_living_process_are_left_alone(slots_dir: Path, caplog: pytes
     assert f"process {os.getppid()} already records" in caplog.text
 
 
-def test_a_slots_folder_that_cannot_be_is_told_and_does_no_harm(
+def test_a_slots_folder_that_cannot_be_is_reported_and_does_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -85,7 +85,7 @@ def test_a_slots_folder_that_cannot_be_is_told_and_does_no_harm(
     assert "the launcher cannot see this rank" in caplog.text
 
 
-def test_a_second_init_does_nothing_and_after_shutdown_a_third_starts_anew(slots_dir: Path) -> None:
+def test_a_second_init_does_nothing_and_after_shutdown_a_third_starts_again(slots_dir: Path) -> None:
     rankwatch.init(rank=0, world_size=9)
     rankwatch.init(rank=7, world_size=9)
     rankwatch.heartbeat()
@@ -117,7 +117,7 @@ def test_disabled_means_nothing_at_all(slots_dir: Path, monkeypatch: pytest.Monk
     assert list(slots_dir.iterdir()) == []
 
 
-def test_without_a_receiver_the_slots_still_work_and_one_line_says_so(
+def test_without_a_receiver_the_slots_still_work_and_one_line_reports_it(
     slots_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -135,7 +135,7 @@ def test_the_standard_switch_turns_the_export_off(monkeypatch: pytest.MonkeyPatc
     assert session._session.exporter is None
 
 
-def test_wrong_settings_are_told_once_and_init_goes_on(
+def test_wrong_settings_are_reported_once_and_init_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("RANK", "first")

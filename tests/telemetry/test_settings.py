@@ -15,7 +15,7 @@ def of(**variables: str) -> Settings:
     return settings
 
 
-def test_every_setting_says_what_it_means_and_where_it_comes_from() -> None:
+def test_every_setting_states_what_it_means_and_where_it_comes_from() -> None:
     names: list[str] = []
     for setting in fields(Settings):
         assert setting.metadata["meaning"], setting.name
@@ -54,7 +54,7 @@ def test_slurm_alone_is_enough() -> None:
         ("RANKWATCH_STACK_SIGNAL", "99", "from 1 to 64"),
     ],
 )
-def test_a_wrong_value_is_told_in_words_and_passed_over(variable: str, value: str, expected: str) -> None:
+def test_a_wrong_value_is_reported_and_ignored(variable: str, value: str, expected: str) -> None:
     settings, problems = load({}, PLAIN | {variable: value})
     assert settings == load({}, PLAIN)[0]
     assert len(problems) == 1
@@ -73,7 +73,7 @@ def test_secrets_are_not_shown() -> None:
     assert "hunter2" not in problems[0]
 
 
-def test_a_rank_outside_its_world_is_told() -> None:
+def test_a_rank_outside_its_world_is_reported() -> None:
     _, problems = load({}, PLAIN | {"RANK": "4", "WORLD_SIZE": "4"})
     assert problems == ["rank 4 does not fit into a world of 4 ranks"]
 
@@ -111,7 +111,7 @@ def test_endpoints() -> None:
     assert of(**otlp, **traces, RANKWATCH_MONITOR="http://m:1").endpoints[1] == "http://m:1/v1/traces"
 
 
-def test_the_token_and_foreign_headers_reach_nobody_they_are_not_for() -> None:
+def test_the_token_and_foreign_headers_reach_no_other_receiver() -> None:
     mine = {"RANKWATCH_MONITOR": "http://m:1", "RANKWATCH_TOKEN": "t"}
     foreign = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://vendor", "RANKWATCH_TOKEN": "t"}
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "Api-Key=secret%201"}
@@ -121,7 +121,7 @@ def test_the_token_and_foreign_headers_reach_nobody_they_are_not_for() -> None:
     assert of(**foreign, **headers, RANKWATCH_MONITOR="http://m:1").headers == {"authorization": "Bearer t", **job}
 
 
-def test_a_proxy_is_told_the_job_as_a_path_holds_it() -> None:
+def test_a_proxy_is_sent_the_job_as_a_path_holds_it() -> None:
     assert of(RANKWATCH_JOB_ID="a b/ü").headers["rankwatch-job"] == "a%20b%2F%C3%BC"
 
 
@@ -133,7 +133,9 @@ def test_the_standard_interval_is_not_ours() -> None:
     ("world", "direct", "collected"),
     [(1, 1.0, 1.0), (4096, 1.0, 1.0), (16_384, 4.0, 1.0), (100_000, 100_000 / 4096, 5.0)],
 )
-def test_a_large_job_reports_less_often_unless_told_otherwise(world: int, direct: float, collected: float) -> None:
+def test_a_large_job_reports_less_often_unless_configured_otherwise(
+    world: int, direct: float, collected: float
+) -> None:
     there = {"WORLD_SIZE": str(world)}
     assert of(**there, RANKWATCH_MONITOR="http://m:1").export_interval == direct
     assert of(**there, OTEL_EXPORTER_OTLP_ENDPOINT="http://c:4318").export_interval == collected

@@ -100,13 +100,13 @@ class Run:
         end_marked(self._mark)
         _marks.discard(self._mark)
 
-    def said(self) -> str:
+    def printed(self) -> str:
         return self.log.read_text(errors="replace")
 
     def faults(self) -> dict[int, float]:
         """When the fault of each rank began, the first time."""
         found: dict[int, float] = {}
-        for rank, at in FAULT.findall(self.said()):
+        for rank, at in FAULT.findall(self.printed()):
             found.setdefault(int(rank), float(at))
         return found
 
@@ -134,7 +134,8 @@ def run(script: Script, command: Sequence[str] = ("-m", "rankwatch", "run"), *, 
     Args:
         script: what to run.
         command: the arguments of Python that stand for ``rankwatch run``.
-        patience: seconds that a sick job may stand before it counts as not found, half of a healthy one's.
+        patience: seconds for which a sick job may stand, once its fault is provable, before it counts as not found; a
+            healthy one has twice as long to end.
     """
     folder = Path(tempfile.mkdtemp(prefix="trust"))
     result = Result(script.name, script.does, None if script.at_fault is None else sorted(script.at_fault))
@@ -172,7 +173,7 @@ def _look(job: Run, result: Result) -> list[dict[str, Any]]:
 def _healthy(job: Run, script: Script, result: Result, patience: float) -> None:
     deadline = time.monotonic() + START_SECONDS + 2 * patience
     while job.process.poll() is None:
-        assert time.monotonic() < deadline, f"did not end in time:\n{job.said()[-2000:]}"
+        assert time.monotonic() < deadline, f"did not end in time:\n{job.printed()[-2000:]}"
         for incident in _look(job, result):
             if incident["confirmed"]:
                 result.sentence = incident["reason"]
@@ -180,7 +181,7 @@ def _healthy(job: Run, script: Script, result: Result, patience: float) -> None:
                 raise AssertionError(f"confirmed {incident['kind']}, {incident['action']}")
         assert result.restarts == 0, f"{result.restarts} restarts"
         time.sleep(LOOK_AGAIN)
-    assert job.process.returncode == 0, f"exit code {job.process.returncode}:\n{job.said()[-2000:]}"
+    assert job.process.returncode == 0, f"exit code {job.process.returncode}:\n{job.printed()[-2000:]}"
     assert job.reached, "its monitor was never reached"
     result.verdict = "right"
 
@@ -189,11 +190,12 @@ def _sick(job: Run, script: Script, result: Result, patience: float) -> None:
     assert script.at_fault is not None
     deadline = time.monotonic() + START_SECONDS
     while not (faults := job.faults()):
-        assert job.process.poll() is None, f"ended before its fault:\n{job.said()[-2000:]}"
-        assert time.monotonic() < deadline, f"no fault in time:\n{job.said()[-2000:]}"
+        assert job.process.poll() is None, f"ended before its fault:\n{job.printed()[-2000:]}"
+        assert time.monotonic() < deadline, f"no fault in time:\n{job.printed()[-2000:]}"
         assert not any(incident["confirmed"] for incident in _look(job, result)), "confirmed before the fault"
         time.sleep(LOOK_AGAIN)
     found: dict[str, Any] = {}
+    patience += script.provable_after
     for incident in _until_found(job, script, result, max(faults.values()), patience):
         found = incident
     assert found, f"not found in {patience:g} s" + (f", {result.suspected} suspected" if result.suspected else "")
@@ -212,7 +214,8 @@ def _until_found(job: Run, script: Script, result: Result, fault: float, patienc
     end = time.monotonic() + patience
     while time.monotonic() < end:
         for incident in _look(job, result):
-            if incident["confirmed"] or script.held:
+            held = incident["proof"] in ("uninterruptible", "stalled")
+            if incident["confirmed"] or (script.held and held):
                 if result.seconds is None:
                     result.seconds = round(time.time() - fault, 1)
                     end = time.monotonic() + SETTLE_SECONDS

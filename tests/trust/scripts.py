@@ -54,11 +54,20 @@ AT_FAULT: dict[str, set[int]] = {
 }
 """Of each sick script, the ranks that a person would name; none where all ranks are in the same trouble."""
 
-HELD = {"storage_away"}
+HELD = {"failing_steps", "retry_loop", "storage_away"}
 """A restart does not mend these: an incident is published, no action follows by itself."""
 
-PROVABLE_AFTER: dict[str, float] = {}
-"""Seconds from the fault to the moment from which it can be told from health, where that is not at once."""
+_DEADLOCK = ("barrier_on_three", "other_group", "recv_without_send", "skip_then_barrier", "skips_once", "swallowed")
+PROVABLE_AFTER: dict[str, float] = {
+    **dict.fromkeys(_DEADLOCK, 20.0),  # ranks that all wait for each other: a network may pause for so long
+    "fifo_first_checkpoint": 30.0,  # a section's first run may stand still for so long
+    **dict.fromkeys(("first_step", "first_evaluation"), 60.0),  # ranks compile and load for so long
+    **dict.fromkeys(("exit_hang", "export_hang"), 60.0),  # a job exports and ends for so long
+    **dict.fromkeys(("poll_for_ever", "retry_on_one_rank"), 60.0),  # polling is neither work nor standstill: the window
+    **dict.fromkeys(("failing_steps", "retry_loop"), 120.0),  # 60 s without a step, and the window
+    "infinite_loop": 360.0,  # a computation in one function looks the same for 300 s; then the window
+}
+"""Seconds from the fault during which the same signs are healthy, by docs/detection.md; 0 for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,10 @@ class Script:
     @property
     def held(self) -> bool:
         return self.path.stem in HELD
+
+    @property
+    def provable_after(self) -> float:
+        return PROVABLE_AFTER.get(self.path.stem, 0.0)
 
     @property
     def does(self) -> str:

@@ -1,4 +1,4 @@
-"""What the scripted monitor tells of the past: spans, samples, points over time; and of where ranks stand."""
+"""What the scripted monitor reports the past: spans, samples, points over time; and of where ranks stand."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def history(slow_since: float | None, since: float) -> dict[str, Any]:
 
 
 def why(slow_since: float | None) -> dict[str, Any]:
-    """What ``GET /why`` says of it."""
+    """What ``GET /why`` states of it."""
     if slow_since is None:
         return {"kind": "steady", "sentence": "Nothing changed in the last hour.", "since": None, "contributors": []}
     return {

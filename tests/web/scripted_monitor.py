@@ -1,4 +1,4 @@
-"""A monitor that says what a test tells it to: states that real jobs reach rarely or slowly, at once and for long.
+"""A monitor that states what a test tells it to: states that real jobs reach rarely or slowly, at once and for long.
 
 The shapes are those of the REST surface; of the monitor's own code only ``mount`` and the policy's checks run here.
 """
@@ -36,7 +36,7 @@ STUCK = [{"function": "read_shard", "file": "/srv/ada/data.py", "line": 41}]
 
 @dataclass
 class Script:
-    """What the monitor says; changed by the test while the page is open."""
+    """What the monitor reports; changed by the test while the page is open."""
 
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     ranks: dict[str, list[str]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Script:
     """What came as ``Authorization``."""
     seen_queries: set[str] = field(default_factory=set)
     elsewhere: dict[str, str] = field(default_factory=dict)
-    """Jobs that another monitor watches, and what is said to those who ask here."""
+    """Jobs that another monitor watches, and what is reported to those that ask here."""
     open: bool = False
     """Event streams end when this is False: the server would otherwise wait for them when it stops."""
 
@@ -154,10 +154,10 @@ class Script:
 
     def speed_up(self, job_id: str) -> None:
         """All stragglers are as fast as the others again."""
-        told = self.performance[job_id]
-        ended = [each | {"ended": time.time()} for each in told["stragglers"]]
+        reported = self.performance[job_id]
+        ended = [each | {"ended": time.time()} for each in reported["stragglers"]]
         self.score(job_id)
-        self.performance[job_id] |= {"ended": ended, "cost_gpu_hours": told["cost_gpu_hours"]}
+        self.performance[job_id] |= {"ended": ended, "cost_gpu_hours": reported["cost_gpu_hours"]}
 
     def heal(self, job_id: str) -> None:
         """Close the incident: restarted, and the first new step was seen."""
@@ -238,7 +238,7 @@ def serving(script: Script, port: int | None = None) -> Iterator[str]:
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
     await server.serve(sockets=[listener])
-    # A page that comes back in the very moment of the end is accepted after the others were told to leave.
+    # A page that comes back in the very moment of the end is accepted after the others were instructed to leave.
     while left := list(server.server_state.connections):
         for connection in left:
             connection.transport.abort()

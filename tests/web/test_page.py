@@ -211,7 +211,7 @@ def test_a_monitor_that_keeps_no_accounts_costs_only_that_part(page: Page, monit
     expect(page.locator(".goodput")).to_have_count(0)
 
 
-def test_a_failed_job_says_why_before_it_tells_of_its_last_incident(
+def test_a_failed_job_states_why_before_it_reports_its_last_incident(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     script.add("j", ["running"] * 4)
@@ -341,7 +341,7 @@ def test_an_unknown_job_is_reported(page: Page, monitor_url: str, script: Script
     expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible(timeout=15_000)
 
 
-def test_a_job_of_another_monitor_stands_in_the_list_and_its_page_says_where_it_is(
+def test_a_job_of_another_monitor_stands_in_the_list_and_its_page_states_where_it_is(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     script.add("own", ["running"] * 4)

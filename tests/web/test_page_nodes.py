@@ -21,7 +21,7 @@ def test_nodes_that_run_no_ranks_are_listed_with_the_reason(page: Page, monitor_
     aside = [
         launcher("n1", "spare", "1 node is enough"),
         launcher("n2", "parked", "excluded: bad memory"),
-        launcher("n3", "active", lost="nothing was heard of it for 15 s"),
+        launcher("n3", "active", lost="it has sent no report for 15 s"),
     ]
     script.add("train", ["running"] * 4, nodes=[launcher("n0", "active"), *aside])
     script.add("plain", ["running"] * 4, nodes=[launcher("n0", "active")])
@@ -30,7 +30,7 @@ def test_nodes_that_run_no_ranks_are_listed_with_the_reason(page: Page, monitor_
     expect(section.get_by_role("heading")).to_have_text("Nodes 1 active, 1 spare, 1 parked, 1 lost")
     expect(section.locator("dt")).to_have_text(["n3 lost", "n2 parked", "n1 spare"])
     expect(section.locator("dd")).to_have_text(
-        ["nothing was heard of it for 15 s", "excluded: bad memory", "1 node is enough"]
+        ["it has sent no report for 15 s", "excluded: bad memory", "1 node is enough"]
     )
     page.goto(f"{monitor_url}/#/jobs/plain")
     expect(page.get_by_role("heading", name="plain-name")).to_be_visible()

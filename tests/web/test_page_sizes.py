@@ -53,12 +53,12 @@ def test_what_matters_stands_on_the_first_screen(
     scene(script, ranks, kind)
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.goto(f"{monitor_url}/#/jobs/j")
-    told = {
+    reported = {
         "healthy": f"All {ranks:,} ranks are making progress.",
         "hung": HUNG.format(others=f"{ranks - 1:,}"),
         "slow": SLOW,
     }[kind]
-    expect(page.get_by_text(told).first).to_be_in_viewport()
+    expect(page.get_by_text(reported).first).to_be_in_viewport()
     field = page.get_by_role("application", name=re.compile(f"^{ranks:,} ranks"))
     expect(field).to_be_in_viewport(ratio=0.2 if kind == "healthy" else 0.01)
     expect(page.locator(".ranks tbody tr").first).to_be_visible()

@@ -22,7 +22,7 @@ def thin(text: str) -> str:
     return re.sub(r"(?<=\d) (?=[a-zG%])", "\u2009", text)
 
 
-def test_a_straggler_is_told_with_cause_cost_and_reason_and_folded_once_it_is_over(
+def test_a_straggler_is_reported_with_cause_cost_and_reason_and_folded_once_it_is_over(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     script.add("j", ["running"] * 8)
@@ -53,7 +53,7 @@ def test_the_sentence_of_the_only_straggler_stands_on_the_page_once(
 ) -> None:
     script.add("j", ["running"] * 8)
     script.score("j", slow=(5,), verdict="worker", reason=REASON)
-    script.performance["j"]["stragglers"][0]["reason"] = REASON  # as the monitor says it: one sentence everywhere
+    script.performance["j"]["stragglers"][0]["reason"] = REASON  # as the monitor states it: one sentence everywhere
     script.jobs["j"]["reason"] = REASON
     page.goto(f"{monitor_url}/#/jobs/j")
     section = page.get_by_role("region", name="Stragglers 1 now, costliest first")
@@ -70,7 +70,7 @@ def test_the_sentence_of_the_only_straggler_stands_on_the_page_once(
     expect(page.locator(".stragglers tbody td.why")).to_contain_text(["see above", "5 of 5 windows"])
 
 
-def test_a_job_without_kernel_timings_says_so_instead_of_showing_dashes(
+def test_a_job_without_kernel_timings_reports_it_instead_of_showing_dashes(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     script.add("j", ["running"] * 8)

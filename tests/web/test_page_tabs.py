@@ -76,7 +76,7 @@ def test_other_ranks_and_earlier_steps_can_be_chosen(page: Page, monitor_url: st
     expect(page.get_by_role("application", name="3 ranks, steps 1180, 1190, 1200")).to_be_visible()
 
 
-def test_a_job_without_spans_says_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
+def test_a_job_without_spans_states_how_to_get_them(page: Page, monitor_url: str, slow: Script) -> None:
     slow.spans = False
     page.goto(f"{monitor_url}/#/jobs/j?tab=timeline")
     expect(page.get_by_text("No spans yet")).to_contain_text("RANKWATCH_SPAN_STRIDE")
@@ -85,7 +85,7 @@ def test_a_job_without_spans_says_how_to_get_them(page: Page, monitor_url: str, 
 # Charts -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_charts_say_what_changed_and_since_when(page: Page, monitor_url: str, slow: Script) -> None:
+def test_the_charts_state_what_changed_and_since_when(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=charts")
     expect(page.get_by_text("Steps take 1.9 times as long since 14:03:20")).to_be_visible()
     chart = page.get_by_role("img", name=re.compile("^Step time: 36[01] points"))
@@ -142,7 +142,7 @@ def test_a_rejected_change_shows_the_message_of_the_monitor(page: Page, monitor_
     assert slow.policy.max_restarts == 3
 
 
-def test_an_order_says_what_it_will_do_and_waits_for_a_yes(page: Page, monitor_url: str, slow: Script) -> None:
+def test_an_order_states_what_it_will_do_and_waits_for_a_yes(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     page.get_by_role("radio", name="Restart", exact=True).check()
     page.get_by_label("Reason").fill("loss is stuck")

@@ -38,7 +38,7 @@ def built(tmp_path: Path) -> Path:
     return folder
 
 
-def test_page_that_was_not_built_says_how(tmp_path: Path) -> None:
+def test_page_that_was_not_built_states_how(tmp_path: Path) -> None:
     answer = Served(tmp_path / "nothing").get("/")
     assert answer.status_code == 503
     assert "make web" in answer.text
@@ -56,7 +56,7 @@ def test_a_build_shows_without_a_restart(tmp_path: Path) -> None:
     assert client.get("/").status_code == 200
 
 
-def test_page_is_asked_for_anew_and_talks_to_nobody_else(built: Path) -> None:
+def test_page_is_asked_for_again_and_contacts_no_other_host(built: Path) -> None:
     answer = Served(built).get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
@@ -72,7 +72,7 @@ def test_assets_are_kept_for_ever(built: Path) -> None:
     assert "content-encoding" not in answer.headers
 
 
-def test_assets_are_compressed_for_those_who_ask(built: Path) -> None:
+def test_assets_are_compressed_for_clients_that_ask(built: Path) -> None:
     answer = Served(built).get("/assets/index-abc.js", encoding="gzip")
     assert answer.headers["content-encoding"] == "gzip"
     assert int(answer.headers["content-length"]) < 200

@@ -284,7 +284,7 @@ def export_faults(args: argparse.Namespace, env: MutableMapping[str, str]) -> No
     """Check the faults given by flag, else by the environment, and export them to the ranks.
 
     Raises:
-        ValueError: the environment variable is invalid; the text says why.
+        ValueError: the environment variable is invalid; the text states why.
     """
     given = "; ".join(args.inject) if args.inject else env.get(VARIABLE, "")
     try:

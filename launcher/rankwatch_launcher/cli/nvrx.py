@@ -226,7 +226,7 @@ def read(parameter: Parameter, value: Any, where: str) -> Any:
     """Parse one value.
 
     Raises:
-        ValueError: it is invalid; the text says where it stands.
+        ValueError: it is invalid; the text states where.
     """
     try:
         return parameter.read(value)
@@ -240,6 +240,8 @@ def read(parameter: Parameter, value: Any, where: str) -> Any:
 def from_file(args: argparse.Namespace, env: Mapping[str, str]) -> Translated:
     """Translate the YAML file given by flag or by ``PET_FT_CFG_PATH``, if any.
 
+    Like ft_launcher it accepts a file without the section beside flags; an empty file or section it always accepts.
+
     Raises:
         ValueError: it is invalid; the text names the file and the reason.
     """
@@ -248,7 +250,8 @@ def from_file(args: argparse.Namespace, env: Mapping[str, str]) -> Translated:
     if not name:
         return translated
     try:
-        section = _section_of(_load(Path(name)))
+        content = _load(Path(name))
+        section = _section_of(content)
     except FileNotFoundError:
         return _missing(translated, args, f"{name} does not exist")
     except OSError as error:
@@ -256,6 +259,9 @@ def from_file(args: argparse.Namespace, env: Mapping[str, str]) -> Translated:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     if section is None:
+        if content is None or _names_section(content) or any(hasattr(args, DEST + each.name) for each in PARAMETERS):
+            translated.notes.append(f"{name} has no settings in a section {SECTION}; continuing without it")
+            return translated
         return _missing(translated, args, f"{name} has no section {SECTION}")
     if not isinstance(section, Mapping):
         raise ValueError(f"{name}: {SECTION} must be a mapping, not {section!r}")
@@ -302,6 +308,13 @@ def _section_of(content: Any) -> Any:
             if (found := _section_of(part)) is not None:
                 return found
     return None
+
+
+def _names_section(content: Any) -> bool:
+    """Whether a mapping at any depth has the section's key, with whatever value."""
+    if isinstance(content, Mapping):
+        return SECTION in content or any(map(_names_section, content.values()))
+    return isinstance(content, list) and any(map(_names_section, content))
 
 
 # Flags ----------------------------------------------------------------------------------------------------------------

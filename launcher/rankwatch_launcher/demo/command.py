@@ -21,6 +21,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.error
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -28,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-import requests
+from rankwatch.monitor_client import opener
 
 for _needed in ("torch", "fastapi"):  # `rankwatch` prints what to install
     if find_spec(_needed) is None:
@@ -139,11 +140,13 @@ class Job:
 
     def get(self, path: str = "") -> dict[str, Any] | None:
         """Return the decoded answer, or None when the monitor does not know of it yet."""
-        answer = requests.get(f"{self.monitor}/api/v1/jobs/{self.job_id}{path}", timeout=5)
-        if answer.status_code == 404:
-            return None
-        answer.raise_for_status()
-        decoded: dict[str, Any] = answer.json()
+        try:
+            with opener(self.monitor).open(f"{self.monitor}/api/v1/jobs/{self.job_id}{path}", timeout=5) as answer:
+                decoded: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
         return decoded
 
     def incident(self) -> dict[str, Any] | None:
@@ -177,11 +180,11 @@ class Teller:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def tell(self, sentence: str, key: str | None = None) -> None:
-        if (key or sentence) not in self._told:
-            self._told.add(key or sentence)
+    def report(self, sentence: str, key: str | None = None) -> None:
+        if (key or sentence) not in self._reported:
+            self._reported.add(key or sentence)
             print(f"{self.clock():6.1f} s  {sentence}", flush=True)
 
 
@@ -219,37 +222,39 @@ def run_command(monitor: str, job_id: str, folder: Path) -> list[str]:
 # Following ----------------------------------------------------------------------------------------------------------
 
 
-def follow(job: Job, launcher: subprocess.Popen[bytes], metrics: Path, tell: Callable[..., None], clock: Clock) -> int:
+def follow(
+    job: Job, launcher: subprocess.Popen[bytes], metrics: Path, report: Callable[..., None], clock: Clock
+) -> int:
     """Print what happens until the launcher ends, and return its exit code."""
 
     def ended() -> int | None:
         code = launcher.poll()  # asked first, so that the last look at the job comes after the end
         for line in read_losses(metrics):
             if (line["step"] + 1) % 20 == 0:
-                tell(f"attempt {line['attempt']}, step {line['step']}: loss {line['loss']:.3f}")
+                report(f"attempt {line['attempt']}, step {line['step']}: loss {line['loss']:.3f}")
         summary, incident = job.get(), job.incident()
         if summary and summary["state"] == "running" and summary["ranks_reporting"] == RANKS:
-            tell(f"all {RANKS} ranks are training", key=f"training {summary['attempt']}")
+            report(f"all {RANKS} ranks are training", key=f"training {summary['attempt']}")
         if incident:
-            tell_incident(incident, tell)
+            print_incident(incident, report)
         return code
 
     return clock.wait("the end of the job", ended)
 
 
-def tell_incident(incident: dict[str, Any], tell: Callable[..., None]) -> None:
+def print_incident(incident: dict[str, Any], report: Callable[..., None]) -> None:
     times, key = incident["timeline"], incident["id"]
     # The sentence may become a better one once the stacks are known.
-    found = "THE STACKS SAY" if times.get("captured") else "HANG FOUND"
-    tell(f"{found}: {incident['reason']}", key=f"{key} {incident['reason']}")
+    found = "THE STACKS SHOW" if times.get("captured") else "HANG FOUND"
+    report(f"{found}: {incident['reason']}", key=f"{key} {incident['reason']}")
     if times.get("decided"):
-        tell(f"decided: {incident['action']}; {incident['action_reason']}", key=f"{key} decided")
+        report(f"decided: {incident['action']}; {incident['action_reason']}", key=f"{key} decided")
     if times.get("captured"):
-        tell("the stacks of all ranks are in", key=f"{key} captured")
+        report("the stacks of all ranks are in", key=f"{key} captured")
     if times.get("restarted"):
-        tell("the ranks were killed and started anew", key=f"{key} restarted")
+        report("the ranks were killed and started again", key=f"{key} restarted")
     if times.get("first_step"):
-        tell("the first new step is done", key=f"{key} first step")
+        report("the first new step is done", key=f"{key} first step")
 
 
 def read_losses(metrics: Path) -> list[dict[str, Any]]:
@@ -269,10 +274,10 @@ def make_story(job: Job, exit_code: int, losses: list[dict[str, Any]], clock: Cl
         return incident if incident and all(incident["timeline"].get(end) for end in PHASES.values()) else None
 
     if job.incident() is None:
-        raise DemoError("the monitor saw no incident, although a rank was told to hang")
+        raise DemoError("the monitor saw no incident, although a rank was made to hang")
     incident = clock.wait("the incident's last time", complete, 15)
     if not incident["culprits"]:
-        raise DemoError(f"nobody was named: {incident['reason']}")
+        raise DemoError(f"no rank was named: {incident['reason']}")
     details = job.get(f"/incidents/{incident['id']}") or {}
     return Story(
         job_id=job.job_id,
@@ -313,7 +318,7 @@ def innermost(groups: list[dict[str, Any]], *, is_culprit: bool) -> list[str]:
     return [f"{frame['function']} ({Path(frame['file']).name}:{frame['line']})" for frame in telling[:6]]
 
 
-def tell_story(story: Story) -> None:
+def print_story(story: Story) -> None:
     """Print the whole of it, a label and a line for each part."""
     culprit, phases = story.culprit, story.phases
     before = [line for line in story.losses if line["attempt"] == story.attempts[0]][-1]
@@ -357,22 +362,22 @@ def tail(log: Path, lines: int = 60) -> str:
 def tell_demo(folder: Path, story_file: Path) -> None:
     """The whole demo; raises :class:`DemoError` when it does not go as it should."""
     clock = Clock()
-    tell = Teller(clock).tell
+    report = Teller(clock).report
     with Processes() as processes:
         monitor = start_monitor(processes, folder, clock)
         job = Job(monitor, folder.name)
         command = run_command(monitor, job.job_id, folder)
         print(f"$ rankwatch {' '.join(command)}\n", flush=True)
-        tell(f"{RANKS} ranks start; rank {CULPRIT} will hang in step {HANG_STEP}, in the first attempt only")
-        tell(f"watch it live: {monitor}/")
+        report(f"{RANKS} ranks start; rank {CULPRIT} will hang in step {HANG_STEP}, in the first attempt only")
+        report(f"watch it live: {monitor}/")
         launcher = processes.start([sys.executable, "-m", "rankwatch", *command], folder / "launcher.log")
         metrics = folder / "metrics.jsonl"
-        exit_code = follow(job, launcher, metrics, tell, clock)
+        exit_code = follow(job, launcher, metrics, report, clock)
         losses = read_losses(metrics)
         if exit_code != 0 or not losses:
             raise DemoError(f"rankwatch run ended with code {exit_code}, {len(losses)} losses were logged")
         story = make_story(job, exit_code, losses, clock)
-        tell_story(story)
+        print_story(story)
         story_file.write_text(json.dumps(asdict(story), indent=2) + "\n")
         if sys.stdout.isatty():
             print(f"\nThe page stays open at {monitor}/ until Ctrl-C.", flush=True)
@@ -402,7 +407,7 @@ def demo(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 1
-    except (DemoError, requests.RequestException) as error:
+    except (DemoError, OSError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         print(tail(folder / "launcher.log"), file=sys.stderr)
         return 1

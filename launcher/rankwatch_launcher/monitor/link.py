@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import json
 import math
 import os
 import threading
@@ -17,15 +18,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice, takewhile
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
-
-import requests
+from urllib.parse import quote, urlencode, urlsplit
 
 from rankwatch.contract.enums import AckState, DirectiveKind
+from rankwatch.contract.http_connection import HttpConnection
 from rankwatch.contract.intervals import POLL_SECONDS
 from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim, read
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 from rankwatch.contract.tls import TlsFiles
+from rankwatch.monitor_client import is_loopback
 from rankwatch_launcher.log import logger
 
 QUEUE_LIMIT: Final = 1000
@@ -37,7 +38,6 @@ MAX_BATCH: Final = 100
 _CONNECT_SECONDS: Final = 3.05
 _READ_SECONDS: Final = 10.0
 _BACKOFF: Final = (0.2, 5.0)
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 Body = Callable[[], Mapping[str, Any]]
 """Builds the JSON when it is sent, so that ages are right however long it was queued."""
@@ -55,6 +55,10 @@ class UnknownJobError(Exception):
     """The monitor does not know the job: it lost its store."""
 
 
+class UnavailableError(OSError):
+    """The monitor, or a proxy before it, cannot serve the request now."""
+
+
 class MonitorLink:
     """The link to one monitor. Before :meth:`connect` posts are queued; after :meth:`close` they are dropped."""
 
@@ -65,6 +69,7 @@ class MonitorLink:
         self.on_registered: Callable[[Mapping[str, Any], bool], None] = lambda _settings, _again: None
         self._registration = registration
         self._token = ""
+        self._prefix = ""
         self._tls = TlsFiles.of(os.environ)
         self._queue: collections.deque[tuple[str, Body]] = collections.deque(maxlen=QUEUE_LIMIT)
         self._delayed: list[tuple[float, str, Body]] = []
@@ -92,6 +97,7 @@ class MonitorLink:
         """
         self._patient_until = time.monotonic() + patience
         self.url, self._token = url.rstrip("/"), token
+        self._prefix = urlsplit(self.url).path
         for target, name in ((lambda: self._poll_directives(ready), "listen"), (self._send, "send")):
             thread = threading.Thread(target=target, name=f"rankwatch-{name}", daemon=True)
             thread.start()
@@ -103,9 +109,10 @@ class MonitorLink:
         A monitor that is away, or of an earlier version, refuses nothing.
         """
         self.url, self._token = url.rstrip("/"), token
+        self._prefix = urlsplit(self.url).path
         try:
-            with self.session() as session:
-                self._call(session, "POST", "runs", json=asdict(claim), read_timeout=_CONNECT_SECONDS)
+            with contextlib.closing(self.connection()) as connection:
+                self._call(connection, "POST", "runs", asdict(claim), read_timeout=_CONNECT_SECONDS)
         except ConflictError as refused:
             return str(refused)
         except (OSError, RefusedError, UnknownJobError, ValueError):
@@ -126,27 +133,23 @@ class MonitorLink:
         answer = DirectiveAck(node, state, detail, max_iteration)
         self.post(f"directives/{directive.id}/acks", lambda: asdict(answer))
 
-    def try_post(self, session: requests.Session, path: str, body: Mapping[str, Any]) -> bool:
-        """Send at once or not at all, for what is stale a second later. The session belongs to the calling thread."""
+    def try_post(self, connection: HttpConnection, path: str, body: Mapping[str, Any]) -> bool:
+        """Send at once or not at all, for what is stale a second later, over a connection of the calling thread."""
         if not self._registered.is_set():
             return False
         try:
-            self._call(session, "POST", path, json=body)
-        except (OSError, RefusedError, UnknownJobError):
+            self._call(connection, "POST", path, body)
+        except (OSError, RefusedError, UnknownJobError, ValueError):
             # The polling thread meets the same error, logs it and registers again.
             return False
         return True
 
-    def session(self) -> requests.Session:
-        """A session for one thread."""
-        session = requests.Session()
-        if urlsplit(self.url).hostname in LOOPBACK:
-            # A proxy from the environment cannot reach loopback.
-            session.trust_env = False
-        session.headers[JOB_HEADER] = quote(self.job_id, safe="")
-        if self._token:
-            session.headers["Authorization"] = f"Bearer {self._token}"
-        return session
+    def connection(self) -> HttpConnection:
+        """A connection for one thread."""
+        # A proxy from the environment cannot reach loopback.
+        return HttpConnection(
+            self.url, tls=self._tls.context, proxies=not is_loopback(self.url), connect_timeout=_CONNECT_SECONDS
+        )
 
     def close(self, timeout: float) -> None:
         """Send what is queued if the monitor is reachable, at most ``timeout`` seconds long; then end the threads."""
@@ -171,23 +174,22 @@ class MonitorLink:
     def _poll_directives(self, ready: Callable[[], object] | None) -> None:
         if ready is not None:
             ready()
-        session, delay = self.session(), _BACKOFF[0]
+        connection, delay = self.connection(), _BACKOFF[0]
         while not self._closing.is_set():
             try:
                 if not self._registered.is_set():
-                    self._register(session)
-                self._poll(session)
+                    self._register(connection)
+                self._poll(connection)
                 delay = _BACKOFF[0]
             except UnknownJobError:
                 self._registered.clear()
-            # An OSError that is no RequestException: a file of a certificate is missing.
             except (OSError, RefusedError, ValueError) as error:
                 self._on_error(error)
                 self._closing.wait(delay)
                 delay = min(delay * 2, _BACKOFF[1])
 
-    def _register(self, session: requests.Session) -> None:
-        answer = self._call(session, "POST", "nodes", json=asdict(self._registration()))
+    def _register(self, connection: HttpConnection) -> None:
+        answer = self._call(connection, "POST", "nodes", asdict(self._registration()))
         settings, last = answer.get("settings"), answer.get("last_directive")
         self._after = last if isinstance(last, int) else 0
         self._log_reachable()
@@ -199,12 +201,12 @@ class MonitorLink:
         with self._changed:
             self._changed.notify_all()
 
-    def _poll(self, session: requests.Session) -> None:
+    def _poll(self, connection: HttpConnection) -> None:
         registration = self._registration()
         # After an outage the first poll does not wait, so that the monitor's return is noticed at once.
         wait = 0.0 if self._unreachable else POLL_SECONDS
-        query = {"after": str(self._after), "node": registration.node, "wait": f"{wait:g}"}
-        answer = self._call(session, "GET", "directives", params=query, read_timeout=POLL_SECONDS + _READ_SECONDS)
+        query = urlencode({"after": str(self._after), "node": registration.node, "wait": f"{wait:g}"})
+        answer = self._call(connection, "GET", f"directives?{query}", read_timeout=POLL_SECONDS + _READ_SECONDS)
         self._log_reachable()
         for item in answer.get("directives", ()):
             self._after = max(self._after, int(item["id"]))
@@ -218,7 +220,7 @@ class MonitorLink:
     # The sending thread ----------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        session, delay, unbatched = self.session(), _BACKOFF[0], 0
+        connection, delay, unbatched = self.connection(), _BACKOFF[0], 0
         while True:
             with self._changed:
                 while not (self._queue_delayed() and self._registered.is_set()) and not self._closing.is_set():
@@ -229,7 +231,7 @@ class MonitorLink:
                 items = _batch(self._queue, 1 if unbatched else MAX_BATCH)
             path = items[0][0]
             try:
-                self._call(session, "POST", path, json=_joined_body(items))
+                self._call(connection, "POST", path, _joined_body(items))
                 delay = _BACKOFF[0]
             except UnknownJobError:
                 self._registered.clear()
@@ -253,7 +255,7 @@ class MonitorLink:
                 drained = not self._queue
                 self._changed.notify_all()
             if drained:
-                session.close()  # seldom needed; the monitor already holds one connection of every launcher
+                connection.close()  # rarely needed; the monitor already holds one connection of every launcher
 
     def _queue_delayed(self, now: float | None = None) -> bool:
         """Queue delayed posts that are due; return whether the queue holds any. Call it with the lock held."""
@@ -267,45 +269,44 @@ class MonitorLink:
 
     def _call(
         self,
-        session: requests.Session,
+        connection: HttpConnection,
         method: str,
         path: str,
+        body: Mapping[str, Any] | None = None,
         *,
-        json: Mapping[str, Any] | None = None,
-        params: Mapping[str, str] | None = None,
         read_timeout: float = _READ_SECONDS,
     ) -> dict[str, Any]:
-        url = f"{self.url}{API_PREFIX}/jobs/{quote(self.job_id, safe='')}/{path}"
-        tls = self._tls
-        answer = session.request(
-            method,
-            url,
-            json=json,
-            params=params,
-            timeout=(_CONNECT_SECONDS, read_timeout),
-            allow_redirects=False,
-            # Given with each request, since requests prefers REQUESTS_CA_BUNDLE to what a session has.
-            verify=tls.ca,
-            cert=(tls.certificate, tls.key) if tls.certificate and tls.key else tls.certificate,
-        )
-        if 300 <= answer.status_code < 400:  # the token is for this address alone
-            raise requests.HTTPError(f"{answer.status_code} redirects; give the address it redirects to")
-        if answer.status_code == 404 and path != "nodes":
+        headers = {JOB_HEADER: quote(self.job_id, safe=""), "User-Agent": "rankwatch"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        content = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = json.dumps(body, allow_nan=False).encode()
+        target = f"{self._prefix}{API_PREFIX}/jobs/{quote(self.job_id, safe='')}/{path}"
+        answer = connection.request(method, target, content, headers, timeout=read_timeout)
+        status = f"{answer.status} {answer.reason}".rstrip()
+        if 300 <= answer.status < 400:  # the token is for this address alone
+            raise UnavailableError(f"{answer.status} redirects; give the address it redirects to")
+        if answer.status == 404 and path != "nodes":
             raise UnknownJobError
-        if answer.status_code in (408, 429) or answer.status_code >= 500:
-            raise requests.HTTPError(f"{answer.status_code} {answer.reason}")
-        if answer.status_code == 409 and path == "runs":
-            raise ConflictError(_detail(answer))
-        if answer.status_code >= 400:
-            raise RefusedError(f"{answer.status_code} {answer.reason} {answer.text[:300]}".strip())
-        if answer.status_code == 204 or not answer.content:
+        if answer.status in (408, 429) or answer.status >= 500:
+            raise UnavailableError(status)
+        if answer.status == 409 and path == "runs":
+            raise ConflictError(_detail(answer.body))
+        if answer.status >= 400:
+            raise RefusedError(f"{status} {answer.body[:300].decode(errors='replace')}".strip())
+        if answer.status == 204 or not answer.body:
             return {}
-        body = answer.json()
-        if not isinstance(body, dict):
-            raise ValueError(f"{url} did not answer with a JSON object")
-        for warning in body.get("warnings", ()):
+        try:
+            found = json.loads(answer.body)
+        except ValueError:
+            raise UnavailableError(f"{status} without JSON: it is not a Rankwatch monitor") from None
+        if not isinstance(found, dict):
+            raise ValueError(f"{self.url} did not answer with a JSON object")
+        for warning in found.get("warnings", ()):
             self._warn_once(str(warning))
-        return body
+        return found
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, RefusedError):
@@ -335,12 +336,12 @@ class MonitorLink:
             logger.warning("%s", text)
 
 
-def _detail(answer: requests.Response) -> str:
-    """The detail of a problem document, else the text."""
+def _detail(body: bytes) -> str:
+    """The detail of a problem document, else its text."""
     try:
-        return str(answer.json()["detail"])
+        return str(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):
-        return answer.text[:300]
+        return body[:300].decode(errors="replace")
 
 
 def _batch(queue: Iterable[tuple[str, Body]], limit: int) -> list[tuple[str, Body]]:

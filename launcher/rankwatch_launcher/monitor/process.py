@@ -25,9 +25,9 @@ from typing import Any, Final
 from rankwatch.contract import access, records
 from rankwatch.contract import env as environment
 from rankwatch.contract.access import MonitorAccess
-from rankwatch.contract.files import temporary_folder
+from rankwatch.contract.files import private_folder, temporary_folder
+from rankwatch.monitor_client import LOOPBACK
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.monitor.link import LOOPBACK
 from rankwatch_launcher.monitor.monitor_log import MonitorLog
 
 NOT_INSTALLED: Final = (
@@ -133,7 +133,9 @@ class LocalMonitor:
             self._folder.rmdir()
 
     def _spawn(self) -> None:
-        if not self._folder.is_dir():  # a cleaner of temporary files has removed it
+        try:
+            private_folder(self._folder, create=False)
+        except OSError:  # a cleaner of temporary files has removed it, and another user may have taken its name
             self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
             self._ready_file = self._folder / self._ready_file.name
         command = [

@@ -12,6 +12,7 @@ from typing import Final
 from rankwatch.contract import env
 from rankwatch.contract.enums import NoticeKind, RankRequestKind
 from rankwatch.contract.messages import RankRequest, read
+from rankwatch.launcher_requests import UNREAD
 from rankwatch.recording.shared_slots import Reading
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.outcome import CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
@@ -36,7 +37,8 @@ class RequestInbox:
             pid, count = self._read_so_far.get(local_rank, (reading.pid, 0))
             if pid != reading.pid or reading.requests < count:
                 count = 0  # the process, or its session, was restarted
-            for number in range(count + 1, reading.requests + 1):
+            # A writer has no more unread than this; a count that is not one would keep this thread busy for ever.
+            for number in range(max(count, reading.requests - UNREAD) + 1, reading.requests + 1):
                 request = self._read(local_rank, number, reading.rank)
                 if request is not None:
                     new.append(request)

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import NodeRole, ProcessState
 from rankwatch.contract.intervals import (
+    CHECK_INTERVAL,
     LAUNCHER_HEARTBEAT_SECONDS,
-    LOOK_SECONDS,
     launcher_heartbeat_seconds,
     omits_redundant_reports,
     proxy_report_seconds,
@@ -168,12 +168,12 @@ class ReportSchedule:
         if not condition:
             self._repeat_at = math.inf
         elif self._repeat_at == math.inf:
-            self._repeat_at = now + (self._chance() * interval if interval > LOOK_SECONDS else 0.0)
+            self._repeat_at = now + (self._chance() * interval if interval > CHECK_INTERVAL else 0.0)
         due = now >= self._repeat_at or changed or role != self._role or now - self._last >= scale.heartbeat_interval
         if not due or now < self._retry_at:
             return False
         self._last = now
-        if condition and interval > LOOK_SECONDS:
+        if condition and interval > CHECK_INTERVAL:
             self._repeat_at = now + interval
         return True
 
@@ -184,7 +184,7 @@ class ReportSchedule:
     def failed(self, now: float, scale: JobScale) -> None:
         """The report was not accepted."""
         interval = scale.report_interval
-        self._retry_at = now + (self._chance() * interval if interval > LOOK_SECONDS else 0.0)
+        self._retry_at = now + (self._chance() * interval if interval > CHECK_INTERVAL else 0.0)
 
 
 def _changes(reasons: Mapping[int, ProxyReason]) -> set[tuple[int, Cause, tuple[str, ...]]]:
@@ -240,12 +240,12 @@ class ProxyReporter:
         self._link.post("observations", lambda: asdict(replace(report, age=time.monotonic() - observed_at)))
 
     def _run(self) -> None:
-        session = self._link.session()
-        schedule, next_limit = ReportSchedule(time.monotonic()), LOOK_SECONDS
-        while not self._end.wait(min(LOOK_SECONDS, next_limit + MARGIN_SECONDS)):
+        connection = self._link.connection()
+        schedule, next_limit = ReportSchedule(time.monotonic()), CHECK_INTERVAL
+        while not self._end.wait(min(CHECK_INTERVAL, next_limit + MARGIN_SECONDS)):
             node = self._view()
             current = node.attempt
-            observed, next_limit = self._observe(current, node) if current is not None else ([], LOOK_SECONDS)
+            observed, next_limit = self._observe(current, node) if current is not None else ([], CHECK_INTERVAL)
             now = time.monotonic()
             scale = JobScale(node.launchers, node.silence, any(o.rank == 0 for o, _ in observed))
             reasons = {o.rank: reason for o, reason in observed if reason is not None}
@@ -255,12 +255,12 @@ class ProxyReporter:
             ranks = tuple(o for o, _ in observed if o.rank in reasons or o.rank in schedule.reported)
             number = current.number if current is not None else 0
             report = NodeObservation(node.name, number, ranks, role=node.role[0], role_reason=node.role[1])
-            if self._link.try_post(session, "observations", asdict(report)):
+            if self._link.try_post(connection, "observations", asdict(report)):
                 schedule.delivered(reasons, node.role)
             else:
                 schedule.failed(time.monotonic(), scale)
             if scale.heartbeat_interval == math.inf:
-                session.close()  # the next report may be hours away
+                connection.close()  # the next report may be hours away
 
     def _observe(self, current: Attempt, node: NodeView) -> tuple[_Observed, float]:
         """Observations of all ranks with their proxy reasons, and the seconds until the next limit expires."""
@@ -270,12 +270,12 @@ class ProxyReporter:
             if not self._failures:
                 logger.warning("the ranks cannot be observed: %r; their own reports still count", error)
             self._failures += 1
-            return [], LOOK_SECONDS
+            return [], CHECK_INTERVAL
 
     def _observe_ranks(self, current: Attempt, node: NodeView) -> tuple[_Observed, float]:
         limits, readings = RankLimits.from_settings(node.settings), current.slots.read()
         observed: _Observed = []
-        next_limit = LOOK_SECONDS
+        next_limit = CHECK_INTERVAL
         for rank in current.ranks:
             if rank.code is not None:
                 continue

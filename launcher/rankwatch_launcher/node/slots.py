@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.contract.env import slots_file, stack_file
+from rankwatch.contract.files import private_folder
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.shared_slots import Reading, Slots
 from rankwatch_launcher.log import logger
@@ -42,8 +43,7 @@ class SlotsFolder:
             return self._make(attempt)
 
     def _make(self, attempt: int) -> Path:
-        if not self.path.is_dir():
-            self.path.mkdir(mode=0o700)
+        private_folder(self.path)  # another user may have taken the name of a folder that has vanished
         for old in self.path.iterdir():
             shutil.rmtree(old, ignore_errors=True)
         folder = self.path / f"attempt-{attempt}"

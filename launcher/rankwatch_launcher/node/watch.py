@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
 
-from rankwatch.contract.intervals import evidence_spread, look_seconds
+from rankwatch.contract.intervals import evidence_spread, watch_interval
 from rankwatch.contract.messages import Collective, Evidence
 from rankwatch_launcher.monitor.link import MonitorLink
 from rankwatch_launcher.node.attempt import Attempt
@@ -20,7 +20,7 @@ from rankwatch_launcher.stacks import formats
 from rankwatch_launcher.stacks.capture import StackReader
 from rankwatch_launcher.stacks.usage import UsageMeter
 
-LOOK_DEADLINE: Final = 5.0
+SAMPLE_DEADLINE: Final = 5.0
 """Seconds that one look at all ranks of the node may take."""
 
 
@@ -56,12 +56,12 @@ class RankWatch:
         known: dict[int, tuple[Collective, ...]] = {}
         while (watched := time.monotonic() - began) < seconds:
             targets = [attempt.target(rank) for rank in attempt.ranks if rank.code is None]
-            stacks = self._stacks.look(targets, LOOK_DEADLINE, known)
+            stacks = self._stacks.sample(targets, SAMPLE_DEADLINE, known)
             moved = _positions(attempt)
             if ending.is_set() or not targets or (stood and all(moved.get(r) != at for r, at in stood.items())):
                 return
             taken = time.monotonic()
-            usage = meter.look(stacks, taken)
+            usage = meter.sample(stacks, taken)
             if looks:  # the first one only has something to compare with if it prolongs another watch
                 known = {stack.rank: stack.collectives for stack in stacks}
                 seen = formats.bounded([replace(stack, usage=usage[stack.rank]) for stack in stacks])
@@ -69,7 +69,7 @@ class RankWatch:
                 spread = random.random() * evidence_spread(launchers)
                 link.post("evidence", partial(aged, evidence, taken), delay=spread)
             looks += 1
-            if ending.wait(look_seconds(launchers, watched)):
+            if ending.wait(watch_interval(launchers, watched)):
                 return
 
     def stop(self) -> None:

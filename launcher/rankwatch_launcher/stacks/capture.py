@@ -20,10 +20,8 @@ import contextlib
 import ctypes
 import os
 import queue
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -34,6 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.contract.enums import ProcessState
+from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import Collective, RankStack
 from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
@@ -90,7 +89,7 @@ class StackReader:
     def probe(self) -> None:
         """Find py-spy and try it on this process, with a rank's permissions; log it if that fails."""
         try:
-            self.py_spy = find_py_spy()
+            self.py_spy = find_program("py-spy")
             if self.py_spy is None:
                 self.refusal = "py-spy is not installed"
             else:
@@ -132,7 +131,7 @@ class StackReader:
         late = f"no stack within {deadline:g} s"
         return formats.bounded([taken.get(t.rank) or _failed(t, late) for t in targets])
 
-    def look(
+    def sample(
         self, targets: Sequence[Target], deadline: float, known: Mapping[int, tuple[Collective, ...]]
     ) -> tuple[RankStack, ...]:
         """Read the stacks of all targets without a signal to them: one of several looks.
@@ -182,7 +181,7 @@ class StackReader:
         return stack or _failed(target, "; ".join(filter(None, errors)))
 
     def _by_py_spy(self, target: Target, until: float) -> tuple[RankStack | None, str]:
-        tool = self.py_spy or find_py_spy()
+        tool = self.py_spy or find_program("py-spy")
         if tool is None:
             return None, "py-spy is not installed"
         error = ""
@@ -240,12 +239,6 @@ def _collectives(target: Target, until: float) -> tuple[Collective, ...]:
     except (OSError, ValueError) as error:
         logger.debug("the collectives of rank %d are unknown: %s", target.rank, error)
         return ()
-
-
-def find_py_spy() -> str | None:
-    """The py-spy beside this interpreter, else the one on PATH."""
-    beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 def _run_py_spy(tool: str, pid: int, timeout: float) -> str:

@@ -73,7 +73,7 @@ class UsageMeter:
         self._proc = proc
         self._watched: dict[int, _Watched] = {}
 
-    def look(self, stacks: Iterable[RankStack], now: float) -> dict[int, Usage]:
+    def sample(self, stacks: Iterable[RankStack], now: float) -> dict[int, Usage]:
         """What each rank has done since the looks before, by rank; ``now`` is on the monotonic clock."""
         parents, queues = self._parents(), self._send_queues()
         found = {}

@@ -46,6 +46,9 @@ STALE_OBSERVATION: Final = 2.0
 """Seconds after which a delayed observation of a launcher no longer describes the present."""
 OWNER_SILENCE: Final = 30.0
 """Seconds without a report (one arrives every 1 to 15 s) after which a process no longer owns its rank."""
+REFUTED_AFTER: Final = 30.0
+"""Seconds of reports of a rank after which it has not exited, whatever a launcher reported. A Collector may deliver
+what it has buffered late, but all at once."""
 
 
 def apply(job: Job, event: JobEvent, now: float) -> None:
@@ -93,6 +96,8 @@ def _report(job: Job, report: RankReport, now: float) -> None:
     columns, rank = job.columns, identity.rank
     if job.previous is not None or job.stale.claims:
         attempts.settle(job, rank, now)
+    if job.ended is not None or columns.process_R.item(rank) == EXITED:
+        _refute(job, rank, report, now)
     # item() returns Python's own numbers, several times as fast as numpy's: this runs 20,000 times a second.
     if not columns.reported_R.item(rank):
         columns.reported_R[rank] = True
@@ -125,6 +130,20 @@ def _report(job: Job, report: RankReport, now: float) -> None:
     job.performance.take(report, now)
     for reason, count in report.dropped.items():
         job.drops.add(reason, identity, count)
+
+
+def _refute(job: Job, rank: int, report: RankReport, now: float) -> None:
+    """A rank reports although it has exited, or its job has ended: the message that it did may be forged."""
+    if report.ended:
+        job.refuted_since.pop(rank, None)
+    elif now - job.refuted_since.setdefault(rank, now) >= REFUTED_AFTER:
+        del job.refuted_since[rank]
+        job.columns.process_R[rank], job.columns.expected_exit_R[rank] = ALIVE, False
+        job.ended = None
+        for node in job.nodes.values():
+            if node.ended is not None and node.ended.attempt >= job.attempt:
+                node.ended = None
+        job.nodes_version += 1
 
 
 def _observation(job: Job, observation: NodeObservation, now: float) -> None:
@@ -244,8 +263,8 @@ def _process_event(job: Job, event: ProcessEvent, now: float) -> None:
             if event.attempt == job.attempt and event.rank is not None:
                 _exited(job, event, event.rank, at)
         case ProcessEventKind.RESTARTING:
-            # Every launcher of the job reports it; the first report counts.
-            if event.attempt > job.restarting_attempt:
+            # Every launcher of the job reports it; the first report counts. One far ahead would hide all later ones.
+            if job.restarting_attempt < event.attempt <= job.attempt + attempts.LARGEST_JUMP:
                 job.restarting_attempt = event.attempt
                 job.restarts += 1
         case ProcessEventKind.NODE_LOST:
@@ -329,6 +348,8 @@ def _acknowledged(job: Job, event: Acknowledged, now: float) -> None:
     incident = job.open_incident
     if incident is None or incident.directive != event.directive:
         return
+    if event.ack.node not in nodes.acting(job):
+        return  # it has no ranks that the directive could be about
     if event.ack.state not in (AckState.REFUSED, AckState.FAILED):
         return
     transition(incident, DirectiveRefused(event.ack.node, event.ack.detail), now)

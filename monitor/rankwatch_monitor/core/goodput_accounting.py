@@ -253,7 +253,7 @@ def _overlay(done: list[Span], incident: Incident, end: float, *, went_on: bool)
         return intervals.relabel(done, _unless_away(Bucket.STALLED), began, over)
     found = incident.opened_at if timeline.detected is None else timeline.detected
     if incident.elective or incident.kind is VerdictKind.PROCESS_EXITED:
-        found = began  # nothing hung: a process exited, or a person ordered it
+        found = began  # nothing hung: a process exited, or an operator ordered it
     elif incident.action not in _ACTING:
         found = over  # no action is taken
     done = intervals.relabel(done, _unless_away(Bucket.HANG), began, found)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Action, Proof, VerdictKind
 from rankwatch.contract.messages import Evidence
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
+
+HELD_BECAUSE: Final = {
+    Proof.UNINTERRUPTIBLE: "all ranks wait for storage, which a restart does not bring back",
+    Proof.STALLED: "the ranks move and complete no step, which a restart may not change",
+}
+"""Suspicions that are announced although no action follows, by what the looks show."""
 
 
 class Phase(StrEnum):
@@ -79,7 +85,7 @@ class Incident:
     directive: int = 0
     """Number of its newest directive; 0: none, the launchers act by themselves."""
     ordered: bool = False
-    """A person ordered its action, which is carried out even if the ranks make progress again."""
+    """An operator ordered its action, which is carried out even if the ranks make progress again."""
     exclude: tuple[str, ...] = ()
     """Launchers that its restart excludes."""
     excluded_anew: bool = False
@@ -92,7 +98,7 @@ class Incident:
 
     @property
     def elective(self) -> bool:
-        """Nothing had stopped: a person ordered an action, a rank is slow, or a rank reported something."""
+        """Nothing had stopped: an operator ordered an action, a rank is slow, or a rank reported something."""
         return self.kind in (VerdictKind.ORDERED, VerdictKind.STRAGGLER) or self.self_reported
 
     @property
@@ -106,9 +112,14 @@ class Incident:
         return self.ordered or self.elective
 
     @property
+    def held_because(self) -> str:
+        """Why it is announced although no action follows, without figures; empty: it is not held."""
+        return "" if self.confirmed or not self.proof else HELD_BECAUSE.get(Proof(self.proof), "")
+
+    @property
     def held(self) -> bool:
-        """All ranks wait for storage: it is announced, and no action follows."""
-        return not self.confirmed and self.proof == Proof.UNINTERRUPTIBLE
+        """All ranks wait for storage, or move without completing a step: it is announced, and no action follows."""
+        return bool(self.held_because)
 
     @property
     def provisional(self) -> bool:

@@ -206,6 +206,8 @@ class Job:
         """How often the job was launched again after it had ended or disappeared."""
         self.ended: Ending | None = None
         self.stopping: StopRequest | None = None
+        self.refuted_since: dict[int, float] = {}
+        """Since when a rank reports although it has exited, or the job has ended."""
         # Ranks and launchers.
         self.columns = RankColumns()
         self.nodes: dict[str, Node] = {}
@@ -314,6 +316,7 @@ class Job:
         self.pace = Pace()
         self.performance.begin_attempt()
         self.ended = self.stopping = None
+        self.refuted_since.clear()
         self._turn_nodes_over()
         self.nodes_version += 1
 

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from rankwatch.contract.enums import JobState
+from rankwatch.contract.intervals import LAUNCHER_HEARTBEAT_SECONDS
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, report_intervals, silence_limit
 
@@ -27,6 +28,8 @@ FOREIGN_REPORT_INTERVAL: Final = 60.0
 OpenTelemetry's SDKs."""
 TERMINAL_STATES: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 """States that a job does not leave by itself."""
+REGISTRATION_SECONDS: Final = 60.0
+"""Seconds in which launchers register after the first report of a rank."""
 COMPACT_AFTER: Final = 300.0
 """Seconds of silence after which a job in a terminal state drops what only a running one needs."""
 
@@ -55,6 +58,20 @@ def all_silent(job: Job, now: float) -> bool:
     columns, silence = job.columns, job.policy.silence_timeout
     silent_R = now - columns.last_heard_R > silence_limit(columns, np.inf if silence is None else silence)
     return bool(np.all(~columns.reported_R | columns.shut_down_R | silent_R))
+
+
+def running(job: Job, now: float) -> bool:
+    """Whether a job runs, also one that a message, maybe a forged one, has just reported as ended.
+
+    A job without launchers runs once its ranks have reported for longer than launchers need to register.
+    """
+    if not job.nodes:
+        reported_since = np.nanmin(job.columns.first_report_R, initial=now)
+        return bool(now - reported_since > REGISTRATION_SECONDS) and not all_silent(job, now)
+    if job.ended is None:
+        return True
+    quiet = SILENT_INTERVALS * max(usual_report_interval(job), LAUNCHER_HEARTBEAT_SECONDS)
+    return now - job.last_heard <= quiet and not all_shut_down(job)
 
 
 def message_received(job: Job, now: float) -> None:

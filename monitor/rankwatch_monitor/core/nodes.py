@@ -35,8 +35,10 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     # A policy change of a person since the first registration stays in force.
     same_policy = any(node.registration.policy == registration.policy for node in job.nodes.values())
     before = known.registration.policy if known is not None else {}
-    news = {name: value for name, value in registration.policy.items() if name not in before or before[name] != value}
-    policy = job.policy if same_policy else job.policy.changed(news)
+    changes = {
+        name: value for name, value in registration.policy.items() if name not in before or before[name] != value
+    }
+    policy = job.policy if same_policy else job.policy.changed(changes)
     if job.ended is not None and known is None:
         job.begin_run(now)
     fresh = Node(replace(registration, ft_state={}), now, registration.attempt, known.ranks if known else set())

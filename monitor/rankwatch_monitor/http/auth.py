@@ -246,7 +246,7 @@ def still_granted(request: Request) -> Grant:
 
 
 def admit_senders(tokens: TokenSource, monitor: Monitor, origins: Origins) -> Admit:
-    """The check of the OTLP endpoints, by a request's headers: names, its token, and who owns the job it names.
+    """The check of the OTLP endpoints, by a request's headers: names, its token, and which monitor owns the job.
 
     A request that names no job, such as one of a Collector with several jobs, is checked job by job when decoded. So is
     every request with a token that is bound to jobs.

@@ -29,6 +29,8 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from rankwatch_monitor.http.grpc_refusal import PREFACE, GrpcRefusal
+
 log = logging.getLogger("rankwatch")
 
 HEAD: Final = 10.0
@@ -37,6 +39,8 @@ BODY: Final = 60.0
 """Seconds for a complete body: 4 MiB at 70 kB/s."""
 UNREAD: Final = 30.0
 """Seconds in which a client may read nothing of a buffered response."""
+LINGER: Final = 0.5
+"""Seconds until a refused connection is closed: unread bytes at a close would reset it, and the answer be lost."""
 KEEP_ALIVE: Final = 30
 """Idle seconds between two requests of a connection; senders report every 1 to 15 s."""
 RESERVED: Final = 256
@@ -62,6 +66,7 @@ class BoundedProtocol(H11Protocol):
         self._awaited: object = None
         self._unread: asyncio.TimerHandle | None = None
         self.waiting_since = time.monotonic()
+        self._refusal: GrpcRefusal | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # noqa: D102
         super().connection_made(transport)
@@ -70,6 +75,9 @@ class BoundedProtocol(H11Protocol):
         self._await(h11.IDLE, HEAD)
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
+        if self._refusal is not None or (self.conn.their_state is h11.IDLE and data.startswith(PREFACE[:4])):
+            self._refuse_grpc(data)
+            return
         if self._awaited is None and self.conn.their_state is h11.IDLE:
             self._await(h11.IDLE, HEAD)
         super().data_received(data)
@@ -152,6 +160,15 @@ class BoundedProtocol(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
+    def _refuse_grpc(self, data: bytes) -> None:
+        """Answer a gRPC client, for which the deadline of a request's head holds."""
+        if self._refusal is None:
+            self._refusal = GrpcRefusal()
+            _warn(_GRPC, self.client[0] if self.client else "a client")
+        self.transport.write(self._refusal.receive(data))
+        if self._refusal.done:
+            self.loop.call_later(LINGER, self.transport.close)
+
     def _make_room(self) -> None:
         """Close the longest idle connections, one in a hundred; this one if none is idle."""
         idle = [
@@ -215,6 +232,10 @@ def _warn(message: str, argument: object) -> None:
 
 
 _LIMIT_REACHED: Final = "the limit of %d connections is reached, so the longest idle ones are closed; raise ulimit -n"
+_GRPC: Final = (
+    "%s sends OTLP over gRPC, which is refused: this port takes OTLP over HTTP. Set OTEL_EXPORTER_OTLP_PROTOCOL="
+    "http/protobuf there, or put an OpenTelemetry Collector between"
+)
 _EXHAUSTED: Final = (
     "no new connection can be accepted (%s): no file descriptors or memory left; raise the limit of open files "
     "(ulimit -n, LimitNOFILE=) or find out which clients hold so many"

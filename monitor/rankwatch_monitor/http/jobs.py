@@ -105,7 +105,7 @@ def score_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get(
         "/jobs/{job_id}/scores/report",
-        summary="The scores as text, with the 'shown' worst and best ranks (default: as the policy says)",
+        summary="The scores as text, with the 'shown' worst and best ranks (default: as the policy states)",
         response_class=PlainTextResponse,
     )
     async def text(job_id: str, shown: RankCount = None) -> str:

@@ -26,11 +26,13 @@ from rankwatch.contract.messages import (
     ProcessEvent,
     RunClaim,
 )
-from rankwatch_monitor.core import apply, nodes
+from rankwatch_monitor.core import apply, liveness, nodes
 from rankwatch_monitor.core.events import Acknowledged
 from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.job import Job, Node
+from rankwatch_monitor.http.tokens import record
 from rankwatch_monitor.http.validation import check, check_evidence, clean
+from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.quotas import claimed_ranks
 
@@ -168,12 +170,12 @@ def known_node(job: Job, name: str) -> Node:
         ) from None
 
 
-def without_control(job: Job | None, registration: NodeRegistration) -> tuple[NodeRegistration, list[str]]:
+def without_control(job: Job | None, registration: NodeRegistration, now: float) -> tuple[NodeRegistration, list[str]]:
     """What a registration may contain without the right to control the job, and warnings about what was left out.
 
-    Policy and learned limits count of the first launcher of a run. Those of others count if they are the same.
+    Policy and learned limits count of the first launcher of a run, and of a run that goes on if they are the same.
     """
-    if job is None or not job.nodes or (job.ended is not None and registration.node not in job.nodes):
+    if job is None or not (registration.node in job.nodes or liveness.running(job, now)):
         return registration, []
     warnings = []
     if not any(node.registration.policy == registration.policy for node in job.nodes.values()):
@@ -186,7 +188,9 @@ def without_control(job: Job | None, registration: NodeRegistration) -> tuple[No
     return registration, warnings
 
 
-def launcher_routes(monitor: Monitor, may_control: Callable[[Mapping[str, str]], bool] = lambda _: True) -> APIRouter:
+def launcher_routes(
+    monitor: Monitor, audit: AuditLog, may_control: Callable[[Mapping[str, str]], bool] = lambda _: True
+) -> APIRouter:
     """All routes that launchers use; ``may_control``: whether a request with these headers has the control scope."""
     routes = APIRouter(tags=["launchers"])
     messages = LauncherMessages(monitor)
@@ -196,9 +200,15 @@ def launcher_routes(monitor: Monitor, may_control: Callable[[Mapping[str, str]],
         messages.registration(job_id, registration)
         warnings: list[str] = []
         if not may_control(request.headers):
-            registration, warnings = without_control(monitor.jobs.get(job_id), registration)
+            registration, warnings = without_control(monitor.jobs.get(job_id), registration, monitor.clock.now())
+        known = monitor.jobs.get(job_id)
+        before = (known.policy, known.durations.loaded) if known is not None else None
         job = monitor.register(job_id, registration.job_name)
         monitor.submit(job_id, registration)
+        if before is not None and before != (job.policy, job.durations.loaded):
+            brought = {"policy": dict(registration.policy), "ft_state": dict(registration.ft_state)}
+            detail = {name: value for name, value in brought.items() if value}
+            record(audit, request, "policy", job_id, {"registered": registration.node, **detail})
         return {
             "job_id": job_id,
             "settings": settings_of(job),

@@ -1,4 +1,4 @@
-"""Errors as ``application/problem+json`` (RFC 9457): each says what is wrong and how to fix it."""
+"""Errors as ``application/problem+json`` (RFC 9457): each states what is wrong and how to fix it."""
 
 from __future__ import annotations
 

@@ -32,6 +32,8 @@ LARGEST_EVIDENCE: Final = 8 * MIB
 """Bytes of a body with stacks, of which launchers send up to 4 MiB."""
 LARGEST_UNGUARDED: Final = 16 * KIB
 """Bytes of a body that is read without a token: a login."""
+MOST_FIELDS: Final = 100
+"""Fields of a query."""
 OTLP: Final = (semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH)
 PROBES: Final = ("/livez", "/readyz")
 """Paths that answer under every name, since probes may use any."""
@@ -43,19 +45,32 @@ class RequestGate:
     """The middleware."""
 
     def __init__(
-        self, app: ASGIApp, *, tokens: TokenSource, sessions: SessionSource, origins: Origins, counters: Counters
+        self,
+        app: ASGIApp,
+        *,
+        tokens: TokenSource,
+        sessions: SessionSource,
+        origins: Origins,
+        counters: Counters,
+        admission: Admission,
     ) -> None:
         self._app, self._tokens, self._sessions = app, tokens, sessions
-        self._origins, self._counters = origins, counters
-        # Apart from that of telemetry, which is refused while too much is in memory.
-        self._admission = Admission()
+        self._origins, self._counters, self._admission = origins, counters, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
         path = scope.get("path", "")
-        if scope["type"] != "http" or path in OTLP:
-            await self._app(scope, receive, send)  # OTLP endpoints call admit_senders, which makes the same checks
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # A proxy may have taken another part of it for the body (RFC 9112, section 6.3): the rest is not answered.
+            self._counters.reject("bad_request")
+            await problem(400, _TWO_LENGTHS, {"Connection": "close"})(scope, receive, send)
+            return
+        if path in OTLP:
+            await self._app(scope, receive, send)  # OTLP endpoints call admit_senders, which makes the same checks
+            return
         guarded = path != LOGIN and (path.startswith(semconv.API_PREFIX) or path == "/metrics")
         if (denied := self._denied(scope, headers, guarded=guarded)) is not None:
             self._counters.reject("unauthorized")
@@ -84,8 +99,8 @@ class RequestGate:
         if not guarded or not self._tokens.any:
             return None
         # Event streams of some clients cannot set a header.
-        query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100) if method == "GET" else {}
-        bearer = Bearer(self._tokens, headers, query.get("token", [""])[-1], self._sessions)
+        query_token = _token_in(scope["query_string"]) if method == "GET" else ""
+        bearer = Bearer(self._tokens, headers, query_token, self._sessions)
         if bearer.grant() is None:
             return Denied(*no_grant(bearer))
         if method not in SAFE_METHODS and not {"authorization", "origin"} & set(headers.keys()):
@@ -123,6 +138,17 @@ class _BoundedBody:
         """Send a message of the application."""
         self._responding = True
         await self._send(message)
+
+
+def _token_in(query: bytes) -> str:
+    """The token in a query; none is looked for in one of more than :data:`MOST_FIELDS` fields."""
+    try:
+        return parse_qs(query.decode("latin-1"), max_num_fields=MOST_FIELDS).get("token", [""])[-1]
+    except ValueError:
+        return ""
+
+
+_TWO_LENGTHS: Final = "a request has either Content-Length or Transfer-Encoding"
 
 
 def _too_large(limit: int) -> str:

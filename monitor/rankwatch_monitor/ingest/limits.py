@@ -30,7 +30,7 @@ class Limits:
     decompressed_bytes: int = _limit(16 * MIB, "By", "bytes of one request body after it was inflated")
     jobs: int = _limit(1_000, "{job}", "jobs that the monitor keeps at the same time")
     ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is accepted")
-    ranks: int = _limit(262_144, "{rank}", "ranks of all jobs together, as their world sizes say; ended jobs make room")
+    ranks: int = _limit(262_144, "{rank}", "ranks of all jobs together, by their world sizes; ended jobs make room")
     sections_per_job: int = _limit(256, "{section}", "different section names of one job")
     kernels_per_report: int = _limit(512, "{kernel}", "kernels in one report of one rank")
     groups_per_report: int = _limit(64, "{group}", "process groups in one window of one rank")

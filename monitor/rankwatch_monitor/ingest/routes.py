@@ -148,7 +148,7 @@ class OtlpEndpoints:
     def count_shed(self, refusal: Refusal, headers: Mapping[str, str]) -> None:
         """Pass on which job has lost a report to the monitor's load.
 
-        One sender above its share (429) that names no job says nothing about the others.
+        One sender above its share (429) that names no job is no evidence about the others.
         """
         job_id = headers.get(semconv.JOB_HEADER)
         if self._shed is None or refusal.reason != "unavailable" or (not job_id and refusal.status != 503):

@@ -1,25 +1,22 @@
 """Posts to a receiver and describes the outcome; the timing of retries.
 
-A URL may hold a secret, so neither messages nor the log show more of it than scheme and host. Exceptions of the HTTP
-library hold the whole URL; their text is never used.
+A URL may hold a secret, so neither messages nor the log show more of it than scheme and host.
 """
 
 from __future__ import annotations
 
 import hashlib
 import http
-import logging
 import os
 import random
+import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-import urllib3
-from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_auth_from_url, get_environ_proxies, select_proxy
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ProxyError, SSLError, TimeoutError
+from rankwatch.contract.http_connection import HttpConnection, basic_authorization
 
 CONNECT_TIMEOUT: Final = 5.0
 ANSWER_TIMEOUT: Final = 15.0
@@ -32,9 +29,6 @@ LONGEST: Final = 600.0
 """Seconds between two tries at most, unless the receiver asks for more."""
 MOST_ASKED: Final = 86_400.0
 """Seconds that a receiver may ask for with ``Retry-After``."""
-
-# At debug level urllib3 logs the path of every request, which holds the secret of a webhook.
-logging.getLogger("urllib3").setLevel(logging.WARNING)
 
 
 class Answer(NamedTuple):
@@ -59,60 +53,41 @@ class Target:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-        self._url = urlunsplit(parts._replace(netloc=host + (f":{parts.port}" if parts.port else ""), fragment=""))
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._own: dict[str, str] = {}
         if parts.username is not None:
-            self._own = urllib3.make_headers(basic_auth=f"{unquote(parts.username)}:{unquote(parts.password or '')}")
-        self._pool = _pool(self._url)
+            self._own = {"Authorization": basic_authorization(parts.username, parts.password or "")}
+        self._connection = HttpConnection(url, tls=_tls_context, connect_timeout=CONNECT_TIMEOUT)
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Post a body; errors of the receiver or the network become an :class:`Answer`, never an exception."""
+        connection, headers = self._connection, {**self._own, **headers}
         try:
-            answer = self._pool.urlopen(
-                "POST",
-                self._url,
-                body=body,
-                headers={**self._own, **headers},
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            content = answer.read(LARGEST_ANSWER)
-            if len(content) < LARGEST_ANSWER:
-                answer.release_conn()
-            else:
-                answer.close()
-        except NewConnectionError as error:  # a subclass of ConnectTimeoutError, but not a timeout
-            return Answer(None, f"cannot be reached ({_cause(error)})")
-        except ConnectTimeoutError:
+            connection.connect()
+        except TimeoutError:
             return Answer(None, f"cannot be reached within {CONNECT_TIMEOUT:.0f} s")
+        except ssl.SSLError:
+            return Answer(None, "presents a certificate that is not trusted")
+        except (OSError, ValueError) as error:
+            through = " through the proxy" if connection.proxied else ""
+            return Answer(None, f"cannot be reached{through} ({_cause(error)})")
+        try:
+            answer = connection.request(
+                "POST", self._target, body, headers, timeout=ANSWER_TIMEOUT, limit=LARGEST_ANSWER
+            )
         except TimeoutError:
             return Answer(None, f"does not answer within {ANSWER_TIMEOUT:.0f} s")
-        except SSLError:
-            return Answer(None, "presents a certificate that is not trusted")
-        except ProxyError as error:
-            return Answer(None, f"cannot be reached through the proxy ({_cause(error)})")
-        except (HTTPError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             return Answer(None, f"cannot be reached ({_cause(error)})")
-        asked = retry_after(answer.headers.get("Retry-After"), time.time())
-        return Answer(answer.status, _problem_of(answer.status), asked, content)
+        asked = retry_after(answer.headers.get("retry-after"), time.time())
+        return Answer(answer.status, _problem_of(answer.status), asked, answer.body)
 
 
-def _pool(url: str) -> urllib3.PoolManager:
-    """A connection pool for a URL, with the proxy and certificates of the environment.
-
-    The rules are those of ``requests``. Posting uses urllib3, which takes a fraction of the time and does not replace a
-    given Authorization header by one from ``~/.netrc``.
-    """
-    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
-    proxy = select_proxy(url, get_environ_proxies(url))
-    if not proxy:
-        return urllib3.PoolManager(num_pools=1, ca_certs=bundle)
-    user, password = get_auth_from_url(proxy)
-    own = urllib3.make_headers(proxy_basic_auth=f"{user}:{password}") if user else None
-    return urllib3.ProxyManager(proxy, num_pools=1, ca_certs=bundle, proxy_headers=own)
+def _tls_context() -> ssl.SSLContext:
+    """Trusts what the system trusts, or the file or folder that the environment names."""
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or None
+    folder = bundle is not None and os.path.isdir(bundle)
+    return ssl.create_default_context(cafile=None if folder else bundle, capath=bundle if folder else None)
 
 
 def shown(url: str) -> str:
@@ -155,19 +130,9 @@ def _problem_of(status: int) -> str:
     return f"answers {status}{name}{hint}"
 
 
-def _cause(error: BaseException) -> str:
-    """The operating system's description of the cause; the library's own would reveal the URL."""
-    return next((e.strerror for e in _chain(error) if isinstance(e, OSError) and e.strerror), type(error).__name__)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen = 0
-    while error is not None and seen < 20:
-        yield error
-        inner = next((a for a in error.args if isinstance(a, BaseException)), None)
-        reason = getattr(error, "reason", None)
-        inner = inner or (reason if isinstance(reason, BaseException) else None)
-        error, seen = inner or error.__cause__ or error.__context__, seen + 1
+def _cause(error: Exception) -> str:
+    """The operating system's description of an error."""
+    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
 
 
 def backoff(failures: int) -> float:

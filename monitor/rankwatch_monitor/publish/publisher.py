@@ -1,7 +1,7 @@
 """Decides when a job is published: soon after a change, else once per report interval.
 
-:meth:`Publishing.look` is called after every evaluation of a job; nearly all calls cost one comparison. Publishers are
-called on the event loop, so they must return at once and work on a thread of their own. The failure of a publisher is
+:meth:`Publishing.observe` is called after every evaluation of a job; nearly all calls cost one comparison. Publishers
+are called on the event loop, so they must return at once and work on a thread of their own. A publisher's failure is
 counted, logged once, and affects neither the evaluation nor other publishers.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger("rankwatch")
 
 SOONEST: Final = 10.0
 """Minimum seconds between two snapshots of one job."""
-LOOK_INTERVAL: Final = 1.0
+OBSERVE_INTERVAL: Final = 1.0
 """Minimum seconds between two checks for changes."""
 CLOSING: Final = 10.0
 """Seconds that all publishers together get to finish when the monitor ends."""
@@ -44,7 +44,7 @@ class Publisher(Protocol):
 class Watcher(Protocol):
     """Looks at jobs itself, since it must not miss any change and snapshots come too late."""
 
-    def look(self, job: Job, now: float) -> None:
+    def observe(self, job: Job, now: float) -> None:
         """Look at a job at ``now`` (unix seconds), after each evaluation; returns at once and never raises."""
 
     def adopt(self, job: Job, now: float) -> None:
@@ -88,15 +88,15 @@ class Publishing:
         all_of_them = (*self.publishers, *self.watchers)
         return [sample for each in all_of_them if isinstance(each, Counting) for sample in each.samples()]
 
-    def look(self, job: Job, now: float) -> None:
+    def observe(self, job: Job, now: float) -> None:
         """Publish a job if that is due at ``now`` (unix seconds)."""
         for watcher in self.watchers:
-            watcher.look(job, now)
+            watcher.observe(job, now)
         if not self.publishers:
             return
         last = self._last.get(job)
         if last is not None:
-            if now - last.at < SOONEST or now - last.looked_at < LOOK_INTERVAL:
+            if now - last.at < SOONEST or now - last.looked_at < OBSERVE_INTERVAL:
                 return
             last.looked_at = now
         key = _key(job, now)
@@ -118,7 +118,7 @@ class Publishing:
         """Publish the last state of every published job, and close all publishers."""
         for job in jobs:
             for watcher in self.watchers:
-                watcher.look(job, now)
+                watcher.observe(job, now)
             if (last := self._last.get(job)) is not None and (
                 (key := _key(job, now)) != last.key or key[0] not in TERMINAL_STATES
             ):

@@ -122,7 +122,9 @@ class Writer:
 
     def __init__(self, path: str | Path, now: float) -> None:
         self.path = Path(path)
-        self._file: IO[bytes] = self.path.open("xb")
+        # It holds what the database does: names, policies, stacks.
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file: IO[bytes] = os.fdopen(descriptor, "wb")
         self._packer: _Packer | None = None
         self._sync = 0
         if self.path.suffix == ".gz":

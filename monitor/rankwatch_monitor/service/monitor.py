@@ -5,7 +5,7 @@ How this works
 Everything runs on one asyncio thread. Telemetry (``ingest``) and messages of launchers and operators (``submit``) are
 applied to their job immediately; a tick ten times a second evaluates every job. Effects of the core are stored first,
 then delivered: a directive becomes visible to launchers once its row was committed. If the database refuses the row
-(a full disk, say), the directive is issued anyway.
+(for example a full disk), the directive is issued anyway.
 """
 
 from __future__ import annotations
@@ -432,7 +432,7 @@ class Monitor:
             job.performance.compact()
         self._log_scores(job, now)
         if self.publishing is not None:
-            self.publishing.look(job, now)
+            self.publishing.observe(job, now)
 
     def _log_scores(self, job: Job, now: float) -> None:
         """Write the score report to the log, once in the policy's report interval."""

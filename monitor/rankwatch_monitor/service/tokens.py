@@ -36,7 +36,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class NotStoredError(Exception):
-    """The database refuses; the message says what holds now."""
+    """The database refuses; the message states what holds now."""
 
 
 @dataclass(frozen=True, slots=True)

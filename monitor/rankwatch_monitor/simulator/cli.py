@@ -29,7 +29,7 @@ class EventPrinter:
         self._write = write
         self._state = ""
 
-    def news(self, at: float, text: str) -> None:
+    def hidden_event(self, at: float, text: str) -> None:
         """Print an event in the job that the monitor cannot see."""
         self._line(at, "*", text)
 
@@ -69,7 +69,7 @@ def simulate(argv: Sequence[str]) -> int:
     printer = None if asked.json else EventPrinter(lambda line: sys.stdout.write(line + "\n"))
     try:
         plan = plan_of(asked)
-        scene = Scene(plan, on_news=printer.news if printer else None)
+        scene = Scene(plan, on_event=printer.hidden_event if printer else None)
         policy = policy_changes(asked.policy)
         with contextlib.ExitStack() as stack:
             recorded = _recorder(asked.record, stack) if asked.record else None

@@ -61,12 +61,12 @@ class ExpectedVerdict:
 class Scene:
     """One job from its launch to its end, with its faults."""
 
-    def __init__(self, plan: Plan, *, on_news: Callable[[float, str], None] | None = None) -> None:
+    def __init__(self, plan: Plan, *, on_event: Callable[[float, str], None] | None = None) -> None:
         """Schedule the launch.
 
         Args:
             plan: the job, its durations and its faults.
-            on_news: called with descriptions of events in the job that the monitor cannot see.
+            on_event: called with descriptions of events in the job that the monitor cannot see.
 
         Raises:
             ValueError: the plan is invalid.
@@ -86,7 +86,7 @@ class Scene:
         self._nodes: list[Node] = []
         self._progress = JobProgress(plan, self._rng, 0, START)
         self.expected_verdicts: list[ExpectedVerdict] = []
-        self._on_news = on_news
+        self._on_event = on_event
         self._pending = list(plan.faults)
         self._saved = 0
         self._stop_step: int | None = None
@@ -201,7 +201,7 @@ class Scene:
         for node in self._nodes:
             if self.plan.launchers and not node.gone:
                 self._out.append((now, node.event(ProcessEventKind.RESTARTING, attempt, reason=reason)))
-        self._emit_news(now, f"the ranks are restarted: {reason}; they resume at step {self._saved}")
+        self._emit_event(now, f"the ranks are restarted: {reason}; they resume at step {self._saved}")
         self._at(now + self.plan.restart, self._relaunch)
 
     def _relaunch(self, now: float) -> None:
@@ -220,7 +220,7 @@ class Scene:
             for node in self._nodes:
                 if self.plan.launchers and not node.gone:
                     self._out.append((now, node.event(kind, self.attempt, reason=reason)))
-            self._emit_news(now, f"the job ends{f': {reason}' if reason else ''}")
+            self._emit_event(now, f"the job ends{f': {reason}' if reason else ''}")
         self._end_attempt(now)
         self._heap.clear()
 
@@ -280,7 +280,7 @@ class Scene:
             classes |= {CulpritClass.BEHIND, CulpritClass.HOST_SILENT}  # no launcher observes the processes
         if fault.kind is not FaultKind.NETWORK or not self.plan.launchers:  # launchers report for it
             self.expected_verdicts.append(ExpectedVerdict(fault, now, named, classes))
-        self._emit_news(now, self._description(fault, struck))
+        self._emit_event(now, self._description(fault, struck))
         for rank in struck:
             if fault.kind is FaultKind.NETWORK:
                 rank.disconnected, rank.missed_at = True, now + LATE_INTERVALS * self.plan.interval + LATE_SECONDS
@@ -329,7 +329,7 @@ class Scene:
         for expected in self.expected_verdicts:
             if expected.passing and expected.at + (expected.fault.seconds or 0.0) <= now + 1e-6:
                 expected.until = min(expected.until, now)
-        self._emit_news(now, "the fault ends by itself")
+        self._emit_event(now, "the fault ends by itself")
         progress = self._progress
         if progress.blocked and not self._rank_is_missing():
             progress.ends_at = now + progress.activity.seconds
@@ -376,9 +376,9 @@ class Scene:
                 self._stop_step = directive.stop_step
                 self._acknowledge(now, node, directive, AckState.DONE)
 
-    def _emit_news(self, now: float, text: str) -> None:
-        if self._on_news is not None:
-            self._on_news(now, text)
+    def _emit_event(self, now: float, text: str) -> None:
+        if self._on_event is not None:
+            self._on_event(now, text)
 
     # What ranks and launchers send ------------------------------------------------------------------------------------
 
@@ -464,10 +464,10 @@ class Scene:
         here, place = (progress.position(), progress.number) if rank.frozen is None else (rank.frozen, _ELSEWHERE)
         standing, ahead = self._limits.passed(here.activity(now))
         passed = frozenset(standing)
-        news = passed - rank.passed if rank.passed_in == place else passed
+        gained = passed - rank.passed if rank.passed_in == place else passed
         rank.passed, rank.passed_in = passed, place
         rank.armed += 1
-        if news:
+        if gained:
             self._at(now + self._rng.uniform(0.0, LIVENESS_INTERVAL), self._report, rank)
         ends_at = progress.ends_at if rank.frozen is None else math.inf
         if now + ahead + LIVENESS_MARGIN < ends_at:

@@ -155,14 +155,14 @@ def incident_columns(incident: Incident) -> dict[str, Any]:
 def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
     """Copy an incident as of now; the returned function encodes the body of its row, on any thread."""
     body = {each.name: getattr(incident, each.name) for each in fields(incident)}
-    body["stacks"], body["heard_nodes"] = stacks, heard = incident.stacks.copy(), set(incident.heard_nodes)
+    body["stacks"], body["heard_nodes"] = stacks, nodes = incident.stacks.copy(), set(incident.heard_nodes)
 
     def encode() -> dict[str, Any]:
         return body | {
             "timeline": asdict(body["timeline"]),
             "culprits": [c._asdict() for c in body["culprits"]],
             "stacks": stacks.to_json(),
-            "heard_nodes": sorted(heard),
+            "heard_nodes": sorted(nodes),
         }
 
     return encode

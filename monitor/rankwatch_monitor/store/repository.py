@@ -145,7 +145,7 @@ class Repository:
         """The ``limit`` most recently active jobs, with incidents and recent directives, for a monitor that starts now.
 
         Together they have ``ranks`` ranks at most. Waits for the database. An unreadable row (written by a newer
-        version, say) is skipped and logged. ``now`` is unix seconds.
+        version, for example) is skipped and logged. ``now`` is unix seconds.
         """
         self._room = limit, ranks
         if self._writer.db_error is not None:

@@ -96,10 +96,10 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
         lines += _group(group, terminal)
     if len(groups) > SHOWN_GROUPS:
         lines.append(f"  and {count(len(groups) - SHOWN_GROUPS, 'more group')}: --json has all")
-    by_words: dict[str, list[int]] = {}
+    by_error: dict[str, list[int]] = {}
     for each in errors:
-        by_words.setdefault(each["error"] or "without a reason", []).append(each["rank"])
-    for words, members in list(by_words.items())[:SHOWN_ERRORS]:
+        by_error.setdefault(each["error"] or "without a reason", []).append(each["rank"])
+    for words, members in list(by_error.items())[:SHOWN_ERRORS]:
         lines += terminal.wrapped(f"{_members(members)}: no stack, {words}", "  ", "warning")
     return lines + _collectives(incident, terminal)
 

@@ -69,7 +69,7 @@ def _state_folder(*, create: bool) -> Path:
     own = state_folder(os.environ) / "rankwatch"
     if create:
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # sudo and su may keep the variables of another user, who could replace what is below.
+    # sudo and su may keep the variables of another user, which could replace what is below.
     if own.lstat().st_uid != os.geteuid():
         raise PermissionError(f"{own} belongs to another user")
     return private_folder(own / "monitors", create=create)

@@ -55,7 +55,7 @@ class VerdictKind(StrEnum):
     STALLED = "stalled"
     """The ranks are alive and no step completes. A suspicion that only proof confirms."""
     STRAGGLER = "straggler"
-    """A rank made the others wait, and the policy says to act on it; without an action there is no incident."""
+    """A rank made the others wait, and the policy is to act on it; without an action there is no incident."""
     WRONG_RESULT = "wrong_result"
     """A rank has rejected a result of its own (:mod:`rankwatch.rerun`)."""
     RESTARTED_IN_PROCESS = "restarted_in_process"
@@ -73,11 +73,11 @@ class CulpritClass(StrEnum):
     HOST_SILENT = "host_silent"
     NEVER_STARTED = "never_started"
     BEHIND = "behind"
-    """Alive, but behind the others, who wait for it."""
+    """Alive, but behind the others, which wait for it."""
     DEVICE_OR_NETWORK = "device_or_network"
     """Its process is stuck in the kernel: a device, a file system or the network of its node does not answer."""
     STRAGGLER = "straggler"
-    """Alive and moving, but slower than its peers, who wait for it in every step."""
+    """Alive and moving, but slower than its peers, which wait for it in every step."""
     WRONG_RESULT = "wrong_result"
     """It has rejected a result of its own; its reason is the message."""
 
@@ -99,6 +99,8 @@ class Proof(StrEnum):
     """It stands still in the kernel (state D): storage or a device may still answer."""
     SPINNING = "spinning"
     """It burns CPU at one place: on a GPU a wait, else after minutes an endless loop."""
+    STALLED = "stalled"
+    """Of a job, not of a rank: its ranks move and complete no step, for longer than the confirmation window."""
 
 
 class LimitSource(StrEnum):

@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+
+
+def find_program(name: str) -> str | None:
+    """The program beside this interpreter, else the one on PATH."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name)
 
 
 def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False, mode: int = 0o666) -> None:
@@ -51,7 +59,7 @@ def private_folder(path: Path, *, create: bool = True) -> Path:
             path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(f"{path} is not a folder")
     if found.st_uid != os.geteuid():
         raise PermissionError(f"{path} belongs to another user (uid {found.st_uid})")
     if found.st_mode & 0o077:

@@ -44,7 +44,7 @@ def read(state: Mapping[str, Any]) -> LearnedTimeouts:
     """The calculated limits in the content of the file. Sections with longer names than a rank can use are left out.
 
     Raises:
-        ValueError: the layout is another; the message says where.
+        ValueError: the layout is another; the message states where.
     """
     if state and _ROOT not in state:
         raise ValueError(f"it has no {_ROOT}")
@@ -99,7 +99,7 @@ def _object(value: Any, where: str) -> Mapping[str, Any]:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError(f"calculated_sections must be a list of names; {value!r} is none")
+        raise ValueError(f"calculated_sections must be a list of names; {value!r} is not")
     return value
 
 

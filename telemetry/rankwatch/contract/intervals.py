@@ -54,7 +54,7 @@ LAUNCHER_HEARTBEAT_SECONDS: Final = 5.0
 MAX_HEARTBEATING: Final = 512
 """Launchers of a job that all send heartbeats: 100 per second. Those of a larger one are known to be alive by their
 long polls, and only the one with rank 0 sends heartbeats."""
-LOOK_SECONDS: Final = 0.5
+CHECK_INTERVAL: Final = 0.5
 """Seconds between two observations of its ranks by a launcher, and between two reports on behalf of ranks."""
 MAX_PROXY_REPORT_RATE: Final = 500
 """Reports on behalf of ranks per second, of all launchers of a job."""
@@ -65,11 +65,11 @@ MAX_EVIDENCE_RATE: Final = 2_500
 """Nodes per second that send their stacks; one costs the monitor 0.4 ms (``benchmarks/load.py --launchers``). Those of
 100,000 ranks arrive within 10 s, of which 5 are for taking them."""
 
-LOOK_AGAIN_SECONDS: Final = 2.0
+WATCH_INTERVAL: Final = 2.0
 """Seconds between two looks at ranks that are suspected, at first."""
-LOOK_OFTEN_SECONDS: Final = 14.0
+WATCH_FAST_SECONDS: Final = 14.0
 """Seconds after which they are looked at less often."""
-LOOK_SELDOM_SECONDS: Final = 4.0
+WATCH_SLOW_INTERVAL: Final = 4.0
 
 
 def launcher_heartbeat_seconds(launchers: int, silence: float | None = None) -> float:
@@ -87,8 +87,8 @@ def proxy_report_seconds(launchers: int, silence: float | None = None) -> float:
 
     Six of them fit into the limit for ``silence``, so that a lost one does not make a rank silent.
     """
-    most = POLL_SECONDS if silence is None else max(LOOK_SECONDS, silence / 6)
-    return min(POLL_SECONDS, most, max(LOOK_SECONDS, launchers / MAX_PROXY_REPORT_RATE))
+    most = POLL_SECONDS if silence is None else max(CHECK_INTERVAL, silence / 6)
+    return min(POLL_SECONDS, most, max(CHECK_INTERVAL, launchers / MAX_PROXY_REPORT_RATE))
 
 
 def evidence_spread(launchers: int) -> float:
@@ -96,12 +96,12 @@ def evidence_spread(launchers: int) -> float:
     return 0.0 if launchers <= FEW_LAUNCHERS else launchers / MAX_EVIDENCE_RATE
 
 
-def look_seconds(launchers: int, watched: float) -> float:
+def watch_interval(launchers: int, watched: float) -> float:
     """Seconds until a launcher's next look at its ranks while they are suspected; ``watched``: since the first.
 
     Two looks of every launcher of a large job take at most a quarter of the rate at which stacks can be ingested.
     """
-    shortest = LOOK_AGAIN_SECONDS if watched < LOOK_OFTEN_SECONDS else LOOK_SELDOM_SECONDS
+    shortest = WATCH_INTERVAL if watched < WATCH_FAST_SECONDS else WATCH_SLOW_INTERVAL
     return max(shortest, 4 * launchers / MAX_EVIDENCE_RATE)
 
 

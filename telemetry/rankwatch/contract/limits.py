@@ -9,7 +9,8 @@ limit              applies to                     measured time
 =================  =============================  ======================================================================
 configured         every section that has one     since the section was entered
 learned            the innermost section only     since the last progress: a section that holds others lasts as long as
-                                                  they do, so the inner one's limit applies while it is open
+                                                  they do, so the inner one's limit applies while it is open.
+                                                  Where the section also has a configured limit, both apply
 first time         the innermost section only,    the same, but heartbeats count as progress too
                    without any other limit
 =================  =============================  ======================================================================
@@ -106,9 +107,13 @@ class RankLimits:
         """The limit of the innermost section; ``first``: this process has never finished it before."""
         if name in self.sections:
             return self.sections[name], LimitSource.CONFIGURED
+        return self.without_progress(name, first=first)
+
+    def without_progress(self, name: str, *, first: bool) -> tuple[float | None, LimitSource]:
+        """The limit of the time without progress in the innermost section, which is never a configured one."""
         if name in self.learned and not first:
             return self.learned[name], LimitSource.LEARNED
-        if self.first_time is None:
+        if self.first_time is None or name in self.sections:
             return None, LimitSource.FIRST_TIME
         return max(self.first_time, self.first_times.get(name, 0.0)), LimitSource.FIRST_TIME
 
@@ -129,8 +134,8 @@ class RankLimits:
             found.append(LimitCheck("out of section", activity.idle, self.out_of_section, LimitSource.CONFIGURED))
         if activity.quiet is not None and activity.open_sections:
             innermost = min(activity.open_sections, key=activity.open_sections.__getitem__)
-            limit, source = self.of_section(innermost, first=innermost in activity.first_time)
-            if limit is not None and source is not LimitSource.CONFIGURED:
+            limit, source = self.without_progress(innermost, first=innermost in activity.first_time)
+            if limit is not None:
                 elapsed = activity.quiet
                 if source is LimitSource.FIRST_TIME and activity.heartbeat_age is not None:
                     elapsed = min(elapsed, activity.heartbeat_age)

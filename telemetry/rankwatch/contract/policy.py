@@ -15,7 +15,7 @@ from typing import Any
 from rankwatch.contract.enums import Action, KernelSource, ScoreReference
 
 MAX_TIMEOUT = 30 * 86_400.0
-"""A longer limit is rejected as a mistake in the unit (milliseconds, say)."""
+"""A longer limit is rejected as a mistake in the unit (for example milliseconds)."""
 DEFAULT_HEARTBEAT = 300.0
 DEFAULT_INITIAL_HEARTBEAT = 1800.0
 """A limit of exactly this counts as not configured: it does not apply while a section is open, which has its own."""
@@ -63,7 +63,7 @@ class Policy:
     calculate_timeouts: bool = _setting(
         False,
         "",
-        "learned limits also replace the configured ones of their sections, as soon as there are any",
+        "a learned limit also applies in a section with a longer configured one, which still acts when it is passed",
     )
     learned_factor: float = _setting(5.0, "", "a learned limit is so many times the longest time seen")
     learned_minimum: float = _setting(3.0, "s", "no learned limit is shorter than this, nor than 5 steps")
@@ -88,7 +88,7 @@ class Policy:
     straggler_reference: ScoreReference = _setting(
         ScoreReference.ROBUST,
         "",
-        "what decides who is a straggler: robust (middle of the peers, against the job's noise) or fastest (the "
+        "what decides which rank is a straggler: robust (middle of the peers, against the job's noise) or fastest (the "
         "thresholds of nvidia-resiliency-ext); both are always computed",
     )
     straggler_slowdown: float = _setting(

@@ -1,16 +1,13 @@
 """OTLP requests to one receiver, and the queue of reports that wait for it. Imported on the exporter thread only.
 
-The stock OTLP exporters are not used: they retry by sleeping for up to their timeout, and report no more than success
-or failure. Here the retry is the next report, sent together with newer ones. Nor is requests used, which with its
-dependencies takes 8 MB of every rank.
+The stock OTLP exporters are not used: they retry by sleeping for up to their timeout, report no more than success or
+failure, and import requests, which takes 8 MB of every rank. Here the retry is the next report, sent with newer ones.
 """
 
 from __future__ import annotations
 
 import email.utils
-import encodings.idna  # noqa: F401 - else the first connection imports it, maybe just as the process forks (session.py)
 import gzip
-import http.client
 import logging
 import ssl
 import time
@@ -23,6 +20,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
+from rankwatch.contract.http_connection import HttpConnection
 from rankwatch.contract.tls import TlsFiles
 from rankwatch.settings import Settings
 
@@ -97,7 +95,9 @@ class OtlpClient:
         self._compress = _COMPRESS.get(settings.otlp_compression)
         encoding = {"content-encoding": settings.otlp_compression} if self._compress else {}
         self._headers = {**_HEADERS, **encoding, **settings.headers}
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection = HttpConnection(
+            url, tls=_tls_files(settings).context, proxies=False, connect_timeout=settings.otlp_timeout
+        )
         # One rank of a node logs for all of them, or an absent monitor would be logged by every rank.
         self._level = logging.WARNING if settings.local_rank == 0 else logging.DEBUG
         self._status = SendStatus.DELIVERED
@@ -118,43 +118,27 @@ class OtlpClient:
     def post(self, body: bytes) -> SendResult:
         """Post ``body`` once, twice over a connection that had gone stale. Network errors are results, not raised."""
         data = self._compress(body) if self._compress else body
+        reused = self._connection.is_open
         try:
-            return self._post(data)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
+            try:
+                return self._post(data)
+            except ConnectionError:
+                if not reused:
+                    raise
+                # The receiver closed the idle connection just as it was used again.
+                return self._post(data)
+        except OSError as error:
             return SendResult(SendStatus.RETRY_LATER, _reason(error))
+
+    def _post(self, data: bytes) -> SendResult:
+        target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+        timeout = self._settings.otlp_timeout
+        answer = self._connection.request("POST", target, data, self._headers, timeout=timeout, limit=_MAX_RESPONSE)
+        return interpret(answer.status, answer.reason, answer.headers, answer.body)
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _post(self, data: bytes) -> SendResult:
-        if self._connection is not None:
-            try:
-                return self._exchange(self._connection, data)
-            except ConnectionError:
-                # The receiver closed the idle connection just as it was used again.
-                self.close()
-        self._connection = self._connect()
-        return self._exchange(self._connection, data)
-
-    def _exchange(self, connection: http.client.HTTPConnection, data: bytes) -> SendResult:
-        target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
-        connection.request("POST", target, data, self._headers)
-        response = connection.getresponse()
-        body = response.read(_MAX_RESPONSE)
-        if not response.isclosed():
-            self.close()  # the rest of a long response is not read
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return interpret(response.status, response.reason, headers, body)
-
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port, timeout = self._url.hostname or "", self._url.port, self._settings.otlp_timeout
-        if self._url.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=timeout)
-        return http.client.HTTPSConnection(host, port, timeout=timeout, context=_tls(self._settings))
+        self._connection.close()
 
     def _log_status(self, result: SendResult) -> None:
         if result.status is SendStatus.DELIVERED:
@@ -185,8 +169,8 @@ def interpret(status: int, reason: str, headers: Mapping[str, str], body: bytes 
     return SendResult(SendStatus.REJECTED, text)
 
 
-def _tls(settings: Settings) -> ssl.SSLContext:
-    return TlsFiles(settings.otlp_certificate, settings.otlp_client_certificate, settings.otlp_client_key).context()
+def _tls_files(settings: Settings) -> TlsFiles:
+    return TlsFiles(settings.otlp_certificate, settings.otlp_client_certificate, settings.otlp_client_key)
 
 
 def _retry_after(value: str) -> float:

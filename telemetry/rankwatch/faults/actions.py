@@ -29,7 +29,7 @@ class InjectedAsyncError(InjectedFaultError):
 
 
 class FaultUnavailableError(RuntimeError):
-    """This fault cannot be injected into this process; the message says what is missing."""
+    """This fault cannot be injected into this process; the message states what is missing."""
 
 
 MAIN_THREAD_ONLY: Final = frozenset(

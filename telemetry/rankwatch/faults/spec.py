@@ -122,10 +122,6 @@ class Fault:
         """Whether it applies to this rank and this attempt."""
         return rank == self.rank and self.attempt in (None, attempt)
 
-    def strikes(self, *, rank: int, step: int, attempt: int, section: str | None = None) -> bool:
-        """Whether it strikes in this rank, at this place of the training loop."""
-        return self.concerns(rank=rank, attempt=attempt) and self.is_due(step, section)
-
     def is_due(self, step: int, section: str | None) -> bool:
         """Whether it strikes here in its rank; always false for a fault with a delay."""
         if section != self.section or self.delay is not None:

@@ -55,7 +55,7 @@ from rankwatch.inprocess.watchdog import Watchdog
 _log = logging.getLogger("rankwatch")
 
 ITERATION_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE")
-"""Environment variables that are set anew in each iteration."""
+"""Environment variables that are set again in each iteration."""
 
 _calls = 0
 _current: Call | None = None

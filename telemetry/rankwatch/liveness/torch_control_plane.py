@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-LOOK_SECONDS: Final = 0.5
+CHECK_INTERVAL: Final = 0.5
 """Between two polls for a process group; one is two dictionary lookups."""
 SCRIPTS_OWN: Final = "TORCH_WORKER_SERVER_SOCKET"
 """torch's variable for the socket of a server that the script starts (``worker_main``)."""
@@ -62,7 +62,7 @@ class ControlPlane:
     def _run(self) -> None:
         try:
             while not offer(self._path):
-                if self._stopped.wait(LOOK_SECONDS):
+                if self._stopped.wait(CHECK_INTERVAL):
                     return
         except Exception as error:  # noqa: BLE001 - thread boundary: torch's private names may change
             _log.info("the launcher cannot ask torch how far its collectives have come: %s", _first_line(error))

@@ -32,7 +32,7 @@ import threading
 from types import FrameType
 from typing import Any, Final
 
-LOOK_SECONDS: Final = 0.5
+CHECK_INTERVAL: Final = 0.5
 """Between two checks for the parent, after a signal from another sender."""
 
 _number: int | None = None
@@ -135,7 +135,7 @@ def _shelter(number: int) -> None:
 def _wait(number: int, parent: int) -> None:
     put_off = False
     while True:
-        info = signal.sigtimedwait({number}, LOOK_SECONDS) if put_off else signal.sigwaitinfo({number})
+        info = signal.sigtimedwait({number}, CHECK_INTERVAL) if put_off else signal.sigwaitinfo({number})
         over = put_off and _exiting is not None and _exiting[0] == 1
         if over or os.getppid() != parent or (info is not None and info.si_pid == parent):
             put_off = False

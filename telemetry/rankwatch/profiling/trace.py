@@ -41,7 +41,7 @@ def write_trace(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{_plain(job)}-rank{rank}-{_plain(request)}.json"
     if os.path.lexists(path) and not _own_trace(path):
-        raise FileExistsError(f"{path} exists and is no trace of this user")
+        raise FileExistsError(f"{path} exists and is not a trace of this user")
     events = ",\n".join(json.dumps(event) for event in _events(trace, step, sections, rank))
     replace_file(path, (_HEAD, events, "\n]}\n"))
     _keep_newest(folder)

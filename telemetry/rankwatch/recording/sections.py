@@ -211,7 +211,7 @@ def should_stop() -> bool:
 
     Call it after each step, or after every n-th step on all ranks. It is true *at or past* the agreed step: a stop step
     is only set while no rank has completed it, so all ranks see it at their first call from that step on and stop at
-    the same step, however seldom they call. The first call marks the script as one that follows a stop step; a script
+    the same step, however rarely they call. The first call marks the script as one that follows a stop step; a script
     that never calls it is stopped by signals alone.
     """
     recorder = _recorder

@@ -49,7 +49,7 @@ def wrap(target: Any, name: str, section_name: str | None = None) -> Wrapped | N
     if hasattr(found, _MARK):
         return None
     if not callable(found) or isinstance(found, type):
-        _log.warning("rankwatch.wrap: %s.%s is no function or method, so it is not wrapped", _called(target), name)
+        _log.warning("rankwatch.wrap: %s.%s is not a function or method, so it is not wrapped", _called(target), name)
         return None
     label = section_name or f"{_called(target)}.{name}"
     try:

@@ -14,11 +14,11 @@ import pytest
 
 from launcher.conftest import wait_for
 from rankwatch.contract.enums import ProcessState
+from rankwatch.contract.files import find_program
 from rankwatch_launcher import procfs
 from rankwatch_launcher.agent.orphan_reaper import OrphanReaper, start_time
 from rankwatch_launcher.agent.processes import RankProcesses
 from rankwatch_launcher.node.attempt import RankProcess
-from rankwatch_launcher.stacks import capture as evidence
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL, StackReader, Target
 
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -93,7 +93,7 @@ def test_a_stopped_rank_can_be_terminated(spawn: Spawn) -> None:
     assert ranks.all[0].code == -signal.SIGTERM
 
 
-@pytest.mark.skipif(evidence.find_py_spy() is None, reason="py-spy is not installed")
+@pytest.mark.skipif(find_program("py-spy") is None, reason="py-spy is not installed")
 def test_py_spy_reads_a_running_and_a_stopped_process(spawn: Spawn) -> None:
     processes = [spawn(HANG), spawn(HANG)]
     os.kill(processes[1].pid, signal.SIGSTOP)
@@ -147,7 +147,7 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(spawn: Spawn, t
     assert process.poll() is None
 
 
-def test_a_process_that_is_gone_is_said_to_be(spawn: Spawn) -> None:
+def test_a_process_that_is_gone_is_reported(spawn: Spawn) -> None:
     process = spawn("print()")
     process.wait()
     (stack,) = StackReader().capture([Target(0, 0, process.pid)], 5.0, last=False)
@@ -171,7 +171,7 @@ def test_the_reaper_kills_what_a_dead_launcher_leaves(spawn: Spawn, tmp_path: Pa
     assert not folder.exists()
 
 
-def test_a_dismissed_reaper_kills_nobody(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_dismissed_reaper_kills_no_process(spawn: Spawn, tmp_path: Path) -> None:
     process = spawn(HANG)
     reaper = OrphanReaper(tmp_path / "none")
     reaper.add(process.pid)

@@ -1,4 +1,4 @@
-"""What a rank says to its launcher is acted on: by real launchers and ranks."""
+"""What a rank reports to its launcher is acted on: by real launchers and ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes]) -> None
     job.until("attempt 2: begins", "a")
     reason = r"rank \d on \S+ requested its node to be excluded: row remapping failed"
     job.until(f"this node is parked: {reason}", "b")
-    assert job.said(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
+    assert job.printed(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
     job.until("rank 0 of 1 attempt 2: trains", "a")
     job.finish()
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
@@ -41,7 +41,7 @@ def test_a_stop_that_a_rank_requested_before_it_crashed_takes_precedence(
     reason = str(job.outcome("a")["reason"])
     assert "requested the job to stop: the loss is NaN; " in reason
     assert "before it had saved" in reason
-    assert not job.said("attempt 2: begins", "a")
+    assert not job.printed("attempt 2: begins", "a")
 
 
 def test_an_exclusion_that_a_rank_requested_before_it_crashed_takes_precedence(nodes: Callable[[str], Nodes]) -> None:
@@ -64,12 +64,12 @@ def test_a_rank_stops_the_job(nodes: Callable[[str], Nodes]) -> None:
     assert str(job.outcome("a")["reason"]).endswith("requested the job to stop: the loss is NaN")
 
 
-def test_what_a_rank_tells_reaches_the_monitor_and_is_the_reason_of_its_exit(
+def test_what_a_rank_reports_reaches_the_monitor_and_is_the_reason_of_its_exit(
     nodes: Callable[[str], Nodes], monitor: FakeMonitor
 ) -> None:
     job = nodes("1")
-    told = "rankwatch.tell(NoticeKind.WRONG_RESULT, 'the loss of step 20 is nan', 1.5); os._exit(17)"
-    job.script(f"if step == 20:\n        from rankwatch.contract.enums import NoticeKind; {told}")
+    reported = "rankwatch.tell(NoticeKind.WRONG_RESULT, 'the loss of step 20 is nan', 1.5); os._exit(17)"
+    job.script(f"if step == 20:\n        from rankwatch.contract.enums import NoticeKind; {reported}")
     job.start("a")
     assert job.launchers["a"].wait() == 17
     (event,) = monitor.events("notice")

@@ -118,7 +118,7 @@ def test_the_file_of_learned_timeouts_is_asked_for(capsys: pytest.CaptureFixture
     assert "--ft-state FILE" in capsys.readouterr().out
 
 
-def test_one_node_meets_with_itself_and_several_as_told() -> None:
+def test_one_node_meets_with_itself_and_several_as_configured() -> None:
     alone = main.build_parser().parse_args(["train.py"])
     main.settle_rendezvous(alone)
     assert (alone.rdzv_backend, alone.rdzv_endpoint) == ("c10d", "localhost:0")

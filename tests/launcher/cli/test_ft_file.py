@@ -91,7 +91,6 @@ def test_a_key_that_is_not_known_is_named_with_those_that_are(tmp_path: Path) ->
         ("fault_tolerance: [1, 2]", "must be a mapping"),
         ("fault_tolerance: {", "invalid YAML"),
         ("other: 1", "has no section fault_tolerance; --ignore-missing-fault-tol-cfg"),
-        ("", "has no section fault_tolerance"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, text: str, words: str) -> None:
@@ -101,6 +100,21 @@ def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, text: str, word
         given(path)
 
 
+@pytest.mark.parametrize("text", ["", "# comments only\n", "fault_tolerance:\n", "model: {fault_tolerance: {}}\n"])
+def test_an_empty_file_or_section_has_no_settings(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ft.yaml"
+    path.write_text(text)
+    assert given(path).policy == {}
+    assert options("--ft-cfg-path", str(path))[0].policy == {}
+
+
+def test_flags_make_up_for_a_file_without_the_section(tmp_path: Path) -> None:
+    path = tmp_path / "ft.yaml"
+    path.write_text("other: 1\n")
+    read = given(path, "--ft-safety-factor", "6")
+    assert (read.policy, len(read.notes)) == ({}, 1)
+
+
 def test_a_missing_file_is_an_error_unless_it_may_be_missing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.yaml does not exist"):
         given(tmp_path / "none.yaml")
@@ -108,7 +122,9 @@ def test_a_missing_file_is_an_error_unless_it_may_be_missing(tmp_path: Path) -> 
     assert (read.policy, len(read.notes)) == ({}, 1)
 
 
-def test_without_the_yaml_package_a_sentence_says_what_to_install(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_yaml_package_a_sentence_states_what_to_install(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ValueError, match=r"pip install 'rankwatch\[yaml\]'"):
         given(file)

@@ -24,12 +24,12 @@ def parsed(*argv: str) -> argparse.Namespace:
 
 @pytest.fixture(autouse=True)
 def propagated(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launcher's logger may have been told by another test not to hand its lines on."""
+    """Another test may have switched off the propagation of the launcher's logger."""
     monkeypatch.setattr(flags.logger, "propagate", True)
     caplog.set_level(logging.INFO, logger="rankwatch")
 
 
-def test_flags_reach_the_ranks_and_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_flags_reach_the_ranks_and_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     env: dict[str, str] = {}
     flags.export_faults(parsed("--inject", FAULT, "--inject", "rank=random,delay=9,kind=kill;"), env)
     assert env == {VARIABLE: f"{FAULT}; rank=random,delay=9,kind=kill"}
@@ -50,7 +50,7 @@ def test_a_flag_goes_before_the_environment_which_is_checked_too(caplog: pytest.
         flags.export_faults(parsed(), {VARIABLE: "rank=0"})
 
 
-def test_nobody_asks_and_nothing_is_done(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_requests_nothing_is_done(caplog: pytest.LogCaptureFixture) -> None:
     env: dict[str, str] = {}
     flags.export_faults(parsed(), env)
     assert env == {}

@@ -122,7 +122,7 @@ def test_what_is_so_anyway_needs_no_word(flag: str) -> None:
     assert given(flag).notes == []
 
 
-def test_min_healthy_is_not_offered_and_that_is_said() -> None:
+def test_min_healthy_is_not_offered_and_that_is_reported() -> None:
     (note,) = given("--restart-policy", "min-healthy").notes
     assert "min-healthy is not supported" in note
     assert "--spares" in note

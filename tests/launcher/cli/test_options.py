@@ -81,7 +81,7 @@ def own(*argv: str) -> list[str]:
         ("train.py", ""),
     ],
 )
-def test_the_script_and_what_is_its_own_are_told_apart_without_torch(argv: str, expected: str) -> None:
+def test_the_script_and_what_is_its_own_are_distinguished_without_torch(argv: str, expected: str) -> None:
     assert own(*argv.split()) == expected.split()
 
 
@@ -91,7 +91,7 @@ def test_whether_a_flag_has_a_value_is_known_of_each() -> None:
             assert len(own(flag, "word")) == (1 if action.nargs == 0 else 2), flag
 
 
-def test_without_torch_a_sentence_says_what_to_install() -> None:
+def test_without_torch_a_sentence_states_what_to_install() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from rankwatch.cli.main import main; sys.exit(main(['run', 'x.py']))"
     )

@@ -38,7 +38,7 @@ def test_flags_beat_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "printed"),
     [
         ("RANKWATCH_STANDBY", "torch", "must be true or false, not 'torch'"),
         ("RANKWATCH_STANDBY_MODULES", "my-module", "'my-module' is not a module name"),
@@ -46,7 +46,7 @@ def test_flags_beat_the_environment() -> None:
         ("RANKWATCH_STANDBY_MEMORY", "0", "must be a number of GiB"),
     ],
 )
-def test_a_wrong_value_is_named(name: str, value: str, said: str) -> None:
+def test_a_wrong_value_is_named(name: str, value: str, printed: str) -> None:
     with pytest.raises(ValueError, match=name) as raised:
         chosen(**{name: value})
-    assert said in str(raised.value)
+    assert printed in str(raised.value)

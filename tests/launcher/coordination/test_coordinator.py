@@ -137,7 +137,7 @@ def test_another_launcher_takes_over_from_a_dead_coordinator() -> None:
     assert job.store.restarts() == 1
 
 
-def test_a_new_coordinator_decides_nothing_before_it_knows_who_is_alive() -> None:
+def test_a_new_coordinator_decides_nothing_before_it_knows_which_launchers_are_alive() -> None:
     job = running(2, 2, "a", "b")
     job.silent.add("a")
     while not job.leaders:

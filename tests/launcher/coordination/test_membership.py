@@ -41,12 +41,12 @@ class Scene:
             self.members[name] = Member(name, f"host-{name}", 2, ready_after=0, **facts)
         self.tick(0.0)
 
-    def say(self, name: str, **changes: Any) -> None:
+    def update(self, name: str, **changes: Any) -> None:
         self.members[name] = replace(self.members[name], **changes)
         self.tick(0.0)
 
     def tick(self, seconds: float, *silent: str) -> None:
-        """Time passes; everybody beats but those who are silent from now on."""
+        """Time passes; everybody beats but those that are silent from now on."""
         self.now += seconds
         self.silent |= {*silent}
         for name in self.members:
@@ -62,14 +62,14 @@ class Scene:
         made = self.next_roster(last, excluded, **more)
         assert isinstance(made, Roster), made
         for name in made.active:
-            self.say(name, ready_after=None)
+            self.update(name, ready_after=None)
         return made
 
     def end(self, roster: Roster, *but: str) -> None:
         """The attempt is over: everybody has ended their ranks."""
         for name in roster.active:
             if name not in but:
-                self.say(name, ready_after=roster.attempt)
+                self.update(name, ready_after=roster.attempt)
 
 
 def test_all_nodes_that_there_can_be_start_at_once_in_the_order_of_their_arrival() -> None:
@@ -98,7 +98,7 @@ def test_the_first_attempt_waits_for_more_nodes_only_for_the_last_call() -> None
     assert scene.run().active == ("a", "b")
 
 
-def test_who_comes_beyond_the_largest_number_is_a_spare_and_takes_the_place_of_the_lost() -> None:
+def test_a_node_beyond_the_largest_number_is_a_spare_and_takes_the_place_of_the_lost() -> None:
     scene = Scene(2, 2, node_timeout=6.0)
     scene.come("a", "b", "c")
     first = scene.run()
@@ -125,13 +125,13 @@ def test_its_silent_twin_a_launcher_that_beats_slowly_is_not_lost() -> None:
         assert scene.view.lost(roster, scene.now) == []
 
 
-def test_nobody_begins_while_another_still_ends_its_ranks() -> None:
+def test_no_launcher_begins_while_another_still_ends_its_ranks() -> None:
     scene = Scene(2, 2)
     scene.come("a", "b", "c")
     first = scene.run()
     scene.end(first, "b")
     assert scene.next_roster(first) == "node b on host-b is still ending ranks"
-    scene.say("b", ready_after=1)
+    scene.update("b", ready_after=1)
     assert scene.run(first).active == ("a", "b")
 
 
@@ -144,7 +144,7 @@ def test_a_launcher_that_did_not_notice_a_roster_yet_is_waited_for() -> None:
     assert "still ending" in str(scene.next_roster(first))
 
 
-def test_with_too_few_nodes_it_is_said_who_is_missing_and_why() -> None:
+def test_with_too_few_nodes_the_missing_nodes_are_reported_and_why() -> None:
     scene = Scene(2, 2, node_timeout=6.0)
     scene.come("a", "b")
     first = scene.run()
@@ -170,7 +170,7 @@ def test_fewer_nodes_go_on_at_once_where_fewer_are_allowed_and_a_newcomer_regrou
     assert scene.run(second).active == ("a", "c")
 
 
-def test_a_full_group_is_not_disturbed_by_who_comes_late() -> None:
+def test_a_full_group_is_not_disturbed_by_late_launchers() -> None:
     scene = Scene(2, 2)
     scene.come("a", "b")
     roster = scene.run()
@@ -180,7 +180,7 @@ def test_a_full_group_is_not_disturbed_by_who_comes_late() -> None:
     assert late == Roster(1, ("a", "b"), ("c",), {"d": "excluded: it had ECC errors"})
 
 
-def test_a_launcher_on_an_excluded_host_disturbs_nobody_though_there_is_room() -> None:
+def test_a_launcher_on_an_excluded_host_disturbs_no_launcher_though_there_is_room() -> None:
     scene = Scene(1, 2)
     scene.come("a")
     assert isinstance(scene.next_roster(), str)
@@ -191,7 +191,7 @@ def test_a_launcher_on_an_excluded_host_disturbs_nobody_though_there_is_room() -
     assert [m.node for m in scene.view.newcomers(roster, {}, scene.now)] == ["b"]
 
 
-def test_when_nothing_could_be_heard_nobody_is_lost() -> None:
+def test_when_nothing_could_be_received_no_job_is_lost() -> None:
     scene = Scene(2, 2, node_timeout=6.0)
     scene.come("a", "b")
     roster = scene.run()
@@ -217,17 +217,17 @@ def test_slow_steps_are_waited_for_no_longer_than_needed() -> None:
     scene = Scene(1, 1)
     scene.come("a", progress=FOLLOWS)
     roster = scene.run()
-    scene.say("a", progress=at(2, 0.05))
+    scene.update("a", progress=at(2, 0.05))
     assert scene.view.stop_step(roster) == 2 + 2
 
 
-def test_a_step_is_named_only_once_all_have_said_how_far_they_are_now() -> None:
+def test_a_step_is_named_only_once_all_have_reported_how_far_they_are_now() -> None:
     scene = Scene(2, 2)
     scene.come("a", "b", progress=FOLLOWS)
     roster = scene.run()
-    scene.say("a", progress=at(5), stop_answer=ASKED)
+    scene.update("a", progress=at(5), stop_answer=ASKED)
     assert not scene.view.all_answered(roster)
-    scene.say("b", progress=at(300, 100.0), stop_answer=ASKED)
+    scene.update("b", progress=at(300, 100.0), stop_answer=ASKED)
     assert scene.view.all_answered(roster)
     assert scene.view.stop_step(roster) == 300 + 300 + 1
 
@@ -237,16 +237,16 @@ def test_an_excluded_node_is_parked_and_stays_so() -> None:
     scene.come("a", "b", "c")
     first = scene.run()
     scene.end(first)
-    excluded = {"a": "excluded: a person ordered it"}
+    excluded = {"a": "excluded: an operator ordered it"}
     second = scene.run(first, excluded)
     assert (second.active, second.parked) == (("c", "b"), excluded)
     place = scene.view.places(second)["a"]
-    assert (place.role, place.reason) == ("parked", "excluded: a person ordered it")
+    assert (place.role, place.reason) == ("parked", "excluded: an operator ordered it")
     scene.end(second)
     assert scene.run(second, excluded).active == ("c", "b")
 
 
-def test_excluding_more_than_there_are_left_says_so() -> None:
+def test_excluding_more_than_there_are_left_reports_it() -> None:
     scene = Scene(2, 2)
     scene.come("a", "b")
     first = scene.run()
@@ -313,8 +313,8 @@ def running() -> tuple[Scene, Roster]:
     scene = Scene(2, 2)
     scene.come("a", "b", progress=FOLLOWS)
     roster = scene.run()
-    scene.say("a", progress=at(100, 10.0), stop_answer=ASKED)
-    scene.say("b", progress=at(101, 9.9), stop_answer=ASKED)
+    scene.update("a", progress=at(100, 10.0), stop_answer=ASKED)
+    scene.update("b", progress=at(101, 9.9), stop_answer=ASKED)
     return scene, roster
 
 
@@ -326,9 +326,9 @@ def test_a_stop_step_lies_three_seconds_ahead_of_the_furthest_rank(running: tupl
 
 def test_a_rank_that_passed_it_moves_it_on(running: tuple[Scene, Roster]) -> None:
     scene, roster = running
-    scene.say("a", stop_answer=StopAnswer(1, True, 120))
+    scene.update("a", stop_answer=StopAnswer(1, True, 120))
     assert not scene.view.stop_refused(roster, 1)
-    scene.say("b", stop_answer=StopAnswer(1, False, 133))
+    scene.update("b", stop_answer=StopAnswer(1, False, 133))
     assert scene.view.stop_refused(roster, 1)
     assert not scene.view.stop_refused(roster, 2)
     assert scene.view.stop_step(roster) == 133 + 30 + 1
@@ -336,7 +336,7 @@ def test_a_rank_that_passed_it_moves_it_on(running: tuple[Scene, Roster]) -> Non
 
 def test_ranks_that_do_not_ask_get_no_stop_step(running: tuple[Scene, Roster]) -> None:
     scene, roster = running
-    scene.say("b", progress=NodeProgress(StepRange(0, 101), 9.9))
+    scene.update("b", progress=NodeProgress(StepRange(0, 101), 9.9))
     assert scene.view.stop_step(roster) is None
 
 

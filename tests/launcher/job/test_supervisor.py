@@ -1,4 +1,4 @@
-"""The supervisor of ``--job-retries``: first over a small program that ends as it is told, then over real launchers."""
+"""The supervisor of ``--job-retries``: first over a small program that ends as instructed, then over real launchers."""
 
 from __future__ import annotations
 

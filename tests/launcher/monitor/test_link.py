@@ -47,8 +47,8 @@ def test_a_monitor_that_never_was_holds_up_nothing(control: MonitorLink, caplog:
     for _ in range(module.QUEUE_LIMIT + 10):
         control.post("x", dict)
     control.close(60.0)
-    said = [(r.created, r.threadName, r.thread) for r in caplog.records if "does not answer" in r.getMessage()]
-    assert len(said) == 1, said
+    printed = [(r.created, r.threadName, r.thread) for r in caplog.records if "does not answer" in r.getMessage()]
+    assert len(printed) == 1, printed
 
 
 def test_directives_arrive_once_and_odd_ones_are_passed_over(control: MonitorLink, monitor: FakeMonitor) -> None:

@@ -33,7 +33,7 @@ class Strict(FakeMonitor):
 
 
 class Slow(FakeMonitor):
-    """Takes its time over the first events, until the test says."""
+    """Takes its time over the first events, until the test states."""
 
     def __init__(self) -> None:
         self.asked, self.goes_on = threading.Event(), threading.Event()
@@ -279,15 +279,15 @@ def test_its_connection_is_closed_once_all_is_sent_and_another_one_opened_for_mo
     control: MonitorLink, monitor: FakeMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[int] = []
-    session = control.session
+    connection = control.connection
 
     def watched() -> Any:
-        made = session()
+        made = connection()
         close = made.close
         monkeypatch.setattr(made, "close", lambda: (closed.append(len(monitor.events())), close()))
         return made
 
-    monkeypatch.setattr(control, "session", watched)
+    monkeypatch.setattr(control, "connection", watched)
     for number in range(MAX_BATCH + 1):
         control.post(EVENTS, event(number))
     control.connect(monitor.url)
@@ -298,7 +298,7 @@ def test_its_connection_is_closed_once_all_is_sent_and_another_one_opened_for_mo
     assert numbers(monitor) == list(range(MAX_BATCH + 2))
 
 
-def test_a_monitor_that_was_never_there_keeps_nobody_from_closing(control: MonitorLink) -> None:
+def test_a_monitor_that_was_never_there_does_not_delay_closing(control: MonitorLink) -> None:
     control.connect("http://127.0.0.1:9")
     control.post("evidence", dict, delay=NEVER)
     wait_for(lambda: control._unreachable)

@@ -55,7 +55,7 @@ def local_monitor(folder: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Lo
     made.close()
 
 
-def test_its_page_is_told_once_it_listens(local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_page_is_reported_once_it_listens(local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture) -> None:
     local_monitor.start()
     assert local_monitor.wait_ready()
     wait_for(lambda: f"monitor page of this job: {local_monitor.url}/ (rankwatch open job 1)" in caplog.text)

@@ -85,7 +85,7 @@ def test_a_missing_file_is_no_news(file: Path, caplog: pytest.LogCaptureFixture)
     ],
     ids=lambda value: str(value[:20]),
 )
-def test_another_content_is_said_and_passed_over(
+def test_another_content_is_reported_and_passed_over(
     file: Path, body: bytes, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.write_bytes(body)
@@ -96,7 +96,7 @@ def test_another_content_is_said_and_passed_over(
     assert words in record.getMessage()
 
 
-def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert read_from(loop).loaded == {}
@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path, caplog: pytest.Log
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_launcher_of_rank_0_writes_what_it_is_told(file: Path) -> None:
+def test_the_launcher_of_rank_0_writes_what_it_is_reported(file: Path) -> None:
     state = LearnedLimitsFile(str(file))
     state.take({NOW: content(10), "limits": {}})
     state.set_writer(True)
@@ -118,7 +118,7 @@ def test_the_launcher_of_rank_0_writes_what_it_is_told(file: Path) -> None:
     assert os.listdir(file.parent) == [file.name], "nothing temporary is left"
 
 
-def test_the_end_has_its_own_content_where_one_was_told(file: Path) -> None:
+def test_the_end_has_its_own_content_where_one_was_reported(file: Path) -> None:
     state = LearnedLimitsFile(str(file))
     state.set_writer(True)
     state.take({NOW: content(11), AT_END: content(12)})
@@ -170,7 +170,7 @@ def test_nothing_odd_is_written(file: Path) -> None:
     assert not file.exists()
 
 
-def test_a_write_that_fails_is_said_once_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_that_fails_is_reported_once_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "checkpoints" / "ft_state.json"
     state = LearnedLimitsFile(str(file))
     state.set_writer(True)
@@ -186,7 +186,7 @@ def test_a_write_that_fails_is_said_once_and_tried_again(tmp_path: Path, caplog:
     assert kept(file) == content(11)
 
 
-def test_a_file_system_that_hangs_holds_nobody_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_hangs_blocks_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entered, go_on = threading.Event(), threading.Event()
     replace = os.replace
 
@@ -221,7 +221,7 @@ def test_what_could_not_be_understood_is_put_aside_not_lost(file: Path) -> None:
 # On the way -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_tells_what_it_read_and_keeps_the_files_content_from_its_ranks(file: Path) -> None:
+def test_a_node_reports_what_it_read_and_keeps_the_files_content_from_its_ranks(file: Path) -> None:
     file.write_text(json.dumps(content(42.5)))
     node = Node("job", 1, {}, read_from(file))
     try:
@@ -237,7 +237,7 @@ def test_a_node_tells_what_it_read_and_keeps_the_files_content_from_its_ranks(fi
         node.close()
 
 
-def test_a_node_without_the_file_tells_nothing() -> None:
+def test_a_node_without_the_file_reports_nothing() -> None:
     node = Node("job", 1, {})
     try:
         assert node.registration().ft_state == {}

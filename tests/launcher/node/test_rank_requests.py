@@ -36,7 +36,7 @@ def test_each_request_is_read_once_in_order_and_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [reading(1, pid=11), reading(1)])
-def test_a_session_that_begins_anew_counts_from_one(tmp_path: Path, again: Reading) -> None:
+def test_a_session_that_begins_again_counts_from_one(tmp_path: Path, again: Reading) -> None:
     inbox = RequestInbox(tmp_path)
     for number in (1, 2):
         put(tmp_path, number, RankRequest("stop_job", "before", 4))
@@ -46,7 +46,7 @@ def test_a_session_that_begins_anew_counts_from_one(tmp_path: Path, again: Readi
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"action": "tell"}', "{"])
-def test_what_cannot_be_read_is_said_and_does_not_hold_up_the_next(
+def test_what_cannot_be_read_is_reported_and_does_not_hold_up_the_next(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module.logger, "propagate", True)
@@ -64,8 +64,8 @@ def test_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, 1, RankRequest("tell", "the loss is NaN", 5, notice="wrong_result"), local_rank=1)
     put(tmp_path, 1, RankRequest("tell", "it gives up", 6, notice="last_words"), local_rank=2)
     inbox.take({0: reading(1), 1: reading(1, pid=12, rank=5), 2: reading(1, pid=13, rank=6)})
-    told = ["restarted here", "the loss is NaN", "it gives up", ""]
-    assert [inbox.exit_reason(local, 1) for local in (0, 1, 2, 3)] == told
+    reported = ["restarted here", "the loss is NaN", "it gives up", ""]
+    assert [inbox.exit_reason(local, 1) for local in (0, 1, 2, 3)] == reported
     now[0] += module.EXIT_REASON_SECONDS + 1
     assert [inbox.exit_reason(local, 17) for local in (0, 1, 2)] == ["", "the loss is NaN", "it gives up"]
     assert inbox.exit_reason(1, 1) == "", "it went on for a while, and ended for something else"

@@ -68,13 +68,13 @@ def test_a_rank_that_has_shut_down_keeps_its_peace() -> None:
     assert voice(replace(HEALTHY, phase=PHASE_SHUT_DOWN, pulse_age=100.0)) is None
 
 
-def test_an_observation_holds_what_the_slots_say() -> None:
+def test_an_observation_holds_what_the_slots_state() -> None:
     seen = observation(1, 9, ProcessState.ALIVE, HEALTHY)
     assert (seen.iteration, seen.open_sections, seen.uses_sections) == (7, {"step": 1.0}, True)
     assert observation(1, 9, ProcessState.STOPPED, None).pulse_age is None
 
 
-def test_an_observation_says_for_how_long_nothing_moved_and_what_runs_for_the_first_time() -> None:
+def test_an_observation_states_for_how_long_nothing_moved_and_what_runs_for_the_first_time() -> None:
     compiling = replace(HEALTHY, quiet=7.0, first_time=frozenset({"step", "compile"}))
     seen = observation(1, 9, ProcessState.ALIVE, compiling)
     assert (seen.quiet, seen.first_time) == (7.0, ("compile", "step"))
@@ -116,7 +116,7 @@ LARGE = JobScale(12_500)
 
 
 def speech(chance: float = 0.5) -> ReportSchedule:
-    """One that has said that it lives, at second 0."""
+    """One that has stated that it lives, at second 0."""
     made = ReportSchedule(0.0, lambda: chance)
     assert made.due(0.0, JobScale(), {}, ACTIVE)
     made.delivered({}, ACTIVE)
@@ -127,17 +127,17 @@ def voices(cause: Cause, *ranks: int) -> dict[int, ProxyReason]:
     return {rank: ProxyReason(cause, "") for rank in ranks}
 
 
-def moments(made: ReportSchedule, crowd: JobScale, said: Mapping[int, ProxyReason], until: float) -> list[float]:
+def moments(made: ReportSchedule, crowd: JobScale, printed: Mapping[int, ProxyReason], until: float) -> list[float]:
     """When it speaks, looked at every half second, where every word is taken."""
     found = []
     for half in range(1, int(2 * until) + 1):
-        if made.due(half / 2, crowd, said, ACTIVE):
+        if made.due(half / 2, crowd, printed, ACTIVE):
             found.append(half / 2)
-            made.delivered(said, ACTIVE)
+            made.delivered(printed, ACTIVE)
     return found
 
 
-def test_a_launcher_with_nothing_to_say_beats_where_they_are_few() -> None:
+def test_a_launcher_with_nothing_to_report_beats_where_they_are_few() -> None:
     assert moments(speech(), JobScale(512), {}, 20.0) == [5.0, 10.0, 15.0, 20.0]
     assert moments(speech(), JobScale(513), {}, 20.0) == []
     assert moments(speech(), JobScale(513, silence=60.0), {}, 20.0) == []
@@ -150,7 +150,7 @@ def test_few_launchers_speak_at_every_look() -> None:
     assert moments(speech(), JobScale(64), voices(Cause.UNDELIVERED, 1), 2.0) == [0.5, 1.0, 1.5, 2.0]
 
 
-def test_of_many_launchers_each_says_at_once_what_is_new_and_seldom_what_lasts() -> None:
+def test_of_many_launchers_each_states_at_once_what_is_new_and_rarely_what_lasts() -> None:
     made = speech()
     assert moments(made, LARGE, voices(Cause.FROZEN, 1), 30.0) == [0.5, 20.5]
     assert made.due(31.0, LARGE, voices(Cause.FROZEN, 1, 2), ACTIVE), "another one is new"
@@ -161,13 +161,13 @@ def test_of_many_launchers_each_says_at_once_what_is_new_and_seldom_what_lasts()
     assert not made.due(60.0, LARGE, {}, ACTIVE)
 
 
-def test_what_all_launchers_see_at_once_they_say_one_after_the_other() -> None:
+def test_what_all_launchers_see_at_once_they_state_one_after_the_other() -> None:
     assert moments(speech(0.0), LARGE, voices(Cause.UNDELIVERED, 1), 30.0) == [0.5, 20.5]
     assert moments(speech(0.5), LARGE, voices(Cause.UNDELIVERED, 1), 30.0) == [10.5]
     assert moments(speech(0.5), JobScale(1_000), voices(Cause.UNDELIVERED, 1), 6.0) == [1.5, 3.5, 5.5]
 
 
-def test_a_word_that_was_not_taken_is_said_again_later_where_they_are_many() -> None:
+def test_a_word_that_was_not_taken_is_reported_again_later_where_they_are_many() -> None:
     few, many = speech(), speech()
     for made, crowd, later in ((few, JobScale(64), 1.0), (many, LARGE, 10.5)):
         assert made.due(0.5, crowd, voices(Cause.FROZEN, 1), ACTIVE)
@@ -191,7 +191,7 @@ def test_words_fit_into_the_limit_for_silence_six_times() -> None:
     assert moments(speech(), crowd, voices(Cause.FROZEN, 1), 30.0) == [0.5, 10.5, 20.5]
 
 
-def test_another_role_is_told_at_once() -> None:
+def test_another_role_is_reported_at_once() -> None:
     assert speech().due(0.5, LARGE, {}, (NodeRole.SPARE, "a spare"))
 
 

@@ -1,4 +1,4 @@
-"""What the pool does: parks one step at a time, keeps its bounds, and says why a rank starts fresh."""
+"""What the pool does: parks one step at a time, keeps its bounds, and states why a rank starts fresh."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def train(starts: Starts) -> list[str]:
 
 
 def taken(pool: PrewarmPool, starts: Starts, **changes: str) -> str:
-    """Start the next attempt's rank; return what was said if it was not taken from the standby, else nothing."""
+    """Start the next attempt's rank; return what was reported if it was not taken from the standby, else nothing."""
     before = set(pool._logged)
     process = pool.take(0, (sys.executable, "-u", *train(starts)), {**os.environ, **THE_NEXT, **changes}, 2, 2)
     if process is not None:
@@ -64,7 +64,7 @@ def test_a_variable_that_is_read_at_import_is_named(starts: Starts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("import os; RESTARTS = os.environ.get('TORCHELASTIC_RESTART_COUNT')", "has read or set TORCHELASTIC_RESTART"),
         ("import os; HAS = 'MASTER_PORT' in os.environ", "has read or set MASTER_PORT"),
@@ -74,13 +74,13 @@ def test_a_variable_that_is_read_at_import_is_named(starts: Starts) -> None:
         ("import os; RANK = int(os.environ['RANK'])", ""),
     ],
 )
-def test_a_module_that_reads_what_changes_is_not_used(starts: Starts, text: str, said: str) -> None:
+def test_a_module_that_reads_what_changes_is_not_used(starts: Starts, text: str, printed: str) -> None:
     module(starts, "reader", text)
     pool = starts.ready(starts.pool(), train(starts))
     assert not pool.disabled
     found = taken(pool, starts)
-    assert said in found
-    assert bool(said) == bool(found)
+    assert printed in found
+    assert bool(printed) == bool(found)
 
 
 def test_a_module_that_was_edited_meanwhile_is_not_used(starts: Starts) -> None:
@@ -120,7 +120,7 @@ def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("import not_there", "late cannot be imported ahead: ModuleNotFoundError: No module named 'not_there'"),
         ("raise SystemExit(0)", "late cannot be imported ahead: SystemExit: 0"),
@@ -131,20 +131,20 @@ def test_one_that_is_still_importing_is_left_to_it(starts: Starts) -> None:
         ("print('x' * 2000000)", "prints more than"),
     ],
 )
-def test_an_import_that_cannot_be_done_ahead_is_said_once(
-    starts: Starts, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+def test_an_import_that_cannot_be_done_ahead_is_reported_once(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch, text: str, printed: str
 ) -> None:
     logged: list[str] = []
     # Not by way of handlers: an earlier test in this process may have given the logger one of its own.
     monkeypatch.setattr(standby.logger, "warning", lambda words, *values: logged.append(words % values))
     module(starts, "late", text)
     pool = starts.ready(starts.pool(), train(starts))
-    assert said in pool.disabled
+    assert printed in pool.disabled
     assert not pool._workers
     for _ in range(3):
         pool.tick()
     assert taken(pool, starts) == "nothing was said"
-    assert [said in words for words in logged] == [True]
+    assert [printed in words for words in logged] == [True]
 
 
 def test_a_module_that_makes_a_context_on_the_accelerator_is_refused(starts: Starts) -> None:
@@ -158,7 +158,7 @@ def test_a_module_that_makes_a_context_on_the_accelerator_is_refused(starts: Sta
     )
 
 
-def test_one_that_dies_while_it_waits_is_said(starts: Starts) -> None:
+def test_one_that_dies_while_it_waits_is_reported(starts: Starts) -> None:
     pool = starts.ready(starts.pool(), train(starts))
     (waiting,) = pool._workers.values()
     os.kill(waiting.process.pid, signal.SIGKILL)

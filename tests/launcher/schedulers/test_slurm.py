@@ -1,4 +1,4 @@
-"""What Slurm says is read rightly, and what is said to it is understood; the cluster itself is in tests/e2e."""
+"""What Slurm reports is read rightly, and what is reported to it is understood; the cluster itself is in tests/e2e."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN = (
 )
 
 
-def test_a_job_record_tells_where_it_ran() -> None:
+def test_a_job_record_reports_where_it_ran() -> None:
     assert slurm.facts({"PATH": "/bin"}) == {}
     assert slurm.facts(STEP) == {
         "scheduler": "slurm",
@@ -47,7 +47,7 @@ def test_the_first_run_has_no_restart_count() -> None:
     assert slurm.restart_count(STEP | {"SLURM_RESTART_COUNT": "2"}) == 2
 
 
-def test_a_pod_tells_where_it_ran() -> None:
+def test_a_pod_reports_where_it_ran() -> None:
     assert kubernetes.facts({"POD_NAME": "gpt-0"}) == {}
     pod = {
         "KUBERNETES_SERVICE_HOST": "10.0.0.1",
@@ -96,7 +96,7 @@ def test_nodes_are_excluded_besides_those_that_were() -> None:
     assert slurm.chain("17", JobInfo("RUNNING"), [], ["job.sh"])[-2:] == ["--dependency=afterany:17", "job.sh"]
 
 
-def test_a_chained_job_does_not_inherit_what_slurm_said_to_this_one() -> None:
+def test_a_chained_job_does_not_inherit_the_variables_of_this_one() -> None:
     env = {
         "SLURM_CONF": "/etc/slurm.conf",
         "SLURM_NTASKS": "4",
@@ -107,7 +107,7 @@ def test_a_chained_job_does_not_inherit_what_slurm_said_to_this_one() -> None:
     assert slurm.environment_outside(env) == {"SLURM_CONF": "/etc/slurm.conf", "HOME": "/", "SBATCH_QOS": "q"}
 
 
-def test_a_command_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
+def test_a_command_that_fails_reports_it_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match="'sh -c echo no such job >&2; exit 1' failed: no such job"):
         slurm.run(["sh", "-c", "echo no such job >&2; exit 1"])
     with pytest.raises(SlurmError, match="failed: exit code 3"):
@@ -182,19 +182,19 @@ def test_launches_are_counted_over_runs_of_the_job(tmp_path: Path) -> None:
     assert (past.progress.furthest, past.progress.stalled_launches) == (70, 0)
 
 
-def test_the_launchers_outcomes_are_told_as_one(tmp_path: Path) -> None:
+def test_the_launchers_outcomes_are_reported_as_one(tmp_path: Path) -> None:
     launches = LaunchHistory(tmp_path)
     assert launches.outcome("n0") is None
     pattern = launches.outcome_pattern()
     Outcome(FAILED, 1, "of n0", iteration=5, excluded=(("n1-9", "n1", "bad"),)).write(Path(pattern.format(node="n0")))
     Outcome(FINISHED, 0, "of n1", iteration=9, complete=True).write(Path(pattern.format(node="n1")))
-    told = launches.outcome("n0")
-    assert told == Outcome(FAILED, 1, "of n0", iteration=9, complete=True, excluded=(("n1-9", "n1", "bad"),))
+    reported = launches.outcome("n0")
+    assert reported == Outcome(FAILED, 1, "of n0", iteration=9, complete=True, excluded=(("n1-9", "n1", "bad"),))
     assert launches.outcome("n0") is None, "they are read once"
     Outcome(FAILED, 1, "of n1").write(Path(pattern.format(node="n1")))
-    told = launches.outcome("n0")
-    assert told is not None
-    assert told.reason == "of n1"
+    reported = launches.outcome("n0")
+    assert reported is not None
+    assert reported.reason == "of n1"
 
 
 def test_what_an_earlier_launch_left_is_removed(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_what_an_earlier_launch_left_is_removed(tmp_path: Path) -> None:
     assert launches.outcome("n0") is None
 
 
-def test_only_who_was_asked_to_stop_is_preempted() -> None:
+def test_only_a_rank_that_was_asked_to_stop_is_preempted() -> None:
     preempted = Outcome(PREEMPTED, 0, "SIGTERM")
     assert reconcile(preempted, 0, "") == preempted, "Slurm may signal the steps without the batch script"
     assert reconcile(preempted, 1, "the limit is near") == preempted
@@ -218,7 +218,7 @@ def test_only_who_was_asked_to_stop_is_preempted() -> None:
     assert reconcile(None, 137, "") is None
 
 
-def test_wrong_use_is_told_in_words(
+def test_wrong_use_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)

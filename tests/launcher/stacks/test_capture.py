@@ -12,6 +12,7 @@ import pytest
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.env import stack_file
+from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import Frame, RankStack
 from rankwatch.liveness.torch_control_plane import socket_file
 from rankwatch_launcher.stacks import capture as evidence
@@ -25,7 +26,7 @@ DEADLINE = 3.0
 
 def reader(*, py_spy: bool) -> StackReader:
     """A reader that has done its probe, with or without py-spy."""
-    made = StackReader(py_spy=evidence.find_py_spy() if py_spy else None, refusal="" if py_spy else "no right to trace")
+    made = StackReader(py_spy=find_program("py-spy") if py_spy else None, refusal="" if py_spy else "no right to trace")
     made._probed.set()
     return made
 
@@ -67,7 +68,7 @@ def test_py_spy_goes_before_it_and_the_collectives_come_beside(tmp_path: Path) -
     assert stacks[1].collectives[0].enqueued == 3, "the flight recorder needs no GIL"
 
 
-def test_a_rank_that_holds_its_gil_is_an_error_in_time_and_its_collectives_are_told(tmp_path: Path) -> None:
+def test_a_rank_that_holds_its_gil_is_an_error_in_time_and_its_collectives_are_reported(tmp_path: Path) -> None:
     with gloo_ranks(tmp_path, kind="gil") as ranks:
         other, held = captured(ranks, deadline=1.5)
     assert other.method == "control-plane"

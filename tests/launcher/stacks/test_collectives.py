@@ -1,4 +1,4 @@
-"""How far real process groups have come, asked from outside; and what torch's flight recorder says, read."""
+"""How far real process groups have come, asked from outside; and what torch's flight recorder states, read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_deadline_holds_for_a_stopped_process(tmp_path: Path) -> None:
         assert 0.4 < time.monotonic() - began < 2.0
 
 
-def test_nobody_there_is_an_error_at_once(tmp_path: Path) -> None:
+def test_a_missing_peer_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         collectives.of_rank(tmp_path / "none.sock", time.monotonic() + 5)
 
@@ -106,7 +106,7 @@ def body(status: int, text: str) -> Answer:
         (200, "[" * 100_000, "nested too deeply|Expecting"),
     ],
 )
-def test_an_answer_that_is_none_is_refused_in_words(answering: Any, status: int, text: str, words: str) -> None:
+def test_an_answer_that_is_none_is_refused(answering: Any, status: int, text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         collectives.of_rank(answering(body(status, text)), time.monotonic() + 5)
 
@@ -170,7 +170,7 @@ def test_a_collective_under_way_is_enqueued_and_not_completed() -> None:
     assert only == Collective("default_pg", "all_reduce", 58, 57, (), 57, ("all_reduce", "all_reduce"))
 
 
-def test_calls_around_the_completed_one_are_told_with_their_sizes() -> None:
+def test_calls_around_the_completed_one_are_reported_with_their_sizes() -> None:
     made = [entry(n, retired=n <= 8, input_sizes=[[2, n], [3]], input_dtypes=["Float", "Float"]) for n in range(1, 20)]
     made[8] = entry(9, retired=False, profiling_name="gloo:barrier", input_sizes=[])
     made[9] = entry(10, retired=False, profiling_name="gloo:gather", input_sizes=[[4]])
@@ -183,7 +183,7 @@ def test_calls_around_the_completed_one_are_told_with_their_sizes() -> None:
     )
 
 
-def test_a_ring_that_holds_only_what_is_under_way_still_tells_what_was_completed() -> None:
+def test_a_ring_that_holds_only_what_is_under_way_still_reports_what_was_completed() -> None:
     assert reduced(entry(58, retired=False), entry(59, retired=False))[0].completed == 57
     assert reduced(entry(1, retired=False))[0].completed == -1
 
@@ -197,12 +197,12 @@ def test_groups_of_one_description_are_kept_apart_by_their_names() -> None:
     assert [c.group for c in found] == ["7", "mesh_tp (3)", "mesh_tp (4)"]
 
 
-def test_of_a_group_made_anew_the_newer_one_counts() -> None:
+def test_of_a_group_made_again_the_newer_one_counts() -> None:
     (only,) = reduced(entry(90, pg_id=1, record_id=1), entry(2, pg_id=5, record_id=2))
     assert only.enqueued == 2
 
 
-def test_members_are_told_where_torch_tells_them_and_never_in_part() -> None:
+def test_members_are_reported_where_torch_reports_them_and_never_in_part() -> None:
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
     assert reduced(entry(1), pg_config=config)[0].ranks == (0, 1, 2)
     config["0"]["ranks"] = str(list(range(5000)))
@@ -216,5 +216,5 @@ def test_groups_are_bounded_and_those_used_last_are_kept() -> None:
     assert {c.enqueued for c in found} == set(range(200 - collectives.MAX_GROUPS, 200))
 
 
-def test_a_recorder_that_is_switched_off_says_nothing() -> None:
+def test_a_recorder_that_is_switched_off_reports_nothing() -> None:
     assert collectives.from_flight_recorder({"pg_config": {}, "pg_status": {}, "version": "2.10"}) == ()

@@ -1,6 +1,6 @@
 """A small stage for the core: a job of N ranks on H hosts, a clock that only the test moves, launchers that obey.
 
-Every tick is one second: healthy ranks complete a step together, as in data-parallel training, where nobody goes on
+Every tick is one second: healthy ranks complete a step together, as in data-parallel training, where nothing goes on
 while one is missing; then all report; then the monitor's core judges; then the launchers do what they were told.
 """
 
@@ -50,7 +50,7 @@ class Fate(StrEnum):
     GIL_HELD = "gil_held"
     DEAD = "dead"
     CUT = "cut"
-    """Works, but nothing it says arrives."""
+    """Works, but nothing it states arrives."""
     UNBORN = "unborn"
     ENDED = "ended"
 
@@ -121,7 +121,7 @@ class Scene:
         """Seconds from the start of processes to their first words, after a restart."""
         self.attempt = 1 if launchers else 0
         self.issued: list[Directive] = []
-        self.said: list[str] = []
+        self.printed: list[str] = []
         self.closings: list[Ended] = []
         self.ignored: set[DirectiveKind] = set()
         self.mute_nodes: set[str] = set()
@@ -165,7 +165,7 @@ class Scene:
 
     def quiet(self) -> bool:
         """Nothing was found and nothing was done."""
-        return not self.job.incidents and not self.issued and not self.said
+        return not self.job.incidents and not self.issued and not self.printed
 
     # Time -------------------------------------------------------------------------------------------------------------
 
@@ -202,16 +202,16 @@ class Scene:
         self._obey()
 
     def judge(self) -> None:
-        """Let the core judge and note what it says and orders."""
+        """Let the core judge and note what it reports and orders."""
         closed: dict[str, Incident] = {}  # an incident may change once more in the call that closes it
         for effect in advance(self.job, self.now):
             match effect:
                 case Issue(directive):
                     self.issued.append(directive)
                     self._todo.append(directive)
-                case Changed(incident, said):
-                    if said:
-                        self.said.append(said)
+                case Changed(incident, printed):
+                    if printed:
+                        self.printed.append(printed)
                     if incident.phase is Phase.CLOSED:
                         closed[incident.id] = incident
         for incident in closed.values():
@@ -243,7 +243,7 @@ class Scene:
         return self
 
     def leave(self) -> Scene:
-        """Everybody comes out again, and tells how long it took."""
+        """Everybody comes out again, and reports how long it took."""
         self.busy = False
         for rank in self.ranks:
             section = max(rank.opened, key=lambda name: rank.opened[name])
@@ -301,7 +301,7 @@ class Scene:
         return self.cut(*(r.number for r in self.ranks if r.node == f"node-{host}"))
 
     def die(self, rank: int, *, exit_code: int | None = None, signal: str | None = None, **more: Any) -> Scene:
-        """A process ends, and its launcher says so at once."""
+        """A process ends, and its launcher reports it at once."""
         self._freeze(1)
         dead = self.ranks[rank]
         dead.fate = Fate.DEAD if exit_code != 0 or signal else Fate.ENDED
@@ -372,7 +372,7 @@ class Scene:
     # The ranks and the launchers --------------------------------------------------------------------------------------
 
     def report(self, rank: Rank) -> RankReport | None:
-        """What a rank says of itself now; None when it cannot, or when nothing arrives."""
+        """What a rank reports of itself now; None when it cannot, or when nothing arrives."""
         if rank.fate in (Fate.STOPPED, Fate.GIL_HELD, Fate.DEAD, Fate.CUT, Fate.UNBORN, Fate.ENDED):
             return None
         report = RankReport(
@@ -512,7 +512,7 @@ class Scene:
                 self.event(ProcessEventKind.STOPPED, node, reason=directive.reason)
 
     def restart(self, reason: str = "ordered") -> None:
-        """What launchers do to restart: say so, then start every rank anew with the next attempt."""
+        """What launchers do to restart: report it, then start every rank again with the next attempt."""
         self.cut_nodes.clear()
         for node in self.nodes:
             self.event(ProcessEventKind.RESTARTING, node, reason=reason)

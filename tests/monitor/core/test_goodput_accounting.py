@@ -43,8 +43,8 @@ def test_slow_steps_are_productive_also_while_one_is_under_way() -> None:
 
 
 def test_rare_reports_make_no_difference() -> None:
-    often, seldom = Accounted(reports_durations=True).run(100), Accounted(reports_durations=True, interval=5).run(100)
-    assert seldom.spent == about(**often.spent)
+    often, rarely = Accounted(reports_durations=True).run(100), Accounted(reports_durations=True, interval=5).run(100)
+    assert rarely.spent == about(**often.spent)
 
 
 def test_the_end_of_a_run() -> None:

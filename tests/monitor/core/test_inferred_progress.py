@@ -18,7 +18,7 @@ from rankwatch_monitor.core.job import Job
 BEGIN = 1_000_000.0
 RANKS = 4
 
-Tell = Callable[[int, float], RankReport]
+Report = Callable[[int, float], RankReport]
 
 
 def identity(rank: int) -> RankIdentity:
@@ -29,21 +29,21 @@ def report(rank: int, **fields: object) -> RankReport:
     return RankReport(identity(rank), foreign=True, **fields)  # type: ignore[arg-type]
 
 
-def in_steps(pace: float, stuck: dict[int, float], *, named: str = "step", counts: bool = True) -> Tell:
+def in_steps(pace: float, stuck: dict[int, float], *, named: str = "step", counts: bool = True) -> Report:
     """Steps of ``pace`` seconds, one after the other; a rank in ``stuck`` never ends the one that it is in then."""
 
-    def tell(rank: int, at: float) -> RankReport:
+    def make_report(rank: int, at: float) -> RankReport:
         step = int(min(at, stuck.get(rank, at)) / pace)
         return report(rank, iteration=step - 1 if counts and step else None, open_sections={named: at - step * pace})
 
-    return tell
+    return make_report
 
 
-def in_beats(pace: float, stuck: dict[int, float], field: str) -> Tell:
-    def tell(rank: int, at: float) -> RankReport:
+def in_beats(pace: float, stuck: dict[int, float], field: str) -> Report:
+    def make_report(rank: int, at: float) -> RankReport:
         return report(rank, **{field: int(min(at, stuck.get(rank, at)) / pace)})
 
-    return tell
+    return make_report
 
 
 def times(period: float, until: float, jitter: float = 0.0) -> Iterator[tuple[float, int]]:
@@ -57,11 +57,11 @@ def times(period: float, until: float, jitter: float = 0.0) -> Iterator[tuple[fl
     yield from sorted(sent)
 
 
-def played(tell: Tell, *, period: float, until: float, jitter: float = 0.0) -> Job:
+def played(make_report: Report, *, period: float, until: float, jitter: float = 0.0) -> Job:
     """The job until an incident is open, or until the end."""
     job = Job("foreign", BEGIN)
     for at, rank in times(period, until, jitter):
-        apply(job, tell(rank, at), BEGIN + at)
+        apply(job, make_report(rank, at), BEGIN + at)
         advance(job, BEGIN + at)
         if job.incidents:
             break
@@ -69,7 +69,7 @@ def played(tell: Tell, *, period: float, until: float, jitter: float = 0.0) -> J
 
 
 @pytest.mark.parametrize(
-    "tell",
+    "make_report",
     [
         in_steps(0.3, {2: 100.2}),
         in_steps(0.3, {2: 100.2}, named="train_step"),
@@ -78,8 +78,8 @@ def played(tell: Tell, *, period: float, until: float, jitter: float = 0.0) -> J
     ],
     ids=["step", "another name", "no iteration", "steps longer than the period"],
 )
-def test_a_rank_that_stays_in_its_section_is_found(tell: Tell) -> None:
-    job = played(tell, period=1.0, until=400.0, jitter=0.2)
+def test_a_rank_that_stays_in_its_section_is_found(make_report: Report) -> None:
+    job = played(make_report, period=1.0, until=400.0, jitter=0.2)
     (incident,) = job.incidents
     assert [c.rank for c in incident.culprits] == [2]
     assert "over its learned limit" in incident.reason
@@ -97,7 +97,7 @@ def test_a_rank_whose_signs_stop_is_found_without_any_section(field: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "tell",
+    "make_report",
     [
         in_steps(0.3, {}),
         in_steps(7.3, {}),
@@ -108,8 +108,8 @@ def test_a_rank_whose_signs_stop_is_found_without_any_section(field: str) -> Non
     ],
 )
 @pytest.mark.parametrize("period", [1.0, 60.0])
-def test_a_healthy_job_raises_nothing(tell: Tell, period: float) -> None:
-    assert played(tell, period=period, until=4 * 3600 if period > 1 else 900, jitter=period / 5).incidents == []
+def test_a_healthy_job_raises_nothing(make_report: Report, period: float) -> None:
+    assert played(make_report, period=period, until=4 * 3600 if period > 1 else 900, jitter=period / 5).incidents == []
 
 
 def test_a_hang_of_an_emitter_that_exports_once_a_minute_is_found() -> None:

@@ -22,9 +22,9 @@ from rankwatch_monitor.core.job import Job
 
 
 def report(scene: Scene, rank: int = 0, **identity: object) -> RankReport:
-    said = scene.report(scene.ranks[rank])
-    assert said is not None
-    return said._replace(identity=said.identity._replace(**identity))  # type: ignore[arg-type]
+    printed = scene.report(scene.ranks[rank])
+    assert printed is not None
+    return printed._replace(identity=printed.identity._replace(**identity))  # type: ignore[arg-type]
 
 
 # Attempts -------------------------------------------------------------------------------------------------------------
@@ -88,8 +88,8 @@ def test_without_start_times_the_one_that_was_replaced_stays_replaced() -> None:
     first = report(scene, 1, instance="a", started_at=0.0)
     second = report(scene, 1, instance="b", started_at=0.0, pid=2)
     job = Job("other", scene.now)
-    for said in (first, second, first, second, first):
-        apply(job, said, scene.now)
+    for printed in (first, second, first, second, first):
+        apply(job, printed, scene.now)
     assert job.columns.pid_R[1] == 2
     assert job.stale.count == 2
 
@@ -114,7 +114,7 @@ def test_ranks_may_appear_in_any_order() -> None:
     assert job.columns.iteration_R.tolist() == [0, -1, -1, 3, -1, -1, -1, 7]
 
 
-def test_a_world_that_is_told_later_has_room_for_all() -> None:
+def test_a_world_that_is_reported_later_has_room_for_all() -> None:
     job = Job("job", 0.0)
     apply(job, RankReport(RankIdentity("job", 0, instance="a")), 1.0)
     apply(job, RankReport(RankIdentity("job", 0, instance="a", world_size=4)), 2.0)
@@ -195,7 +195,7 @@ def test_the_policy_of_the_command_line_is_merged() -> None:
     assert scene.job.policy.heartbeat_timeout == 77.0
 
 
-def test_registering_again_does_not_undo_what_a_person_changed_since() -> None:
+def test_registering_again_does_not_undo_what_an_operator_changed_since() -> None:
     # A launcher registers again whenever its line to the monitor was broken.
     scene = Scene()
     line = NodeRegistration("node-0", "host-0", 10, 4, policy={"heartbeat_timeout": 100.0})
@@ -232,13 +232,13 @@ def test_what_a_report_does_not_mention_stays_as_it_was() -> None:
     assert (columns.iteration_R[0], columns.heartbeats_R[0], columns.open_sections(0, scene.now)) == before
 
 
-def test_beats_without_an_age_count_from_the_report_that_told_them() -> None:
+def test_beats_without_an_age_count_from_the_report_that_reported_them() -> None:
     job = Job("job", 0.0)
-    who = RankIdentity("job", 0, instance="a")
-    apply(job, RankReport(who, beats=5), 10.0)
-    apply(job, RankReport(who, beats=5), 20.0)
+    identity = RankIdentity("job", 0, instance="a")
+    apply(job, RankReport(identity, beats=5), 10.0)
+    apply(job, RankReport(identity, beats=5), 20.0)
     assert job.columns.last_heartbeat_R[0] == 10.0
-    apply(job, RankReport(who, beats=6), 30.0)
+    apply(job, RankReport(identity, beats=6), 30.0)
     assert job.columns.last_heartbeat_R[0] == 30.0
 
 
@@ -271,7 +271,7 @@ def test_a_monitor_that_comes_back_raises_no_alarm_for_its_absence(away: int, la
     assert scene.state == "running"
 
 
-def test_ages_told_by_ranks_count_in_full_after_the_monitor_came_back() -> None:
+def test_ages_reported_by_ranks_count_in_full_after_the_monitor_came_back() -> None:
     scene = Scene(launchers=False).run(10).hang(2).reload(100)
     scene.run(1)
     assert scene.incident.elapsed == pytest.approx(101.0)

@@ -16,13 +16,13 @@ def goodbye(scene: Scene) -> Scene:
     return scene
 
 
-def test_a_job_of_which_nothing_is_heard_any_more_is_lost() -> None:
+def test_a_job_of_which_nothing_arrives_any_more_is_lost() -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2, 3)
     assert not lost(scene.run(30).job, scene.now)
     assert lost(scene.run(1).job, scene.now)
 
 
-def test_one_that_is_heard_is_not() -> None:
+def test_one_that_reports_is_not() -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2)
     assert not lost(scene.run(300).job, scene.now)
 
@@ -32,11 +32,11 @@ def test_without_a_limit_nothing_is_ever_lost() -> None:
     assert not lost(scene.run(3000).job, scene.now)
 
 
-def test_a_job_whose_ranks_all_said_goodbye_is_not_lost_but_gone() -> None:
+def test_a_job_whose_ranks_all_shut_down_is_not_lost_but_gone() -> None:
     scene = goodbye(Scene(launchers=False, silence_timeout=30.0).run(10)).run(300)
     assert all_shut_down(scene.job)
     assert not lost(scene.job, scene.now)
 
 
-def test_a_job_that_never_spoke_said_no_goodbye() -> None:
+def test_a_job_that_never_spoke_was_not_shut_down() -> None:
     assert not all_shut_down(Scene(launchers=False).job)

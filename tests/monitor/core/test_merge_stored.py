@@ -14,13 +14,15 @@ from rankwatch_monitor.core.regression.sample import Sample
 KIND = next(iter(VerdictKind))
 
 
-def heard(began: float, attempt: int = 1, median: float = 0.5, device: str = "GPU-a") -> Job:
+def received(began: float, attempt: int = 1, median: float = 0.5, device: str = "GPU-a") -> Job:
     """A job of one rank that has spoken once."""
     job = Job("j", began)
-    who = RankIdentity("j", 0, world_size=1, attempt=attempt, instance="a", device=device)
+    identity = RankIdentity("j", 0, world_size=1, attempt=attempt, instance="a", device=device)
     window = WindowReport(8, 8, {"step": SectionWindow(8, median, median, median, median)})
     finished = {"step": SectionStatistics(20, 20.0, 1.0, 1.0)}
-    apply(job, RankReport(who, iteration=8, finished=finished, longest={"step": median}, window=window), began + 1.0)
+    apply(
+        job, RankReport(identity, iteration=8, finished=finished, longest={"step": median}, window=window), began + 1.0
+    )
     return job
 
 
@@ -33,7 +35,7 @@ def incident(job: Job, number: int, phase: Phase) -> Incident:
 
 
 def test_what_was_stored_comes_before_what_happened_since() -> None:
-    past, job = heard(1_000.0), heard(2_000.0)
+    past, job = received(1_000.0), received(2_000.0)
     incident(past, 1, Phase.CLOSED)
     incident(past, 2, Phase.ACTING)
     incident(job, 1, Phase.DETECTED)
@@ -52,7 +54,7 @@ def test_what_was_stored_comes_before_what_happened_since() -> None:
 
 
 def test_what_was_set_since_holds_and_all_else_is_as_it_was() -> None:
-    past, job = heard(1_000.0), heard(2_000.0)
+    past, job = received(1_000.0), received(2_000.0)
     past.policy = Policy().changed({"max_restarts": 7, "section_timeouts": {"step": 9.0}})
     job.policy = Policy().changed({"section_timeouts": {"step": 2.0}})
     join(job, past, Policy())
@@ -61,7 +63,7 @@ def test_what_was_set_since_holds_and_all_else_is_as_it_was() -> None:
 
 
 def test_limits_go_on_from_the_longest_of_both() -> None:
-    past, job = heard(1_000.0, median=3.0), heard(2_000.0, median=0.5)
+    past, job = received(1_000.0, median=3.0), received(2_000.0, median=0.5)
     version = job.durations.version
     join(job, past, Policy())
     assert (job.durations.sections["step"].longest, job.durations.sections["step"].count) == (3.0, 40)
@@ -69,8 +71,8 @@ def test_limits_go_on_from_the_longest_of_both() -> None:
 
 
 def test_devices_are_compared_with_their_own_best_of_both_times() -> None:
-    past, job = heard(1_000.0, median=0.25), heard(2_000.0, median=0.5)
-    other = heard(1_000.0, median=0.125, device="GPU-b")
+    past, job = received(1_000.0, median=0.25), received(2_000.0, median=0.5)
+    other = received(1_000.0, median=0.125, device="GPU-b")
     join(past, other, Policy())
     join(job, past, Policy())
     performance = job.performance
@@ -81,7 +83,7 @@ def test_devices_are_compared_with_their_own_best_of_both_times() -> None:
 
 
 def test_the_history_is_one() -> None:
-    past, job = heard(1_000.0), heard(2_000.0)
+    past, job = received(1_000.0), received(2_000.0)
     for of, at in ((past, 1_010.0), (past, 1_020.0), (job, 2_010.0)):
         of.performance.history.add(Sample(at, 10.0, 1, 8, 1, ("node-a",), 0.5, 0.5))
         of.performance.verdicts[StragglerVerdict.HEALTHY] = of.performance.verdicts.get(StragglerVerdict.HEALTHY, 0) + 1

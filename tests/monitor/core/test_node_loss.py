@@ -9,7 +9,7 @@ from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState,
 from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core.node_loss import UNSTATED
 
-WHY = "nothing was heard of its launcher for 15 s"
+WHY = "it has sent no reports launcher for 15 s"
 
 
 def lose(scene: Scene, node: str = "node-1", by: str = "node-0", **more: object) -> Scene:
@@ -20,7 +20,7 @@ def lose(scene: Scene, node: str = "node-1", by: str = "node-0", **more: object)
 def test_a_lost_node_is_named_at_once_with_its_ranks() -> None:
     scene = Scene(4, 2).run(10).cut_host(1)
     scene.run(3)
-    assert not scene.job.incidents, "nobody has said anything yet, and the limit for silence is far"
+    assert not scene.job.incidents, "nobody has stated anything yet, and the limit for silence is far"
     lose(scene)
     assert scene.incident.kind is VerdictKind.NODE_LOST
     assert scene.incident.reason == f"Node host-1 is lost with ranks 2, 3: {WHY}."
@@ -34,7 +34,7 @@ def test_a_lost_node_is_named_at_once_with_its_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("printed", "kept"),
     [
         (
             "node node-1 on host-1 is lost: its launcher has given no sign for 15.0 s",
@@ -43,9 +43,9 @@ def test_a_lost_node_is_named_at_once_with_its_ranks() -> None:
         ("", UNSTATED),
     ],
 )
-def test_the_node_is_named_once_in_a_sentence(said: str, kept: str) -> None:
+def test_the_node_is_named_once_in_a_sentence(printed: str, kept: str) -> None:
     scene = Scene(4, 2).run(10).cut_host(1)
-    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason=said)
+    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason=printed)
     assert scene.incident.reason == f"Node host-1 is lost with ranks 2, 3: {kept}."
 
 
@@ -65,13 +65,13 @@ def test_the_crash_that_follows_from_a_lost_node_is_called_by_its_cause() -> Non
         f"Node host-1 is lost with ranks 2, 3: {WHY}; after that, rank 0 on host-0 exited with code 1 "
         "(Connection closed by peer)."
     )
-    assert scene.said[-1] == scene.incident.reason
-    said = len(scene.said)
+    assert scene.printed[-1] == scene.incident.reason
+    printed = len(scene.printed)
     lose(scene, by="node-0")
-    assert len(scene.said) == said, "every launcher tells it, and it is said once"
+    assert len(scene.printed) == printed, "every launcher tells it, and it is stated once"
 
 
-def test_a_loss_that_is_told_when_the_next_attempt_runs_already_renames_its_incident() -> None:
+def test_a_loss_that_is_reported_when_the_next_attempt_runs_already_renames_its_incident() -> None:
     scene = Scene(4, 2).run(10).cut_host(1)
     scene.die(0, exit_code=1, message="Connection closed by peer")
     scene.run(1)
@@ -99,7 +99,7 @@ def test_a_crash_before_the_loss_keeps_its_name() -> None:
     assert scene.blamed == {0: "dead"}
 
 
-def test_a_crash_on_the_node_itself_was_told_by_its_launcher_and_keeps_its_name() -> None:
+def test_a_crash_on_the_node_itself_was_reported_by_its_launcher_and_keeps_its_name() -> None:
     scene = Scene(4, 2).run(10).die(2, signal="SIGKILL").cut_host(1)
     lose(scene)
     assert scene.incident.kind is VerdictKind.PROCESS_EXITED
@@ -137,7 +137,7 @@ def test_a_lost_node_outlives_a_restart_of_the_monitor() -> None:
     assert scene.incident.kind is VerdictKind.NODE_LOST
 
 
-def test_a_node_that_nobody_knows_or_that_has_ended_is_not_lost() -> None:
+def test_a_node_that_is_unknown_or_that_has_ended_is_not_lost() -> None:
     scene = Scene(4, 2).run(10)
     lose(scene, "node-7")
     scene.event(ProcessEventKind.FINISHED, "node-1")

@@ -15,10 +15,10 @@ from rankwatch_monitor.core.views import job_view
 
 def joins(scene: Scene, node: str, role: NodeRole, reason: str = "") -> None:
     scene.submit(NodeRegistration(node, node.replace("node", "host"), 10, 2, "gpt"))
-    says(scene, node, role, reason)
+    observe(scene, node, role, reason)
 
 
-def says(scene: Scene, node: str, role: NodeRole, reason: str = "") -> None:
+def observe(scene: Scene, node: str, role: NodeRole, reason: str = "") -> None:
     scene.submit(NodeObservation(node, 0, role=role, role_reason=reason))
 
 
@@ -45,7 +45,7 @@ def test_spares_and_parked_nodes_are_neither_asked_nor_waited_for() -> None:
     scene.hang(2).until(lambda: scene.directives(DirectiveKind.RESTART))
     assert scene.incident.heard_nodes == {"node-0", "node-1"}
     took = (scene.incident.timeline.captured or 0) - (scene.incident.timeline.detected or 0)
-    assert took <= 1.0, "nobody else was waited for"
+    assert took <= 1.0, "nothing else was waited for"
     scene.until(lambda: scene.closings)
     scene.finish()
     assert scene.state == "finished"
@@ -53,12 +53,12 @@ def test_spares_and_parked_nodes_are_neither_asked_nor_waited_for() -> None:
 
 def test_a_node_that_is_parked_takes_no_part_from_that_moment_on() -> None:
     scene = Scene(4, 2).run(10)
-    says(scene, "node-1", NodeRole.PARKED, "excluded by a person")
+    observe(scene, "node-1", NodeRole.PARKED, "excluded by a person")
     scene.event(ProcessEventKind.FINISHED, "node-0")
     assert scene.state == "finished"
 
 
-def test_a_spare_that_is_alone_left_hears_a_persons_stop() -> None:
+def test_a_spare_that_is_alone_left_receives_an_operators_stop() -> None:
     scene = Scene(4, 1).run(10)
     joins(scene, "node-1", NodeRole.SPARE)
     scene.event(ProcessEventKind.NODE_LOST, "node-1", lost_node="node-0")
@@ -96,10 +96,10 @@ def test_twenty_restarts_with_nodes_that_come_and_go_end_with_the_last_ones() ->
 
 def test_what_a_launcher_adds_to_its_policy_changes_nothing_else() -> None:
     scene = Scene(hosts=2)
-    told = NodeRegistration(scene.nodes[0], "host-0", 10, 2, "gpt", policy={"max_restarts": 5})
-    scene.submit(told)
+    reported = NodeRegistration(scene.nodes[0], "host-0", 10, 2, "gpt", policy={"max_restarts": 5})
+    scene.submit(reported)
     scene.submit(PolicyChanged(scene.job.policy.changed({"max_restarts": 9})))  # by a person
-    more = replace(told, policy={"max_restarts": 5, "on_straggler": "stop"})
+    more = replace(reported, policy={"max_restarts": 5, "on_straggler": "stop"})
     scene.submit(more)
     assert (scene.job.policy.max_restarts, str(scene.job.policy.on_straggler)) == (9, "stop")
     scene.submit(PolicyChanged(scene.job.policy.changed({"on_straggler": "log"})))
@@ -119,7 +119,7 @@ def test_launchers_that_left_long_ago_are_forgotten() -> None:
     assert len(scene.job.nodes) <= KEPT_DEPARTED_NODES + 1
 
 
-def test_a_launcher_that_never_said_goodbye_is_replaced_by_the_next_launch() -> None:
+def test_a_launcher_that_never_shut_down_is_replaced_by_the_next_launch() -> None:
     """The machine was taken away; the retry counts its attempts from 1 again, as the first launch did."""
     scene = Scene(4, 1).run(10)
     scene.event(ProcessEventKind.STOPPING, reason="preempted: the launcher on host-0 got SIGTERM")
@@ -129,7 +129,7 @@ def test_a_launcher_that_never_said_goodbye_is_replaced_by_the_next_launch() -> 
     for rank in range(4):
         scene.event(ProcessEventKind.STARTED, "node-9", attempt=1, rank=rank, pid=7000 + rank, world_size=4)
     assert list(scene.job.nodes) == ["node-9"]
-    assert scene.closings[0].outcome == "the job was launched anew"
+    assert scene.closings[0].outcome == "the job was launched again"
     scene.event(ProcessEventKind.FINISHED, "node-9", attempt=1)
     assert scene.state == "finished"
 
@@ -144,7 +144,7 @@ def test_nodes_are_called_by_their_host_unless_it_has_several() -> None:
 
 def test_a_job_whose_launchers_only_ask_is_not_lost() -> None:
     scene = Scene(4, 2).run(10)
-    scene.paused = True  # nothing else is said by anybody
+    scene.paused = True  # nothing else is stated by anybody
     for _ in range(6):
         scene.run(20)
         for node in scene.job.nodes.values():

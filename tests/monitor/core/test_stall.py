@@ -12,6 +12,7 @@ from monitor.core.scene import LOADING, Fate, Scene
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch_monitor.core.job import Pace
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.publish.webhook.notices import Announced, news
 
 
 def retrying(**changes: Any) -> Scene:
@@ -54,10 +55,28 @@ def test_a_stall_of_busy_or_polling_ranks_is_never_acted_on() -> None:
             move(scene, 2)
     assert not scene.incident.confirmed
     assert not scene.directives(DirectiveKind.RESTART)
+    assert scene.incident.held
     scene.busy = False
     scene.run(5)
     assert scene.incident.outcome == "the ranks went on by themselves"
     assert shown(scene)["verdict"] == "healthy"
+
+
+def test_a_stall_is_announced_once_the_window_has_passed_and_not_while_a_rank_is_busy() -> None:
+    scene = move(retrying(), 70)
+    for _ in range(40):
+        look(scene, dict.fromkeys(range(4), BUSY))
+        move(scene, 2)
+    assert (scene.incident.proof, scene.incident.held) == ("busy", False)
+    announced = Announced()
+    assert not [n for n in news(scene.job, announced, scene.now) if n.body["event"] == "incident_opened"]
+    move(scene, int(scene.job.policy.confirmation_window) - 4)
+    assert not scene.incident.held
+    move(scene, 6)
+    assert (scene.incident.proof, scene.incident.culprits) == ("stalled", ())
+    opened = [n.body for n in news(scene.job, announced, scene.now) if n.body["event"] == "incident_opened"]
+    assert [body["text"] for body in opened] == [scene.incident.reason]
+    assert "complete" in scene.incident.reason
 
 
 def test_a_long_pause_that_has_occurred_before_is_no_stall() -> None:
@@ -84,7 +103,7 @@ def test_a_rank_that_does_not_end_when_the_others_have_is_found_and_proven() -> 
     look(scene, {})
     assert scene.incident.confirmed
     assert [c.rank for c in scene.incident.culprits] == [2]
-    assert "stands still in load_batch()" in scene.incident.reason
+    assert "does not move in load_batch()" in scene.incident.reason
 
 
 def test_without_learned_limits_nothing_is_suspected() -> None:

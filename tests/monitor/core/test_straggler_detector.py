@@ -202,8 +202,8 @@ def test_one_rank_that_is_often_behind_in_a_very_uneven_job_does_not_take_turns(
         work_RP[2, DATA] += 0.2
 
     found = [job.run(1, uneven).performance.finding for _ in range(40)]
-    said = {each.reason for each in found if each.verdict is StragglerVerdict.UNEXPLAINED}
-    assert any("for rank 2, which is behind in most windows" in reason for reason in said), said
+    printed = {each.reason for each in found if each.verdict is StragglerVerdict.UNEXPLAINED}
+    assert any("for rank 2, which is behind in most windows" in reason for reason in printed), printed
 
 
 def test_one_rank_a_stage_has_no_peers_but_its_stage_can_be_heavier() -> None:
@@ -215,11 +215,11 @@ def test_one_rank_a_stage_has_no_peers_but_its_stage_can_be_heavier() -> None:
     assert Ranks(4, stages=4).run(8).performance.finding.verdict is StragglerVerdict.HEALTHY
 
 
-def test_a_rank_that_was_slow_from_the_beginning_is_said_to_be() -> None:
+def test_a_rank_that_was_slow_from_the_beginning_is_reported_as_such() -> None:
     job = Ranks(8).run(8, slower(3, COMPUTE, 0.5))
     (straggler,) = job.performance.open_stragglers
     assert straggler.always
-    assert straggler.reason.endswith("; it has been so since the first steps of this attempt.")
+    assert straggler.reason.endswith("; it has been slow since the first steps of this attempt.")
     (later,) = Ranks(8).run(4).run(8, slower(3, COMPUTE, 0.5)).performance.open_stragglers
     assert not later.always
     assert "since the first steps" not in later.reason

@@ -15,7 +15,7 @@ class Served(NamedTuple):
     token: str | None = None
 
 
-class Said(NamedTuple):
+class RawAnswer(NamedTuple):
     """One answer."""
 
     status: int
@@ -54,12 +54,12 @@ class Line:
         self.socket.sendall(b"".join(of))
         return self
 
-    def hear(self) -> Said:
+    def receive(self) -> RawAnswer:
         status, headers = self._stream.readline().split()[1], {}
         while line := self._stream.readline().strip():
             name, _, value = line.decode().partition(":")
             headers[name.lower()] = value.strip()
-        return Said(int(status), headers, self._stream.read(int(headers.get("content-length", 0))))
+        return RawAnswer(int(status), headers, self._stream.read(int(headers.get("content-length", 0))))
 
 
 class Way(NamedTuple):
@@ -90,8 +90,8 @@ class Raw:
         return self._head("POST", what, of) + body
 
     def observe(self, reason: str = "", **more: Any) -> bytes:
-        said = {"node": self.node, "attempt": 0, "role_reason": reason}
-        return self.post("observations", {**said, **more})
+        printed = {"node": self.node, "attempt": 0, "role_reason": reason}
+        return self.post("observations", {**printed, **more})
 
     def ask(self, after: int = 0, wait: float = 0) -> bytes:
         return self._head("GET", "directives?" + self.way.query.format(after, self.node, wait), "")
@@ -101,13 +101,13 @@ class Raw:
         line = f"{method} /api/v1/jobs/{self.job}/{path} HTTP/1.1\r\nHost: localhost\r\n"
         return f"{line}{of}{token}{self.way.more}\r\n".encode()
 
-    def say(self, request: bytes) -> Said:
+    def exchange(self, request: bytes) -> RawAnswer:
         """The answer to a request on a connection of its own."""
         with Line(self.served) as line:
-            return line.send(request).hear()
+            return line.send(request).receive()
 
     def wait(self, line: Line, after: int = 0, wait: float = 30) -> Line:
         """Ask, and wait: the monitor reads the question together with the word before it, which it answers."""
-        heard = line.send(Raw(self.served, self.job, node=self.node).observe(), self.ask(after, wait)).hear()
-        assert (heard.status, heard.short) == (204, True)
+        received = line.send(Raw(self.served, self.job, node=self.node).observe(), self.ask(after, wait)).receive()
+        assert (received.status, received.short) == (204, True)
         return line

@@ -35,7 +35,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
         with Api(monitor.url, CONTROL) as api:
             assert api.post("/api/v1/jobs/guarded/nodes", json=NODE).status_code == 200
         yield monitor
-        assert not any(token in monitor.said() for token in TOKENS.values()), "a token is never written down"
+        assert not any(token in monitor.printed() for token in TOKENS.values()), "a token is never written down"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_each_token_opens_its_own_scope_only(guarded: RunningMonitor, owner: Api
 
 @pytest.mark.parametrize("token", [None, "a-guess", "ünknown"], ids=["none", "wrong", "not ascii"])
 @pytest.mark.parametrize("name", CALLS)
-def test_without_the_right_token_nothing_is_told_and_nothing_done(
+def test_without_the_right_token_nothing_is_reported_and_nothing_done(
     guarded: RunningMonitor, owner: Api, name: str, token: str | None
 ) -> None:
     method, path, more = CALLS[name]

@@ -198,12 +198,12 @@ def test_a_bad_call_is_answered_as_a_problem_and_changes_nothing(api: Api, job: 
     answer = bad.send(api)
     assert answer.status_code in bad.status, answer.text[:1000]
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert told["status"] == answer.status_code
-    assert told["title"]
-    assert told["type"]
-    assert all(word in told["detail"] for word in bad.words), told["detail"][:1000]
-    assert len(told["detail"]) < 1000, "an answer does not echo what was sent at length"
+    reported = answer.json()
+    assert reported["status"] == answer.status_code
+    assert reported["title"]
+    assert reported["type"]
+    assert all(word in reported["detail"] for word in bad.words), reported["detail"][:1000]
+    assert len(reported["detail"]) < 1000, "an answer does not echo what was sent at length"
     assert state() == before
 
 
@@ -217,7 +217,7 @@ def test_a_bad_call_is_counted(api: Api, job: str, name: str) -> None:
     assert sum(api.rejected().values()) == before + 1
 
 
-def test_an_order_for_a_job_that_is_only_watched_says_how_to_be_acted_on(api: Api, job: str) -> None:
+def test_an_order_for_a_job_that_is_only_watched_states_how_to_be_acted_on(api: Api, job: str) -> None:
     api.post("/v1/metrics", content=body(rank_report(job, 0, 1, iteration=3)), headers=PROTOBUF)
     answer = api.post(f"/api/v1/jobs/{job}/actions", json={"action": "restart"})
     assert (answer.status_code, answer.headers["content-type"]) == (409, "application/problem+json")

@@ -75,9 +75,9 @@ def test_bad_telemetry_is_refused_in_otlps_own_way(api: Api, state: State, name:
     before, counted = state(), api.rejected()
     answer = api.post(path, content=bad.content, headers=bad.headers)
     assert answer.status_code == bad.status, answer.text
-    told = status_of(answer)
-    assert told.code == bad.code
-    assert all(word in told.message for word in bad.words), told.message
+    reported = status_of(answer)
+    assert reported.code == bad.code
+    assert all(word in reported.message for word in bad.words), reported.message
     if bad.headers.get("Content-Type") == PROTOBUF["Content-Type"]:
         assert answer.headers["content-type"] == PROTOBUF["Content-Type"], "answered in the encoding of the request"
     if bad.status == 415:
@@ -136,16 +136,16 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_a_report_of_nobody_is_partial_success_with_words(api: Api, job: str, state: State, name: str) -> None:
+def test_a_report_without_identity_is_partial_success_with_words(api: Api, job: str, state: State, name: str) -> None:
     bad = REJECTED[name]
     wrong = rank_report(job, 0, 2, iteration=3, progress=1, resource=bad.identity)
     before, counted = state(), api.rejected()
     good = rank_report(job, 1, 2, iteration=3)
     answer = api.post("/v1/metrics", content=body(wrong, good), headers=PROTOBUF)
     assert answer.status_code == 200
-    told = ExportMetricsServiceResponse.FromString(answer.content).partial_success
-    assert told.rejected_data_points == 2
-    assert all(word in told.error_message for word in bad.words), told.error_message
+    reported = ExportMetricsServiceResponse.FromString(answer.content).partial_success
+    assert reported.rejected_data_points == 2
+    assert all(word in reported.error_message for word in bad.words), reported.error_message
     assert api.rejected() == counted | {bad.reason: counted.get(bad.reason, 0) + 2}
     assert state() == before
 
@@ -156,8 +156,8 @@ def test_an_impossible_age_is_rejected_alone(api: Api, job: str, state: State, s
     answer = api.post(
         "/v1/metrics", content=body(rank_report(job, 0, 2, open_sections={"step": seconds})), headers=PROTOBUF
     )
-    told = ExportMetricsServiceResponse.FromString(answer.content).partial_success
-    assert (answer.status_code, told.rejected_data_points) == (200, 1)
-    assert "step" in told.error_message
+    reported = ExportMetricsServiceResponse.FromString(answer.content).partial_success
+    assert (answer.status_code, reported.rejected_data_points) == (200, 1)
+    assert "step" in reported.error_message
     assert api.rejected() == counted | {"bad_value": counted.get("bad_value", 0) + 1}
     assert state() == before

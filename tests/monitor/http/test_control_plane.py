@@ -39,8 +39,8 @@ def send(api: Api, job: str, attempt: int, *, overdue: float = 0.0, resumed_at: 
 def launcher(api: Api, job: str) -> PlayedLauncher:
     """One launcher that runs all four ranks, at step 7 of attempt 1."""
     played = PlayedLauncher(api, job)
-    told = played.register(job_name="gpt")
-    assert told["job_id"] == job
+    reported = played.register(job_name="gpt")
+    assert reported["job_id"] == job
     played.start(1)
     send(api, job, 1)
     return played
@@ -55,12 +55,12 @@ def answer_capture(launcher: PlayedLauncher) -> dict:
 
 def test_registration_makes_a_job_that_is_shown_with_its_node(api: Api, job: str) -> None:
     launcher = PlayedLauncher(api, job)
-    told = launcher.register(
+    reported = launcher.register(
         job_name="gpt", policy={"section_timeouts": {"step": 10}, "max_restarts": 7}, facts={"scheduler": "slurm"}
     )
-    assert told["last_directive"] == 0
-    assert told["settings"]["limits"]["sections"] == {"step": 10.0}
-    assert told["settings"]["limits"]["heartbeat"] == 300.0
+    assert reported["last_directive"] == 0
+    assert reported["settings"]["limits"]["sections"] == {"step": 10.0}
+    assert reported["settings"]["limits"]["heartbeat"] == 300.0
 
     found = api.job(job)
     assert (found["name"], found["state"], found["instrumented"]) == ("gpt", "starting", False)
@@ -103,7 +103,7 @@ def test_a_long_poll_without_news_ends_empty_after_its_wait(launcher: PlayedLaun
     assert 0.3 <= time.monotonic() - began < 5.0
 
 
-def test_a_directive_is_handed_out_again_until_it_is_said_to_be_known(api: Api, launcher: PlayedLauncher) -> None:
+def test_a_directive_is_handed_out_again_until_it_is_reported_to_be_known(api: Api, launcher: PlayedLauncher) -> None:
     api.change_policy(launcher.job, heartbeat_timeout=100)
     first = launcher.next_directive("settings")
     launcher.after = 0
@@ -209,14 +209,14 @@ def test_a_used_up_budget_turns_a_restart_into_a_stop(api: Api, job: str, launch
     assert api.job(job)["state"] == "stopped"
 
 
-def test_a_persons_stop_is_captured_carried_out_and_told(api: Api, job: str, launcher: PlayedLauncher) -> None:
+def test_an_operators_stop_is_captured_carried_out_and_reported(api: Api, job: str, launcher: PlayedLauncher) -> None:
     answer = api.post(f"/api/v1/jobs/{job}/actions", json={"action": "stop", "reason": "wrong data"})
     assert answer.status_code == 202
     answer_capture(launcher)
     stop = launcher.next_directive("stop")
     assert "wrong data" in stop["reason"]
     launcher.acknowledge(stop)
-    launcher.events({"kind": "stopped", "reason": "a person ordered stop: wrong data"})
+    launcher.events({"kind": "stopped", "reason": "an operator ordered stop: wrong data"})
     found = api.job(job)
     assert found["state"] == "stopped"
     assert "wrong data" in found["reason"]
@@ -258,7 +258,7 @@ def test_save_and_stop_becomes_a_stop_when_the_ranks_do_not_get_there(
     assert "did not stop by themselves within 0.4 s" in api.incidents(job)[0]["action_reason"]
 
 
-def test_a_crash_is_told_by_the_launcher_and_restarted_by_it(api: Api, job: str, launcher: PlayedLauncher) -> None:
+def test_a_crash_is_reported_by_the_launcher_and_restarted_by_it(api: Api, job: str, launcher: PlayedLauncher) -> None:
     launcher.events({"kind": "exited", "rank": 3, "pid": 2003, "signal": "SIGKILL", "exit_code": -9, "age": 0.2})
     (incident,) = api.incidents(job)
     assert incident["kind"] == "process_exited"
@@ -274,7 +274,7 @@ def test_a_crash_is_told_by_the_launcher_and_restarted_by_it(api: Api, job: str,
     assert api.job(job)["restarts"] == 1
 
 
-def test_both_nodes_are_told_and_the_last_stacks_decide(api: Api, job: str) -> None:
+def test_both_nodes_are_reported_and_the_last_stacks_decide(api: Api, job: str) -> None:
     near, far = PlayedLauncher(api, job, "node-a", (0, 1)), PlayedLauncher(api, job, "node-b", (2, 3))
     for node in (near, far):
         node.register()

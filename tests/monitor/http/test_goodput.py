@@ -153,8 +153,8 @@ def test_a_token_is_asked_for_checked_and_taken(tmp_path: Path) -> None:
         assert command(*where, RANKWATCH_TOKEN="right").stdout.startswith("JOB job-1")
 
 
-def test_a_monitor_without_jobs_says_so(tmp_path: Path) -> None:
+def test_a_monitor_without_jobs_reports_it(tmp_path: Path) -> None:
     with running_monitor(tmp_path) as idle:
         done = command("--monitor", idle.url)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "knows no job yet" in done.stderr
+        assert "has no job yet" in done.stderr

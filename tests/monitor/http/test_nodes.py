@@ -42,7 +42,7 @@ def test_roles_and_their_reasons_are_shown(api: Api, job: str, nodes: tuple[Play
 
 
 @pytest.mark.parametrize("meant", [{"ranks": [3]}, {"nodes": ["node-b"]}])
-def test_a_person_excludes_a_node(
+def test_an_operator_excludes_a_node(
     api: Api, job: str, nodes: tuple[PlayedLauncher, ...], meant: dict[str, list[Any]]
 ) -> None:
     answer = order(api, job, reason="bad memory", **meant)
@@ -54,7 +54,7 @@ def test_a_person_excludes_a_node(
     assert (capture["exclude"], restart["exclude"]) == ([], ["node-b"])
     incident = api.read(f"/jobs/{job}/incidents/{answer.json()['incident_id']}")
     assert (incident["action"], incident["exclude"]) == ("restart_excluding_node", ["node-b"])
-    assert incident["reason"] == restart["reason"] == "A person ordered a restart without node-b: bad memory."
+    assert incident["reason"] == restart["reason"] == "An operator ordered a restart without node-b: bad memory."
     assert "the spare node-c takes its place" in incident["action_reason"]
     assert "the spare node-c takes its place" in api.job(job)["reason"]
 
@@ -78,19 +78,19 @@ def test_an_order_that_cannot_be_is_refused_with_words(
     assert api.incidents(job) == []
 
 
-def test_a_lost_node_is_told_by_another_launcher(api: Api, job: str, nodes: tuple[PlayedLauncher, ...]) -> None:
-    nodes[0].events({"kind": "node_lost", "lost_node": "node-b", "reason": "nothing was heard of it for 15 s"})
+def test_a_lost_node_is_reported_by_another_launcher(api: Api, job: str, nodes: tuple[PlayedLauncher, ...]) -> None:
+    nodes[0].events({"kind": "node_lost", "lost_node": "node-b", "reason": "it has sent no report for 15 s"})
     (incident,) = api.incidents(job)
     assert incident["kind"] == "node_lost"
-    assert incident["reason"] == "Node node-b is lost with ranks 2, 3: nothing was heard of it for 15 s."
+    assert incident["reason"] == "Node node-b is lost with ranks 2, 3: it has sent no report for 15 s."
     assert [(c["rank"], c["class"]) for c in incident["culprits"]] == [(2, "host_silent"), (3, "host_silent")]
-    assert [node["lost"] for node in api.job(job)["nodes"]] == [None, "nothing was heard of it for 15 s", None]
-    assert "lost node-b: nothing was heard of it for 15 s" in api.get(f"/api/v1/jobs/{job}/report").text
+    assert [node["lost"] for node in api.job(job)["nodes"]] == [None, "it has sent no report for 15 s", None]
+    assert "lost node-b: it has sent no report for 15 s" in api.get(f"/api/v1/jobs/{job}/report").text
     nodes[0].events({"kind": "failed", "reason": "no node is left"})
     assert api.job(job)["state"] == "failed", "the spare and the lost node are not waited for"
 
 
-def test_a_stop_that_launchers_asked_for_is_told_with_its_reason(
+def test_a_stop_that_launchers_asked_for_is_reported_with_its_reason(
     api: Api, job: str, nodes: tuple[PlayedLauncher, ...]
 ) -> None:
     why = "preempted: the launcher on node-a got SIGTERM"
@@ -105,11 +105,11 @@ def test_a_stop_that_launchers_asked_for_is_told_with_its_reason(
     assert nodes[0].directives(wait=0) == []
 
 
-def test_launchers_are_told_the_budgets_and_when_a_person_changes_them(
+def test_launchers_are_sent_the_budgets_and_when_an_operator_changes_them(
     api: Api, job: str, nodes: tuple[PlayedLauncher, ...]
 ) -> None:
-    told = PlayedLauncher(api, job, "node-d").register()
-    assert told["settings"]["launcher"] == {"max_restarts": 3, "max_no_progress": 3, "silence_timeout": 60.0}
+    reported = PlayedLauncher(api, job, "node-d").register()
+    assert reported["settings"]["launcher"] == {"max_restarts": 3, "max_no_progress": 3, "silence_timeout": 60.0}
     api.change_policy(job, max_restarts=7, max_no_progress=0)
     settings = nodes[0].next_directive("settings")["settings"]
     assert settings["launcher"] == {"max_restarts": 7, "max_no_progress": 0, "silence_timeout": 60.0}

@@ -1,4 +1,4 @@
-"""The API describes itself, and says whether it is alive and ready."""
+"""The API describes itself, and states whether it is alive and ready."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_alive_and_ready(api: Api) -> None:
     assert (api.get("/readyz").status_code, api.get("/readyz").json()) == (200, {"status": "ready"})
 
 
-def test_an_unknown_address_is_told_where_the_api_is_described(api: Api) -> None:
+def test_an_unknown_address_answers_where_the_api_is_described(api: Api) -> None:
     answer = api.get("/no/such/page")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
     assert "/docs" in answer.json()["detail"]

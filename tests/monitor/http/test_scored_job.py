@@ -1,4 +1,4 @@
-"""A real monitor that is told windows and kernel timings by eight ranks, one of them slow: what everybody is shown."""
+"""A real monitor that receives windows and kernel timings of eight ranks, one of them slow: what is shown."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def pictures(job: Job) -> dict[str, Any]:
     return {event: json.loads(json.dumps(data)) for _, event, data in _events(job, NOW)}
 
 
-def test_the_stream_tells_of_performance_with_one_byte_a_rank() -> None:
+def test_the_stream_reports_performance_with_one_byte_a_rank() -> None:
     job = scored(64, slow=5)
     assert job.performance.scores is not None
     job.performance.scores.gpu_robust_R[6] = np.nan
@@ -172,5 +172,5 @@ def test_the_stream_is_bounded_however_many_are_slow() -> None:
     assert (len(shown["ended"]), shown["ended"][0]["rank"]) == (20, 399)
 
 
-def test_a_job_without_scores_and_stragglers_tells_of_none() -> None:
+def test_a_job_without_scores_and_stragglers_reports_none() -> None:
     assert "performance" not in pictures(Job("job", NOW))

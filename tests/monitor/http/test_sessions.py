@@ -130,13 +130,13 @@ def test_a_code_opens_one_session_with_what_its_maker_may(guarded: RunningMonito
 
 
 def test_a_code_is_no_token_and_only_readers_get_one(guarded: RunningMonitor) -> None:
-    with Api(guarded.url, INGEST) as sender, Api(guarded.url) as nobody, Api(guarded.url, CONTROL) as owner:
+    with Api(guarded.url, INGEST) as sender, Api(guarded.url) as anonymous, Api(guarded.url, CONTROL) as owner:
         assert sender.post(f"{SESSION}/codes").status_code == 403
-        assert nobody.post(f"{SESSION}/codes").status_code == 401
+        assert anonymous.post(f"{SESSION}/codes").status_code == 401
         code = owner.post(f"{SESSION}/codes").json()["code"]
-        assert nobody.post(SESSION, json={"token": code}).status_code == 401
-        assert nobody.get("/api/v1/jobs", params={"token": code}).status_code == 401
-        assert nobody.post(SESSION, json={"code": code}).json()["scope"] == "control"
+        assert anonymous.post(SESSION, json={"token": code}).status_code == 401
+        assert anonymous.get("/api/v1/jobs", params={"token": code}).status_code == 401
+        assert anonymous.post(SESSION, json={"code": code}).json()["scope"] == "control"
 
 
 def test_codes_expire_are_bounded_and_end_with_their_token() -> None:

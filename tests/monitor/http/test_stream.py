@@ -100,7 +100,7 @@ def test_an_open_incident_is_part_of_the_first_picture(api: Api, job: str) -> No
         assert begun["incident"] == api.incidents(job)[0]
 
 
-def test_the_fleets_stream_begins_with_all_jobs_and_tells_of_a_new_one(api: Api, job: str) -> None:
+def test_the_fleets_stream_begins_with_all_jobs_and_reports_a_new_one(api: Api, job: str) -> None:
     send(api, job, 7)
     with stream(api, "/events") as found:
         kind, picture = next(found)

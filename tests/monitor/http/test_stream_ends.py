@@ -69,7 +69,7 @@ def monitor() -> Monitor:
 
 
 @pytest.mark.parametrize("path", ["/events", "/jobs/job/events"])
-def test_who_goes_away_while_something_is_on_its_way_is_no_error(monitor: Monitor, path: str) -> None:
+def test_a_client_that_leaves_while_something_is_on_its_way_is_no_error(monitor: Monitor, path: str) -> None:
     async def go() -> None:
         reader = Reader(monitor, path)
         staying = asyncio.create_task(reader.stay())
@@ -107,7 +107,9 @@ def test_the_end_of_the_monitor_ends_it(monitor: Monitor) -> None:
     asyncio.run(go())
 
 
-def test_nothing_new_is_said_too_so_that_no_proxy_closes_it(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_new_is_reported_too_so_that_no_proxy_closes_it(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def go() -> None:
         monkeypatch.setattr(stream, "KEEPALIVE", 0.0)
         reader = Reader(monitor, "/jobs/job/events")

@@ -33,8 +33,8 @@ def steps_of(job: str, rank: int, iterations: Iterable[int], clock: float = 1.7e
     """The spans of some steps of a rank, by the clock of its host; inner ones come first, as ranks send them."""
     request = ExportTraceServiceRequest()
     resource = request.resource_spans.add()
-    who = {"rankwatch.job.id": job, "dl.rank": rank, "rankwatch.attempt": attempt}
-    resource.resource.attributes.extend(attributes(who))
+    identity = {"rankwatch.job.id": job, "dl.rank": rank, "rankwatch.attempt": attempt}
+    resource.resource.attributes.extend(attributes(identity))
     scope = resource.scope_spans.add()
     for iteration in iterations:
         for name, start, duration in reversed(STEP):
@@ -59,13 +59,13 @@ def running(api: Api, job: str) -> str:
     return job
 
 
-def test_steps_stand_side_by_side_whatever_the_clocks_say(api: Api, running: str) -> None:
-    told = api.read(f"/jobs/{running}/timeline?ranks=0,3&steps=20")
-    assert (told["sampled"], told["ranks_known"], told["attempt"]) == ([10, 20, 30], 2, 0)
-    first, other = (lane["steps"][0] for lane in told["ranks"])
+def test_steps_stand_side_by_side_whatever_the_clocks_state(api: Api, running: str) -> None:
+    reported = api.read(f"/jobs/{running}/timeline?ranks=0,3&steps=20")
+    assert (reported["sampled"], reported["ranks_known"], reported["attempt"]) == ([10, 20, 30], 2, 0)
+    first, other = (lane["steps"][0] for lane in reported["ranks"])
     assert first["spans"] == other["spans"]
     assert other["began"] - first["began"] == pytest.approx(3600, abs=1e-3)
-    named = [(told["sections"][number], depth, start, seconds) for number, depth, start, seconds in first["spans"]]
+    named = [(reported["sections"][number], depth, start, seconds) for number, depth, start, seconds in first["spans"]]
     assert named == [
         ("data", 0, 0.0, 0.1),
         ("step", 0, 0.1, 0.4),
@@ -76,8 +76,8 @@ def test_steps_stand_side_by_side_whatever_the_clocks_say(api: Api, running: str
 
 
 def test_without_a_choice_the_first_ranks_and_their_last_steps(api: Api, running: str) -> None:
-    told = api.read(f"/jobs/{running}/timeline?last=2")
-    lanes = {lane["rank"]: [step["iteration"] for step in lane["steps"]] for lane in told["ranks"]}
+    reported = api.read(f"/jobs/{running}/timeline?last=2")
+    lanes = {lane["rank"]: [step["iteration"] for step in lane["steps"]] for lane in reported["ranks"]}
     assert lanes == {0: [20, 30], 3: [20]}  # rank 3 never came to step 30, and that is to be seen
 
 
@@ -86,10 +86,10 @@ def test_a_rank_that_sent_none_has_an_empty_lane(api: Api, running: str) -> None
     assert (lane["rank"], lane["host"], lane["steps"]) == (1, "node-a", [])
 
 
-def test_a_new_attempt_begins_anew_and_late_spans_of_the_old_one_are_let_go(api: Api, running: str) -> None:
+def test_a_new_attempt_begins_again_and_late_spans_of_the_old_one_are_dropped(api: Api, running: str) -> None:
     send(api, steps_of(running, 0, (20,), attempt=1), steps_of(running, 0, (40,)))
-    told = api.read(f"/jobs/{running}/timeline?ranks=0")
-    assert (told["attempt"], told["sampled"]) == (1, [20])
+    reported = api.read(f"/jobs/{running}/timeline?ranks=0")
+    assert (reported["attempt"], reported["sampled"]) == (1, [20])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_new_attempt_begins_anew_and_late_spans_of_the_old_one_are_let_go(api:
         ("last=0", "greater than or equal to 1"),
     ],
 )
-def test_what_cannot_be_answered_is_told_in_words(api: Api, running: str, query: str, words: str) -> None:
+def test_what_cannot_be_answered_is_reported(api: Api, running: str, query: str, words: str) -> None:
     answer = api.get(f"/api/v1/jobs/{running}/timeline?{query}")
     assert answer.status_code == 422
     assert words in answer.json()["detail"]
@@ -148,7 +148,7 @@ def test_a_large_job_keeps_less_of_each_rank() -> None:
     assert len(kept) == len(kept.of("j")) == capacity(ranks) + ranks - 1
 
 
-def test_the_job_of_which_nothing_was_heard_for_longest_is_forgotten_first() -> None:
+def test_the_job_of_which_nothing_arrived_for_longest_is_forgotten_first() -> None:
     kept = SpanStore(in_all=30)
     for job in ("a", "b", "a", "c"):
         kept.add(records(job, 0, 10, attempt=0), ["a", "b", "c"], 8)
@@ -187,21 +187,21 @@ def read_bytes(api: Api, job: str, look: str) -> list[int]:
     return list(base64.b64decode(api.read(f"/jobs/{job}/grid/{look}")["bytes"]))
 
 
-def test_ages_of_heartbeats_are_told_in_a_byte_each(api: Api, running: str) -> None:
+def test_ages_of_heartbeats_are_reported_in_a_byte_each(api: Api, running: str) -> None:
     ages = [2 ** (byte / 16) - 1 for byte in read_bytes(api, running, "heartbeat_age")]
-    told = [rank["heartbeat_age"] for rank in api.ranks(running)]
-    assert ages == pytest.approx(told, rel=0.06, abs=0.5)
+    reported = [rank["heartbeat_age"] for rank in api.ranks(running)]
+    assert ages == pytest.approx(reported, rel=0.06, abs=0.5)
     assert ages == sorted(ages)
 
 
 def test_what_is_not_known_has_a_byte_of_its_own(api: Api, running: str) -> None:
     assert read_bytes(api, running, "temperature") == [UNKNOWN] * 4
     assert api.get(f"/api/v1/jobs/{running}/grid/colour").status_code == 422
-    told = api.read(f"/jobs/{running}/layout")
-    assert told == {"unknown": NO_COORDINATE, "coordinates": {}, "looks": ["heartbeat_age"]}
+    reported = api.read(f"/jobs/{running}/layout")
+    assert reported == {"unknown": NO_COORDINATE, "coordinates": {}, "looks": ["heartbeat_age"]}
 
 
-def test_parallel_coordinates_are_told_where_ranks_tell_them(api: Api, job: str) -> None:
+def test_parallel_coordinates_are_reported_where_ranks_report_them(api: Api, job: str) -> None:
     reports = [
         rank_report(job, rank, resource={"dl.pipeline_parallel.rank": rank // 2, "dl.pipeline_parallel.size": 2})
         for rank in range(3)
@@ -210,15 +210,15 @@ def test_parallel_coordinates_are_told_where_ranks_tell_them(api: Api, job: str)
         add_window(report, 8, sections={"step": {"median": 0.1}})
     reports.append(rank_report(job, 3))
     assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
-    told = api.read(f"/jobs/{job}/layout")["coordinates"]
-    assert list(told) == ["pipeline"]
-    assert np.frombuffer(base64.b64decode(told["pipeline"]), "<u2").tolist() == [0, 0, 1, NO_COORDINATE]
+    reported = api.read(f"/jobs/{job}/layout")["coordinates"]
+    assert list(reported) == ["pipeline"]
+    assert np.frombuffer(base64.b64decode(reported["pipeline"]), "<u2").tolist() == [0, 0, 1, NO_COORDINATE]
 
 
 def test_trends_begin_with_the_job(api: Api, running: str) -> None:
-    told = wait_for(lambda: (points := api.read(f"/jobs/{running}/trends"))["at"] and points, "a first point")
-    assert len(told["at"]) == len(told["goodput"]) == len(told["goodput_window"])
-    assert (told["goodput"][0], told["scores"]) == (None, {})  # too early for a ratio, and no rank has a score
+    reported = wait_for(lambda: (points := api.read(f"/jobs/{running}/trends"))["at"] and points, "a first point")
+    assert len(reported["at"]) == len(reported["goodput"]) == len(reported["goodput_window"])
+    assert (reported["goodput"][0], reported["scores"]) == (None, {})  # too early for a ratio, and no rank has a score
 
 
 def test_the_schema_describes_every_setting_of_the_policy(api: Api) -> None:

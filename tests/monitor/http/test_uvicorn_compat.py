@@ -40,6 +40,7 @@ def test_whatever_is_used_of_the_protocol_is_checked(kind: type) -> None:
         "_deadline",
         "_awaited",
         "_unread",
+        "_refusal",
         "_lanes",
         "_lane",
         "_request",

@@ -48,21 +48,21 @@ def api(url: str) -> Iterator[httpx.Client]:
 
 
 def test_the_answer_has_a_sentence_and_its_parts(api: httpx.Client) -> None:
-    told = api.get("/jobs/slowed/why").json()
-    assert told["since"] == pytest.approx(CHANGED, abs=PERIOD)
-    assert told["factor"] == pytest.approx(told["after"] / told["before"])
-    assert (told["kind"], told["cause"]) == ("change", "data")
-    assert sum(part["share"] for part in told["parts"]) == pytest.approx(1.0)
-    assert set(told["parts"][0]) == {"part", "before", "after", "share"}
-    assert {"kind", "name", "before", "after", "share", "sentence"} <= set(told["contributors"][0])
-    assert told["circumstances"] == []
-    assert api.get(f"/jobs/slowed/why?at={CHANGED + 60}").json() == told
+    reported = api.get("/jobs/slowed/why").json()
+    assert reported["since"] == pytest.approx(CHANGED, abs=PERIOD)
+    assert reported["factor"] == pytest.approx(reported["after"] / reported["before"])
+    assert (reported["kind"], reported["cause"]) == ("change", "data")
+    assert sum(part["share"] for part in reported["parts"]) == pytest.approx(1.0)
+    assert set(reported["parts"][0]) == {"part", "before", "after", "share"}
+    assert {"kind", "name", "before", "after", "share", "sentence"} <= set(reported["contributors"][0])
+    assert reported["circumstances"] == []
+    assert api.get(f"/jobs/slowed/why?at={CHANGED + 60}").json() == reported
 
 
 def test_its_twin_nothing_changed(api: httpx.Client) -> None:
-    told = api.get("/jobs/steady/why").json()
-    assert (told["kind"], told["parts"], told["contributors"]) == ("steady", [], [])
-    assert told["sentence"].startswith("Nothing changed in the last hour")
+    reported = api.get("/jobs/steady/why").json()
+    assert (reported["kind"], reported["parts"], reported["contributors"]) == ("steady", [], [])
+    assert reported["sentence"].startswith("Nothing changed in the last hour")
 
 
 def test_a_job_of_which_no_window_was_judged(api: httpx.Client) -> None:
@@ -82,7 +82,7 @@ def test_a_job_of_which_no_window_was_judged(api: httpx.Client) -> None:
         ("/jobs/slowed/history?since=20&until=10", 422, "since (20) must not be later than until (10)"),
     ],
 )
-def test_wrong_questions_are_answered_in_words(api: httpx.Client, path: str, status: int, words: str) -> None:
+def test_wrong_questions_are_answered(api: httpx.Client, path: str, status: int, words: str) -> None:
     answer = api.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     assert words in answer.json()["detail"]

@@ -136,6 +136,8 @@ def kernel(name: str, calls: float | None = 4, *, time_ns: int = NOW_NS, **secon
 def _named(
     key: str, metric: str, name: str, calls: float | None, time_ns: int, seconds: Mapping[str, float]
 ) -> list[Fill]:
-    told = [] if calls is None else [gauge(f"{metric}.calls", calls, time_ns, **{key: name})]
+    reported = [] if calls is None else [gauge(f"{metric}.calls", calls, time_ns, **{key: name})]
     duration = f"{metric}.duration"
-    return told + [gauge(duration, value, time_ns, **{key: name, "statistic": word}) for word, value in seconds.items()]
+    return reported + [
+        gauge(duration, value, time_ns, **{key: name, "statistic": word}) for word, value in seconds.items()
+    ]

@@ -24,7 +24,7 @@ HEADERS = {"content-type": "application/x-protobuf"}
 
 
 def behind(seconds: float, then: Callable[[Admission], Any]) -> Any:
-    """What ``then`` says in a turn of the loop that has lasted so long already."""
+    """What ``then`` states in a turn of the loop that has lasted so long already."""
 
     async def turn() -> Any:
         admission = Admission()
@@ -80,7 +80,7 @@ def test_the_next_turn_lets_in_again() -> None:
         while time.monotonic() - started < rules.LATE + 2 * rules._BEAT:
             pass
         refused(admission.check)
-        while True:  # the timer runs in one of the next turns; each look asks anew
+        while True:  # the timer runs in one of the next turns; each look asks again
             await asyncio.sleep(0)
             try:
                 admission.check()
@@ -102,7 +102,7 @@ def test_an_idle_loop_has_no_timer_and_is_not_late() -> None:
     assert asyncio.run(asyncio.wait_for(turns(), 60)) == 0
 
 
-def test_who_has_most_in_flight_is_told_429_and_others_503(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sender_with_most_in_flight_gets_429_and_others_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "HELD_BYTES", 100)
 
     async def turns() -> None:
@@ -119,7 +119,7 @@ def test_who_has_most_in_flight_is_told_429_and_others_503(monkeypatch: pytest.M
     asyncio.run(turns())
 
 
-def test_what_is_only_announced_keeps_nobody_out() -> None:
+def test_what_is_only_announced_excludes_no_node() -> None:
     async def turns() -> None:
         admission = Admission()
         with admission.body("idle"):

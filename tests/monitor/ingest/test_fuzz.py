@@ -1,4 +1,4 @@
-"""Whatever comes under the names of windows, kernels and devices: nothing raises, and what is told makes sense."""
+"""Whatever comes under the names of windows, kernels and devices: nothing raises, and what is reported makes sense."""
 
 from __future__ import annotations
 
@@ -82,9 +82,11 @@ def test_any_points_at_all(odd: list[Fill], left_out: set[int]) -> None:
 
 
 @given(st.lists(st.binary(max_size=8), max_size=4), st.sampled_from(semconv.WINDOW_METRICS))
-def test_names_of_any_bytes_that_are_text_and_points_of_another_kind(said: list[bytes], metric: semconv.Metric) -> None:
+def test_names_of_any_bytes_that_are_text_and_points_of_another_kind(
+    printed: list[bytes], metric: semconv.Metric
+) -> None:
     ingest = Ingest()
-    texts = [each.decode(errors="ignore") for each in said]
+    texts = [each.decode(errors="ignore") for each in printed]
     request = request_of(RANK_3, *(gauge(metric.name, 1.0, section=text, group=text, kernel=text) for text in texts))
     ingest(request)
     other = request_of(RANK_3, histogram("step", 3, 1.0))
@@ -109,21 +111,21 @@ def assert_bounded(report: RankReport) -> None:
 
 
 def has_time(request: ExportMetricsServiceRequest) -> bool:
-    """Whether any point of the window, rejected ones included, says when it was."""
+    """Whether any point of the window, rejected ones included, states when it was."""
     window = {metric.name for metric in semconv.WINDOW_METRICS if "kernel" not in metric.name}
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
     return any(metric.gauge.data_points[0].time_unix_nano for metric in metrics if metric.name in window)
 
 
-def numbers(told: Any) -> Iterator[float]:
-    """All numbers in what a report tells of speed, temperatures left out."""
-    if isinstance(told, RankReport):
-        device = told.device and told.device._replace(temperature=None)
-        yield from numbers([told.window, told.kernels, device])
-    elif isinstance(told, dict):
-        yield from numbers(list(told.values()))
-    elif isinstance(told, list | tuple):
-        for each in told:
+def numbers(reported: Any) -> Iterator[float]:
+    """All numbers in what a report reports speed, temperatures left out."""
+    if isinstance(reported, RankReport):
+        device = reported.device and reported.device._replace(temperature=None)
+        yield from numbers([reported.window, reported.kernels, device])
+    elif isinstance(reported, dict):
+        yield from numbers(list(reported.values()))
+    elif isinstance(reported, list | tuple):
+        for each in reported:
             yield from numbers(each)
-    elif isinstance(told, int | float):
-        yield told
+    elif isinstance(reported, int | float):
+        yield reported

@@ -7,7 +7,7 @@ import pytest
 from rankwatch_monitor.ingest.limits import REASONS, Counters, Limits, describe
 
 
-def test_every_limit_says_what_it_bounds() -> None:
+def test_every_limit_states_what_it_bounds() -> None:
     described = {limit.name: limit for limit in describe(Limits(jobs=7))}
     assert described["jobs"].value == 7
     assert all(limit.unit and limit.meaning for limit in described.values())

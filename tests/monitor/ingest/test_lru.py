@@ -19,7 +19,7 @@ def test_a_value_is_made_once_while_its_key_is_used() -> None:
     assert made == ["a"]
 
 
-def test_who_is_silent_is_forgotten_and_who_speaks_is_not() -> None:
+def test_silent_launchers_are_forgotten_and_others_are_not() -> None:
     clock = Clock()
     remembered: LruCache[str, list[str]] = LruCache(lambda key: [key], 1000, clock)
     active = remembered("active")

@@ -1,4 +1,4 @@
-"""What a metrics request says, point by point, and what of it is turned away."""
+"""What a metrics request reports, point by point, and what of it is turned away."""
 
 from __future__ import annotations
 
@@ -96,20 +96,20 @@ def test_odd_times_and_marks_of_sections_are_turned_away_one_by_one(name: str) -
     decoded = ingest(request_of(RANK_3, *odd, gauge(metric, 1), *many))
     assert ingest.counters.rejected == {"bad_value": 3, "bad_name": 1, "too_many_sections": 1}
     (report,) = decoded.reports
-    told = {"first": report.first_time, "longest": report.longest, "first.duration": report.first_durations}
-    assert set(told[name]) == {"a", "b"}
+    reported = {"first": report.first_time, "longest": report.longest, "first.duration": report.first_durations}
+    assert set(reported[name]) == {"a", "b"}
     assert "'odd'" in decoded.rejections.message()
 
 
 @pytest.mark.parametrize("name", ["progress.age", "section.idle.longest"])
 @pytest.mark.parametrize("value", [-0.1, nan, inf])
-def test_an_odd_age_leaves_its_field_untold(ingest: Ingest, name: str, value: float) -> None:
+def test_an_odd_age_leaves_its_field_unset(ingest: Ingest, name: str, value: float) -> None:
     decoded = ingest(request_of(RANK_3, gauge(f"rankwatch.{name}", value)))
     assert ingest.counters.rejected == {"bad_value": 1}
     assert decoded.reports == [RankReport(decoded.reports[0].identity)]
 
 
-def test_a_rank_that_says_nothing_more_still_reports(ingest: Ingest) -> None:
+def test_a_rank_that_reports_nothing_more_still_reports(ingest: Ingest) -> None:
     assert ingest.one() == RankReport(ingest.one().identity)
     assert ingest.one(gauge("somebody.elses.metric", 5)).open_sections is None
 
@@ -165,7 +165,7 @@ def test_process_start(ingest: Ingest, text: str, expected: float) -> None:
         (RANK_3 | {f"k{i}": i for i in range(200)}, "too_many_attributes", "limit 128"),
     ],
 )
-def test_who_cannot_be_told_is_turned_away(
+def test_a_request_that_cannot_be_answered_is_rejected(
     ingest: Ingest, attributes: dict[str, object], reason: str, words: str
 ) -> None:
     request = request_of(attributes, gauge("rankwatch.iteration", 1), gauge("anything.at.all", 2))
@@ -179,7 +179,7 @@ def test_who_cannot_be_told_is_turned_away(
     assert ingest.counters.rejected == {reason: 4}
 
 
-def test_nobody_with_nothing_to_say_is_no_news(ingest: Ingest) -> None:
+def test_an_empty_report_is_no_news(ingest: Ingest) -> None:
     assert ingest(request_of({})).rejections.message() == ""
     assert ingest(ExportMetricsServiceRequest()).reports == []
 
@@ -214,12 +214,12 @@ class TestValues:
         assert ingest.counters.rejected == {"bad_value": 1}
 
     def test_zero_is_a_value_and_nothing_is_not(self, ingest: Ingest) -> None:
-        told = ingest.one(gauge("rankwatch.heartbeat.age", 0.0), gauge("rankwatch.iteration", 0))
-        assert (told.heartbeat_age, told.iteration) == (0.0, 0)
+        reported = ingest.one(gauge("rankwatch.heartbeat.age", 0.0), gauge("rankwatch.iteration", 0))
+        assert (reported.heartbeat_age, reported.iteration) == (0.0, 0)
         untold = ingest.one(gauge("rankwatch.heartbeat.age", None), gauge("rankwatch.iteration", None))
         assert (untold.heartbeat_age, untold.iteration) == (None, None)
 
-    def test_a_series_that_has_ended_says_nothing(self, ingest: Ingest) -> None:
+    def test_a_series_that_has_ended_reports_nothing(self, ingest: Ingest) -> None:
         request = request_of(
             RANK_3, gauge("rankwatch.iteration", 0), gauge("rankwatch.section.open.duration", 0.0, section="s")
         )
@@ -248,7 +248,7 @@ class TestValues:
 
 
 class TestOpenSections:
-    def test_idle_says_that_none_is_open(self, ingest: Ingest) -> None:
+    def test_idle_states_that_none_is_open(self, ingest: Ingest) -> None:
         report = ingest.one(gauge("rankwatch.section.idle.duration", 2.5))
         assert (report.open_sections, report.idle) == ({}, 2.5)
 
@@ -302,9 +302,9 @@ class TestFinishedSections:
 
     @pytest.mark.parametrize("exponential", [True, False])
     def test_cumulative_points_come_as_increments(self, ingest: Ingest, exponential: bool) -> None:
-        def export(second: int, *told: float) -> dict[str, SectionStatistics]:
+        def export(second: int, *reported: float) -> dict[str, SectionStatistics]:
             time_ns = NOW_NS + second * SECOND
-            count, *rest = told
+            count, *rest = reported
             return dict(
                 ingest.one(
                     histogram(
@@ -345,14 +345,14 @@ class TestFinishedSections:
         fills = histogram("step", 1, 1.0, 1.0, 1.0), histogram("step", 2, 6.0, 2.0, 4.0, time_ns=NOW_NS + 1)
         assert ingest.one(*fills).finished == {"step": SectionStatistics(3, 7.0, 1.0, 4.0)}
 
-    def test_an_empty_point_says_nothing(self, ingest: Ingest) -> None:
+    def test_an_empty_point_reports_nothing(self, ingest: Ingest) -> None:
         assert ingest.one(histogram("step", 0, 0.0)).finished == {}
 
     @pytest.mark.parametrize(
-        "told", [(1, None), (1, nan), (1, inf), (1, -1.0), (1, 1.0, 2.0, 1.0), (1, 1.0, nan, 1.0), (2**60, 1.0)]
+        "reported", [(1, None), (1, nan), (1, inf), (1, -1.0), (1, 1.0, 2.0, 1.0), (1, 1.0, nan, 1.0), (2**60, 1.0)]
     )
-    def test_impossible_statistics(self, ingest: Ingest, told: tuple[int, float]) -> None:
-        decoded = ingest(request_of(RANK_3, histogram("step", *told)))
+    def test_impossible_statistics(self, ingest: Ingest, reported: tuple[int, float]) -> None:
+        decoded = ingest(request_of(RANK_3, histogram("step", *reported)))
         assert decoded.reports[0].finished == {}
         assert ingest.counters.rejected == {"bad_value": 1}
 

@@ -64,7 +64,7 @@ def ended() -> Iterator[None]:
     rankwatch.shutdown()
 
 
-def test_a_rank_that_is_told_to_come_again_comes_back_and_loses_nothing(
+def test_a_rank_that_is_asked_to_retry_comes_back_and_loses_nothing(
     served: Served, ended: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rules, "RETRY_AFTER", (1, 1))
@@ -97,11 +97,11 @@ def heavy(number: int) -> bytes:
     """A request that takes long to read: delta counters are of no layout."""
     request = ExportMetricsServiceRequest()
     for rank in range(RANKS):
-        who = {**RANK_3, "dl.rank": rank, "dl.world_size": RANKS, "service.instance.id": f"i{rank}"}
+        identity = {**RANK_3, "dl.rank": rank, "dl.world_size": RANKS, "service.instance.id": f"i{rank}"}
         time_ns = NOW_NS + number * SECOND
         fills = [counter("rankwatch.heartbeats", 1, DELTA, time_ns), gauge("rankwatch.heartbeat.age", 0.1, time_ns)]
         named = [gauge("rankwatch.section.open.duration", 0.1, time_ns, section=f"s{i}") for i in range(12)]
-        add_resource(request, who, *fills, *named)
+        add_resource(request, identity, *fills, *named)
     return request.SerializeToString()
 
 

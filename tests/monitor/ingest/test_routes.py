@@ -73,7 +73,7 @@ def headers_of(content_type: str | None, encoding: str | None = None) -> dict[st
 
 
 def status_of(response: httpx.Response) -> Status:
-    """Return the google.rpc.Status of a failure, in whichever encoding the answer says it has."""
+    """Return the google.rpc.Status of a failure, in whichever encoding the answer states it has."""
     if response.headers["content-type"] == PROTOBUF:
         return Status.FromString(response.content)
     return json_format.Parse(response.content, Status())
@@ -281,7 +281,7 @@ def test_a_sender_that_goes_away_in_the_middle() -> None:
         (Refusal(429, "unavailable", "too fast", retry_after=1), ("retry-after", "1"), 8),
     ],
 )
-def test_who_is_not_admitted_is_told_why_before_the_body_is_read(
+def test_a_rejected_sender_gets_the_reason_before_the_body_is_read(
     refusal: Refusal, header: tuple[str, str], code: int
 ) -> None:
     def admit(request: Request) -> None:

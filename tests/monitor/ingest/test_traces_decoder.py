@@ -77,7 +77,7 @@ def test_a_span_that_cannot_be_used_is_rejected_alone(span: dict[str, object], r
     assert counters.rejected == {reason: 1}
 
 
-def test_spans_of_nobody() -> None:
+def test_spans_without_identity() -> None:
     counters = Counters()
     records, rejections = TracesDecoder(Limits(), counters).decode(spans_of({}, {}, attributes={"service.name": "web"}))
     assert (records, rejections.items) == ([], 2)

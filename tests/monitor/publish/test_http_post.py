@@ -34,7 +34,7 @@ def free_port() -> int:
         (599, "answers 599"),
     ],
 )
-def test_an_answer_in_words(receiver: HttpReceiver, status: int, words: str) -> None:
+def test_an_answer(receiver: HttpReceiver, status: int, words: str) -> None:
     receiver.answers = Answers(status, {"Location": f"{receiver.url}/elsewhere"})
     answer = Target(f"{receiver.url}/{SECRET}").post(b"{}", {"X-Own": "1"})
     assert (answer.status, answer.problem, answer.taken) == (status, words, status < 300)

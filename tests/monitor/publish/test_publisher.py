@@ -1,4 +1,4 @@
-"""When publishers are told of a job, and that one which fails harms nobody."""
+"""When publishers are told of a job, and that one which fails harms nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankwatch_monitor.publish.snapshot import Snapshot
 
 
 class Kept:
-    """A publisher that keeps what it was told."""
+    """A publisher that keeps what it was reported."""
 
     def __init__(self) -> None:
         self.taken: list[Snapshot] = []
@@ -39,21 +39,21 @@ def watch(publishing: Publishing, job: Job, seconds: float, start: float = NOW, 
     """Look as the loop does; return the time at the end."""
     for number in range(round(seconds / tick)):
         job.last_heard = start + number * tick
-        publishing.look(job, start + number * tick)
+        publishing.observe(job, start + number * tick)
     return start + seconds
 
 
-def told_at(kept: Kept) -> list[float]:
+def reported_at(kept: Kept) -> list[float]:
     return [round(snapshot.at - NOW, 1) for snapshot in kept.taken]
 
 
 def test_without_news_once_a_report_interval() -> None:
     kept, job = Kept(), scored()
     watch(Publishing([kept]), job, 1000)
-    assert told_at(kept) == pytest.approx([0, 300, 600, 900], abs=4)
+    assert reported_at(kept) == pytest.approx([0, 300, 600, 900], abs=4)
 
 
-def test_news_are_told_soon_but_not_more_often_than_every_ten_seconds() -> None:
+def test_news_are_reported_soon_but_not_more_often_than_every_ten_seconds() -> None:
     kept, job = Kept(), scored()
     publishing = Publishing([kept])
     now = watch(publishing, job, 4)
@@ -79,28 +79,28 @@ def test_an_incident_and_its_end_are_news() -> None:
         if second == 40:
             scene.hang(2)
         scene.run(1)
-        publishing.look(scene.job, scene.now)
+        publishing.observe(scene.job, scene.now)
     assert scene.closings
     phases = [snapshot.incidents[0]["closed_at"] is not None for snapshot in kept.taken if snapshot.incidents]
     assert phases[0] is False
     assert phases[-1] is True
 
 
-def test_a_job_that_was_over_before_is_not_told_and_one_that_ends_is_told_once() -> None:
+def test_a_job_that_was_over_before_is_not_reported_and_one_that_ends_is_reported_once() -> None:
     before, now = Kept(), Kept()
     scene = Accounted(ranks=2).run(20)
     publishing = Publishing([now])
-    publishing.look(scene.job, scene.now)
+    publishing.observe(scene.job, scene.now)
     scene.run(20).finish(ProcessEventKind.FINISHED)
     later = Publishing([before])
     for second in range(2000):
         for each in (publishing, later):
-            each.look(scene.job, scene.now + second)
+            each.observe(scene.job, scene.now + second)
     assert [snapshot.over for snapshot in now.taken] == [False, True]
     assert before.taken == []
 
 
-def test_the_last_word_is_told_at_the_end() -> None:
+def test_the_last_word_is_reported_at_the_end() -> None:
     kept, job = Kept(), scored()
     publishing = Publishing([kept])
     now = watch(publishing, job, 2)
@@ -110,7 +110,7 @@ def test_the_last_word_is_told_at_the_end() -> None:
     assert kept.timeout == pytest.approx(CLOSING, abs=1.0)
 
 
-def test_one_that_fails_is_counted_warned_of_once_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_fails_is_counted_warned_of_once_and_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("rankwatch").propagate = True
     kept, job = Kept(), scored()
     publishing = Publishing([Failing(), kept])

@@ -48,13 +48,13 @@ def hang_and_restart(api: Api) -> list[dict[str, Any]]:
 
 def replayed(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
     assert replay([str(path), "--json", *more]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return told
+    reported: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return reported
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """A recording of a real monitor that was told to end, and the incidents that it had shown."""
+    """A recording of a real monitor that was instructed to end, and the incidents that it had shown."""
     folder = tmp_path_factory.mktemp("recorded")
     path = folder / "run.jsonl.gz"
     with running_monitor(folder, "--record", str(path)) as monitor, Api(monitor.url) as api:
@@ -68,9 +68,9 @@ def test_a_real_monitor_s_recording_gives_the_same_incidents(
     recorded: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, incidents = recorded
-    told = replayed(path, capsys)
-    (job,) = told["jobs"]
-    assert (told["lost"], told["truncated"]) == (0, False)
+    reported = replayed(path, capsys)
+    (job,) = reported["jobs"]
+    assert (reported["lost"], reported["truncated"]) == (0, False)
     assert len(incidents) == len(job["incidents"]) == 1
     for was, now in zip(incidents, job["incidents"], strict=True):
         assert {name: was[name] for name in SAME} == {name: now[name] for name in SAME}
@@ -112,13 +112,13 @@ def _reports(path: Path) -> int:
     return sum(entry.event is not None for entry in Recording(path))
 
 
-def test_it_is_told_in_words(recorded: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_reported(recorded: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]) -> None:
     assert replay([str(recorded[0]), "--job", "job"]) == 0
-    said = capsys.readouterr().out
-    assert "job job: 3 ranks, attempt 2" in said
-    assert "Rank 2 on node-a has been in section 'step'" in said
-    assert "directive 2: restart (not delivered)" in said
-    assert "2 (behind)" in said
+    printed = capsys.readouterr().out
+    assert "job job: 3 ranks, attempt 2" in printed
+    assert "Rank 2 on node-a has been in section 'step'" in printed
+    assert "directive 2: restart (not delivered)" in printed
+    assert "2 (behind)" in printed
 
 
 @pytest.mark.parametrize(
@@ -174,35 +174,35 @@ def straggling(job_id: str, fault: Slowdown | None, *, windows: int = 12) -> Str
     return StragglerPlan(world=8, ranks_a_host=2, windows=windows, fault=fault, job_id=job_id, seed=5)
 
 
-def test_a_recording_tells_who_was_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_shows_which_rank_was_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = straggling("slow", Slowdown(Slow.HOST, 0.3, (3,), since=4))
     path = recorded_scene(tmp_path / "run.jsonl.gz", plan)
-    told = replayed(path, capsys)
-    assert told["verdict"] == "worker"
-    (straggler,) = told["stragglers"]
+    reported = replayed(path, capsys)
+    assert reported["verdict"] == "worker"
+    (straggler,) = reported["stragglers"]
     assert (straggler["rank"], straggler["host"], straggler["cause"]) == (3, "node-1", "host")
     assert straggler["lateness"] == pytest.approx(0.3, rel=0.3)
     assert "Rank 3 on node-1 is slow" in straggler["reason"]
-    assert told["cost_gpu_hours"] > 0
-    (job,) = told["jobs"]
-    assert job["stragglers"] == told["stragglers"]
-    assert straggler["reason"] in [said["text"] for said in job["said"]]
+    assert reported["cost_gpu_hours"] > 0
+    (job,) = reported["jobs"]
+    assert job["stragglers"] == reported["stragglers"]
+    assert straggler["reason"] in [printed["text"] for printed in job["said"]]
     assert replay([str(path)]) == 0
     assert "verdict over 12 windows: worker" in capsys.readouterr().out
     healthy = replayed(recorded_scene(tmp_path / "twin.jsonl.gz", plan.healthy()), capsys)
     assert (healthy["verdict"], healthy["stragglers"], healthy["cost_gpu_hours"]) == ("healthy", [], 0)
 
 
-def test_of_several_jobs_the_worst_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_jobs_the_worst_is_reported_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = Writer(tmp_path / "run.jsonl", START)
     plans = (straggling("fine", None), straggling("slow", Slowdown(Slow.COMPUTE, 0.3, (6,))))
     events = [(at, p.job_id, r) for p in plans for at, reports in StragglerScene(p).windows() for r in reports]
     for at, job_id, report in sorted(events, key=lambda each: each[0]):
         writer.write(Entry(at, job_id, report))
     writer.close()
-    told = replayed(tmp_path / "run.jsonl", capsys)
-    assert {job["id"]: job["verdict"] for job in told["jobs"]} == {"fine": "healthy", "slow": "worker"}
-    assert (told["verdict"], [s["rank"] for s in told["stragglers"]]) == ("worker", [6])
+    reported = replayed(tmp_path / "run.jsonl", capsys)
+    assert {job["id"]: job["verdict"] for job in reported["jobs"]} == {"fine": "healthy", "slow": "worker"}
+    assert (reported["verdict"], [s["rank"] for s in reported["stragglers"]]) == ("worker", [6])
 
 
 def test_another_policy_judges_stragglers_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,18 +216,18 @@ def test_another_policy_judges_stragglers_otherwise(tmp_path: Path, capsys: pyte
 def test_a_table_of_operations_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = Trace("worker", 0.3)
     path = write(tmp_path / "trace.parquet", trace.rows(), 1e6)
-    told = replayed(path, capsys)
-    assert told["verdict"] == "worker"
-    (straggler,) = told["stragglers"]
+    reported = replayed(path, capsys)
+    assert reported["verdict"] == "worker"
+    (straggler,) = reported["stragglers"]
     assert {"rank", "host", "score", "lateness", "cause", "reason"} <= set(straggler)
     assert (straggler["rank"], straggler["cause"]) == (trace.victim_rank, "compute")
-    assert (told["table"]["ranks"], told["table"]["steps"]) == (16, 30)
-    assert told["table"]["notes"][0].startswith("times are taken as us")
-    assert told["cost_gpu_hours"] > 0
+    assert (reported["table"]["ranks"], reported["table"]["steps"]) == (16, 30)
+    assert reported["table"]["notes"][0].startswith("times are taken as us")
+    assert reported["cost_gpu_hours"] > 0
     assert replay([str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "operations of 16 ranks in 30 steps" in said
-    assert straggler["reason"] in said
+    printed = capsys.readouterr().out
+    assert "operations of 16 ranks in 30 steps" in printed
+    assert straggler["reason"] in printed
     healthy = replayed(write(tmp_path / "twin.csv.gz", Trace().rows()), capsys)
     assert (healthy["verdict"], healthy["stragglers"], healthy["cost_gpu_hours"]) == ("healthy", [], 0)
 
@@ -257,7 +257,7 @@ def test_a_table_is_judged_by_the_policy_that_is_given(tmp_path: Path, capsys: p
         ),
     ],
 )
-def test_what_cannot_be_judged_is_said(
+def test_what_cannot_be_judged_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, more: Sequence[str], words: str
 ) -> None:
     (tmp_path / name).write_text(text)

@@ -101,30 +101,32 @@ EVENTS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_event_comes_back_as_it_was(kind: str) -> None:
     event = EVENTS[kind]
-    told = json.loads(json.dumps(event_codec.to_json(event)))
-    back = event_codec.read(KINDS[kind], told)
+    reported = json.loads(json.dumps(event_codec.to_json(event)))
+    back = event_codec.read(KINDS[kind], reported)
     assert back == event
     assert type(back) is type(event)
-    assert event_codec.to_json(back) == told
+    assert event_codec.to_json(back) == reported
 
 
-def test_what_is_told_of_speed_is_recorded_whole() -> None:
+def test_what_is_reported_of_speed_is_recorded_whole() -> None:
     """No field of these has its default in the events above, so that one which is lost would be noticed."""
     report = EVENTS["report"]
     assert isinstance(report, RankReport)
     assert report.kernels is not None
-    for told in (WINDOW, DEVICE, *WINDOW.sections.values(), *WINDOW.collectives.values(), *report.kernels.values()):
-        defaults = told._field_defaults
-        assert [name for name in told._fields if name in defaults and getattr(told, name) == defaults[name]] == []
-        assert event_codec.read(type(told), json.loads(json.dumps(event_codec.to_json(told)))) == told
+    for reported in (WINDOW, DEVICE, *WINDOW.sections.values(), *WINDOW.collectives.values(), *report.kernels.values()):
+        defaults = reported._field_defaults
+        assert [
+            name for name in reported._fields if name in defaults and getattr(reported, name) == defaults[name]
+        ] == []
+        assert event_codec.read(type(reported), json.loads(json.dumps(event_codec.to_json(reported)))) == reported
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [{"window": WindowReport()}, {"kernels": {}}, {"device": DeviceReading()}, {"window": WindowReport(iteration=0)}],
 )
-def test_nothing_in_it_is_not_the_same_as_not_told(told: dict[str, Any]) -> None:
-    report = RankReport(RankIdentity("job", 3), **told)
+def test_nothing_in_it_is_not_the_same_as_not_reported(reported: dict[str, Any]) -> None:
+    report = RankReport(RankIdentity("job", 3), **reported)
     assert event_codec.read(RankReport, json.loads(json.dumps(event_codec.to_json(report)))) == report
 
 
@@ -133,8 +135,8 @@ def test_what_has_its_default_is_left_out() -> None:
 
 
 def test_what_a_newer_version_added_is_left_aside() -> None:
-    told = {"identity": {"job_id": "job", "rank": 3, "colour": "red"}, "mood": "good"}
-    assert event_codec.read(RankReport, told) == RankReport(RankIdentity("job", 3))
+    reported = {"identity": {"job_id": "job", "rank": 3, "colour": "red"}, "mood": "good"}
+    assert event_codec.read(RankReport, reported) == RankReport(RankIdentity("job", 3))
 
 
 @pytest.mark.parametrize(

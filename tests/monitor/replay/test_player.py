@@ -33,16 +33,16 @@ SCENES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def decided(name: str, *, every_tick: bool) -> tuple[list[tuple[float, str]], int]:
     """All that is decided in a scene, with its time, and how often the core was asked."""
     habits, policy = SCENES[name]
-    told: list[tuple[float, str]] = []
+    reported: list[tuple[float, str]] = []
 
     def note(at: float, effect: Effect) -> None:
         what = effect.message if isinstance(effect, Changed) else f"{effect.directive.id} {effect.directive.kind}"
-        told.append((round(at, 6), what))
+        reported.append((round(at, 6), what))
 
     plan = Plan(**{"world": 4, "nodes": 2, "seconds": 240.0, "compilation": 5.0, **habits})
     performance = Simulation(Scene(plan), policy, every_tick=every_tick, on_effect=note)
     performance.run()
-    return told, performance.judged
+    return reported, performance.judged
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -53,26 +53,26 @@ def test_the_ticks_that_are_left_out_do_not_matter(name: str) -> None:
     assert some or name == "healthy"
 
 
-def report(rank: int, **told: Any) -> RankReport:
-    return RankReport(RankIdentity("job", rank, world_size=2, instance=f"i{rank}"), **told)
+def report(rank: int, **reported: Any) -> RankReport:
+    return RankReport(RankIdentity("job", rank, world_size=2, instance=f"i{rank}"), **reported)
 
 
 def test_a_day_in_which_nothing_comes_costs_nothing() -> None:
-    told: list[tuple[str, float]] = []
-    replay = RecordingPlayer(lambda job, at, effect: told.append((job.id, at)))
+    reported: list[tuple[str, float]] = []
+    replay = RecordingPlayer(lambda job, at, effect: reported.append((job.id, at)))
     replay.play([Entry(100.0, "job", report(rank, iteration=3)) for rank in range(2)] + [Entry(90_000.0)])
-    assert not told
+    assert not reported
     assert replay.jobs["job"].due > 90_000.0
 
 
 def test_silence_is_judged_at_its_time_although_nothing_comes() -> None:
-    told: list[float] = []
-    replay = RecordingPlayer(lambda job, at, effect: told.append(at))
+    reported: list[float] = []
+    replay = RecordingPlayer(lambda job, at, effect: reported.append(at))
     entries = [Entry(100.0, "job", report(0, iteration=3))]
     entries += [Entry(100.0 + i, "job", report(1, iteration=3)) for i in range(100)]
     replay.play(entries)
-    assert told
-    assert 160.0 < told[0] <= 160.2
+    assert reported
+    assert 160.0 < reported[0] <= 160.2
 
 
 def test_another_policy_shows_what_would_have_happened() -> None:
@@ -104,7 +104,7 @@ def test_what_the_core_refuses_is_counted() -> None:
     assert player.refused == 1
 
 
-def test_a_job_that_is_told_again_goes_on_and_a_new_one_begins_anew() -> None:
+def test_a_job_that_is_reported_again_goes_on_and_a_new_one_begins_again() -> None:
     replay = RecordingPlayer(lambda job, at, effect: None)
     first = Job("job", 90.0)
     replay.play([beginning(first, 100.0), Entry(100.0, "job", report(0)), beginning(first, 101.0)])

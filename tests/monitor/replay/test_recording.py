@@ -18,8 +18,8 @@ from support.waiting import wait_for
 NAMES = ("run.jsonl", "run.jsonl.gz", "run.jsonl.zst")
 
 
-def report(rank: int = 0, **told: Any) -> RankReport:
-    return RankReport(RankIdentity("job", rank, world_size=4), **told)
+def report(rank: int = 0, **reported: Any) -> RankReport:
+    return RankReport(RankIdentity("job", rank, world_size=4), **reported)
 
 
 def written(path: Path, *entries: Entry) -> Path:
@@ -58,7 +58,7 @@ def test_a_monitor_that_is_killed_leaves_all_but_the_last_line(tmp_path: Path, n
     writer.close()
 
 
-def test_a_last_line_that_is_cut_off_is_told(tmp_path: Path) -> None:
+def test_a_last_line_that_is_cut_off_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "run.jsonl", Entry(101.0, "job", report()), Entry(102.0))
     path.write_bytes(path.read_bytes()[:-4])
     found = Recording(path)
@@ -103,7 +103,7 @@ def test_a_packed_file_that_is_damaged_gets_words(tmp_path: Path, name: str) -> 
         list(Recording(path))
 
 
-def test_a_recorder_tells_of_each_job_before_its_first_event(tmp_path: Path) -> None:
+def test_a_recorder_reports_each_job_before_its_first_event(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run.jsonl.gz", 100.0)
     first, second = Job("a", 99.0), Job("b", 100.0)
     for at, job in ((101.0, first), (102.0, first), (103.0, second)):

@@ -30,7 +30,7 @@ def straggler(rank: int, since: float, seen: float, *, ended: bool = False, cost
     )
 
 
-def told(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: Finding | None = None) -> Summary:
+def reported(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: Finding | None = None) -> Summary:
     """The verdict over windows of 10 s."""
     performance = Performance()
     performance.verdicts = windows
@@ -40,65 +40,65 @@ def told(windows: dict[StragglerVerdict, int], *stragglers: Straggler, finding: 
 
 
 def test_nothing_judged_is_healthy() -> None:
-    whole = told({})
+    whole = reported({})
     assert (whole.verdict, whole.stragglers, whole.windows) == (HEALTHY, (), {})
 
 
 def test_a_recorded_job_that_never_came_to_a_step_is_not_healthy() -> None:
-    job, who = Job("job", 0.0), RankIdentity("job", 0, world_size=1)
+    job, identity = Job("job", 0.0), RankIdentity("job", 0, world_size=1)
     for at in range(0, 300, 5):
-        apply(job, RankReport(who), float(at))
+        apply(job, RankReport(identity), float(at))
     whole = of_recording(job)
     assert whole.verdict is StragglerVerdict.NO_STEP
     assert whole.reason.startswith("No step has completed yet")
-    assert worst([told({WORKER: 60}, straggler(3, 0, 600)), whole]) is whole
-    apply(job, RankReport(who, iteration=0), 300.0)
-    assert of_recording(job) == told({})
+    assert worst([reported({WORKER: 60}, straggler(3, 0, 600)), whole]) is whole
+    apply(job, RankReport(identity, iteration=0), 300.0)
+    assert of_recording(job) == reported({})
 
 
 def test_a_straggler_that_was_there_for_most_of_it_counts_also_when_it_ended() -> None:
-    whole = told({HEALTHY: 40, WORKER: 60}, straggler(3, 0, 600, ended=True))
+    whole = reported({HEALTHY: 40, WORKER: 60}, straggler(3, 0, 600, ended=True))
     assert (whole.verdict, whole.cause, whole.ranks) == (WORKER, Cause.HOST, (3,))
     assert whole.reason == "Rank 3 is slow."
 
 
 def test_one_that_was_there_briefly_does_not() -> None:
-    whole = told({HEALTHY: 90, WORKER: 10}, straggler(3, 0, 100, ended=True))
+    whole = reported({HEALTHY: 90, WORKER: 10}, straggler(3, 0, 100, ended=True))
     assert (whole.verdict, whole.stragglers) == (HEALTHY, ())
     assert "worker in 10" in whole.reason
 
 
 def test_one_that_is_slow_at_the_end_counts_once_it_lasts() -> None:
     windows = {HEALTHY: 970, WORKER: 30}
-    assert told(windows, straggler(3, 9800, 10_000)).verdict is WORKER
-    assert told(windows, straggler(3, 9950, 10_000)).verdict is HEALTHY
+    assert reported(windows, straggler(3, 9800, 10_000)).verdict is WORKER
+    assert reported(windows, straggler(3, 9950, 10_000)).verdict is HEALTHY
 
 
 def test_times_of_one_rank_are_added() -> None:
     parts = [straggler(3, 0, 290, ended=True), straggler(3, 400, 690, ended=True, cost=2.0)]
-    (one,) = told({HEALTHY: 40, WORKER: 60}, *parts).stragglers
+    (one,) = reported({HEALTHY: 40, WORKER: 60}, *parts).stragglers
     assert one.rank == 3
 
 
 def test_the_costliest_comes_first() -> None:
-    whole = told({WORKER: 10}, straggler(1, 0, 100), straggler(2, 0, 100, cost=5.0))
+    whole = reported({WORKER: 10}, straggler(1, 0, 100), straggler(2, 0, 100, cost=5.0))
     assert [s.rank for s in whole.stragglers] == [2, 1]
 
 
-def test_the_job_s_doing_is_told_when_it_was_often_so() -> None:
+def test_the_job_s_doing_is_reported_when_it_was_often_so() -> None:
     finding = Finding(STAGE, Cause.COMPUTE, "Stage 3 has more to do.", ranks=(6, 7), share=0.2)
-    whole = told({HEALTHY: 5, STAGE: 15}, finding=finding)
+    whole = reported({HEALTHY: 5, STAGE: 15}, finding=finding)
     assert (whole.verdict, whole.reason, whole.ranks, whole.stragglers) == (STAGE, finding.reason, (6, 7), ())
-    assert told({HEALTHY: 15, STAGE: 5}, finding=finding).verdict is HEALTHY
+    assert reported({HEALTHY: 15, STAGE: 5}, finding=finding).verdict is HEALTHY
 
 
 def test_what_was_often_so_has_a_reason_also_when_it_is_over() -> None:
-    assert told({HEALTHY: 5, WORKLOAD: 15}).reason == "The verdict was workload in 15 of 20 windows."
+    assert reported({HEALTHY: 5, WORKLOAD: 15}).reason == "The verdict was workload in 15 of 20 windows."
 
 
 def test_the_worst_of_several_jobs() -> None:
-    few, many = told({WORKER: 10}, straggler(1, 0, 100)), told({WORKER: 10}, straggler(1, 0, 100))
-    healthy, stage = told({HEALTHY: 9}), told({STAGE: 9})
+    few, many = reported({WORKER: 10}, straggler(1, 0, 100)), reported({WORKER: 10}, straggler(1, 0, 100))
+    healthy, stage = reported({HEALTHY: 9}), reported({STAGE: 9})
     assert worst([healthy, stage, few]) is few
     assert worst([healthy, stage]) is stage
     assert worst([]).verdict is HEALTHY

@@ -18,29 +18,29 @@ FOR_EVER = 3600.0
 """Seconds that no test waits: who is answered was not answered by the clock."""
 MANY = 2 * CHUNK + 200
 
-Told = list[Directive] | None
+Reported = list[Directive] | None
 
 
 class Stage:
-    """One job, and what each of those who asked was answered, in the order in which they were."""
+    """One job, and what each of those that asked was answered, in the order in which they were."""
 
     def __init__(self) -> None:
         self.broker = DirectiveBroker()
         self.job = Job("job", 1000.0)
-        self.answers: list[tuple[int, Told]] = []
+        self.answers: list[tuple[int, Reported]] = []
 
     def order(self) -> Directive:
         """Issue a directive; nobody may see it yet."""
         return self.job.new_directive(DirectiveKind.RESTART, "it hangs")
 
-    def ask(self, who: int = 0, after: int = 0, wait: float = FOR_EVER) -> Callable[[], object]:
-        return self.broker.subscribe(self.job, after, wait, lambda told: self.answers.append((who, told)))
+    def ask(self, client: int = 0, after: int = 0, wait: float = FOR_EVER) -> Callable[[], object]:
+        return self.broker.subscribe(self.job, after, wait, lambda reported: self.answers.append((client, reported)))
 
     def find(self) -> Job:
         return self.job
 
     @property
-    def nobody_waits(self) -> bool:
+    def none_waiting(self) -> bool:
         return not self.broker._waiters
 
     async def until(self, number: int) -> None:
@@ -74,33 +74,33 @@ def test_only_what_was_shown_is_ready_and_only_what_is_not_known() -> None:
     assert stage.broker.available(stage.job, second.id) == []
 
 
-def test_who_asks_is_told_once_of_the_next_directive() -> None:
+def test_a_request_is_answered_once_with_the_next_directive() -> None:
     async def scene(stage: Stage) -> None:
         stage.ask()
         first, second = stage.order(), stage.order()
         assert stage.answers == []
         stage.broker.publish("job", first.id)
-        assert stage.answers == [(0, [first])], "it is told at once, and nothing that is not committed"
+        assert stage.answers == [(0, [first])], "it is reported at once, and nothing that is not committed"
         stage.broker.publish("job", second.id)
         stage.broker.end_long_polls()
         stage.broker.forget("job")
         await some_turns()
         assert stage.answers == [(0, [first])]
-        assert stage.nobody_waits
+        assert stage.none_waiting
 
     on_a_loop(scene)
 
 
-def test_who_withdraws_is_told_nothing_and_the_others_all() -> None:
+def test_a_withdrawn_request_gets_nothing_and_the_others_all() -> None:
     async def scene(stage: Stage) -> None:
-        withdraw = [stage.ask(who) for who in range(3)]
+        withdraw = [stage.ask(client) for client in range(3)]
         withdraw[1]()
         withdraw[1]()
         stage.broker.publish("job", stage.order().id)
         withdraw[0]()
-        assert [who for who, _ in stage.answers] == [0, 2]
+        assert [client for client, _ in stage.answers] == [0, 2]
         stage.ask(3)()
-        assert stage.nobody_waits
+        assert stage.none_waiting
 
     on_a_loop(scene)
 
@@ -115,12 +115,12 @@ def test_a_wait_that_runs_out_is_answered_with_nothing() -> None:
         stage.broker.publish("job", directive.id)
         assert stage.answers == [(0, []), (1, [directive])]
         assert await stage.broker.wait_for(stage.find, directive.id, 0.01) == []
-        assert stage.nobody_waits
+        assert stage.none_waiting
 
     on_a_loop(scene)
 
 
-def test_a_number_that_nobody_is_behind_keeps_them_waiting_and_looks_at_each_once(
+def test_a_number_that_no_rank_is_behind_keeps_them_waiting_and_looks_at_each_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
@@ -133,38 +133,38 @@ def test_a_number_that_nobody_is_behind_keeps_them_waiting_and_looks_at_each_onc
 
     async def scene(stage: Stage) -> None:
         known, news = stage.order(), stage.order()
-        for who in range(MANY):
-            stage.ask(who, after=known.id)
+        for client in range(MANY):
+            stage.ask(client, after=known.id)
         stage.broker.publish("job", known.id)
         await some_turns()
         assert (len(stage.answers), looks) == (0, MANY), "they were looked at, and not again and again"
         stage.broker.publish("job", news.id)
         await stage.until(MANY)
-        assert stage.answers == [(who, [news]) for who in range(MANY)]
+        assert stage.answers == [(client, [news]) for client in range(MANY)]
 
     monkeypatch.setattr(DirectiveBroker, "available", counted)
     on_a_loop(scene)
 
 
-def test_many_are_answered_in_several_turns_and_others_are_heard_in_between() -> None:
+def test_many_are_answered_in_several_turns_and_others_are_served_in_between() -> None:
     async def scene(stage: Stage) -> None:
-        for who in range(MANY):
-            stage.ask(who)
-        heard: list[int] = []
+        for client in range(MANY):
+            stage.ask(client)
+        received: list[int] = []
         stage.broker.publish("job", stage.order().id)
-        asyncio.get_running_loop().call_soon(lambda: heard.append(len(stage.answers)))
+        asyncio.get_running_loop().call_soon(lambda: received.append(len(stage.answers)))
         assert len(stage.answers) == CHUNK
         await stage.until(MANY)
-        assert heard[0] < MANY, "what came in was heard before all were answered"
-        assert sorted(who for who, _ in stage.answers) == list(range(MANY)), "each of them once"
-        assert stage.nobody_waits
+        assert received[0] < MANY, "what came in was heard before all were answered"
+        assert sorted(client for client, _ in stage.answers) == list(range(MANY)), "each of them once"
+        assert stage.none_waiting
 
     on_a_loop(scene)
 
 
-def test_who_goes_away_between_two_turns_is_passed_over() -> None:
+def test_a_client_that_leaves_between_two_turns_is_passed_over() -> None:
     async def scene(stage: Stage) -> None:
-        withdraw = [stage.ask(who) for who in range(MANY)]
+        withdraw = [stage.ask(client) for client in range(MANY)]
         stage.broker.publish("job", stage.order().id)
         withdraw[-1]()
         await stage.until(MANY - 1)
@@ -180,34 +180,34 @@ def test_a_job_that_is_forgotten_answers_none_and_a_question_of_another_job_stay
         stage.broker.publish("job", directive.id)
         stage.ask(0, after=directive.id)
         other = Job("other", 1000.0)
-        stage.broker.subscribe(other, 0, FOR_EVER, lambda told: stage.answers.append((1, told)))
+        stage.broker.subscribe(other, 0, FOR_EVER, lambda reported: stage.answers.append((1, reported)))
         stage.broker.forget("job")
         assert stage.answers == [(0, None)]
-        assert stage.broker.available(stage.job, 0) == [], "what is taken up again is shown anew"
+        assert stage.broker.available(stage.job, 0) == [], "what is taken up again is shown again"
         stage.broker.end_long_polls()
         assert stage.answers == [(0, None), (1, [])]
 
     on_a_loop(scene)
 
 
-def test_one_who_cannot_be_answered_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
-    def fails(told: Told) -> None:
+def test_one_client_that_cannot_be_answered_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(reported: Reported) -> None:
         raise RuntimeError("this connection is broken")
 
     async def scene(stage: Stage) -> None:
         stage.ask(0)
         stage.broker.subscribe(stage.job, 0, FOR_EVER, fails)
-        for who in range(1, MANY):
-            stage.ask(who)
+        for client in range(1, MANY):
+            stage.ask(client)
         stage.broker.publish("job", stage.order().id)
         await stage.until(MANY)
-        assert stage.nobody_waits
+        assert stage.none_waiting
 
     on_a_loop(scene)
     assert caplog.text.count("could not be answered") == 1
 
 
-def test_after_tells_of_a_job_that_is_gone_what_finding_it_raises() -> None:
+def test_after_reports_a_job_that_is_gone_what_finding_it_raises() -> None:
     async def scene(stage: Stage) -> None:
         gone = False
 
@@ -225,7 +225,7 @@ def test_after_tells_of_a_job_that_is_gone_what_finding_it_raises() -> None:
             await waits
         with pytest.raises(UnknownJobError):
             await stage.broker.wait_for(find, 0, FOR_EVER)
-        assert stage.nobody_waits
+        assert stage.none_waiting
 
     on_a_loop(scene)
 
@@ -243,28 +243,28 @@ def test_after_waits_for_the_next_one_and_not_when_there_is_one_or_no_time() -> 
     on_a_loop(scene)
 
 
-def test_who_gives_up_waiting_leaves_nothing() -> None:
+def test_a_client_that_gives_up_waiting_leaves_nothing() -> None:
     async def scene(stage: Stage) -> None:
         waits = asyncio.ensure_future(stage.broker.wait_for(stage.find, 0, FOR_EVER))
         await some_turns()
-        assert not stage.nobody_waits
+        assert not stage.none_waiting
         waits.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waits
-        assert stage.nobody_waits
+        assert stage.none_waiting
         stage.broker.publish("job", stage.order().id)
 
     on_a_loop(scene)
 
 
-def test_at_the_end_all_are_answered_at_once_and_nobody_waits_any_more() -> None:
+def test_at_the_end_all_are_answered_at_once_and_no_request_waits_any_more() -> None:
     async def scene(stage: Stage) -> None:
-        for who in range(MANY):
-            stage.ask(who)
+        for client in range(MANY):
+            stage.ask(client)
         waits = asyncio.ensure_future(stage.broker.wait_for(stage.find, 0, FOR_EVER))
         await some_turns()
         stage.broker.end_long_polls()
-        assert stage.answers == [(who, []) for who in range(MANY)], "there may be no other turn of the loop"
+        assert stage.answers == [(client, []) for client in range(MANY)], "there may be no other turn of the loop"
         assert await waits == []
         assert stage.broker.ending
         assert await stage.broker.wait_for(stage.find, 0, FOR_EVER) == []

@@ -103,21 +103,21 @@ def flags_of(wrong: Wrong, places: Places) -> list[str]:
     return defaults + [flag.format(**places._asdict()) for flag in wrong.flags]
 
 
-def check(name: str, places: Places, code: int, said: str) -> None:
-    assert "Traceback" not in said
-    assert code == 2, said
-    assert said.splitlines()[-1].startswith("rankwatch monitor: ")
+def check(name: str, places: Places, code: int, errors: str) -> None:
+    assert "Traceback" not in errors
+    assert code == 2, errors
+    assert errors.splitlines()[-1].startswith("rankwatch monitor: ")
     for word in WRONG[name].words:
-        assert word.format(**places._asdict()) in said
+        assert word.format(**places._asdict()) in errors
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_settings_that_make_no_sense_end_the_command_with_words_and_code_2(
     refusals: dict[str, subprocess.Popen[str]], places: Places, name: str
 ) -> None:
-    printed, said = refusals[name].communicate(timeout=180)
+    printed, errors = refusals[name].communicate(timeout=180)
     assert printed == ""
-    check(name, places, refusals[name].returncode, said)
+    check(name, places, refusals[name].returncode, errors)
 
 
 @pytest.mark.timeout(20)
@@ -137,7 +137,7 @@ def test_other_settings_that_make_no_sense_are_refused_likewise(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_end_it_saves_what_it_holds_and_ends_with_code_0(tmp_path: Path, number: signal.Signals) -> None:
+def test_asked_to_end_it_saves_what_it_holds_and_ends_with_code_0(tmp_path: Path, number: signal.Signals) -> None:
     with running_monitor(tmp_path) as monitor, Api(monitor.url) as api:
         api.post("/v1/metrics", content=body(rank_report("kept", 0, 1, iteration=3)), headers=PROTOBUF)
         api.change_policy("kept", max_restarts=5)
@@ -146,8 +146,8 @@ def test_told_to_end_it_saves_what_it_holds_and_ends_with_code_0(tmp_path: Path,
             next(stream.iter_lines())
             monitor.process.send_signal(number)
             code = monitor.process.wait(15)
-        assert code == 0, monitor.said()
-        assert f"the monitor has shut down ({number.name})" in monitor.said()
+        assert code == 0, monitor.errors()
+        assert f"the monitor has shut down ({number.name})" in monitor.errors()
     with running_monitor(tmp_path, database=monitor.database) as again, Api(again.url) as api:
         assert api.job("kept")["max_restarts"] == 5
 
@@ -162,7 +162,7 @@ def test_it_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
             parent.communicate()
             wait_for(lambda: monitor.process.poll() is not None, "the monitor ends after its parent")
             assert monitor.process.returncode == 0
-            assert str(parent.pid) in monitor.said()
+            assert str(parent.pid) in monitor.errors()
     finally:
         parent.kill()
         parent.communicate()
@@ -199,8 +199,8 @@ def test_beyond_loopback_it_listens_with_a_token_and_warns_that_it_travels_in_cl
         with Api(monitor.url.replace("0.0.0.0", "127.0.0.1")) as api:
             assert api.get("/api/v1/jobs").status_code == 401
             assert api.get("/api/v1/jobs", headers={"Authorization": "Bearer t"}).status_code == 200
-        wait_for(lambda: "clear" in monitor.said(), "the warning is written")
-        assert "--tls-cert" in monitor.said()
+        wait_for(lambda: "clear" in monitor.errors(), "the warning is written")
+        assert "--tls-cert" in monitor.errors()
 
 
 def test_answers_on_a_kept_connection_come_at_once(tmp_path: Path) -> None:

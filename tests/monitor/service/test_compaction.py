@@ -35,15 +35,15 @@ class Moved(Clock):
 
 
 def report(rank: int, iteration: int, ended: bool = False) -> RankReport:
-    who = RankIdentity("j", rank, "gpt", world_size=RANKS, attempt=1, host=f"n{rank // 8}", instance=f"j/{rank}")
+    identity = RankIdentity("j", rank, "gpt", world_size=RANKS, attempt=1, host=f"n{rank // 8}", instance=f"j/{rank}")
     seconds = 0.1 * (1 + (7 * rank + 3 * iteration) % 11 / 100)
     sections = {name: SectionWindow(8, seconds, seconds, seconds, seconds) for name in ("step", "forward", "backward")}
     group = {"dp": CollectiveWindow(4, seconds, seconds, seconds)}
     window = WindowReport(8 * iteration, 8, sections, dict.fromkeys(PARTS, seconds), group)
     kernel = KernelStatistics(9, seconds, seconds, seconds, seconds, seconds, 0.0)
     kernels = {f"gemm<{n}>": kernel for n in range(KERNELS)} if iteration % 8 == 1 else None
-    told = {"iteration": 8 * iteration, "open_sections": {}, "idle": 0.0, "ended": ended}
-    return RankReport(who, **told, kernels=kernels, window=None if ended else window)  # type: ignore[arg-type]
+    reported = {"iteration": 8 * iteration, "open_sections": {}, "idle": 0.0, "ended": ended}
+    return RankReport(identity, **reported, kernels=kernels, window=None if ended else window)  # type: ignore[arg-type]
 
 
 class Stage:
@@ -53,21 +53,21 @@ class Stage:
         self.clock = Moved()
         self.monitor = Monitor(clock=self.clock)
         for iteration in range(1, WINDOWS):
-            self.hear(iteration)
+            self.receive(iteration)
             for _ in range(4):
                 self.later(2.5)
-        self.hear(WINDOWS, ended=True)
+        self.receive(WINDOWS, ended=True)
         self.later(1.0)
         self.job = self.monitor.jobs["j"]
 
-    def hear(self, iteration: int, *, ended: bool = False) -> None:
+    def receive(self, iteration: int, *, ended: bool = False) -> None:
         assert not self.monitor.ingest([report(rank, iteration, ended) for rank in range(RANKS)])
 
     def later(self, seconds: float) -> None:
         self.clock.at += seconds
         self.monitor.tick()
 
-    def told(self, now: float) -> dict[str, Any]:
+    def reported(self, now: float) -> dict[str, Any]:
         """What page, report and API show of it."""
         job = self.job
         return {
@@ -85,7 +85,7 @@ class Stage:
 def test_what_is_shown_of_a_job_that_rests_is_what_it_was() -> None:
     stage = Stage()
     at = stage.clock.at
-    before = stage.told(at)
+    before = stage.reported(at)
     assert before["history"]
     assert before["scores"]
     stage.later(COMPACT_AFTER / 2)
@@ -93,7 +93,7 @@ def test_what_is_shown_of_a_job_that_rests_is_what_it_was() -> None:
     stage.later(COMPACT_AFTER)
     assert not stage.job.performance.kernels.names
     assert not stage.job.performance.history._short.open
-    assert stage.told(at) == before
+    assert stage.reported(at) == before
 
 
 def test_one_that_is_launched_again_is_judged_as_ever() -> None:
@@ -102,7 +102,7 @@ def test_one_that_is_launched_again_is_judged_as_ever() -> None:
     judged = stage.job.performance.judged
     windows = len(stage.job.performance.history.window())
     for iteration in range(WINDOWS + 1, WINDOWS + 12):
-        stage.hear(iteration)
+        stage.receive(iteration)
         for _ in range(4):
             stage.later(2.5)
     assert stage.job.performance.judged > judged

@@ -21,7 +21,7 @@ def report(job: str, *, ended: bool = False) -> RankReport:
     return RankReport(RankIdentity(job, 0, world_size=2, instance=job, job_name=job), iteration=7, ended=ended)
 
 
-def hear(monitor: Monitor, job: str, *, ended: bool = False) -> Job:
+def receive(monitor: Monitor, job: str, *, ended: bool = False) -> Job:
     assert monitor.ingest([report(job, ended=ended)]) == []
     monitor.tick()
     return monitor.jobs[job]
@@ -44,17 +44,17 @@ def test_a_lost_job_that_is_evicted_and_reports_again_keeps_budget_limits_and_go
     clock = Moved()
     monitor = Monitor(repository=Repository(database), limits=Limits(jobs=1), clock=clock)
     try:
-        job = hear(monitor, "first")
+        job = receive(monitor, "first")
         monitor.submit("first", PolicyChanged(job.policy.changed({"max_restarts": 9})))
         job.restarts, began = 2, job.created_at
         job.durations.add_longest("step", 4.0, first=False)
         clock.at += 500.0
         monitor.tick()
         assert job_view.job_state(job, clock.now())[0] == "lost"
-        hear(monitor, "second", ended=True)
+        receive(monitor, "second", ended=True)
         assert set(monitor.jobs) == {"second"}, "there is room for one job"
         clock.at += 500.0
-        again = hear(monitor, "first")
+        again = receive(monitor, "first")
         assert again is not job
         merged(monitor, lambda: again.restarts == 2)
         assert again.policy.max_restarts == 9
@@ -77,7 +77,7 @@ def test_a_stored_job_for_which_there_was_no_room_at_the_start_keeps_its_past_to
     monitor = Monitor(repository=Repository(database), clock=clock)
     for name in ("older", "newer"):
         clock.at += 10.0
-        hear(monitor, name, ended=True).restarts = 3
+        receive(monitor, name, ended=True).restarts = 3
     monitor.close()
     clock.at += 1000.0
     monitor = Monitor(repository=Repository(database), limits=Limits(jobs=1), clock=clock)
@@ -85,7 +85,7 @@ def test_a_stored_job_for_which_there_was_no_room_at_the_start_keeps_its_past_to
         assert set(monitor.jobs) == {"newer"}
         clock.at += 1000.0
         monitor.tick()
-        job = hear(monitor, "older")
+        job = receive(monitor, "older")
         merged(monitor, lambda: job.restarts == 3)
     finally:
         monitor.close()
@@ -94,6 +94,6 @@ def test_a_stored_job_for_which_there_was_no_room_at_the_start_keeps_its_past_to
 def test_a_job_that_was_never_stored_begins_at_once(database: str) -> None:
     monitor = Monitor(repository=Repository(database), clock=Moved())
     try:
-        assert hear(monitor, "new").last_directive == 0
+        assert receive(monitor, "new").last_directive == 0
     finally:
         monitor.close()

@@ -24,8 +24,8 @@ def send(api: Api, *reports: ResourceMetrics) -> None:
     answer = api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/x-protobuf"
-    told = ExportMetricsServiceResponse.FromString(answer.content)
-    assert not told.HasField("partial_success"), told
+    reported = ExportMetricsServiceResponse.FromString(answer.content)
+    assert not reported.HasField("partial_success"), reported
 
 
 def stepping(job: str, rank: int, seconds: float) -> ResourceMetrics:
@@ -84,7 +84,7 @@ def test_a_section_overrun_names_the_rank_that_is_behind_and_ends_when_it_goes_o
     assert incident["timeline"]["detected"] == incident["opened_at"]
     for words in ("Rank 2 on node-b", "'step'", "3.5 s", "limit of 2 s", "1 step behind", "the 3 other ranks wait"):
         assert words in incident["reason"]
-    # Nobody can act on it: no launcher runs this job. The incident says so.
+    # Nobody can act on it: no launcher runs this job. The incident reports it.
     assert incident["action"] == "log"
     assert "no launcher" in incident["action_reason"]
 
@@ -110,7 +110,7 @@ def test_the_same_job_below_its_limit_raises_nothing(api: Api, job: str) -> None
     assert api.job(job)["state"] == "running"
 
 
-def test_a_section_that_is_no_longer_told_is_not_taken_for_open(api: Api, job: str) -> None:
+def test_a_section_that_is_no_longer_reported_is_not_taken_for_open(api: Api, job: str) -> None:
     """An SDK leaves out a metric without points: a rank that has left its only section simply stops to mention it."""
     send(api, *(rank_report(job, rank, 2, iteration=3, open_sections={"step": 0.1}) for rank in range(2)))
     api.change_policy(job, section_timeouts={"step": 0.4})
@@ -163,10 +163,10 @@ def test_every_job_id_that_is_taken_can_be_asked_for(api: Api, name: str) -> Non
     """An id is either refused in words or can be used; a job that is listed and cannot be opened is neither."""
     report = rank_report(name, 0, 1, iteration=3, resource={"service.instance.id": "one"})
     answer = api.post("/v1/metrics", content=body(report), headers=PROTOBUF)
-    told = ExportMetricsServiceResponse.FromString(answer.content)
-    if told.HasField("partial_success"):
-        assert told.partial_success.rejected_data_points > 0
-        assert "rankwatch.job.id" in told.partial_success.error_message
+    reported = ExportMetricsServiceResponse.FromString(answer.content)
+    if reported.HasField("partial_success"):
+        assert reported.partial_success.rejected_data_points > 0
+        assert "rankwatch.job.id" in reported.partial_success.error_message
         assert name not in [each["id"] for each in api.jobs()]
     else:
         assert api.job(name)["id"] == name

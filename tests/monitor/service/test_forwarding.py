@@ -28,7 +28,7 @@ def run(folder: Path, *backends: HttpReceiver, more: tuple[str, ...] = ()) -> Ab
 
 
 def iteration(posted: Posted) -> int | None:
-    """The step that a rank's request tells of; None for what the monitor says itself."""
+    """The step that a rank's request reports; None for what the monitor reports itself."""
     sent = gzip.decompress(posted.body) if posted.headers.get("content-encoding") == "gzip" else posted.body
     for metric in ExportMetricsServiceRequest.FromString(sent).resource_metrics[0].scope_metrics[0].metrics:
         if metric.name == "rankwatch.iteration":

@@ -86,7 +86,7 @@ def taken(api: Api, job: str, *, named: bool = True) -> None:
     wait_for(lambda: send(api, job, named=named) == 200, f"{job} is taken up", 30.0)
 
 
-def test_the_one_that_is_spoken_to_holds_the_job_and_the_other_says_whose_it_is(pair: Pair) -> None:
+def test_the_one_that_is_spoken_to_holds_the_job_and_the_other_states_whose_it_is(pair: Pair) -> None:
     a, b = pair.apis["a"], pair.apis["b"]
     job = "run 1 ü"
     taken(a, job)
@@ -139,7 +139,7 @@ def test_a_killed_monitors_job_goes_on_with_another(pair: Pair) -> None:
     taken(b, "j")
     assert b.job("j")["policy"]["capture_deadline"] == 60
     assert [node["node"] for node in b.job("j")["nodes"]] == ["node-a"]
-    assert b.incidents("j") == [], "nobody looked for a while, which is no alarm"
+    assert b.incidents("j") == [], "nothing looked for a while, which is no alarm"
     send(b, "j", overdue=LIMIT + 1)
     capture = launcher.next_directive("capture")
     launcher.send_stacks(capture, dict.fromkeys(range(WORLD), AT_WORK))
@@ -160,7 +160,7 @@ def test_a_monitor_that_was_stopped_for_too_long_issues_nothing(pair: Pair) -> N
         os.kill(pair.monitors["a"].pid, signal.SIGCONT)
         order = {"action": "restart", "reason": "it woke up and knows nothing"}
         assert a.post("/api/v1/jobs/j/actions", json=order).status_code == 503
-        wait_for(lambda: "lease lost to monitor b" in pair.monitors["a"].said(), "it learns of it")
+        wait_for(lambda: "lease lost to monitor b" in pair.monitors["a"].printed(), "it learns of it")
         wait_for(lambda: poll.ended_at, "those who wait for its orders are sent away")
         assert poll.found == []
         poll.error = None
@@ -177,7 +177,7 @@ def test_a_job_moves_to_the_monitor_that_it_speaks_to(pair: Pair) -> None:
         assert send(a, "j") == 200
     assert [each.get("monitor") for each in a.jobs()] == [None], "it speaks to both: it stays where it is"
     taken(b, "j")  # from now on it speaks to b only
-    assert "job j is handed over to monitor b" in pair.monitors["a"].said()
+    assert "job j is handed over to monitor b" in pair.monitors["a"].printed()
 
 
 def test_a_monitor_that_ends_in_order_lets_its_jobs_go_at_once(pair: Pair) -> None:
@@ -194,8 +194,8 @@ def test_a_monitor_that_ends_in_order_lets_its_jobs_go_at_once(pair: Pair) -> No
 
 def test_what_a_killed_monitor_could_not_deliver_comes_from_the_next(pair: Pair, receiver: HttpReceiver) -> None:
     receiver.away()
-    told = ("--webhook", f"json={receiver.url}", "--webhook-events", "incident")
-    first = pair.start("c", *told)
+    reported = ("--webhook", f"json={receiver.url}", "--webhook-events", "incident")
+    first = pair.start("c", *reported)
     taken(first, "j")
     first.change_policy("j", section_timeouts={"step": LIMIT})
     send(first, "j", overdue=LIMIT + 1)
@@ -203,13 +203,13 @@ def test_what_a_killed_monitor_could_not_deliver_comes_from_the_next(pair: Pair,
     wait_for(lambda: pair.count("messages") == 1, "the message waits in the database")
     pair.monitors["c"].kill()
     receiver.back()
-    second = pair.start("d", *told)
+    second = pair.start("d", *reported)
     assert receiver.posted == [], "another monitor's job is no business of its"
     taken(second, "j")
     wait_for(lambda: receiver.taken, "it is delivered")
     wait_for(lambda: pair.count("messages") == 0, "nothing waits any more")
-    first_told, *later = (each.json["event"] for each in receiver.taken)
-    assert first_told == "incident_opened"
+    first_reported, *later = (each.json["event"] for each in receiver.taken)
+    assert first_reported == "incident_opened"
     assert later in ([], ["incident_closed"]), "once; on a slow machine the next holder may have closed it already"
 
 

@@ -10,7 +10,7 @@ from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStati
 from rankwatch_monitor.core.incident.settings_push import PUSH_ALL_INTERVAL, PUSH_INTERVAL
 from rankwatch_monitor.service.monitor import Clock, Monitor
 
-WHO = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
+IDENTITY = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
 
 
 class Moved(Clock):
@@ -33,8 +33,8 @@ class Stage:
         self.monitor.submit("job", NodeRegistration("node", "host", 1, 1, "gpt"))
         self.monitor.submit("job", ProcessEvent("node", ProcessEventKind.STARTED, 1, rank=0, pid=7, world_size=1))
 
-    def hear(self, **told: Any) -> None:
-        self.monitor.ingest([RankReport(WHO, **told)])
+    def receive(self, **reported: Any) -> None:
+        self.monitor.ingest([RankReport(IDENTITY, **reported)])
         self.monitor.tick()
 
     def later(self, seconds: float) -> None:
@@ -58,31 +58,31 @@ def steps(count: int, longest: float, **more: Any) -> dict[str, Any]:
 def test_limits_are_handed_down_when_they_are_learned_and_when_they_change_much() -> None:
     stage = Stage()
     stage.later(PUSH_INTERVAL)
-    stage.hear(**steps(15, 4.0))
+    stage.receive(**steps(15, 4.0))
     assert not stage.handed()
-    stage.hear(**steps(1, 4.0))
+    stage.receive(**steps(1, 4.0))
     assert stage.handed()[-1].settings["limits"]["learned"] == {"step": 20.0}
     for longest in (4.1, 4.2, 4.3):
         stage.later(PUSH_INTERVAL + 1)
-        stage.hear(**steps(1, longest))
+        stage.receive(**steps(1, longest))
     assert len(stage.handed()) == 1
-    stage.hear(**steps(1, 8.0))
+    stage.receive(**steps(1, 8.0))
     assert stage.handed()[-1].settings["limits"]["learned"] == {"step": 40.0}
     stage.later(10 * PUSH_ALL_INTERVAL)
     assert len(stage.handed()) == 2, "there is no news"
 
 
-def test_what_holds_for_the_whole_run_is_handed_down_when_the_last_rank_says_goodbye() -> None:
+def test_what_holds_for_the_whole_run_is_handed_down_when_the_last_rank_shuts_down() -> None:
     """The launcher writes the file when the ranks have ended, so it cannot wait for the next minute."""
     stage = Stage()
-    stage.hear(finished={"setup": SectionStatistics(1, 1.0, 1.0, 1.0)}, idle_longest=3.0)
+    stage.receive(finished={"setup": SectionStatistics(1, 1.0, 1.0, 1.0)}, idle_longest=3.0)
     stage.later(PUSH_INTERVAL)
-    stage.hear(**steps(100, 1.0))
+    stage.receive(**steps(100, 1.0))
     assert stage.kept_outside() == 15.0
     stage.later(1.0)
-    stage.hear(idle_longest=600.0)
+    stage.receive(idle_longest=600.0)
     assert len(stage.handed()) == 1
-    stage.hear(ended=True)
+    stage.receive(ended=True)
     assert stage.kept_outside() == 3000.0
     stage.later(1.0)
     assert len(stage.handed()) == 2, "once"

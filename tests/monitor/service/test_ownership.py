@@ -25,7 +25,7 @@ async def until(monitor: Monitor, job: str) -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_job_that_had_to_leave_memory_is_loaded_again_and_not_begun_anew(tmp_path: Path) -> None:
+def test_a_job_that_had_to_leave_memory_is_loaded_again_and_not_begun_again(tmp_path: Path) -> None:
     repository = Repository(str(tmp_path / "shared.db"), shared=True)
     leases = Leases(repository.engine, "a", "http://a", 60.0)
     monitor = Monitor(repository=repository, limits=Limits(jobs=1), leases=leases)

@@ -83,9 +83,9 @@ def test_the_samples_of_a_hung_job(api: Api, hung: str) -> None:
     why = "no launcher of Rankwatch runs this job, so it can only be watched"
     assert of("rankwatch_action_withheld", wanted="restart", reason=why) == 1
     assert (of("rankwatch_job_instrumented"), of("rankwatch_job_restarts_left")) == (1, 3)
-    heard = of("rankwatch_job_last_heard_timestamp_seconds")
-    assert heard is not None
-    assert abs(time.time() - heard) < 60
+    received = of("rankwatch_job_last_heard_timestamp_seconds")
+    assert received is not None
+    assert abs(time.time() - received) < 60
     blamed = {"rank": "1", "host": 'a "quoted"\\host', "class": "behind", "reason": incident["reason"]}
     assert of("rankwatch_culprit", **blamed) == 1
 

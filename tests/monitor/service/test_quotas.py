@@ -79,7 +79,7 @@ def test_what_a_launcher_claims_counts_as_well() -> None:
     assert not len(monitor.jobs["j"].columns)
 
 
-def test_how_many_ranks_an_event_tells_of() -> None:
+def test_how_many_ranks_an_event_reports() -> None:
     assert claimed_ranks(claim("j", 8, rank=3)) == 8
     assert claimed_ranks(claim("j", 0, rank=3)) == 4
     assert claimed_ranks(ProcessEvent("n", ProcessEventKind.EXITED, 1, rank=3)) == 4

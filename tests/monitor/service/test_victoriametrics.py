@@ -52,7 +52,7 @@ def latest(victoria: httpx.Client, query: str) -> list[dict]:
     return found
 
 
-def test_what_ranks_say_and_what_is_said_of_them_arrives(tmp_path: Path, victoria: httpx.Client) -> None:
+def test_what_ranks_state_and_what_is_reported_of_them_arrives(tmp_path: Path, victoria: httpx.Client) -> None:
     flags = ("--forward", f"{str(victoria.base_url).rstrip('/')}/opentelemetry")
     settings = {"NO_PROXY": "127.0.0.1"}
     with running_monitor(tmp_path, *flags, settings=settings) as monitor, Api(monitor.url) as api:
@@ -64,4 +64,4 @@ def test_what_ranks_say_and_what_is_said_of_them_arrives(tmp_path: Path, victori
             lambda: latest(victoria, '{__name__="rankwatch.job.state"} == 1'), "the job's state is there", 30
         )
         assert [series["metric"]["rankwatch.job.id"] for series in states] == ["gpt"]
-        assert "answers" not in monitor.said(), "nothing is refused"
+        assert "answers" not in monitor.printed(), "nothing is refused"

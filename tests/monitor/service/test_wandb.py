@@ -1,4 +1,4 @@
-"""A monitor that publishes to Weights & Biases: what is in the files, how it ends, and what it says of wrong flags."""
+"""A monitor that publishes to Weights & Biases: what is in the files, how it ends, and errors about wrong flags."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ended(monitor: RunningMonitor, seconds: float = 15.0) -> float:
     """End a monitor in order; the seconds that it took."""
     begun = time.monotonic()
     monitor.process.terminate()
-    assert monitor.process.wait(seconds) == 0, monitor.said()
+    assert monitor.process.wait(seconds) == 0, monitor.printed()
     return time.monotonic() - begun
 
 
@@ -98,7 +98,7 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
     assert first.run.run_id == second.run.run_id == run_id(job)
     assert (second.run.display_name, second.run.run_group) == (first.run.display_name, job)
     assert [(alert.text, alert.level) for alert in first.alerts] == [(incident["reason"], "ERROR")]
-    assert second.alerts == [], "nobody is told twice"
+    assert second.alerts == [], "nobody is reported twice"
     assert second.rows[0]["_step"] > first.rows[-1]["_step"]
     (row,) = second.tables("incidents")[-1]
     assert (row["id"], row["reason"], row["open"]) == (incident["id"], incident["reason"], False)
@@ -177,7 +177,7 @@ def test_a_monitor_that_is_killed_leaves_its_rows_and_no_process(tmp_path: Path,
 
 @pytest.fixture
 def silent_server() -> Iterator[int]:
-    """A port that takes connections and never says a word."""
+    """A port that takes connections and never states a word."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         yield listener.getsockname()[1]
 
@@ -196,7 +196,7 @@ def test_a_server_that_never_answers_holds_up_neither_the_monitor_nor_its_end(
             api.judge_now("job")
             assert time.monotonic() - begun < 2.0
         assert ended(monitor, 25.0) < 15.0
-        assert "W&B did not accept everything within 10 s" in monitor.said()
+        assert "W&B did not accept everything within 10 s" in monitor.printed()
     assert services(mark) == []
 
 
@@ -207,9 +207,9 @@ def test_no_key_is_one_warning_and_no_question(tmp_path: Path, mark: str) -> Non
         with Api(monitor.url) as api:
             send(api, "one")
             send(api, "two")
-            wait_for(lambda: "No API key" in monitor.said(), "the warning is logged", 40.0)
+            wait_for(lambda: "No API key" in monitor.printed(), "the warning is logged", 40.0)
         ended(monitor)
-        assert monitor.said().count("publishing to W&B failed") == 1
+        assert monitor.printed().count("publishing to W&B failed") == 1
 
 
 # The command line -----------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_no_key_is_one_warning_and_no_question(tmp_path: Path, mark: str) -> Non
         (("--wandb-project", "p", "--wandb-dir", "no/such"), ("--wandb-dir", "no/such", "writable")),
     ],
 )
-def test_what_makes_no_sense_is_said_in_words(flags: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_what_makes_no_sense_is_reported(flags: tuple[str, ...], words: tuple[str, ...]) -> None:
     with pytest.raises(ValueError) as refusal:
         read(flags, {})
     assert [word for word in words if word not in str(refusal.value)] == []
@@ -281,7 +281,7 @@ def test_without_wandb_what_the_environment_asks_for_is_a_warning(
             send(api, "job")
             assert api.job("job")["state"] == "running"
         ended(monitor)
-        assert "pip install 'rankwatch[wandb]'" in monitor.said()
+        assert "pip install 'rankwatch[wandb]'" in monitor.printed()
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def training(tmp_path: Path) -> Iterator[Training]:
 
 
 @pytest.mark.long
-def test_a_monitor_beside_its_launcher_is_told_by_the_environment(training: Training, tmp_path: Path) -> None:
+def test_a_monitor_beside_its_launcher_is_found_by_the_environment(training: Training, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     asked = {"PROJECT": "p", "MODE": "offline", "DIR": str(files)}
@@ -309,7 +309,7 @@ def test_a_monitor_beside_its_launcher_is_told_by_the_environment(training: Trai
         ],
         **{f"RANKWATCH_MONITOR_WANDB_{name}": value for name, value in asked.items()},
     )
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     run = only(files)
     assert run.run.run_id == run_id(training.job) != training.job
     assert run.summary["rankwatch/state"] == "finished"

@@ -47,10 +47,10 @@ def events(receiver: HttpReceiver, job: str) -> list[str]:
 
 
 def check_signature(posted: Posted) -> None:
-    told = posted.headers
-    content = f"{told['webhook-id']}.{told['webhook-timestamp']}.".encode() + posted.body
+    reported = posted.headers
+    content = f"{reported['webhook-id']}.{reported['webhook-timestamp']}.".encode() + posted.body
     digest = base64.b64encode(hmac.new(KEY, content, hashlib.sha256).digest()).decode()
-    assert told["webhook-signature"] == f"v1,{digest}"
+    assert reported["webhook-signature"] == f"v1,{digest}"
 
 
 def run(folder: Path, receiver: HttpReceiver, *more: str, database: Path | None = None) -> Running:
@@ -58,8 +58,8 @@ def run(folder: Path, receiver: HttpReceiver, *more: str, database: Path | None 
     return running_monitor(folder, *flags, database=database, settings=SETTINGS)
 
 
-def said(monitor: RunningMonitor) -> str:
-    text = monitor.said()
+def printed(monitor: RunningMonitor) -> str:
+    text = monitor.printed()
     assert "secret-path" not in text
     assert SECRET not in text
     return text
@@ -79,7 +79,7 @@ def test_messages_survive_a_kill_of_the_monitor_and_arrive_once_in_order(
         send(api, "one")
         api.judge_now("one")
         assert api.incidents("one")[0]["closed_at"]
-        wait_for(lambda: "cannot be reached" in said(monitor), "the receiver is tried in vain")
+        wait_for(lambda: "cannot be reached" in printed(monitor), "the receiver is tried in vain")
         wait_for(lambda: rows(database) == 3, "all messages are stored")
         monitor.kill()
     assert receiver.posted == []
@@ -87,7 +87,7 @@ def test_messages_survive_a_kill_of_the_monitor_and_arrive_once_in_order(
     receiver.answers = Answers(first=[503, 500, 429], headers={"Retry-After": "0"})
     receiver.back()
     with run(tmp_path / "2", receiver, database=database) as monitor, Api(monitor.url) as api:
-        assert "3 undelivered webhook messages were loaded from the database" in said(monitor)
+        assert "3 undelivered webhook messages were loaded from the database" in printed(monitor)
         wait_for(lambda: len(receiver.taken) == 3, "all are delivered")
         wait_for(lambda: rows(database) == 0, "nothing waits any more")
         monitor.kill()
@@ -106,11 +106,11 @@ def test_messages_survive_a_kill_of_the_monitor_and_arrive_once_in_order(
         wait_for(lambda: len(receiver.taken) == 5, "the end of a job is told")
         monitor.process.terminate()
         assert monitor.process.wait(20) == 0
-        said(monitor)
+        printed(monitor)
     assert events(receiver, "two") == ["incident_opened", "incident_closed"]
     assert events(receiver, "three") == ["job_finished"]
     ids = [each.headers["webhook-id"] for each in receiver.taken]
-    assert len(ids) == len(set(ids)), "nothing was told twice"
+    assert len(ids) == len(set(ids)), "nothing was reported twice"
     for posted in receiver.posted:
         check_signature(posted)
     opened = receiver.taken[0].json
@@ -139,7 +139,7 @@ def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another(tmp_path: P
             wait_for(lambda: len(other.taken) == 2, "of the end too")
             assert api.get("/readyz").status_code == 200
             assert len(receiver.posted) == 1
-            said(monitor)
+            printed(monitor)
 
 
 def test_without_a_database_webhooks_go_too(tmp_path: Path, receiver: HttpReceiver) -> None:
@@ -147,4 +147,4 @@ def test_without_a_database_webhooks_go_too(tmp_path: Path, receiver: HttpReceiv
         watched(api, "one")
         send(api, "one", overdue=LIMIT + 1)
         wait_for(lambda: events(receiver, "one") == ["incident_opened"], "it is told")
-        said(monitor)
+        printed(monitor)

@@ -15,15 +15,15 @@ SMALL = ["--world", "4", "--seconds", "200", "--compilation", "5", "--checkpoint
 HANG = ["--fault", "kind=hang,rank=3,step=40"]
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def reported(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert simulate([*SMALL, *arguments, "--json"]) == 0
     read: dict[str, Any] = json.loads(capsys.readouterr().out)
     return read
 
 
-def test_a_hang_is_told_from_its_beginning_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hang_is_reported_from_its_beginning_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate([*SMALL, *HANG, "--policy", "section_timeouts=step=8"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     order = [
         "* fault hang: rank 3 in section step/forward of step 40",
         "over its limit of 8 s",
@@ -37,30 +37,30 @@ def test_a_hang_is_told_from_its_beginning_to_its_end(capsys: pytest.CaptureFixt
     ]
     place = 0
     for words in order:
-        assert words in said[place:], f"{words!r} is not where it should be in\n{said}"
-        place += said[place:].index(words)
+        assert words in printed[place:], f"{words!r} is not where it should be in\n{printed}"
+        place += printed[place:].index(words)
 
 
-def test_a_healthy_job_says_that_nothing_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_healthy_job_states_that_nothing_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(SMALL) == 0
-    said = capsys.readouterr().out
-    assert "no incident" in said
-    assert "0 alarms, 0 suspicions without consequence, 0 restarts" in said
+    printed = capsys.readouterr().out
+    assert "no incident" in printed
+    assert "0 alarms, 0 suspicions without consequence, 0 restarts" in printed
 
 
 def test_programs_get_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, *HANG)
+    found = reported(capsys, *HANG)
     (fault,) = found["faults"]
     assert fault["right"]
     assert fault["named"] == [3]
     assert found["incidents"][0]["culprits"][0]["rank"] == 3
-    assert told(capsys, *HANG) == found
-    assert told(capsys)["incidents"] == []
+    assert reported(capsys, *HANG) == found
+    assert reported(capsys)["incidents"] == []
 
 
 def test_what_is_simulated_can_be_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "scene.jsonl.zst"
-    found = told(capsys, *HANG, "--record", str(path))
+    found = reported(capsys, *HANG, "--record", str(path))
     assert replay([str(path), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     for was, now in zip(found["incidents"], again["jobs"][0]["incidents"], strict=True):

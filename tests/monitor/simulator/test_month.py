@@ -27,7 +27,7 @@ MONTH: dict[str, Any] = {
     "relaunch_every": 14_000,
     "delay": 0.0,
 }
-"""About 40 checkpoints, 13 evaluations and 30 data stalls a day, and two relaunches that compile anew in three days.
+"""About 40 checkpoints, 13 evaluations and 30 data stalls a day, and two relaunches that compile again in three days.
 Evaluations last longer than the heartbeat limit, though each rank beats only once a step. A data stall may last as long
 as the confirmation window."""
 

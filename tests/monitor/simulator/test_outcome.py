@@ -78,12 +78,12 @@ def test_several_ranks_are_named_together(kind: FaultKind) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_does_not_matter_who_it_is(seed: int) -> None:
+def test_it_does_not_depend_on_the_rank(seed: int) -> None:
     found(played(Fault(FaultKind.HANG, (seed * 3,), step=45), seed=seed), 13.0)
 
 
 @pytest.mark.parametrize("section", ["data", "forward", "backward"])
-def test_all_of_them_stuck_in_the_same_place_names_nobody(section: str) -> None:
+def test_all_of_them_stuck_in_the_same_place_names_no_rank(section: str) -> None:
     found(played(Fault(FaultKind.STALL, step=60, section=section)), 13.0)
 
 
@@ -114,7 +114,7 @@ def test_long_pauses_alone_are_no_alarm(section: str) -> None:
     assert bool(outcome.restarts) == (section == "forward")
 
 
-def test_a_pause_that_nobody_has_seen_before_is_a_suspicion_and_no_alarm() -> None:
+def test_a_pause_never_seen_before_is_a_suspicion_and_no_alarm() -> None:
     outcome = played(Fault(FaultKind.HANG, (3,), step=60, seconds=50.0))
     assert (outcome.alarms, outcome.suspicions, outcome.restarts) == (0, 1, 0)
     assert outcome.findings == []
@@ -128,7 +128,7 @@ def test_the_job_goes_on_after_a_restart() -> None:
     assert (outcome.alarms, outcome.restarts) == (2, 2)
 
 
-def test_a_job_that_nobody_runs_for_us_is_watched_all_the_same() -> None:
+def test_a_job_without_a_launcher_is_watched_all_the_same() -> None:
     outcome = played(Fault(FaultKind.HANG, (3,), step=60), launchers=False)
     (finding,) = outcome.findings
     assert finding.incident is not None

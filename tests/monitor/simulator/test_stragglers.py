@@ -45,7 +45,7 @@ def test_all_ranks_steps_take_equally_long_and_parts_add_up(slow: Slow | None) -
         assert np.ptp(shown) < 1e-9
 
 
-def test_a_healthy_step_takes_what_the_plan_says() -> None:
+def test_a_healthy_step_takes_what_the_plan_states() -> None:
     for layout in (Layout(), Layout(tensor=2), Layout(pipeline=4), Layout(tensor=2, pipeline=2, expert=2)):
         (report, *_) = reports(replace(QUIET, layout=layout))[0]
         assert report.window is not None
@@ -82,14 +82,14 @@ def test_half_of_the_calls_do_not_show_in_the_median() -> None:
     assert kernels[5].tail > 1.5 * kernels[6].tail
 
 
-def test_a_slow_link_is_long_for_all_its_members_and_nobody_is_late() -> None:
+def test_a_slow_link_is_long_for_all_its_members_and_no_rank_is_late() -> None:
     plan = slowed(Slow.LINK)
     shortest: dict[str, set[float]] = {}
     for report in reports(plan)[-1]:
         assert report.window is not None
-        for group, told in report.window.collectives.items():
+        for group, reported in report.window.collectives.items():
             if group.startswith("dp"):
-                shortest.setdefault(group, set()).add(round(told.shortest, 9))
+                shortest.setdefault(group, set()).add(round(reported.shortest, 9))
     (slow,) = [group for group, values in shortest.items() if min(values) > 2 * min(map(min, shortest.values()))]
     assert len(shortest) == 4
     assert slow

@@ -87,7 +87,9 @@ def owned(store: Repository, side: Side, job: str) -> bool:
         return side.leases.owned(connection, {job}) == {job}
 
 
-def test_who_asks_first_holds_the_job_and_the_other_learns_whose_it_is(store: Repository, start: Start) -> None:
+def test_the_monitor_that_is_asked_first_holds_the_job_and_the_other_learns_whose_it_is(
+    store: Repository, start: Start
+) -> None:
     a, b = start("a"), start("b")
     assert a.ask("j") == LeaseResult(True)
     assert b.ask("j") == LeaseResult(False, Holder("a", "http://a"))
@@ -107,7 +109,7 @@ def test_a_lease_is_renewed_for_as_long_as_its_holder_lives(store: Repository, s
     assert row(store, "j")["generation"] == 1
 
 
-def test_the_job_of_one_that_died_goes_to_who_is_asked_next(store: Repository, start: Start) -> None:
+def test_the_job_of_one_that_died_goes_to_the_monitor_that_is_asked_next(store: Repository, start: Start) -> None:
     a = start("a", SHORT)
     a.takes("j")
     a.leases._closing = True  # it renews no more, and gives nothing back: as if killed
@@ -119,7 +121,7 @@ def test_the_job_of_one_that_died_goes_to_who_is_asked_next(store: Repository, s
     assert not a.leases.holds("j"), "its own clock told it before"
 
 
-def test_who_was_stopped_for_a_while_finds_out_and_says_so(store: Repository, start: Start) -> None:
+def test_a_stopped_monitor_notices_and_reports_it(store: Repository, start: Start) -> None:
     stopped_at: list[float] = []
     # This one's clock stands while it is stopped: even then the database does not let it write.
     a = start("a", SHORT, clock=lambda: stopped_at[0] if stopped_at else time.monotonic())
@@ -186,7 +188,7 @@ def test_a_monitor_of_the_same_name_takes_up_its_jobs_at_once(store: Repository,
     assert (owned(store, before, "j"), owned(store, after, "j")) == (False, True)
 
 
-def test_who_only_reads_takes_a_job_that_there_is_and_makes_none(store: Repository, start: Start) -> None:
+def test_a_reader_takes_a_job_that_there_is_and_makes_none(store: Repository, start: Start) -> None:
     a = start("a")
     assert a.ask("never", contact=False) == LeaseResult(False, None)
     store.save(schema.jobs, codec.job_row(Job("old", 1.0)))
@@ -194,7 +196,7 @@ def test_who_only_reads_takes_a_job_that_there_is_and_makes_none(store: Reposito
     assert a.ask("old", contact=False) == LeaseResult(True)
 
 
-def test_the_holder_learns_who_is_asked_instead(start: Start) -> None:
+def test_the_holder_learns_which_monitor_is_asked_instead(start: Start) -> None:
     a, b = start("a", SHORT), start("b", SHORT)
     a.takes("j")
     b.ask("j", contact=False)
@@ -205,7 +207,7 @@ def test_the_holder_learns_who_is_asked_instead(start: Start) -> None:
     wait_for(lambda: ("j", "b") in a.wanted, "the holder learns of it")
 
 
-def test_who_lets_a_job_go_leaves_it_to_the_next(store: Repository, start: Start) -> None:
+def test_a_monitor_that_releases_a_job_leaves_it_to_the_next(store: Repository, start: Start) -> None:
     a, b = start("a"), start("b")
     a.takes("j")
     a.leases.release("j")
@@ -215,7 +217,7 @@ def test_who_lets_a_job_go_leaves_it_to_the_next(store: Repository, start: Start
     assert owned(store, b, "j"), "what is not one's own is not given away"
 
 
-def test_what_is_let_go_while_it_is_being_renewed_stays_let_go(store: Repository, start: Start) -> None:
+def test_what_is_dropped_while_it_is_being_renewed_stays_dropped(store: Repository, start: Start) -> None:
     a, b = start("a"), start("b")
     a.takes("j")
     wait_for(lambda: a.rounds, "it was renewed, and is not again for long")
@@ -226,7 +228,7 @@ def test_what_is_let_go_while_it_is_being_renewed_stays_let_go(store: Repository
     b.takes("j")
 
 
-def test_a_clock_of_the_database_that_was_set_back_blocks_nobody(store: Repository, start: Start) -> None:
+def test_a_clock_of_the_database_that_was_set_back_blocks_no_one(store: Repository, start: Start) -> None:
     a = start("a")
     a.takes("j")
     wait_for(lambda: a.rounds, "it was renewed, and is not again for long")
@@ -236,7 +238,7 @@ def test_a_clock_of_the_database_that_was_set_back_blocks_nobody(store: Reposito
     start("b").takes("j")
 
 
-def test_a_database_that_is_away_is_said_and_asked_again(store: Repository, start: Start) -> None:
+def test_a_database_that_is_away_is_reported_and_asked_again(store: Repository, start: Start) -> None:
     a = start("a", SHORT)
     a.takes("j")
     with store.engine.begin() as connection:

@@ -53,7 +53,7 @@ def test_those_that_share_have_it_together(place: Place, opened: Open) -> None:
     assert place.count("transitions") == 2
 
 
-def test_the_next_one_gets_it_once_it_was_let_go(place: Place, opened: Open) -> None:
+def test_the_next_one_gets_it_once_it_was_dropped(place: Place, opened: Open) -> None:
     opened(place).close()
     opened(place, shared=True).close()
     opened(place)
@@ -106,7 +106,7 @@ def test_by_another_name_it_is_the_same_file(tmp_path: Path, opened: Open) -> No
         opened(f"sqlite:///{tmp_path}/link.db")
 
 
-def test_a_folder_that_takes_no_lock_file_is_said_and_no_reason_to_end(
+def test_a_folder_that_takes_no_lock_file_is_reported_and_no_reason_to_end(
     sqlite_place: Place, opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     Path(sqlite_place.url).parent.mkdir()
@@ -131,7 +131,7 @@ def test_a_lock_whose_connection_died_is_taken_again(
         opened(postgres_place)
 
 
-def test_one_that_lost_its_lock_to_another_says_so_and_writes_nothing(
+def test_one_that_lost_its_lock_to_another_reports_it_and_writes_nothing(
     postgres_place: Place, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = opened(postgres_place)

@@ -42,14 +42,14 @@ def ready(api: Api) -> bool:
 
 
 def unready(api: Api, job: str) -> str:
-    """Wait until it says that it is not well; return its words."""
+    """Wait until it states that it is not well; return its words."""
 
-    def told() -> str:
+    def reported() -> str:
         send(api, job)
         answer = api.get("/readyz")
         return answer.text if answer.status_code == 503 else ""
 
-    return wait_for(told, "it says that it keeps nothing", 30)
+    return wait_for(reported, "it says that it keeps nothing", 30)
 
 
 def stored(database: Path, table: str) -> set[str]:
@@ -89,7 +89,7 @@ def test_a_disk_that_is_full(tmp_path: Path, small_disk: Path) -> None:
         assert "memory" in unready(api, "early")
         begins(api, "late")
         late = hangs_and_is_named(api, "late")
-        assert monitor.said().count("make room on the disk of") == 1, "said once, with what to do"
+        assert monitor.printed().count("make room on the disk of") == 1, "stated once, with what to do"
         assert stored(database, "incidents") == {early}
         (small_disk / "ballast").unlink()
         wait_for(lambda: late in stored(database, "incidents"), "what had waited is written by itself")
@@ -131,9 +131,9 @@ def test_a_file_that_is_damaged_at_the_start(spoil, tmp_path: Path) -> None:  # 
         begins(api, "j")
         hangs_and_is_named(api, "j")
         assert "memory" in unready(api, "j")
-        assert "sqlite3 " in again.said()
-        assert ".recover" in again.said()
-        assert "another --database" in again.said()
+        assert "sqlite3 " in again.printed()
+        assert ".recover" in again.printed()
+        assert "another --database" in again.printed()
         again.process.terminate()
         assert again.process.wait(20) == 0
     assert monitor.database.read_bytes() == content, "it is left as it is"
@@ -195,7 +195,7 @@ def test_postgresql_that_goes_and_comes_back(tmp_path: Path) -> None:
             assert "memory" in unready(api, "early")
             begins(api, "late")
             late = hangs_and_is_named(api, "late")
-            assert "check that the server of" in monitor.said()
+            assert "check that the server of" in monitor.printed()
             server.start()
             wait_for(lambda: ready(api), "it is ready again", 30)
             monitor.kill()
@@ -212,7 +212,7 @@ def test_postgresql_that_is_not_there_at_the_start(tmp_path: Path) -> None:
             begins(api, "j")
             incident = hangs_and_is_named(api, "j")
             assert "memory" in unready(api, "j")
-            assert f"127.0.0.1:{server.port}/test1 runs and is reachable from here" in monitor.said()
+            assert f"127.0.0.1:{server.port}/test1 runs and is reachable from here" in monitor.printed()
             server.start()
             wait_for(lambda: ready(api), "it is ready", 30)
             with server.connect("test1") as connection:

@@ -24,7 +24,7 @@ def test_what_was_kept_is_there_after_a_restart_in_its_order(place: Place, opene
     first = opened(place)
     Outbox(first).keep([(row(number), lambda number=number: kept.append(number)) for number in (3, 1, 2)])
     first.close()
-    assert kept == [3, 1, 2], "each is told once it is kept"
+    assert kept == [3, 1, 2], "each is reported once it is kept"
     second = opened(place)
     assert Outbox(second).load() == [row(1), row(2), row(3)]
 
@@ -65,11 +65,11 @@ def test_messages_go_with_every_row_about_a_job_in_one_transaction(store: Reposi
 
 def test_a_database_that_refuses_does_not_keep_a_message_from_being_delivered(store: Repository, place: Place) -> None:
     place.ask("drop table messages")
-    told: list[str] = []
-    Outbox(store).attach(lambda _: [(row(1), lambda: told.append("message"))])
+    reported: list[str] = []
+    Outbox(store).attach(lambda _: [(row(1), lambda: reported.append("message"))])
     store.save(
-        schema.transitions, {"job_id": "j", "at": 1.0, "state": "lost", "reason": ""}, lambda: told.append("row")
+        schema.transitions, {"job_id": "j", "at": 1.0, "state": "lost", "reason": ""}, lambda: reported.append("row")
     )
     assert store.flush()
-    assert told == ["message", "row"]
+    assert reported == ["message", "row"]
     assert store.errors > 0

@@ -42,7 +42,7 @@ def test_one_job_is_read_as_all_are(store: Repository) -> None:
     assert store.load_job("never", scene.now) is None
 
 
-def test_one_that_cannot_be_read_begins_anew_and_is_said(store: Repository, place: Place, caplog) -> None:  # type: ignore[no-untyped-def]
+def test_one_that_cannot_be_read_begins_again_and_is_reported(store: Repository, place: Place, caplog) -> None:  # type: ignore[no-untyped-def]
     keep(store, "one")
     place.ask("update jobs set body = '{}'")
     assert store.load_job("one", 1.0) is None

@@ -157,7 +157,7 @@ def test_closing_writes_what_is_queued(place: Place, opened: Open) -> None:
 # Databases that cannot be opened --------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     broken = tmp_path / "notes.txt"
     broken.write_text("this is not a database, it only looks long enough to be one" * 100)
     with pytest.raises(ValueError, match=r"cannot open the database .*notes\.txt.*not a database.*left unchanged"):
@@ -169,14 +169,14 @@ def test_a_folder_is_no_database(tmp_path: Path) -> None:
         Repository(str(tmp_path))
 
 
-def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot create the folder of the database"):
         Repository(str(tmp_path / "file" / "deep" / "rankwatch.db"))
 
 
 @pytest.mark.parametrize("url", ["nosuchthing://host/db", "://", "sqlite+nosuch:///x"])
-def test_an_unknown_kind_of_database_is_said_so(url: str) -> None:
+def test_an_unknown_kind_of_database_is_reported(url: str) -> None:
     with pytest.raises(ValueError, match="cannot use the database"):
         Repository(url)
 
@@ -201,7 +201,7 @@ def test_a_database_that_refuses_never_reaches_the_caller(
             assert store.flush()
         assert store.errors == 3
         assert called == [1, 1, 1], "launchers get their directives all the same"
-        assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "said once"
+        assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "stated once"
         assert "restore them from a backup" in store.db_error
         place.ask("alter table elsewhere rename to jobs")
         assert store.flush(), "what had waited is written without being saved again"
@@ -211,7 +211,7 @@ def test_a_database_that_refuses_never_reaches_the_caller(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_said_so(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
     with pytest.raises(ValueError, match="cannot open the database"):

@@ -1,4 +1,4 @@
-"""The writer while the database is away, and behind a fence: what waits, what is told, what is never written."""
+"""The writer while the database is away, and behind a fence: what waits, what is reported, what is never written."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def give_back(place: Place) -> None:
 # Behind a fence -------------------------------------------------------------------------------------------------------
 
 
-def test_of_a_job_that_is_anothers_nothing_is_written_or_told(store: Repository, place: Place) -> None:
+def test_of_a_job_that_is_anothers_nothing_is_written_or_reported(store: Repository, place: Place) -> None:
     fence = store.fence = OnlyMine("mine")
-    told: list[str] = []
+    reported: list[str] = []
     store.companions = lambda table, values: [
         (
             schema.messages,
             {"queue": "q", "key": values["job_id"], "number": 1, "job_id": values["job_id"], "at": 1.0, "body": {}},
-            lambda: told.append("message of " + values["job_id"]),
+            lambda: reported.append("message of " + values["job_id"]),
         )
     ]
     for job in ("mine", "theirs"):
-        store.save(schema.transitions, turn(1, job), lambda job=job: told.append(job))  # type: ignore[misc]
+        store.save(schema.transitions, turn(1, job), lambda job=job: reported.append(job))  # type: ignore[misc]
     assert store.flush()
     assert place.ask("select job_id from transitions") == [("mine",)]
     assert place.ask("select job_id from messages") == [("mine",)]
-    assert told == ["message of mine", "mine"]
+    assert reported == ["message of mine", "mine"]
     assert store.fenced == 2
     assert {"mine", "theirs"} in fence.asked or fence.asked == [{"mine"}, {"theirs"}]
     assert store.db_error == ""
@@ -76,27 +76,27 @@ def test_of_a_job_that_is_anothers_nothing_is_written_or_told(store: Repository,
 def test_behind_a_fence_then_is_called_after_a_commit_or_never(store: Repository, place: Place) -> None:
     store.fence = OnlyMine("j")
     take_away(place)
-    told: list[int] = []
+    reported: list[int] = []
     for number in range(3):
-        store.save(schema.transitions, turn(number), lambda number=number: told.append(number))  # type: ignore[misc]
+        store.save(schema.transitions, turn(number), lambda number=number: reported.append(number))  # type: ignore[misc]
         assert store.flush()
-    assert told == []
+    assert reported == []
     assert (store.errors, store.waiting) == (3, 3)
     give_back(place)
-    wait_for(lambda: told == [0, 1, 2], "they are told once it is committed")
+    wait_for(lambda: reported == [0, 1, 2], "they are told once it is committed")
     assert place.ask("select reason from transitions order by number") == [("0",), ("1",), ("2",)]
 
 
 def test_a_job_that_was_lost_meanwhile_is_not_written_once_it_is_back(store: Repository, place: Place) -> None:
     fence = store.fence = OnlyMine("j")
     take_away(place)
-    told: list[int] = []
-    store.save(schema.transitions, turn(1), lambda: told.append(1))
+    reported: list[int] = []
+    store.save(schema.transitions, turn(1), lambda: reported.append(1))
     assert store.flush()
     fence.mine.clear()
     give_back(place)
     wait_for(lambda: store.waiting == 0, "nothing waits any more")
-    assert (place.count("transitions"), told, store.fenced) == (0, [], 1)
+    assert (place.count("transitions"), reported, store.fenced) == (0, [], 1)
 
 
 # Away and back --------------------------------------------------------------------------------------------------------
@@ -105,20 +105,20 @@ def test_a_job_that_was_lost_meanwhile_is_not_written_once_it_is_back(store: Rep
 def test_all_that_happened_meanwhile_is_written_by_itself(store: Repository, place: Place) -> None:
     scene = Scene(hosts=1).run(3)
     place.ask("alter table jobs rename to elsewhere")
-    told: list[int] = []
+    reported: list[int] = []
     for restarts in range(50):
         scene.job.restarts = restarts
-        store.save(schema.jobs, job_row(scene.job), lambda restarts=restarts: told.append(restarts))  # type: ignore[misc]
+        store.save(schema.jobs, job_row(scene.job), lambda restarts=restarts: reported.append(restarts))  # type: ignore[misc]
         store.save(schema.transitions, turn(restarts))
     assert store.flush()
-    assert told == list(range(50)), "who waits is told that nobody waits for it"
+    assert reported == list(range(50)), "who waits is told that nothing waits for it"
     assert store.waiting == 51, "of the job its newest state, and every transition"
     assert "restore them from a backup" in store.db_error
     place.ask("alter table elsewhere rename to jobs")
     wait_for(lambda: not store.db_error, "it goes on by itself")
     assert (place.count("transitions"), store.errors, store.lost, store.waiting) == (50, 0, 0, 0)
     assert store.load(0.0)[0].restarts == 49
-    assert told == list(range(50)), "nobody is told twice"
+    assert reported == list(range(50)), "nobody is reported twice"
 
 
 def test_more_than_can_wait_loses_the_oldest_and_counts(
@@ -135,7 +135,7 @@ def test_more_than_can_wait_loses_the_oldest_and_counts(
     assert place.ask("select min(at), max(at) from transitions") == [(20.0, 29.0)]
 
 
-def test_one_that_ends_while_it_is_away_says_what_was_not_written(
+def test_one_that_ends_while_it_is_away_states_what_was_not_written(
     store: Repository, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     take_away(place)
@@ -144,19 +144,19 @@ def test_one_that_ends_while_it_is_away_says_what_was_not_written(
     assert "1 rows could not be written before the end" in caplog.text
 
 
-def test_one_row_that_is_at_fault_is_left_out_and_said(
+def test_one_row_that_is_at_fault_is_left_out_and_reported(
     store: Repository, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     with sqlite_held(place):  # so that all come in one batch
         store.save(schema.transitions, turn(1))
-        store.save(schema.transitions, {**turn(2), "state": None}, lambda: told.append("bad"))
+        store.save(schema.transitions, {**turn(2), "state": None}, lambda: reported.append("bad"))
         store.save(schema.transitions, {**turn(3), "reason": object()})
         store.save(schema.transitions, turn(4))
     assert store.flush()
     assert place.ask("select at from transitions order by at") == [(1.0,), (4.0,)]
     assert caplog.text.count("cannot be stored and is dropped") == 2
-    assert (told, store.lost, store.db_error) == (["bad"], 2, "")
+    assert (reported, store.lost, store.db_error) == (["bad"], 2, "")
 
 
 def sqlite_held(place: Place) -> Any:
@@ -186,18 +186,18 @@ def test_a_locked_file_is_waited_for_and_then_written(sqlite_place: Place, opene
 def test_a_file_that_is_locked_for_long_is_no_reason_to_wait(
     sqlite_place: Place, opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, told = opened(sqlite_place), []
+    store, reported = opened(sqlite_place), []
     with sqlite_held(sqlite_place):
-        store.save(schema.transitions, turn(1), lambda: told.append(1))
-        wait_for(lambda: told, "it is told after SQLite's patience has ended")
+        store.save(schema.transitions, turn(1), lambda: reported.append(1))
+        wait_for(lambda: reported, "it is told after SQLite's patience has ended")
         assert f"has locked {sqlite_place.url}" in store.db_error
     wait_for(lambda: not store.db_error, "it works again")
     assert sqlite_place.count("transitions") == 1
-    assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "said once"
+    assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "stated once"
 
 
-def test_who_looks_into_the_file_after_an_outage_costs_no_row(sqlite_place: Place, opened: Open) -> None:
-    """The last to close a file removes SQLite's log, so our own locks on it must outlive that we connect anew."""
+def test_a_reader_of_the_file_after_an_outage_costs_no_row(sqlite_place: Place, opened: Open) -> None:
+    """The last to close a file removes SQLite's log, so our own locks on it must outlive that we connect again."""
 
     def another_process(statement: str) -> str:
         code = (
@@ -224,23 +224,23 @@ def test_who_looks_into_the_file_after_an_outage_costs_no_row(sqlite_place: Plac
 @pytest.mark.long
 def test_postgresql_that_is_killed_frozen_and_back(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     with running_postgres() as server:
-        place, told = Place(server.new_database()), []
+        place, reported = Place(server.new_database()), []
         store = opened(place)
         store.save(schema.transitions, turn(1))
         assert store.flush()
         server.kill()
-        store.save(schema.transitions, turn(2), lambda: told.append("killed"))
-        wait_for(lambda: told == ["killed"], "nobody waits for one that is gone")
+        store.save(schema.transitions, turn(2), lambda: reported.append("killed"))
+        wait_for(lambda: reported == ["killed"], "nobody waits for one that is gone")
         assert f"check that the server of postgresql+psycopg://rankwatch@127.0.0.1:{server.port}" in store.db_error
         server.start()
         wait_for(lambda: not store.db_error, "it works again", 30)
         assert place.ask("select at from transitions order by at") == [(1.0,), (2.0,)]
         server.freeze()
-        store.save(schema.transitions, turn(3), lambda: told.append("frozen"))
+        store.save(schema.transitions, turn(3), lambda: reported.append("frozen"))
 
         def passed_on() -> bool:
             store.save(schema.transitions, turn(4))
-            return "frozen" in told
+            return "frozen" in reported
 
         wait_for(passed_on, "nobody waits for one that does not answer", 30)
         assert "has not answered for" in store.db_error
@@ -275,10 +275,10 @@ def test_a_server_that_comes_late_is_written_to_once_what_it_holds_was_taken_up(
         assert store.load(1.0) == []
         assert store.load_pending
         assert "not currently accepting connections" in store.db_error
-        told: list[int] = []
-        store.save(schema.transitions, turn(1, "new"), lambda: told.append(1))
+        reported: list[int] = []
+        store.save(schema.transitions, turn(1, "new"), lambda: reported.append(1))
         store.save(schema.jobs, {**job_row(scene.job), "created_at": 99.0})
-        wait_for(lambda: told, "it goes on in memory")
+        wait_for(lambda: reported, "it goes on in memory")
         assert store.take_pending() is None
         admin.execute(f"alter database {name} with allow_connections true")  # type: ignore[arg-type]
     (stored,) = wait_for(store.take_pending, "what is stored was read")
@@ -313,23 +313,23 @@ def test_where_jobs_are_held_by_lease_nothing_has_to_be_taken_up_first(
 
 
 def test_a_newer_state_takes_over_what_the_older_one_has_left_to_do() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     backlog = Backlog()
     message = {"queue": "q", "key": "k", "number": 1, "job_id": "j", "at": 1.0, "body": {}}
     backlog.add(
         RowWrite(
             schema.jobs,
             {"id": "j", "body": 1},
-            lambda: told.append("old"),
-            companions=[(schema.messages, message, lambda: told.append("message"))],
+            lambda: reported.append("old"),
+            companions=[(schema.messages, message, lambda: reported.append("message"))],
         )
     )
     backlog.add(RowWrite(schema.messages, {"queue": "q", "key": "k"}, delete=True))
-    backlog.add(RowWrite(schema.jobs, {"id": "j", "body": 2}, lambda: told.append("new")))
+    backlog.add(RowWrite(schema.jobs, {"id": "j", "body": 2}, lambda: reported.append("new")))
     job, removal = backlog.first(10)
     assert job.values["body"] == 2
     assert [unit.table.name for unit in job.flat()] == ["messages", "jobs"]
     assert job.companions[0].number < removal.number, "so that the message stays removed"
     for _, then in job.on_commit:
         then()
-    assert told == ["old", "new"]
+    assert reported == ["old", "new"]

@@ -85,9 +85,9 @@ def test_a_rejection_is_printed_with_the_monitors_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert order([job, *arguments, "--yes", "--monitor", monitor.url]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("rankwatch order: ")
-    assert words in said
+    printed = capsys.readouterr().err
+    assert printed.startswith("rankwatch order: ")
+    assert words in printed
     assert api.incidents(job) == []
 
 
@@ -108,8 +108,8 @@ def test_a_policy_is_changed_and_shown(
 ) -> None:
     changes = ["observe_only=true", "silence_timeout=none", "section_timeouts=step=30,save=600"]
     assert policy([job, *changes, "--monitor", monitor.url]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said[1:4]] == ["observe_only", "section_timeouts", "silence_timeout"]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[1:4]] == ["observe_only", "section_timeouts", "silence_timeout"]
     now = api.read(f"/jobs/{job}/policy")
     assert now["observe_only"] is True
     assert now["silence_timeout"] is None
@@ -139,9 +139,9 @@ def test_changes_that_make_no_sense(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert policy([*(job if a == "JOB" else a for a in arguments), "--monitor", monitor.url]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("rankwatch policy: ")
-    assert words in said
+    printed = capsys.readouterr().err
+    assert printed.startswith("rankwatch policy: ")
+    assert words in printed
 
 
 def test_a_read_token_cannot_change_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +153,7 @@ def test_a_read_token_cannot_change_a_policy(tmp_path: Path, capsys: pytest.Capt
         capsys.readouterr()
         assert policy(["job", "observe_only=true", *at, "--token", "looks"]) == 2
         assert capsys.readouterr().err == (
-            "rankwatch policy: this token does not allow control; use one that does: give one that may control with "
+            "rankwatch policy: this token does not allow control; use one that does: pass one that may control with "
             "--token or RANKWATCH_TOKEN\n"
         )
         assert policy(["job", "observe_only=true", *at, "--token", "all"]) == 0
@@ -174,6 +174,6 @@ def test_values_are_read_as_json_has_them() -> None:
 
 def test_what_is_not_the_default_is_marked() -> None:
     changed = Policy().changed({"observe_only": True}).to_json()
-    said = lines(changed, Terminal(200))
-    assert [line.split()[:3] for line in said if "  *  " in line] == [["observe_only", "true", "*"]]
+    printed = lines(changed, Terminal(200))
+    assert [line.split()[:3] for line in printed if "  *  " in line] == [["observe_only", "true", "*"]]
     assert max(map(len, lines(changed, Terminal(80)))) <= 80

@@ -110,7 +110,7 @@ def test_a_server_that_is_no_monitor(fake_server: tuple[str, dict]) -> None:
     assert "answers 404 to /livez" in next(monitor_checks.checks(url, None, named=True)).found
     answers["/livez"] = (200, b"{}", {})
     [found] = monitor_checks.checks(url, None, named=True)
-    assert "is no monitor of Rankwatch" in found.found
+    assert "is not a Rankwatch monitor" in found.found
 
 
 def test_another_version_another_clock_and_refused_telemetry(fake_server: tuple[str, dict]) -> None:
@@ -320,13 +320,13 @@ def no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_probe")
 def test_exit_codes_and_lines(monitor: RunningMonitor, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor(["--monitor", monitor.url]) == 0
-    said = capsys.readouterr().out
-    assert f"ok       monitor         {monitor.url} answers and is ready\n" in said
-    assert "0 faults" in said.splitlines()[-1]
+    printed = capsys.readouterr().out
+    assert f"ok       monitor         {monitor.url} answers and is ready\n" in printed
+    assert "0 faults" in printed.splitlines()[-1]
     assert doctor(["--monitor", "http://127.0.0.1:9"]) == 3
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("fault    monitor         nothing answers at http://127.0.0.1:9")
-    assert any(line.lstrip().startswith("→ start it on this machine") for line in said)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("fault    monitor         nothing answers at http://127.0.0.1:9")
+    assert any(line.lstrip().startswith("→ start it on this machine") for line in printed)
 
 
 @pytest.mark.usefixtures("no_probe")

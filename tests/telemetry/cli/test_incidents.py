@@ -94,8 +94,8 @@ def test_an_incident_that_is_not_there(
     monitor: RunningMonitor, restarted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert incidents([restarted, "nonsense", "--monitor", monitor.url]) == 2
-    said = capsys.readouterr().err
-    assert said == (
+    printed = capsys.readouterr().err
+    assert printed == (
         f"rankwatch incidents: job {restarted!r} has no incident 'nonsense'; 'rankwatch incidents {restarted}' "
         "lists them\n"
     )

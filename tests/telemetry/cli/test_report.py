@@ -48,7 +48,7 @@ def stranger() -> Iterator[tuple[str, dict[str, tuple[int, bytes]], list[str]]]:
         server.server_close()
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("rankwatch report: ")
@@ -61,7 +61,7 @@ def test_an_unreachable_monitor(capsys: pytest.CaptureFixture[str]) -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         assert report(["--monitor", url]) == 1
-    words = said(capsys)
+    words = printed(capsys)
     assert f"no monitor answers at {url}" in words
     assert "--monitor or RANKWATCH_MONITOR" in words
 
@@ -69,7 +69,7 @@ def test_an_unreachable_monitor(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("url", ["nonsense", "ftp://host/", "http://", "127.0.0.1:9560", "http://host:port"])
 def test_an_address_that_is_none(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(["job", "--monitor", url]) == 2
-    assert f"not {url!r}" in said(capsys)
+    assert f"not {url!r}" in printed(capsys)
 
 
 def test_a_server_that_is_no_monitor(
@@ -77,13 +77,13 @@ def test_a_server_that_is_no_monitor(
 ) -> None:
     url, answers, _ = stranger
     assert report(["--monitor", url]) == 2
-    assert "is no monitor of Rankwatch" in said(capsys)
+    assert "is not a Rankwatch monitor" in printed(capsys)
     answers["/api/v1/jobs"] = (200, b"<html>hello</html>")
     assert report(["--monitor", url]) == 2
-    assert "is no monitor of Rankwatch" in said(capsys)
+    assert "is not a Rankwatch monitor" in printed(capsys)
     answers["/api/v1/jobs"] = (200, b"[]")
     assert report(["--monitor", url]) == 2
-    assert "is no monitor of Rankwatch" in said(capsys)
+    assert "is not a Rankwatch monitor" in printed(capsys)
 
 
 def test_a_monitor_that_fails(
@@ -92,7 +92,7 @@ def test_a_monitor_that_fails(
     url, answers, _ = stranger
     answers["/api/v1/jobs/a%2Fb/report"] = (500, b'{"detail": "broken"}')
     assert report(["a/b", "--monitor", url]) == 1
-    assert "answered 500: broken" in said(capsys)
+    assert "answered 500: broken" in printed(capsys)
 
 
 def test_a_line_that_is_cut_in_the_middle(
@@ -103,7 +103,7 @@ def test_a_line_that_is_cut_in_the_middle(
     monkeypatch.setattr(monitor_client, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         assert report(["job", "--monitor", f"http://127.0.0.1:{mute.getsockname()[1]}"]) == 1
-    assert "timed out" in said(capsys)
+    assert "timed out" in printed(capsys)
 
 
 def test_no_token_is_sent_when_none_is_given_and_the_given_one_when_it_is(
@@ -122,7 +122,7 @@ def test_no_token_is_sent_when_none_is_given_and_the_given_one_when_it_is(
 
 def test_a_token_that_cannot_be_sent(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(["job", "--monitor", "http://127.0.0.1:9", "--token", "a\nb"]) in (1, 2)
-    assert "a\nb" not in said(capsys)
+    assert "a\nb" not in printed(capsys)
 
 
 def test_help_names_the_variables(capsys: pytest.CaptureFixture[str]) -> None:

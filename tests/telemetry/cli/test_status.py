@@ -1,4 +1,4 @@
-"""``rankwatch status`` against a real monitor: what it says, its exit codes, and the live screen on a real terminal."""
+"""``rankwatch status`` against a real monitor: output, exit codes, and the live screen on a real terminal."""
 
 from __future__ import annotations
 
@@ -62,38 +62,38 @@ def hang(api: Api, job: str) -> PlayedLauncher:
 
 def test_a_job_that_is_well(api: Api, job: str, ask: Ask) -> None:
     report(api, *reports_of_all(job, 4))
-    code, said = ask(job)
+    code, printed = ask(job)
     assert code == 0
-    lines = said.splitlines()
+    lines = printed.splitlines()
     assert lines[0] == f"JOB {job} is RUNNING"
     assert lines[1].startswith("  step 7, 4 of 4 ranks reporting, attempt 1, 0 restarts of 3, began 20")
     assert "  running  4  (0-3)" in lines
-    assert "INCIDENT" not in said
-    assert "STRAGGLERS" not in said
-    assert "LIMITS PASSED" not in said
+    assert "INCIDENT" not in printed
+    assert "STRAGGLERS" not in printed
+    assert "LIMITS PASSED" not in printed
 
 
 def test_a_hang_names_the_rank_the_reason_the_limit_and_what_was_done(api: Api, job: str, ask: Ask) -> None:
     hang(api, job)
-    code, said = ask(job)
+    code, printed = ask(job)
     assert code == 3
     [incident] = api.incidents(job)
-    flat = " ".join(said.split())
+    flat = " ".join(printed.split())
     assert flat.startswith(f"JOB {job} is HUNG {incident['reason']}")
-    assert flat.count(incident["reason"]) == 1, "what was said at the top is not said again"
+    assert flat.count(incident["reason"]) == 1, "what was reported at the top is not stated again"
     assert "waiting 3 (0-1, 3)" in flat
     assert "hung 1 (2)" in flat
     assert f"[{incident['id']}] to blame: rank 2 on node-a, behind" in flat
-    assert "action: capture; the policy says capture" in flat
+    assert "action: capture; the policy is to capture" in flat
     assert re.search(r"section step 10 s 1\d\.\d s configured 0-3", flat)
     assert "node-a active 0-3" in flat
 
 
 def test_the_table_has_every_job_with_its_reason_below_it(api: Api, job: str, ask: Ask) -> None:
     hang(api, job)
-    code, said = ask()
+    code, printed = ask()
     assert code == 3
-    lines = said.splitlines()
+    lines = printed.splitlines()
     assert {"JOB", "STATE", "STEP", "RANKS"} <= set(lines[0].split())
     at = next(number for number, line in enumerate(lines) if line.startswith(f"{job} "))
     assert "hung" in lines[at]
@@ -114,15 +114,15 @@ def test_a_job_without_a_step_is_not_called_healthy() -> None:
 
 def test_json_holds_the_same_facts(api: Api, job: str, ask: Ask) -> None:
     hang(api, job)
-    code, said = ask(job, "--json")
-    shown = json.loads(said)
+    code, printed = ask(job, "--json")
+    shown = json.loads(printed)
     assert code == 3
     assert shown["in_trouble"] is True
     assert shown["ranks"] == {"waiting": [0, 1, 3], "hung": [2]}
     assert shown["incident"]["id"] == api.incidents(job)[0]["id"]
     assert [(p["what"], p["ranks"]) for p in shown["limits_passed"]] == [("section step", [0, 1, 2, 3])]
-    code, said = ask("--json")
-    shown = json.loads(said)
+    code, printed = ask("--json")
+    shown = json.loads(printed)
     assert code == 3
     assert {each["id"]: each["in_trouble"] for each in shown["jobs"]}[job] is True
 
@@ -144,9 +144,9 @@ def test_a_straggler_is_trouble_and_is_named_in_the_monitors_words(api: Api, job
         return api.read(f"/jobs/{job}/stragglers")["stragglers"]  # type: ignore[return-value]
 
     [blamed] = wait_for(named, "the straggler is named", 20)
-    code, said = ask(job)
+    code, printed = ask(job)
     assert code == 3
-    flat = " ".join(said.split())
+    flat = " ".join(printed.split())
     assert f"STRAGGLERS 1 now {blamed['reason']}" in flat
     assert "GPU-hours so far; action: log" in flat
 

@@ -29,7 +29,7 @@ def seen() -> Iterator[tuple[TextIO, int]]:
     os.close(ours)
 
 
-def test_a_file_gets_no_colours_and_the_width_that_columns_says() -> None:
+def test_a_file_gets_no_colours_and_the_width_of_columns() -> None:
     assert terminal_of(io.StringIO(), {"TERM": "xterm"}) == Terminal(module.WIDTH, 0, False)
     assert terminal_of(io.StringIO(), {"COLUMNS": "72"}).width == 72
     assert terminal_of(io.StringIO(), {"COLUMNS": "1"}).width == module.NARROWEST
@@ -39,7 +39,7 @@ def test_a_file_gets_no_colours_and_the_width_that_columns_says() -> None:
     ("variables", "colours"),
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({}, False)],
 )
-def test_a_terminal_gets_colours_unless_it_says_no(
+def test_a_terminal_gets_colours_unless_it_refuses_them(
     seen: tuple[TextIO, int], variables: dict[str, str], colours: bool
 ) -> None:
     assert terminal_of(seen[0], variables).colours is colours
@@ -79,12 +79,12 @@ def test_colours_do_not_move_columns() -> None:
 
 
 def test_a_name_cannot_steer_the_terminal() -> None:
-    said = Terminal(80, 24, True).table(COLUMNS, [[Cell("\x1b[2J\x07"), Cell("1"), Cell("x\ny")]])
-    said += Terminal(80).wrapped("a\x1b[2Jb")
-    assert all("\x1b[2J" not in line and "\x07" not in line and "\n" not in line for line in said)
+    printed = Terminal(80, 24, True).table(COLUMNS, [[Cell("\x1b[2J\x07"), Cell("1"), Cell("x\ny")]])
+    printed += Terminal(80).wrapped("a\x1b[2Jb")
+    assert all("\x1b[2J" not in line and "\x07" not in line and "\n" not in line for line in printed)
 
 
-def test_wrapped_lines_fit_and_say_that_some_are_missing() -> None:
+def test_wrapped_lines_fit_and_state_that_some_are_missing() -> None:
     lines = Terminal(40).wrapped("word " * 60, "  ", most=2)
     assert len(lines) == 2
     assert all(len(line) <= 40 for line in lines)
@@ -117,9 +117,9 @@ def test_progress_on_a_terminal_leaves_no_trace(seen: tuple[TextIO, int]) -> Non
     stream, other_side = seen
     with Progress("reading", 10, stream) as progress:
         progress.now("reading")
-    said = os.read(other_side, 1000).decode()
-    assert "reading [" in said
-    assert said.endswith("\r\x1b[K")
+    printed = os.read(other_side, 1000).decode()
+    assert "reading [" in printed
+    assert printed.endswith("\r\x1b[K")
 
 
 def test_progress_counts_what_passes_through() -> None:

@@ -40,8 +40,8 @@ def test_an_invalid_time_lists_the_accepted_forms(words: str, capsys: pytest.Cap
     with pytest.raises(SystemExit) as ended:
         why(["job", "--at", words])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "give unix seconds, ISO 8601" in said
+    printed = capsys.readouterr().err
+    assert "give unix seconds, ISO 8601" in printed
 
 
 def test_a_monitor_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:

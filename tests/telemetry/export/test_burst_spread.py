@@ -43,7 +43,7 @@ class Reports:
 
 
 class Chance:
-    """Stands in for the thread's ``random``: draws what the test has set, and says how often it was asked."""
+    """Stands in for the thread's ``random``: draws what the test has set, and states how often it was asked."""
 
     def __init__(self) -> None:
         self.drawn, self.draws, self.asked = 0.0, 0, threading.Event()
@@ -84,7 +84,7 @@ def start(recorder: Recorder, chance: Chance) -> Iterator[Start]:
         exporter.stop(20)
 
 
-def test_news_is_told_when_this_ranks_turn_has_come(start: Start, chance: Chance) -> None:
+def test_news_is_reported_when_this_ranks_turn_has_come(start: Start, chance: Chance) -> None:
     exporter, reports = start(spread=NEVER)
     for turn in (0.0, 0.01 / NEVER):  # at once, and a moment later
         chance.drawn = turn
@@ -93,7 +93,7 @@ def test_news_is_told_when_this_ranks_turn_has_come(start: Start, chance: Chance
     assert chance.draws == 2
 
 
-def test_news_is_not_told_before_this_ranks_turn(start: Start, chance: Chance) -> None:
+def test_news_is_not_reported_before_this_ranks_turn(start: Start, chance: Chance) -> None:
     exporter, reports = start(spread=NEVER)
     chance.drawn = 0.5
     exporter.wake()
@@ -126,7 +126,7 @@ def test_a_report_that_is_due_does_not_wait_for_the_turn(start: Start, chance: C
         reports.next()
 
 
-def test_without_a_spread_news_is_told_at_once(start: Start, chance: Chance) -> None:
+def test_without_a_spread_news_is_reported_at_once(start: Start, chance: Chance) -> None:
     chance.drawn = 1.0
     exporter, reports = start()
     for _ in range(3):
@@ -152,9 +152,9 @@ def test_the_end_alone_is_no_news_that_is_spread(start: Start, chance: Chance) -
     assert reports.closed.is_set()
 
 
-def test_news_of_the_time_of_a_report_is_told_by_the_next(recorder: Recorder, chance: Chance) -> None:
+def test_news_of_the_time_of_a_report_is_reported_by_the_next(recorder: Recorder, chance: Chance) -> None:
     class Slow(Reports):
-        """Its first report lasts until the test says."""
+        """Its first report lasts until the test states."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -191,7 +191,7 @@ def test_news_of_the_time_of_a_report_is_told_by_the_next(recorder: Recorder, ch
         (12_500, math.inf, 20.0, 5.0, True),
     ],
 )
-def test_launchers_say_less_the_more_they_are(
+def test_launchers_state_less_the_more_they_are(
     launchers: int, beat: float, word: float, evidence: float, spares: bool
 ) -> None:
     assert intervals.launcher_heartbeat_seconds(launchers) == beat

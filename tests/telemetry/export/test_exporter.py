@@ -11,7 +11,7 @@ from rankwatch.recording.shared_slots import REPORT_DUE
 
 
 class Reports:
-    """Counts; fails while told to."""
+    """Counts; fails while instructed to."""
 
     def __init__(self) -> None:
         self.made = threading.Semaphore(0)
@@ -30,7 +30,7 @@ class Reports:
         self.closed.set()
 
 
-def test_a_report_that_was_delivered_says_by_when_the_next_one_is_due(recorder: Recorder) -> None:
+def test_a_report_that_was_delivered_states_by_when_the_next_one_is_due(recorder: Recorder) -> None:
     reports = Reports()
     reports.delivered = False
     exporter = Exporter(lambda: reports, recorder, 100.0)
@@ -57,7 +57,7 @@ def test_it_reports_at_once_when_woken_and_once_more_at_the_end(recorder: Record
     assert reports.closed.is_set()
 
 
-def test_a_failing_report_is_told_once_counted_and_the_next_one_made(
+def test_a_failing_report_is_reported_once_counted_and_the_next_one_made(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     reports = Reports()
@@ -72,7 +72,9 @@ def test_a_failing_report_is_told_once_counted_and_the_next_one_made(
     assert caplog.text.count("a report failed") == 1
 
 
-def test_what_cannot_be_built_is_told_and_ends_the_thread(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_built_is_reported_and_ends_the_thread(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
     def missing() -> Reports:
         raise ModuleNotFoundError("No module named 'opentelemetry'")
 
@@ -134,7 +136,7 @@ def test_a_fork_by_the_thread_itself_does_not_wait(recorder: Recorder) -> None:
     assert waited[0] < 5
 
 
-def test_a_senseless_interval_is_told_and_ignored(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_senseless_interval_is_reported_and_ignored(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     exporter = Exporter(Reports, recorder, 1.0)
     exporter.configure({"export_interval": -3})
     exporter.configure({"heartbeat_timeout": 30})

@@ -15,19 +15,19 @@ from rankwatch.recording.recorder import DROP_RING, RING_LENGTH, Recorder
 from rankwatch.recording.section_statistics import REPEAT_SECONDS
 from rankwatch.recording.shared_slots import FIRST_STEP_AT, PHASE, PHASE_SHUT_DOWN
 
-Told = dict[str, dict[str, float]]
+Reported = dict[str, dict[str, float]]
 """Metric -> section (empty: none) -> value, of one collection."""
 
 
 @pytest.fixture
-def told(recorder: Recorder) -> Callable[[], Told]:
+def reported(recorder: Recorder) -> Callable[[], Reported]:
     """Refreshes and collects, as the exporter does for each report."""
     reader = InMemoryMetricReader()
     instruments = Instruments(MeterProvider([reader], shutdown_on_exit=False).get_meter("test"), recorder)
 
-    def collect() -> Told:
+    def collect() -> Reported:
         instruments.refresh()
-        found: Told = {}
+        found: Reported = {}
         data: Any = reader.get_metrics_data()
         for metric in data.resource_metrics[0].scope_metrics[0].metrics:
             for point in metric.data.data_points:
@@ -43,46 +43,46 @@ def test_every_metric_of_the_contract_has_an_instrument() -> None:
     assert set(FROM_SLOTS) | set(FROM_MAXIMA) | set(FROM_SPEED) | made_otherwise == set(semconv.METRICS)
 
 
-def test_a_section_open_for_the_first_time_is_told_while_it_is(told: Callable[[], Told]) -> None:
+def test_a_section_open_for_the_first_time_is_reported_while_it_is(reported: Callable[[], Reported]) -> None:
     with rankwatch.step(), rankwatch.section("compile"):
-        assert told()[semconv.SECTION_FIRST.name] == {"step": 1, "compile": 1}
+        assert reported()[semconv.SECTION_FIRST.name] == {"step": 1, "compile": 1}
     with rankwatch.step():
-        assert semconv.SECTION_FIRST.name not in told()
+        assert semconv.SECTION_FIRST.name not in reported()
 
 
-def test_the_age_of_the_last_progress_is_told_once_there_was_one(told: Callable[[], Told]) -> None:
-    assert semconv.PROGRESS_AGE.name not in told()
+def test_the_age_of_the_last_progress_is_reported_once_there_was_one(reported: Callable[[], Reported]) -> None:
+    assert semconv.PROGRESS_AGE.name not in reported()
     rankwatch.progress()
-    assert 0 <= told()[semconv.PROGRESS_AGE.name][""] < 60
+    assert 0 <= reported()[semconv.PROGRESS_AGE.name][""] < 60
 
 
-def test_the_longest_times_are_told_when_they_grow_once_a_minute_and_at_the_end(
-    recorder: Recorder, told: Callable[[], Told], monkeypatch: pytest.MonkeyPatch
+def test_the_longest_times_are_reported_when_they_grow_once_a_minute_and_at_the_end(
+    recorder: Recorder, reported: Callable[[], Reported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learned = {metric.name for metric in FROM_MAXIMA}
     with rankwatch.step():
         pass
-    first = told()
+    first = reported()
     assert first[semconv.SECTION_FIRST_DURATION.name].keys() == {"step"}
     assert semconv.SECTION_LONGEST.name not in first, "the first run is none of the others"
-    assert not learned & told().keys()
+    assert not learned & reported().keys()
     # Put straight into the ring: a step of 7 s that begins 3 s after the first one was completed.
     begun = recorder.words[FIRST_STEP_AT] + 3 * 10**9
     step_id = recorder.ids["step"]
     recorder.finished.append((step_id, begun, begun + 7 * 10**9, 1))
     recorder.finished.append((step_id, begun + 9 * 10**9, begun + 10 * 10**9, 2))
-    grown = told()
+    grown = reported()
     assert grown[semconv.SECTION_LONGEST.name] == {"step": 7.0}
     assert grown[semconv.SECTION_IDLE_LONGEST.name][""] == 3.0
     assert semconv.SECTION_FIRST_DURATION.name not in grown
-    assert not learned & told().keys()
+    assert not learned & reported().keys()
     later = time.monotonic_ns() + round(REPEAT_SECONDS * 1e9)
     with monkeypatch.context() as patch:
         patch.setattr(time, "monotonic_ns", lambda: later)
-        assert learned <= told().keys()
-    assert not learned & told().keys()
+        assert learned <= reported().keys()
+    assert not learned & reported().keys()
     recorder.words[PHASE] = PHASE_SHUT_DOWN
-    assert learned <= told().keys()
+    assert learned <= reported().keys()
 
 
 def test_sections_that_the_ring_could_not_hold_are_counted_once(recorder: Recorder) -> None:
@@ -99,7 +99,7 @@ def test_sections_that_the_ring_could_not_hold_are_counted_once(recorder: Record
     assert recorder.dropped == {DROP_RING: 100}
 
 
-def test_durations_of_a_very_large_job_are_told_once_in_a_while_and_all_at_the_end(recorder: Recorder) -> None:
+def test_durations_of_a_very_large_job_are_reported_once_in_a_while_and_all_at_the_end(recorder: Recorder) -> None:
     reader = InMemoryMetricReader(preferred_temporality={Histogram: AggregationTemporality.DELTA})
     meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
     instruments = Instruments(meter, recorder, histogram_seconds=3600.0)

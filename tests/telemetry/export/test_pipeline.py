@@ -25,7 +25,7 @@ def start(receiver: Receiver, **more: Any) -> None:
     rankwatch.init(**{"monitor": receiver.url, "job_id": "j", "export_interval": FAST, "span_stride": 0} | more)
 
 
-def test_a_report_says_who_it_is_from(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_identifies_its_sender(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "cluster=north,dl.rank=99")
     start(
         receiver,
@@ -199,7 +199,7 @@ def test_a_busy_receiver_is_left_alone_as_long_as_it_asks(receiver: Receiver, st
     assert counts == sorted(counts), "oldest first"
 
 
-def test_a_long_absence_loses_the_oldest_and_says_how_many(receiver: Receiver) -> None:
+def test_a_long_absence_loses_the_oldest_and_states_how_many(receiver: Receiver) -> None:
     receiver.answer = Answer(503)
     start(receiver)
     receiver.wait_for(lambda: len(receiver.requests) > MAX_QUEUED + 5)
@@ -209,7 +209,9 @@ def test_a_long_absence_loses_the_oldest_and_says_how_many(receiver: Receiver) -
     assert len(receiver.reports) >= MAX_QUEUED - 10
 
 
-def test_a_refusal_is_told_once_counted_and_not_repeated(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_reported_once_counted_and_not_repeated(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
     receiver.answer = Answer(401)
     start(receiver)
     receiver.wait_for(lambda: len(receiver.requests) >= 3)

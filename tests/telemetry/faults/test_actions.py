@@ -133,7 +133,7 @@ def test_cut_telemetry_is_like_an_outage_and_passes() -> None:
     assert OtlpClient.post is before
 
 
-def test_a_gpu_fault_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_fault_without_a_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("gpu_error", "gpu_sleep"):
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(FaultUnavailableError, match=f"fault {kind} needs torch, which this script"):

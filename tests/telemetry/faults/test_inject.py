@@ -94,7 +94,7 @@ def test_without_a_step_the_first_time_in_a_section(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("rank", "attempt"), [(0, 1), (1, 2)])
-def test_who_is_not_meant_runs_the_code_it_always_runs(
+def test_a_rank_without_the_fault_runs_the_code_it_always_runs(
     monkeypatch: pytest.MonkeyPatch, struck: list[Fault], rank: int, attempt: int
 ) -> None:
     begin(monkeypatch, "rank=1,step=3,kind=hang", rank=rank, attempt=attempt)
@@ -142,7 +142,7 @@ def test_an_exception_that_strikes_leaves_no_section_open(monkeypatch: pytest.Mo
     assert after.iteration == 2, "a script that catches it goes on"
 
 
-def test_what_cannot_be_done_is_told_and_training_goes_on(
+def test_what_cannot_be_done_is_reported_and_training_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -154,7 +154,7 @@ def test_what_cannot_be_done_is_told_and_training_goes_on(
     assert seen.iteration == 3
 
 
-def test_what_cannot_be_read_is_told_and_training_goes_on(
+def test_what_cannot_be_read_is_reported_and_training_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     begin(monkeypatch, "rank=1,step=2,kind=explode")
@@ -162,12 +162,14 @@ def test_what_cannot_be_read_is_told_and_training_goes_on(
     assert "no fault is injected: RANKWATCH_INJECT: kind of a fault must be one of hang" in caplog.text
 
 
-def test_a_rank_that_cannot_be_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rank_that_cannot_be_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     begin(monkeypatch, "rank=9,step=2,kind=kill", rank=0)
     assert caplog.text.count("there is no rank 9 among 4") == 1
 
 
-def test_a_session_that_is_started_anew_is_not_struck_again(
+def test_a_session_that_is_started_again_is_not_struck_again(
     monkeypatch: pytest.MonkeyPatch, struck: list[Fault]
 ) -> None:
     for _ in range(2):
@@ -187,7 +189,7 @@ def test_nothing_strikes_without_a_session(monkeypatch: pytest.MonkeyPatch, stru
 # By the script itself -----------------------------------------------------------------------------------------------
 
 
-def test_a_script_that_strikes_itself_is_struck_where_it_says(
+def test_a_script_that_strikes_itself_is_struck_where_it_states(
     monkeypatch: pytest.MonkeyPatch, struck: list[Fault]
 ) -> None:
     begin(monkeypatch, "rank=1,step=2,kind=hang")
@@ -205,7 +207,7 @@ def test_in_its_first_step_it_is_struck_once_as_well(monkeypatch: pytest.MonkeyP
     assert len(struck) == 1
 
 
-def test_sections_it_says_nothing_of_are_struck_all_the_same(
+def test_sections_it_reports_nothing_of_are_struck_all_the_same(
     monkeypatch: pytest.MonkeyPatch, struck: list[Fault]
 ) -> None:
     begin(monkeypatch, "rank=1,step=2,section=forward,kind=hang")
@@ -224,7 +226,7 @@ def test_without_init_the_environment_is_done_as_well(monkeypatch: pytest.Monkey
         faults.maybe_inject(3)
 
 
-def test_a_script_that_asks_for_a_fault_hears_that_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_asks_for_a_fault_gets_the_reason_why_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKWATCH_INJECT", "rank=1")
     with pytest.raises(ValueError, match="lacks kind, step"):
         faults.maybe_inject(0)
@@ -262,7 +264,7 @@ def test_a_sleeping_main_thread_is_reached_too(monkeypatch: pytest.MonkeyPatch) 
     assert time.monotonic() - began < 30
 
 
-def test_from_another_thread_the_main_one_cannot_be_reached_and_that_is_said(
+def test_from_another_thread_the_main_one_cannot_be_reached_and_that_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     thread = threading.Thread(target=begin, args=(monkeypatch, "rank=1,delay=0.1,kind=hang"))
@@ -281,7 +283,7 @@ def test_a_signal_in_use_is_not_taken(monkeypatch: pytest.MonkeyPatch, struck: l
     assert callable(signal.getsignal(signal.SIGRTMAX - 3))
 
 
-def test_after_shutdown_a_delay_strikes_nobody(monkeypatch: pytest.MonkeyPatch, struck: list[Fault]) -> None:
+def test_after_shutdown_a_delay_strikes_no_rank(monkeypatch: pytest.MonkeyPatch, struck: list[Fault]) -> None:
     begin(monkeypatch, "rank=1,delay=0.1,kind=stop")
     rankwatch.shutdown()
     waiting = [thread for thread in threading.enumerate() if thread.name == "rankwatch-fault"]
@@ -326,7 +328,7 @@ def test_after_a_delay(recorder: Recorder, struck: list[Fault]) -> None:
     wait_for(lambda: struck, "it strikes")
 
 
-def test_what_init_was_told_counts(monkeypatch: pytest.MonkeyPatch, struck: list[Fault]) -> None:
+def test_what_init_was_given_counts(monkeypatch: pytest.MonkeyPatch, struck: list[Fault]) -> None:
     monkeypatch.setenv("RANK", "0")
     rankwatch.init(rank=3, world_size=4, attempt=2)
     faults.simulate("hang", rank=3, attempt=2)
@@ -340,7 +342,7 @@ def test_nonsense_from_a_program_is_its_own_fault() -> None:
         faults.simulate("explode", rank=0)
 
 
-def test_what_cannot_be_done_at_once_is_told(monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> None:
+def test_what_cannot_be_done_at_once_is_reported(monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(FaultUnavailableError, match="needs torch"):
         faults.simulate("gpu_sleep", rank=0)

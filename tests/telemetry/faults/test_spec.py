@@ -61,7 +61,7 @@ def test_the_names_that_nvrx_users_know() -> None:
         ("rank=random,step=2,kind=hang,seed=x", "seed of a fault must be a whole number"),
     ],
 )
-def test_what_cannot_be_read_is_told_in_words(text: str, words: str) -> None:
+def test_what_cannot_be_read_is_reported(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse(text)
 
@@ -72,19 +72,23 @@ def test_a_program_may_give_values_as_they_are() -> None:
         of({"rank": 1.5, "kind": "hang"})
 
 
+def strikes(fault: Fault, *, rank: int, step: int, attempt: int, section: str | None = None) -> bool:
+    return fault.concerns(rank=rank, attempt=attempt) and fault.is_due(step, section)
+
+
 def test_a_fault_strikes_its_rank_step_section_and_attempt_only() -> None:
     fault = parse("rank=2,step=12,kind=hang,section=forward")
     time = {"rank": 2, "step": 12, "attempt": 1, "section": "forward"}
-    assert fault.strikes(**time)  # type: ignore[arg-type]
+    assert strikes(fault, **time)  # type: ignore[arg-type]
     for other in ({"rank": 1}, {"step": 13}, {"step": 11}, {"attempt": 2}, {"section": None}, {"section": "backward"}):
-        assert not fault.strikes(**(time | other))  # type: ignore[arg-type]
+        assert not strikes(fault, **(time | other))  # type: ignore[arg-type]
 
 
 def test_any_attempt_and_slowness_that_lasts() -> None:
     always = parse("rank=0,step=5,kind=kill,attempt=any")
-    assert always.strikes(rank=0, step=5, attempt=9)
+    assert strikes(always, rank=0, step=5, attempt=9)
     slow = parse("rank=0,step=5,kind=slow,seconds=0.1")
-    assert [slow.strikes(rank=0, step=step, attempt=1) for step in (4, 5, 500)] == [False, True, True]
+    assert [strikes(slow, rank=0, step=step, attempt=1) for step in (4, 5, 500)] == [False, True, True]
 
 
 def test_without_a_step_the_section_decides_and_a_delay_is_never_due_by_step() -> None:
@@ -133,5 +137,5 @@ def test_what_is_given_is_not_drawn() -> None:
         ("rank=0,delay=90,kind=term,attempt=2", "term on rank 0, 90.0 s after init(), in attempt 2"),
     ],
 )
-def test_a_fault_in_words(text: str, words: str) -> None:
+def test_a_fault(text: str, words: str) -> None:
     assert str(parse(text)) == words

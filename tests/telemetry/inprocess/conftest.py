@@ -1,4 +1,4 @@
-"""Real ranks inside the wrapper, started as srun would: nobody restarts them, nobody ends the others."""
+"""Real ranks inside the wrapper, started as srun would: nobody restarts them, nothing ends the others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Job:
                 )
             self.processes.append(process)
 
-    def said(self, rank: int, event: str | None = None) -> list[dict[str, Any]]:
+    def printed(self, rank: int, event: str | None = None) -> list[dict[str, Any]]:
         file = self.folder / f"rank-{rank}.jsonl"
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
         found = [json.loads(line) for line in lines if line.endswith("\n")]
@@ -75,10 +75,12 @@ class Job:
         return [p.returncode for p in self.processes]
 
     def results(self) -> dict[int, str | None]:
-        return {rank: lines[0]["value"] for rank in range(len(self.processes)) if (lines := self.said(rank, "result"))}
+        return {
+            rank: lines[0]["value"] for rank in range(len(self.processes)) if (lines := self.printed(rank, "result"))
+        }
 
     def why(self, rank: int) -> str:
-        lines = self.said(rank, "gave_up")
+        lines = self.printed(rank, "gave_up")
         assert lines, self.logs()
         return str(lines[0]["why"])
 

@@ -1,4 +1,4 @@
-"""A rank that trains inside the wrapper: steps over gloo, says what it sees, and has a fault befall it as told."""
+"""A rank that trains inside the wrapper: steps over gloo, prints what it sees, and injects the configured fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
 FLAGS = set(GIVEN.get("flags", ()))
 
 
-def say(event: str, **more: Any) -> None:
+def emit(event: str, **more: Any) -> None:
     with (FOLDER / f"rank-{RANK}.jsonl").open("a") as file:
         file.write(json.dumps({"event": event, "at": time.time(), "pid": os.getpid(), **more}) + "\n")
 
@@ -60,13 +60,13 @@ def strike(kind: str) -> None:
             try:
                 time.sleep(1000)
             except BaseException:  # noqa: BLE001 - that is the fault
-                say("swallowed")
+                emit("swallowed")
                 break
     elif kind == "absent":
         # The others wait in a collective that this rank never enters, in one of its own.
         dist.recv(torch.ones(1), (dist.get_rank() + 1) % dist.get_world_size())
     elif kind == "untidy":
-        # The others see that their collective broke off before this rank says what it had.
+        # The others see that their collective broke off before this rank states what it had.
         dist.destroy_process_group()
         other = FOLDER / f"rank-{1 - RANK}.jsonl"
         while '"left"' not in other.read_text():
@@ -98,14 +98,14 @@ def health(state: inprocess.State) -> None:
 
 def finalize(state: inprocess.State) -> None:
     if [state.initial_rank, state.iteration] in GIVEN.get("hangs_in_finalize", []):
-        say("hangs")
+        emit("hangs")
         time.sleep(1000)
 
 
 def befall(iteration: int, step: int) -> None:
-    for who, when, where, kind in GIVEN.get("faults", []):
-        if [who, when, where] == [RANK, iteration, step] and FIRST_ATTEMPT:
-            say("fault", kind=kind)
+    for faulty, when, where, kind in GIVEN.get("faults", []):
+        if [faulty, when, where] == [RANK, iteration, step] and FIRST_ATTEMPT:
+            emit("fault", kind=kind)
             strike(kind)
 
 
@@ -113,7 +113,7 @@ def train(call: inprocess.CallWrapper) -> str:
     iteration = call.iteration
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    say("enter", iteration=iteration, rank=rank, world=world, port=os.environ["MASTER_PORT"])
+    emit("enter", iteration=iteration, rank=rank, world=world, port=os.environ["MASTER_PORT"])
     one = torch.ones(1)
     try:
         for step in range(STEPS):
@@ -124,12 +124,12 @@ def train(call: inprocess.CallWrapper) -> str:
                 assert one.item() == world, "a collective of another iteration"
             inprocess.ping()
             if step == 0:
-                say("stepped", iteration=iteration)
+                emit("stepped", iteration=iteration)
         befall(iteration, STEPS)
     finally:
-        say("left", iteration=iteration)
+        emit("left", iteration=iteration)
     dist.destroy_process_group()
-    say("finished", iteration=iteration)
+    emit("finished", iteration=iteration)
     return f"{rank} of {world} in iteration {iteration}"
 
 
@@ -139,17 +139,17 @@ if __name__ == "__main__":
     options = {"health_check": health, "finalize": finalize, **GIVEN["options"]}
     if shape := options.pop("assignment", None):
         options["rank_assignment"] = getattr(inprocess, shape)()
-    options["completion"] = lambda state: say("completion", mode=str(state.mode))
-    options["terminate"] = lambda state: say("terminate")
-    say("start")
+    options["completion"] = lambda state: emit("completion", mode=str(state.mode))
+    options["terminate"] = lambda state: emit("terminate")
+    emit("start")
     code = 0
     try:
         result = inprocess.Wrapper(**options)(train)(call=None)  # type: ignore[call-arg]
-        say("result", value=result, rank=os.environ["RANK"])
+        emit("result", value=result, rank=os.environ["RANK"])
         if "twice" in FLAGS:
-            say("second", value=inprocess.Wrapper(**options)(train)(call=None))  # type: ignore[call-arg]
+            emit("second", value=inprocess.Wrapper(**options)(train)(call=None))  # type: ignore[call-arg]
     except inprocess.InProcessError as error:
-        say("gave_up", kind=type(error).__name__, why=str(error))
+        emit("gave_up", kind=type(error).__name__, why=str(error))
         code = 1
     from rankwatch.recording import sections
 
@@ -157,5 +157,5 @@ if __name__ == "__main__":
         from rankwatch.recording.shared_slots import OPEN, OPEN_COUNT
 
         words = sections._recorder.words
-        say("open", count=sum(words[i] != 0 for i in range(OPEN, OPEN + 2 * OPEN_COUNT, 2)))
+        emit("open", count=sum(words[i] != 0 for i in range(OPEN, OPEN + 2 * OPEN_COUNT, 2)))
     os._exit(code)  # gloo's threads sometimes abort an interpreter that shuts down

@@ -40,7 +40,7 @@ ALL = (0, 1, 2, 3, 4, 5, 6, 7)
         (compose(KeepWorldSize(), MaxActiveWorldSize(2)), (0, 1, 2), (), {0}, None),
     ],
 )
-def test_who_trains_next(
+def test_which_ranks_train_next(
     assign: Assign, places: tuple[int, ...], reserves: tuple[int, ...], lost: set[int], after: Places | None
 ) -> None:
     assert assign(Situation(places, reserves, frozenset(lost))) == after

@@ -68,12 +68,12 @@ def test_the_fault_that_is_one_too_many_costs_the_place() -> None:
     assert twice.excluded == {1: "it has caused 2 faults, max_rank_faults is 1"}
 
 
-def test_nobody_goes_on_without_enough_ranks_and_it_says_why() -> None:
+def test_no_rank_continues_without_enough_ranks_and_it_states_why() -> None:
     after = decide(IterationPlan(0, (0, 1)), [], {1: "its process died"}, {}, NODES, RestartRules(KeepWorldSize()))
     assert after.abandoned == "without rank 1 too few are left (its process died)"
 
 
-def test_nobody_goes_on_after_the_last_restart() -> None:
+def test_no_rank_continues_after_the_last_restart() -> None:
     after = decide(IterationPlan(2, (0, 1)), [RAISED], {}, {}, NODES, RestartRules(KeepWorldSize(), max_restarts=2))
     assert after.abandoned == "max_restarts (2) is used up"
 

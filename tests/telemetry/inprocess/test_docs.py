@@ -1,4 +1,4 @@
-"""The page on in-process restarts says what the code does."""
+"""The page on in-process restarts states what the code does."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ def test_an_exception_restarts_all_ranks_in_the_same_processes(job: Job) -> None
     assert job.ends() == [0, 0], job.logs()
     assert job.results() == {0: "0 of 2 in iteration 1", 1: "1 of 2 in iteration 1"}
     for rank in (0, 1):
-        first, second, again, _ = job.said(rank, "enter")
+        first, second, again, _ = job.printed(rank, "enter")
         assert (first["iteration"], second["iteration"]) == (0, 1)
         assert first["pid"] == second["pid"]
         assert first["port"] != second["port"]
-        assert again["iteration"] == 0, "a second call begins anew"
-        assert job.said(rank, "open")[0]["count"] == 0, "a section stayed open"
-        assert job.said(rank, "result")[0]["rank"] == str(rank), "the environment is as it was"
+        assert again["iteration"] == 0, "a second call begins again"
+        assert job.printed(rank, "open")[0]["count"] == 0, "a section stayed open"
+        assert job.printed(rank, "result")[0]["rank"] == str(rank), "the environment is as it was"
     assert "rank 1 raised TestError: as told in step 2; the training function was restarted" in job.log(0)
 
 
@@ -30,8 +30,8 @@ def test_all_that_a_process_survives_one_after_the_other(job: Job) -> None:
     job.start(2, [[1, iteration, 2, kind] for iteration, kind in enumerate(kinds)])
     assert job.ends() == [0, 0], job.logs()
     assert job.results() == {0: "0 of 2 in iteration 4", 1: "1 of 2 in iteration 4"}
-    assert [line["kind"] for line in job.said(1, "fault")] == kinds
-    assert len({line["pid"] for line in job.said(1, "enter")}) == 1
+    assert [line["kind"] for line in job.printed(1, "fault")] == kinds
+    assert len({line["pid"] for line in job.printed(1, "enter")}) == 1
     assert "made no progress for 3 s" in job.log(0)
 
 
@@ -40,22 +40,22 @@ def test_all_that_a_process_survives_one_after_the_other(job: Job) -> None:
 def test_reserves_take_the_places_of_processes_that_end(job: Job, kinds: tuple[str, ...]) -> None:
     # Rank 0 first, which trains and has started the store; then whoever took its place.
     victims = [0, 2, 3, 4]
-    faults = [[who, iteration, 2, kind] for iteration, (who, kind) in enumerate(zip(victims, kinds, strict=True))]
+    faults = [[victim, iteration, 2, kind] for iteration, (victim, kind) in enumerate(zip(victims, kinds, strict=True))]
     job.start(6, faults, options={"active_world_size": 2})
     codes = job.ends()
     ends = {"kill": -signal.SIGKILL, "stop": -signal.SIGKILL, "term": -signal.SIGTERM, "exit": 3}
     ends |= {"segfault": -signal.SIGSEGV, "abort": -signal.SIGABRT, "gil": -signal.SIGTERM}
-    for who, kind in zip(victims, kinds, strict=True):
-        assert codes[who] == ends.get(kind, codes[who]) != 0, job.logs()
+    for victim, kind in zip(victims, kinds, strict=True):
+        assert codes[victim] == ends.get(kind, codes[victim]) != 0, job.logs()
     assert job.results() == {1: "1 of 2 in iteration 4", 5: "0 of 2 in iteration 4"}, job.logs()
     assert codes[1] == codes[5] == 0
-    assert [line["iteration"] for line in job.said(5, "enter")] == [4], "a reserve waits until it is needed"
+    assert [line["iteration"] for line in job.printed(5, "enter")] == [4], "a reserve waits until it is needed"
     if "stop" in kinds:
         assert "made no progress until its hard timeout" in job.log(victims[kinds.index("stop")])
 
 
 @pytest.mark.long
-def test_with_no_reserve_all_give_up_and_say_why(job: Job) -> None:
+def test_with_no_reserve_all_give_up_and_state_why(job: Job) -> None:
     job.start(2, [[1, 0, 2, "kill"]])
     assert job.ends() == [1, -signal.SIGKILL]
     assert "rank 1 is lost: its process died" in job.why(0)
@@ -75,9 +75,9 @@ def test_a_rank_with_too_many_faults_gives_its_place_to_a_reserve(job: Job) -> N
     job.start(3, faults, options={"active_world_size": 2, "max_rank_faults": 1})
     assert job.ends() == [0, 1, 0], job.logs()
     assert job.results() == {0: "0 of 2 in iteration 3", 2: "1 of 2 in iteration 3"}
-    assert job.said(1, "gave_up")[0]["kind"] == "FaultCounterExceededError"
+    assert job.printed(1, "gave_up")[0]["kind"] == "FaultCounterExceededError"
     assert "it has caused 2 faults, max_rank_faults is 1" in job.why(1)
-    assert len(job.said(1, "terminate")) == 1
+    assert len(job.printed(1, "terminate")) == 1
 
 
 @pytest.mark.long

@@ -31,31 +31,31 @@ def training(tmp_path: Path) -> Iterator[Training]:
 
 
 def start(training: Training, faults: list[Any], ranks: int = 2, **given: Any) -> Job:
-    said = Job(training.folder / "ranks")
-    said.folder.mkdir()
+    printed = Job(training.folder / "ranks")
+    printed.folder.mkdir()
     text = json.dumps({"options": FAST | given.pop("options", {}), "faults": faults, "flags": ["init"], **given})
     assert training.api is not None
     flags = ["--nproc-per-node", str(ranks), "--monitor", str(training.api.base_url), "--job-id", training.job]
-    training.start([*run_command(), *flags, str(SCRIPT), str(said.folder), text])
-    return said
+    training.start([*run_command(), *flags, str(SCRIPT), str(printed.folder), text])
+    return printed
 
 
 @pytest.mark.long
 def test_a_restart_in_the_process_is_an_incident_and_no_restart_of_the_ranks(training: Training) -> None:
-    said = start(training, [[0, 0, 2, "exception"]], steps=40)
-    assert training.launchers[0].wait() == 0, training.launchers[0].said()
-    assert len(said.said(0, "start")) == len(said.said(1, "start")) == 1
-    assert said.said(1, "result")[0]["value"] == "1 of 2 in iteration 1"
+    printed = start(training, [[0, 0, 2, "exception"]], steps=40)
+    assert training.launchers[0].wait() == 0, training.launchers[0].printed()
+    assert len(printed.printed(0, "start")) == len(printed.printed(1, "start")) == 1
+    assert printed.printed(1, "result")[0]["value"] == "1 of 2 in iteration 1"
     incident = training.incident(closed=False)
     assert "ank 0 raised TestError: as told in step 2; the training function was restarted" in incident["reason"]
 
 
 @pytest.mark.long
 def test_the_death_of_a_rank_without_a_reserve_goes_to_the_launcher(training: Training) -> None:
-    said = start(training, [[1, 0, 2, "kill"]])
-    assert training.launchers[0].wait() == 0, training.launchers[0].said()
-    assert [len(said.said(rank, "start")) for rank in (0, 1)] == [2, 2]
-    assert said.said(0, "result")[-1]["value"] == "0 of 2 in iteration 0"
+    printed = start(training, [[1, 0, 2, "kill"]])
+    assert training.launchers[0].wait() == 0, training.launchers[0].printed()
+    assert [len(printed.printed(rank, "start")) for rank in (0, 1)] == [2, 2]
+    assert printed.printed(0, "result")[-1]["value"] == "0 of 2 in iteration 0"
 
 
 @pytest.mark.long
@@ -63,14 +63,14 @@ def test_the_death_of_a_rank_without_a_reserve_goes_to_the_launcher(training: Tr
 def test_a_reserve_takes_the_place_of_a_dead_rank_and_the_launcher_lets_the_others_go_on(
     training: Training, how: str
 ) -> None:
-    said = start(training, [[0, 0, 2, how]], ranks=3, options={"active_world_size": 2}, steps=40)
-    assert training.launchers[0].wait() == 0, training.launchers[0].said()
-    assert [len(said.said(rank, "start")) for rank in range(3)] == [1, 1, 1], training.launchers[0].said()
-    assert [said.said(rank, "result")[0]["value"] for rank in (1, 2)] == [
+    printed = start(training, [[0, 0, 2, how]], ranks=3, options={"active_world_size": 2}, steps=40)
+    assert training.launchers[0].wait() == 0, training.launchers[0].printed()
+    assert [len(printed.printed(rank, "start")) for rank in range(3)] == [1, 1, 1], training.launchers[0].printed()
+    assert [printed.printed(rank, "result")[0]["value"] for rank in (1, 2)] == [
         "1 of 2 in iteration 1",
         "0 of 2 in iteration 1",
     ]
-    assert "the other ranks continue, a reserve rank takes its place" in training.launchers[0].said()
+    assert "the other ranks continue, a reserve rank takes its place" in training.launchers[0].printed()
     (incident,) = training.incidents()
     assert incident["kind"] == "restarted_in_process", incident
 
@@ -78,31 +78,31 @@ def test_a_reserve_takes_the_place_of_a_dead_rank_and_the_launcher_lets_the_othe
 @pytest.mark.long
 def test_a_second_death_finds_no_reserve_and_goes_to_the_launcher(training: Training) -> None:
     faults = [[0, 0, 2, "kill"], [1, 1, 2, "kill"]]
-    said = start(training, faults, ranks=3, options={"active_world_size": 2}, steps=40)
-    assert training.launchers[0].wait() == 0, training.launchers[0].said()
-    assert [len(said.said(rank, "start")) for rank in range(3)] == [2, 2, 2]
-    assert said.said(0, "result")[-1]["value"] == "0 of 2 in iteration 0"
+    printed = start(training, faults, ranks=3, options={"active_world_size": 2}, steps=40)
+    assert training.launchers[0].wait() == 0, training.launchers[0].printed()
+    assert [len(printed.printed(rank, "start")) for rank in range(3)] == [2, 2, 2]
+    assert printed.printed(0, "result")[-1]["value"] == "0 of 2 in iteration 0"
 
 
 @pytest.mark.long
 def test_when_all_give_up_the_launcher_restarts_for_that_reason(training: Training) -> None:
-    said = start(training, [[1, 0, 2, "exception"]], options={"max_restarts": 0}, steps=40)
-    assert training.launchers[0].wait() == 0, training.launchers[0].said()
-    assert [len(said.said(rank, "start")) for rank in (0, 1)] == [2, 2]
+    printed = start(training, [[1, 0, 2, "exception"]], options={"max_restarts": 0}, steps=40)
+    assert training.launchers[0].wait() == 0, training.launchers[0].printed()
+    assert [len(printed.printed(rank, "start")) for rank in (0, 1)] == [2, 2]
     reasons = [incident["reason"] for incident in training.incidents()]
     assert any("no in-process restart is possible: max_restarts (0) is used up" in why for why in reasons)
 
 
 @pytest.mark.long
-def test_a_rank_whose_place_was_taken_is_parked_so_that_its_exit_restarts_nobody(training: Training) -> None:
-    said = start(
+def test_a_rank_whose_place_was_taken_is_parked_so_that_its_exit_restarts_no_rank(training: Training) -> None:
+    printed = start(
         training, [[0, 0, 2, "exception"]], ranks=3, unhealthy=[[0, 0]], options={"active_world_size": 2}, steps=40
     )
-    assert training.launchers[0].wait() == 0, training.launchers[0].said()
-    assert [len(said.said(rank, "start")) for rank in range(3)] == [1, 1, 1]
-    assert [said.said(rank, "result")[0]["value"] for rank in range(3)] == [
+    assert training.launchers[0].wait() == 0, training.launchers[0].printed()
+    assert [len(printed.printed(rank, "start")) for rank in range(3)] == [1, 1, 1]
+    assert [printed.printed(rank, "result")[0]["value"] for rank in range(3)] == [
         None,
         "1 of 2 in iteration 1",
         "0 of 2 in iteration 1",
     ]
-    assert "rank 0 is parked until the job ends" in training.launchers[0].said()
+    assert "rank 0 is parked until the job ends" in training.launchers[0].printed()

@@ -1,4 +1,4 @@
-"""Who leaves, who is late, and who is said to be at fault, on real ranks."""
+"""Who leaves, who is late, and who is stated to be at fault, on real ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 def test_a_reserve_that_was_taken_for_dead_leaves_when_it_comes_to_and_the_others_train_on(job: Job) -> None:
     patience = {"heartbeat_timeout": 3.0, "hard_timeout": 20.0, "barrier_timeout": 21.0, "completion_timeout": 60.0}
     job.start(3, [[0, 0, 6, "dawdle"]], options={"active_world_size": 2, **patience})
-    wait_for(lambda: job.said(0, "fault"), "the ranks train", 60.0)
+    wait_for(lambda: job.printed(0, "fault"), "the ranks train", 60.0)
     store = Coordination("127.0.0.1", job.port, f"{store_server.PREFIX}/1", 3, 10.0)
     reserve = job.processes[2].pid
     os.kill(reserve, signal.SIGSTOP)
@@ -51,7 +51,7 @@ def test_of_ranks_that_do_not_finish_in_time_the_late_one_is_at_fault(job: Job) 
     assert "rank 0 did not finish within 2 s after rank 1; the training function was restarted" in job.log(2)
 
 
-def test_who_raised_is_at_fault_and_not_who_saw_its_collective_break_off_before_that(job: Job) -> None:
+def test_the_rank_that_raised_is_at_fault_and_not_one_that_saw_its_collective_break_off_before_that(job: Job) -> None:
     job.start(2, [[1, 0, 2, "untidy"], [0, 1, 2, "restart"]], options={"last_call_wait": 2.0})
     assert job.ends() == [0, 0], job.logs()
     assert "rank 1 raised TestError: as told; the training function was restarted" in job.log(0)

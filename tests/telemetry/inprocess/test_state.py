@@ -1,4 +1,4 @@
-"""What is said and kept of an error."""
+"""What is reported and kept of an error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_error_that_followed_from_a_broken_collective_is_one_of_a_collective(
     assert is_collective_error(wrapped), "a ring of them ends"
 
 
-def test_an_error_that_cannot_say_what_it_is_has_a_name() -> None:
+def test_an_error_that_cannot_describe_itself_has_a_name() -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise ValueError

@@ -1,4 +1,4 @@
-"""The watchdog ends a process that says nothing more, whatever its interpreter does, and goes when it goes."""
+"""The watchdog ends a process that states nothing more, whatever its interpreter does, and goes when it goes."""
 
 from __future__ import annotations
 

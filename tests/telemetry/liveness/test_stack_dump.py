@@ -44,7 +44,7 @@ def test_py_spy_may_read_a_rank_that_it_is_no_ancestor_of(tmp_path: Path) -> Non
         assert "rankwatch_injected_hang" in dump.stdout
 
 
-def test_a_signal_that_cannot_be_used_is_told(
+def test_a_signal_that_cannot_be_used_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(environment.SLOTS_DIR, str(tmp_path))
@@ -54,7 +54,7 @@ def test_a_signal_that_cannot_be_used_is_told(
 
 
 class stuck_rank:  # noqa: N801 - used like a function
-    """A process stuck in ``train`` as the fault says; yields its pid."""
+    """A process stuck in ``train`` as the fault states; yields its pid."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         program = (

@@ -54,7 +54,7 @@ def test_shutdown_puts_back_what_was_there(slots_dir: Path) -> None:
     assert signal.getsignal(USR2) is signal.SIG_DFL
     rankwatch.init()
     signal.raise_signal(USR2)
-    assert signalled(slots_dir), "a new session takes it anew"
+    assert signalled(slots_dir), "a new session takes it again"
 
 
 def test_after_a_shutdown_in_another_thread_the_signal_does_what_it_always_did(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_without_a_launcher_that_reads_it_the_signal_keeps_its_meaning(
     assert f"signal {int(USR2)} is left as it is" in caplog.text
 
 
-def test_a_signal_that_nobody_can_handle_is_told(
+def test_a_signal_that_cannot_be_handled_is_reported(
     slots_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(env.STOP_SIGNAL, str(int(signal.SIGKILL)))

@@ -63,7 +63,7 @@ def test_a_rank_ends_as_it_would_without(tmp_path: Path, ending: str) -> None:
     assert "terminate called" not in done.stderr
 
 
-def test_a_forked_child_that_exits_through_its_interpreter_harms_nobody(tmp_path: Path) -> None:
+def test_a_forked_child_that_exits_through_its_interpreter_does_no_harm(tmp_path: Path) -> None:
     # torch's own destructor would shut down the parent's listening socket here, and the parent would abort.
     body = """
 offered()
@@ -120,7 +120,7 @@ os._exit(0)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_a_path_that_is_too_long_is_told_once_and_harms_nobody(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_reported_once_and_does_no_harm(tmp_path: Path) -> None:
     body = """
 import logging
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
@@ -139,7 +139,7 @@ os._exit(0)
     assert second == "['control_plane_error']"
 
 
-def test_torch_is_not_imported_and_the_thread_ends_when_told(tmp_path: Path) -> None:
+def test_torch_is_not_imported_and_the_thread_ends_on_request(tmp_path: Path) -> None:
     body = (
         "import sys, threading\n"
         "from pathlib import Path\n"
@@ -166,13 +166,13 @@ def test_a_torch_without_a_control_plane_is_counted(tmp_path: Path, monkeypatch:
 
     monkeypatch.setitem(sys.modules, "torch.distributed", Distributed())  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", object())  # type: ignore[arg-type]
-    told = threading.Event()
+    reported = threading.Event()
     failed: list[str] = []
 
     def note(reason: str) -> None:
         failed.append(reason)
-        told.set()
+        reported.set()
 
     torch_control_plane.ControlPlane(tmp_path / "0.sock", note).start()
-    assert told.wait(10)
+    assert reported.wait(10)
     assert failed == ["control_plane_error"]

@@ -105,7 +105,7 @@ def test_persistent_workers_live_through_it_and_end_with_the_rank(start: Start) 
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_workers_are_sheltered_from_their_first_moment_to_their_last(start: Start) -> None:
-    """Epochs of ten batches, whose workers are forked anew, under one signal after the other."""
+    """Epochs of ten batches, whose workers are forked again, under one signal after the other."""
     rank = start(loader(length=20))
     rank.train(1)
     goal = rank.steps() + 150
@@ -167,7 +167,7 @@ def test_a_data_loaders_worker_ends_when_its_parent_terminates_it(start: Start) 
     rank.wait_for_file("ready")
     rank.signal_all()
     rank.wait_until_signalled()
-    rank.tell()
+    rank.report()
     assert rank.end() == (0, "[0, 0]\n"), "as torch's own handler: the parent must not take it for a crash"
 
 
@@ -223,16 +223,18 @@ def child(target: str, terminate: bool = True, daemon: bool = False) -> str:
     return CHILDREN.replace("TARGET", target).replace("TERMINATE", str(terminate)).replace("DAEMON", str(daemon))
 
 
-@pytest.mark.parametrize(("target", "said"), [("plain", f"{-TERM}\n"), ("with_a_handler", "the child cleans up\n3\n")])
-def test_a_process_heeds_its_parent_alone(start: Start, target: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "printed"), [("plain", f"{-TERM}\n"), ("with_a_handler", "the child cleans up\n3\n")]
+)
+def test_a_process_heeds_its_parent_alone(start: Start, target: str, printed: str) -> None:
     rank = start(child(target))
     rank.wait_for_file("ready")
     (pid,) = rank.others()
     rank.signal_all()
     rank.wait_until_signalled()
     assert rank.others() == {pid}
-    rank.tell()
-    assert rank.end() == (0, said)
+    rank.report()
+    assert rank.end() == (0, printed)
 
 
 def test_the_rank_does_not_wait_for_daemons_at_its_exit(start: Start) -> None:
@@ -241,12 +243,12 @@ def test_the_rank_does_not_wait_for_daemons_at_its_exit(start: Start) -> None:
     rank.wait_for_file("ready")
     rank.signal_all()
     rank.wait_until_signalled()
-    rank.tell()
+    rank.report()
     assert rank.end() == (0, "")
 
 
 def test_its_parents_signal_counts_though_it_came_while_another_waited(start: Start) -> None:
-    """Two signals of one number that wait are one, and that one tells of the first sender only."""
+    """Two signals of one number that wait are one, and that one reports the first sender only."""
     rank = start(child("plain", terminate=False, daemon=True))
     rank.wait_for_file("ready")
     (pid,) = rank.others()
@@ -255,7 +257,7 @@ def test_its_parents_signal_counts_though_it_came_while_another_waited(start: St
     stopped = lambda: all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)  # noqa: E731
     wait_for(stopped, "no thread of the child takes a signal", 60)
     os.kill(pid, TERM)
-    rank.tell()
+    rank.report()
     # wait4: multiprocessing has sent its own signal, and joins the child.
     call = Path(f"/proc/{rank.process.pid}/syscall")
     wait_for(lambda: call.read_text().startswith("61 "), "the rank waits for its child", 60)
@@ -297,7 +299,7 @@ def test_a_program_that_a_worker_starts_does_not_inherit_the_shelter(
     (worker,) = rank.others() - {program}
     assert in_mask(worker, "SigBlk", TERM), "the worker itself is sheltered as before"
     (tmp_path / "go").touch()
-    rank.tell()
+    rank.report()
     assert rank.end() == (0, "0\n")
 
 
@@ -310,7 +312,7 @@ def test_a_childs_children_are_sheltered_too(start: Start) -> None:
     rank.wait_until_signalled()
     assert rank.others() == family
     os.kill(int(rank.wait_for_file("grandchild")), signal.SIGKILL)
-    rank.tell()
+    rank.report()
     assert rank.end() == (0, f"{-TERM}\n")
 
 
@@ -343,6 +345,6 @@ def test_what_is_forked_without_multiprocessing_is_none_of_our_business(start: S
     for pid in map(int, rank.wait_for_file("ready").split()):
         assert not in_mask(pid, "SigBlk", TERM)
         assert not in_mask(pid, "SigCgt", TERM)
-    rank.tell()
+    rank.report()
     assert rank.end() == (0, f"{-TERM} {-TERM}\n")
     assert not rank.reading().stop_signalled, "the slots are the rank's alone"

@@ -125,7 +125,7 @@ def test_a_thread_alone_on_a_cpu_does_not_wait(spinner: Spinner) -> None:
     deadline = time.monotonic() + 20
     while not calm():
         if time.monotonic() > deadline:
-            assert os.getloadavg()[0] >= len(os.sched_getaffinity(0)), "it waits although nobody else is there"
+            assert os.getloadavg()[0] >= len(os.sched_getaffinity(0)), "it waits although nothing else is there"
             pytest.skip("other work keeps every CPU of this machine busy")
 
 
@@ -141,7 +141,7 @@ def test_time_is_divided_by_the_steps_and_counted_once(spinner: Spinner) -> None
     again, rest = ten.per_step(10), one.per_step(1)
     assert again is not None
     assert rest is not None
-    assert again[0] * 10 <= rest[0] + slack, "what was told once is not told again"
+    assert again[0] * 10 <= rest[0] + slack, "what was reported once is not told again"
 
 
 def test_the_main_thread_is_the_default() -> None:

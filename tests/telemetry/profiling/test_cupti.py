@@ -42,7 +42,7 @@ class Result(IntEnum):
 
 
 class EmulatedCupti:
-    """One device that ends its kernels when it is told to, and a CUPTI that records them while it is enabled."""
+    """One device that ends its kernels when it is reported to, and a CUPTI that records them while it is enabled."""
 
     Result = Result
     ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
@@ -222,7 +222,7 @@ def test_more_than_the_limit_is_counted(source: CuptiSource, device: EmulatedCup
     assert (len(trace.kernels), trace.truncated) == (4, 6 + 3)
 
 
-def test_memory_is_bounded_however_long_nobody_reads(
+def test_memory_is_bounded_however_long_nothing_is_read(
     source: CuptiSource, device: EmulatedCupti, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cupti, "_PENDING", 100)
@@ -306,7 +306,7 @@ def test_closing_leaves_torch_and_cupti_as_they_were(device: EmulatedCupti, prof
         (4711, "error 4711"),
     ],
 )
-def test_errors_say_what_is_wrong_and_what_to_do(device: EmulatedCupti, status: int, words: str) -> None:
+def test_errors_state_what_is_wrong_and_what_to_do(device: EmulatedCupti, status: int, words: str) -> None:
     device.refuses = status
     with pytest.raises(SourceUnavailable, match=words):
         CuptiSource()
@@ -322,7 +322,7 @@ def test_another_tool_that_comes_later_costs_a_window_and_no_more(source: CuptiS
     assert len(source.read(source.stop(), MAX_EVENTS).kernels) == 1
 
 
-def test_a_machine_without_a_gpu_is_told_so_and_nothing_is_imported() -> None:
+def test_a_machine_without_a_gpu_is_reported_and_nothing_is_imported() -> None:
     if cupti.driver_present():
         pytest.skip("this machine has a GPU")
     before = set(sys.modules)

@@ -28,7 +28,7 @@ SHAPE = (1024, 1, 1, 128, 1, 1)
         ("", ""),
     ],
 )  # fmt: skip
-def test_names_are_short_and_say_which_kernel_it_is(name: str, short: str) -> None:
+def test_names_are_short_and_state_which_kernel_it_is(name: str, short: str) -> None:
     assert short_name(name) == short
 
 

@@ -69,7 +69,7 @@ def test_shapes_are_recorded_now_and_then_for_they_cost_most(source: KinetoSourc
     assert "aten::addmm" in {kernel.name for kernel in traces[1].kernels}, "and have a name in a trace"
 
 
-def test_a_step_with_too_many_events_is_told_as_truncated(source: KinetoSource) -> None:
+def test_a_step_with_too_many_events_is_reported_as_truncated(source: KinetoSource) -> None:
     trace = recorded(source, limit=5)
     assert len(trace.kernels) <= 5
     assert trace.truncated > 5
@@ -173,13 +173,13 @@ def test_another_threads_profiler_does_not_end_our_window(sampler: Sampler, sour
     assert next_sample(sampler) is not None
 
 
-def test_a_torch_with_other_names_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_with_other_names_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C._autograd, "_prepare_profiler")
     with pytest.raises(SourceUnavailable, match="is not supported"):
         KinetoSource(torch, on_device=False, end_window=lambda: None)
 
 
-def test_a_child_of_a_profiled_process_is_told_that_it_cannot_profile(
+def test_a_child_of_a_profiled_process_learns_that_it_cannot_profile(
     source: KinetoSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded(source)

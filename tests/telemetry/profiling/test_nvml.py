@@ -49,7 +49,7 @@ class Gpu(SimpleNamespace):
         }
         super().__init__(**values | changes)
 
-    def told(self, field: str) -> Any:
+    def reported(self, field: str) -> Any:
         value = getattr(self, field)
         if isinstance(value, Exception):
             raise value
@@ -66,15 +66,15 @@ class Node:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         def field(name: str) -> Callable[..., Any]:
-            return lambda gpu, *_: gpu.told(name)
+            return lambda gpu, *_: gpu.reported(name)
 
         def utilization(gpu: Gpu) -> Any:
             self.hang.wait(30)
-            return SimpleNamespace(gpu=gpu.told("utilization"))
+            return SimpleNamespace(gpu=gpu.reported("utilization"))
 
         def register(gpu: Gpu, kinds: int, events: list[Gpu]) -> None:
             assert kinds == pynvml.nvmlEventTypeXidCriticalError
-            gpu.told("events")
+            gpu.reported("events")
             events.append(gpu)
 
         def wait(events: list[Gpu], milliseconds: int) -> Any:
@@ -104,7 +104,7 @@ class Node:
             "nvmlDeviceGetMaxClockInfo": field("clock_limit"),
             "nvmlDeviceGetCurrentClocksEventReasons": field("throttle"),
             "nvmlDeviceGetCurrentClocksThrottleReasons": field("throttle"),
-            "nvmlDeviceGetTotalEccErrors": lambda gpu, kind, _: gpu.told("ecc")[kind],
+            "nvmlDeviceGetTotalEccErrors": lambda gpu, kind, _: gpu.reported("ecc")[kind],
             "nvmlEventSetCreate": list,
             "nvmlEventSetFree": lambda events: None,
             "nvmlDeviceRegisterEvents": register,
@@ -135,10 +135,10 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 def reading(devices: Devices) -> dict[str, Any]:
     """Readings by name: a number, or numbers by reason."""
-    told = devices.read()
-    assert told is not None, devices.reason
+    reported = devices.read()
+    assert reported is not None, devices.reason
     flat: dict[str, Any] = {}
-    for metric, points in told.items():
+    for metric, points in reported.items():
         assert metric in semconv.DEVICE_METRICS
         by_reason = {attributes.get(semconv.ATTR_REASON, ""): value for value, attributes in points}
         flat[metric.name] = by_reason.get("", by_reason)
@@ -181,9 +181,9 @@ def test_what_a_device_does_not_support_is_left_out_and_the_rest_stays(node: Nod
     gpu = node.gpus[0]
     gpu.utilization = gpu.ecc = gpu.limit = pynvml.NVMLError_NotSupported()
     gpu.events = pynvml.NVMLError_NoPermission()
-    told = reading(Devices(0))
-    assert told["hw.gpu.temperature"] == 64
-    assert not {"hw.gpu.utilization", "hw.errors", "hw.gpu.power.limit"} & set(told)
+    reported = reading(Devices(0))
+    assert reported["hw.gpu.temperature"] == 64
+    assert not {"hw.gpu.utilization", "hw.errors", "hw.gpu.power.limit"} & set(reported)
 
 
 def test_a_driver_that_knows_only_the_older_name_of_throttling(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_xids_are_counted_and_named_in_the_log(node: Node, caplog: pytest.LogCap
     assert [record.args for record in caplog.records] == [(48,), (63,)]
 
 
-def test_a_lost_gpu_is_told_and_read_again_when_it_is_back(node: Node) -> None:
+def test_a_lost_gpu_is_reported_and_read_again_when_it_is_back(node: Node) -> None:
     devices, gpu = Devices(0), node.gpus[0]
     reading(devices)
     healthy = dict(vars(gpu))
@@ -283,14 +283,14 @@ def test_a_mig_instance_has_its_own_memory_and_the_heat_of_its_gpu(node: Node, m
     )
     node.gpus[1].instances = [part]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-9999")
-    told = reading(Devices(0))
-    assert told["hw.gpu.memory.limit"] == 18 << 30
-    assert told["hw.gpu.temperature"] == 64
-    assert "hw.gpu.utilization" not in told
+    reported = reading(Devices(0))
+    assert reported["hw.gpu.memory.limit"] == 18 << 30
+    assert reported["hw.gpu.temperature"] == 64
+    assert "hw.gpu.utilization" not in reported
     assert identity(0)[semconv.HW_ID] == MIG
 
 
-def test_a_driver_that_does_not_answer_keeps_nobody_and_is_asked_once(
+def test_a_driver_that_does_not_answer_blocks_nothing_and_is_asked_once(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvml, "READ_LIMIT", 0.05)
@@ -330,7 +330,7 @@ def test_without_a_gpu_there_is_one_sentence_and_no_thread() -> None:
     assert identity(0) == {}
 
 
-def test_without_the_library_the_sentence_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_sentence_states_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real pynvml, which does not find ``libnvidia-ml.so.1`` here."""
     if nvml.driver_present():
         pytest.skip("this machine has a GPU")

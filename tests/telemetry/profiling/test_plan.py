@@ -26,8 +26,8 @@ def test_a_process_has_settings_of_its_own() -> None:
 
 
 def test_what_is_handed_down_beats_it_value_by_value() -> None:
-    told = {"source": "auto", "interval": 64, "ranks": "all", "report_interval": 30, "stride": 128}
-    plan, problems = with_pushed(OWN, {"profiling": told})
+    reported = {"source": "auto", "interval": 64, "ranks": "all", "report_interval": 30, "stride": 128}
+    plan, problems = with_pushed(OWN, {"profiling": reported})
     assert problems == []
     assert plan == ProfilingPlan(KernelSource.AUTO, 64, parse_ranks("all"), 30.0, 128)
     assert plan.configured_stride == 128, "the launcher has it for all its ranks"
@@ -41,7 +41,7 @@ def test_a_trace_is_asked_for_by_rank_and_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("reported", "words"),
     [
         ({"source": "nsight"}, "kernel_timings must be one of auto, cupti, kineto, off, not 'nsight'"),
         ({"interval": -1}, "profiling_interval must be a whole number"),
@@ -54,8 +54,8 @@ def test_a_trace_is_asked_for_by_rank_and_name() -> None:
         ("off", "must map names to values"),
     ],
 )
-def test_an_invalid_value_is_reported_and_ignored(told: Any, words: str) -> None:
-    plan, (problem,) = with_pushed(OWN, {"profiling": told})
+def test_an_invalid_value_is_reported_and_ignored(reported: Any, words: str) -> None:
+    plan, (problem,) = with_pushed(OWN, {"profiling": reported})
     assert plan == OWN
     assert words in problem
     assert "is ignored" in problem
@@ -70,7 +70,7 @@ def test_an_invalid_value_is_reported_and_ignored(told: Any, words: str) -> None
         ("RANKWATCH_REPORT_INTERVAL", "0", "seconds from 1 to 86400"),
     ],
 )
-def test_a_wrong_variable_is_said_in_words_and_passed_over(variable: str, value: str, words: str) -> None:
+def test_a_wrong_variable_is_reported_and_ignored(variable: str, value: str, words: str) -> None:
     settings, (problem,) = load({}, {"RANKWATCH_JOB_ID": "j", variable: value})
     assert words in problem
     assert of_settings(settings) == ProfilingPlan()

@@ -84,7 +84,7 @@ def recorder() -> Recorder:
     return recorder
 
 
-def test_windows_parts_and_kernels_are_each_told_once(rank: Callable[..., Slots], receiver: Receiver) -> None:
+def test_windows_parts_and_kernels_are_each_reported_once(rank: Callable[..., Slots], receiver: Receiver) -> None:
     rank()
     report = train_until(receiver, has(semconv.STEP_PART))
     parts = report.points[semconv.STEP_PART.name]
@@ -100,22 +100,22 @@ def test_windows_parts_and_kernels_are_each_told_once(rank: Callable[..., Slots]
     assert durations[key, "min"] <= durations[key, "median"] <= durations[key, "tail"] <= durations[key, "max"]
     receiver.wait_for(lambda: semconv.WINDOW_ITERATION.name not in receiver.reports[-1].points)
     rankwatch.shutdown()
-    told = [r.value(semconv.WINDOW_ITERATION.name) for r in receiver.reports]
-    closed = [iteration for iteration in told if iteration is not None]
+    reported = [r.value(semconv.WINDOW_ITERATION.name) for r in receiver.reports]
+    closed = [iteration for iteration in reported if iteration is not None]
     assert len(closed) == len(set(closed)), "each window in one export only"
 
 
-def test_off_costs_nothing_and_says_so(rank: Callable[..., Slots], receiver: Receiver) -> None:
+def test_off_costs_nothing_and_reports_it(rank: Callable[..., Slots], receiver: Receiver) -> None:
     rank(KERNEL_TIMINGS="off")
     report = train_until(receiver, source_is("none"))
     assert report.points[semconv.KERNEL_SOURCE.name].keys() == {("none", "kernel_timings is off")}
-    assert report.value(semconv.WINDOW_ITERATION.name) is not None, "sections are told all the same"
+    assert report.value(semconv.WINDOW_ITERATION.name) is not None, "sections are reported all the same"
     assert recorder().boundary == NEVER
     assert recorder().at_boundary.__name__ == "_nothing"
     assert not hasattr(torch.autograd.profiler._prepare_profiler, "__closure__"), "torch is as it was"
 
 
-def test_a_rank_that_is_not_profiled_says_so(rank: Callable[..., Slots], receiver: Receiver) -> None:
+def test_a_rank_that_is_not_profiled_reports_it(rank: Callable[..., Slots], receiver: Receiver) -> None:
     rank(PROFILED_RANKS="1-7")
     report = train_until(receiver, source_is("none"))
     ((_, reason),) = report.points[semconv.KERNEL_SOURCE.name]
@@ -140,7 +140,7 @@ def test_it_is_switched_while_the_rank_runs(rank: Callable[..., Slots], receiver
     train_until(receiver, lambda r: (r.value(semconv.WINDOW_ITERATION.name) or 0) % 24, seen)
 
 
-def test_an_interval_that_is_too_short_to_be_told_is_lengthened_and_said(
+def test_an_interval_that_is_too_short_to_be_reported_is_lengthened_and_reported(
     rank: Callable[..., Slots], receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):
@@ -156,7 +156,7 @@ def test_an_interval_that_is_too_short_to_be_told_is_lengthened_and_said(
     assert recorder().dropped.get("windows", 0) <= 8, "only in the beginning, while steps were not known"
 
 
-def test_a_source_that_cannot_be_had_is_said_once_and_training_goes_on(
+def test_a_source_that_cannot_be_had_is_reported_once_and_training_goes_on(
     rank: Callable[..., Slots], receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):
@@ -189,17 +189,17 @@ def test_a_source_that_breaks_is_given_up_with_one_warning(
     assert torch.autograd.profiler._prepare_profiler is torch._C._autograd._prepare_profiler
 
 
-def test_why_there_is_no_trace_is_said(
+def test_why_there_is_no_trace_is_reported(
     rank: Callable[..., Slots], receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):
         rank(KERNEL_TIMINGS="off").write_settings({"profiling": {"trace": {"rank": 0, "id": "incident-7"}}})
         train_until(receiver, lambda _: any("trace" in record.message for record in caplog.records))
-    said = [record.message for record in caplog.records if "trace" in record.message]
-    assert said == ["the requested trace of rank 0 cannot be made: kernel_timings is off"]
+    printed = [record.message for record in caplog.records if "trace" in record.message]
+    assert printed == ["the requested trace of rank 0 cannot be made: kernel_timings is off"]
 
 
-def test_what_all_ranks_of_a_node_would_say_one_of_them_says(
+def test_what_all_ranks_of_a_node_would_state_one_of_them_states(
     rank: Callable[..., Slots], receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RANK", "LOCAL_RANK"):
@@ -305,7 +305,7 @@ def test_shutdown_in_a_sampled_step_leaves_no_profiler_behind(rank: Callable[...
     wait_for(torch_is_as_it_was, "the last report gives torch its names back")
 
 
-def test_a_rank_without_steps_tells_windows_without_a_number(
+def test_a_rank_without_steps_reports_windows_without_a_number(
     rank: Callable[..., Slots], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rankwatch.contract.intervals.WINDOW_SECONDS", 0.2)

@@ -47,7 +47,9 @@ def trained(receiver: Receiver, folder: Path, slow: str) -> list[Report]:
 
 
 @pytest.mark.parametrize("slow", ["host", "compute", "data"])
-def test_the_healthy_rank_waits_and_the_slow_one_tells_what_for(slow: str, receiver: Receiver, tmp_path: Path) -> None:
+def test_the_healthy_rank_waits_and_the_slow_one_reports_what_for(
+    slow: str, receiver: Receiver, tmp_path: Path
+) -> None:
     reports = trained(receiver, tmp_path, slow)
     healthy, straggler = parts(reports, 0), parts(reports, 1)
     assert healthy["communication"] > 0.08, (healthy, straggler)

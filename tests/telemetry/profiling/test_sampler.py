@@ -14,7 +14,7 @@ from support.waiting import wait_for
 
 
 class Source:
-    """Notes at which step it was started and stopped, and fails when told to."""
+    """Notes at which step it was started and stopped, and fails when instructed to."""
 
     name = "test"
 

@@ -28,7 +28,7 @@ STRIDE = 2
 
 
 class Source:
-    """One kernel of half a second in each step; takes the thread so long to stop as it is told."""
+    """One kernel of half a second in each step; takes the thread so long to stop as instructed."""
 
     name = "test"
 
@@ -127,7 +127,7 @@ def test_kernels_are_reported_early_then_regularly_and_at_the_end(sampling: Samp
     assert sampling.report(860.0, 300.0, ending=False) == {}, "no shapes in these: nothing to tell yet"
     source.keys = ("k",)
     run(sampling, 2)
-    assert sampling.report(861.0, 300.0, ending=False), "so it is told as soon as there is something"
+    assert sampling.report(861.0, 300.0, ending=False), "so it is reported as soon as there is something"
     run(sampling, 2)
     assert sampling.report(862.0, 300.0, ending=True)
 
@@ -147,8 +147,8 @@ def test_the_kernels_of_many_ranks_come_one_after_the_other(recorder: Recorder, 
     later = {now: ranks for now, ranks in seconds.items() if now > first}
     assert min(later) >= first + 150
     assert max(len(ranks) for ranks in later.values()) <= 4, later
-    told = [now for now, ranks in seconds.items() if 3 in ranks]
-    assert [after - before for before, after in pairwise(told)][1:] == [300] * (len(told) - 2)
+    reported = [now for now, ranks in seconds.items() if 3 in ranks]
+    assert [after - before for before, after in pairwise(reported)][1:] == [300] * (len(reported) - 2)
 
 
 def test_a_truncated_step_has_no_parts_for_they_would_be_wrong(

@@ -69,7 +69,7 @@ def test_a_collective_that_ends_after_the_step_is_not_its_shortest_unless_there_
     assert groups["default_pg"][1:] == (2, 2, 2), "what of it is in the step"
 
 
-def test_groups_are_told_apart_and_bounded() -> None:
+def test_groups_are_distinguished_and_bounded() -> None:
     trace = Trace([kernel(1, 2)], [collective(n, n + 1 + n / 1000, f"g{n}") for n in range(MAX_GROUPS + 3)])
     _, groups = step_parts(trace, interval(0, 1000))
     assert len(groups) == MAX_GROUPS
@@ -115,10 +115,10 @@ def test_kernel_statistics_are_exact() -> None:
     assert (found.calls, found.min, found.median, found.max, found.mean) == (5, 1, 4, 8, 4)
     assert found.tail == pytest.approx(17 / 3)
     assert found.stddev == pytest.approx(statistics.pstdev(durations))
-    assert table.report() == {}, "a report begins anew"
+    assert table.report() == {}, "a report begins again"
 
 
-def test_the_dearest_kernels_are_told() -> None:
+def test_the_costliest_kernels_are_reported() -> None:
     table = KernelTable()
     table.take(Kernel(f"k{n}", 0, 0, n) for n in range(KERNELS_REPORTED + 10))
     assert set(table.report()) == {f"k{n}" for n in range(10, KERNELS_REPORTED + 10)}

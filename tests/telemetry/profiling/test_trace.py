@@ -125,59 +125,63 @@ SAMPLE = Sample(64, (0, 10), (0, 10), Trace([Kernel("k", 1, 2, 1)]), 0)
 
 
 @pytest.fixture
-def said() -> list[str]:
+def printed() -> list[str]:
     return []
 
 
 @pytest.fixture
-def requests(tmp_path: Path, said: list[str]) -> TraceRequests:
+def requests(tmp_path: Path, printed: list[str]) -> TraceRequests:
     settings, _ = load({"rank": 3}, {"RANKWATCH_JOB_ID": "j", "RANKWATCH_TRACE_DIR": str(tmp_path / "traces")})
-    return TraceRequests(settings, lambda words, **_: said.append(words))
+    return TraceRequests(settings, lambda words, **_: printed.append(words))
 
 
 def plan(rank: int, name: str) -> ProfilingPlan:
     return ProfilingPlan(trace=TraceRequest(rank, name))
 
 
-def test_each_request_is_answered_once(requests: TraceRequests, said: list[str], tmp_path: Path) -> None:
+def test_each_request_is_answered_once(requests: TraceRequests, printed: list[str], tmp_path: Path) -> None:
     for wanted in (plan(3, "a"), plan(3, "a"), plan(3, "b")):
         requests.answer(wanted, SAMPLE, [])
         assert not requests.open(wanted)
     assert {path.name for path in (tmp_path / "traces").iterdir()} == {"j-rank3-a.json", "j-rank3-b.json"}
-    assert said[0] == f"the trace of step 64 of rank 3 is in {tmp_path}/traces/j-rank3-a.json"
-    assert len(said) == 2
+    assert printed[0] == f"the trace of step 64 of rank 3 is in {tmp_path}/traces/j-rank3-a.json"
+    assert len(printed) == 2
 
 
-def test_a_request_for_another_rank_is_none_of_ours(requests: TraceRequests, said: list[str], tmp_path: Path) -> None:
+def test_a_request_for_another_rank_is_none_of_ours(
+    requests: TraceRequests, printed: list[str], tmp_path: Path
+) -> None:
     requests.answer(plan(2, "a"), SAMPLE, [])
     requests.refuse(plan(2, "a"), "it is off")
     requests.refuse(ProfilingPlan(), "it is off")
-    assert said == []
+    assert printed == []
     assert not (tmp_path / "traces").exists()
 
 
-def test_a_request_that_was_refused_is_still_open(requests: TraceRequests, said: list[str]) -> None:
+def test_a_request_that_was_refused_is_still_open(requests: TraceRequests, printed: list[str]) -> None:
     requests.refuse(plan(3, "a"), "kernel_timings is off")
-    assert said == ["the requested trace of rank 3 cannot be made: kernel_timings is off"]
+    assert printed == ["the requested trace of rank 3 cannot be made: kernel_timings is off"]
     assert requests.open(plan(3, "a"))
 
 
-def test_a_folder_that_cannot_be_written_is_said(requests: TraceRequests, said: list[str], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(
+    requests: TraceRequests, printed: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "traces").touch()
     requests.answer(plan(3, "a"), SAMPLE, [])
-    assert "set RANKWATCH_TRACE_DIR to a folder in which this process may write" in said[0]
+    assert "set RANKWATCH_TRACE_DIR to a folder in which this process may write" in printed[0]
 
 
 def test_without_a_setting_traces_go_to_a_private_folder(
-    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    printed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     settings, _ = load({"rank": 3}, {"RANKWATCH_JOB_ID": "j"})
-    TraceRequests(settings, lambda words, **_: said.append(words)).answer(plan(3, "a"), SAMPLE, [])
+    TraceRequests(settings, lambda words, **_: printed.append(words)).answer(plan(3, "a"), SAMPLE, [])
     folder = tmp_path / f"rankwatch.{os.geteuid()}" / "traces"
     assert [path.name for path in folder.iterdir()] == ["j-rank3-a.json"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o777)
-    TraceRequests(settings, lambda words, **_: said.append(words)).answer(plan(3, "b"), SAMPLE, [])
+    TraceRequests(settings, lambda words, **_: printed.append(words)).answer(plan(3, "b"), SAMPLE, [])
     assert len(list(folder.iterdir())) == 1
-    assert "open to other users" in said[-1]
+    assert "open to other users" in printed[-1]

@@ -28,7 +28,7 @@ from rankwatch.recording.section_statistics import (
 
 Span = tuple[float, float]
 FIRST_STEP = 1.0
-"""When the process completed its first step, where nothing else is said."""
+"""When the process completed its first step, where nothing else is stated."""
 
 
 def _ns(seconds: float) -> int:

@@ -121,19 +121,19 @@ def test_heartbeats_count_and_age(recorder: Recorder) -> None:
     assert 0 <= (reading(recorder).heartbeat_age or 0) < 60
 
 
-def test_the_first_question_says_that_the_script_asks(recorder: Recorder) -> None:
+def test_the_first_question_states_that_the_script_asks(recorder: Recorder) -> None:
     assert not reading(recorder).polls_should_stop
     assert not rankwatch.should_stop()
     assert reading(recorder).polls_should_stop
     another = Recorder(Slots.private())
     another.slots.claim(rank=0, local_rank=0, world_size=1, attempt=2)
     sections.attach(another)
-    assert not reading(another).polls_should_stop, "a later session is told anew"
+    assert not reading(another).polls_should_stop, "a later session is reported again"
     rankwatch.should_stop()
     assert reading(another).polls_should_stop
 
 
-def test_a_script_says_that_nothing_is_left_to_train(recorder: Recorder) -> None:
+def test_a_script_states_that_nothing_is_left_to_train(recorder: Recorder) -> None:
     assert not reading(recorder).complete
     rankwatch.mark_complete()
     assert reading(recorder).complete
@@ -152,7 +152,7 @@ def test_should_stop_from_the_agreed_step_on(recorder: Recorder) -> None:
     assert answers == [False, False, True, True, True]
 
 
-def test_ranks_that_ask_seldom_stop_at_the_same_step(recorder: Recorder) -> None:
+def test_ranks_that_ask_rarely_stop_at_the_same_step(recorder: Recorder) -> None:
     recorder.words[STOP_STEP] = 3
     for iteration in range(20):
         with rankwatch.step():

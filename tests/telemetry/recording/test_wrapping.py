@@ -109,11 +109,11 @@ def test_an_error_passes_through(recorder: Recorder) -> None:
     ("target", "name", "words"),
     [
         (Trainer(), "train", "Trainer has no 'train'"),
-        (Trainer(), "unit", "Trainer.unit is no function or method"),
+        (Trainer(), "unit", "Trainer.unit is not a function or method"),
         (int, "bit_length", "int.bit_length cannot be replaced"),
     ],
 )
-def test_what_cannot_be_wrapped_is_said_and_left_alone(
+def test_what_cannot_be_wrapped_is_reported_and_left_alone(
     target: object, name: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "rankwatch"):

@@ -9,15 +9,15 @@ from rankwatch.contract.enums import NoticeKind
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a launcher would hear; rankwatch is told that there is one."""
-    heard: list[str] = []
+    received: list[str] = []
 
-    def hear(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:
+    def receive(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:
         assert kind is NoticeKind.WRONG_RESULT
-        heard.append(reason)
+        received.append(reason)
         return True
 
     monkeypatch.setattr(rankwatch, "is_initialized", lambda: True)
-    monkeypatch.setattr(rankwatch, "tell", hear)
-    return heard
+    monkeypatch.setattr(rankwatch, "tell", receive)
+    return received

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, when it is passed over, and what is said of one that cannot be used."""
+"""What a checkpoint holds, when it is passed over, and what is reported of one that cannot be used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_checkpoint_is_passed_over_where_nothing_is_run_again(caplog: pytest.L
     assert "mode disabled: a pending re-run in the checkpoint is ignored" in caplog.text
 
 
-def test_what_a_checkpoint_must_be_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_checkpoint_must_be_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     job, state = reproducible()
     machine = validating()
     with pytest.raises(ValueError, match="not the state of a re-run state machine"):

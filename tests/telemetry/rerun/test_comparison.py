@@ -99,7 +99,7 @@ def test_large_is_ten_times_what_the_warm_up_saw() -> None:
     assert not sizes.exceeds(NAN, 10.0, "loss", 3, resample=False), "another check's business"
     assert not sizes.exceeds(torch.tensor([1e9, NAN]), 10.0, "loss", 3, resample=False), "wherever it stands"
     assert not sizes.exceeds(1e9, 10.0, "grads", 3, resample=False), "a warm-up of its own"
-    assert not sizes.exceeds(100.0, 10.0, "loss", 3, resample=True), "the warm-up begins anew"
+    assert not sizes.exceeds(100.0, 10.0, "loss", 3, resample=True), "the warm-up begins again"
     assert sizes.largest["loss"] == 100.0
 
 

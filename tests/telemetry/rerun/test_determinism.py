@@ -37,13 +37,13 @@ def test_histograms_of_ranks_add_up(first: list[float], second: list[float]) -> 
 
 
 @given(DIFFERENCES.filter(bool), st.sampled_from([50.0, 90.0, 99.9, 100.0]))
-def test_a_percentile_bounds_what_it_says(differences: list[float], percent: float) -> None:
+def test_a_percentile_bounds_what_it_states(differences: list[float], percent: float) -> None:
     bound = counted(differences).percentile(percent)
     assert sum(each <= bound for each in differences) >= math.ceil(len(differences) * percent / 100)
     assert bound <= max(differences) or bound == 1e-17
 
 
-def test_what_a_report_says() -> None:
+def test_what_a_report_states() -> None:
     statistics = DeterminismStatistics()
     assert statistics.report() == "determinism: no value has been validated twice yet"
     for _ in range(9):

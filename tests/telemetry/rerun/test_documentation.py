@@ -101,7 +101,7 @@ def test_every_parameter_is_on_the_page(documented: Callable[..., Any]) -> None:
             assert row[1] == str(each.default), each.name
 
 
-def test_every_sentence_that_a_rank_may_say_has_its_line_in_the_runbook() -> None:
+def test_every_sentence_that_a_rank_may_state_has_its_line_in_the_runbook() -> None:
     runbook = (ROOT / "docs" / "runbook.md").read_text()
     section = runbook.split("### wrong_result\n")[1].split("\n### ")[0]
     verdicts = {text.split(":")[0] for text in messages.VERDICTS.values()}

@@ -1,4 +1,4 @@
-"""Errors on purpose: where they strike and what re-runs are said to show."""
+"""Errors on purpose: where they strike and what re-runs are stated to show."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_rate_is_met_and_disturbs_no_other_random_numbers() -> None:
         ("transient_error,rate=-1", "must not be negative, but is -1"),
     ],
 )
-def test_what_cannot_be_injected_is_said(text: str, words: str) -> None:
+def test_what_cannot_be_injected_is_reported(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RerunErrorInjector.parse(text)
 

@@ -43,10 +43,10 @@ def command(job: Training, *flags: str, script: list[str]) -> list[str]:
     return [*launcher, str(SCRIPT), "--folder", str(job.folder), "--watched", *script]
 
 
-def test_a_transient_error_ends_the_job_for_a_person_to_look(job: Training) -> None:
+def test_a_transient_error_ends_the_job_for_an_operator_to_look(job: Training) -> None:
     script = ["--inject", "transient_error,rank=1,step=4"]
     launcher = job.start(command(job, "--nproc-per-node", "2", script=script))
-    assert launcher.wait() == 17, launcher.said()
+    assert launcher.wait() == 17, launcher.printed()
     (incident,) = wait_for(lambda: wrong_results(job), "the monitor has heard of it")
     pattern = rf"Rank 1 on {re.escape(HOST)} \(launcher \d+\), step 4: transient error: the loss is NaN \("
     assert re.match(pattern, incident["reason"]), incident["reason"]
@@ -55,8 +55,8 @@ def test_a_transient_error_ends_the_job_for_a_person_to_look(job: Training) -> N
     assert (culprit["rank"], culprit["class"]) == (1, "wrong_result")
     summary = job.summary()
     assert (summary["state"], summary["attempt"], summary["restarts"]) == ("failed", 1, 0)
-    assert "it rejected a result, so the job is not restarted automatically" in launcher.said()
-    assert {line["code"] for lines in job.told().values() for line in lines if line["event"] == "exit"} == {17}
+    assert "it rejected a result, so the job is not restarted automatically" in launcher.printed()
+    assert {line["code"] for lines in job.reported().values() for line in lines if line["event"] == "exit"} == {17}
 
 
 def two_nodes() -> list[str]:
@@ -75,20 +75,20 @@ def test_a_reproducible_result_moves_the_ranks_to_other_nodes(job: Training) -> 
     for _ in range(2):
         job.start(command(job, *flags, script=["--inject", "persistent_error,rank=1,step=4"]))
     codes = [launcher.wait() for launcher in job.launchers]
-    said = "\n".join(launcher.said() for launcher in job.launchers)
-    assert codes == [17, 17], said
-    starts = [line for line in job.told()[1] if line["event"] == "start"]
+    printed = "\n".join(launcher.printed() for launcher in job.launchers)
+    assert codes == [17, 17], printed
+    starts = [line for line in job.reported()[1] if line["event"] == "start"]
     assert [(line["attempt"], line["step"]) for line in starts] == [(1, 0), (2, 4)]
     assert starts[0]["launcher"] != starts[1]["launcher"], "the rank was moved"
-    assert "it asks to be resumed elsewhere, to tell a faulty device from a correct result" in said
+    assert "it asks to be resumed elsewhere, to tell a faulty device from a correct result" in printed
     first = f"(launcher {starts[0]['launcher']}), step 4: "
 
-    def told(what: str) -> bool:
+    def reported(what: str) -> bool:
         """In an incident of its own, or in that of the exit, whichever the monitor heard of first."""
         return any(f"{first}{what}" in incident["reason"] for incident in job.incidents())
 
-    wait_for(lambda: told("reproducible: "), "the monitor has heard why the ranks were moved")
-    wait_for(lambda: told("persistent error: the loss is NaN"), "the monitor has heard the verdict")
+    wait_for(lambda: reported("reproducible: "), "the monitor has heard why the ranks were moved")
+    wait_for(lambda: reported("persistent error: the loss is NaN"), "the monitor has heard the verdict")
     wait_for(lambda: wrong_results(job), "there is an incident of it")
     assert job.summary()["restarts"] == 1
 
@@ -100,9 +100,9 @@ def test_a_spare_takes_the_place_of_the_node_that_is_to_be_judged(job: Training)
     for _ in range(3):
         job.start(command(job, *flags, script=["--inject", "persistent_error,rank=1,step=4", "--linger", "0.5"]))
     codes = [launcher.wait() for launcher in job.launchers]
-    said = "\n".join(launcher.said() for launcher in job.launchers)
-    assert codes == [17, 17, 17], said
-    first, second = ([line["launcher"] for line in job.told()[rank] if line["event"] == "start"] for rank in (0, 1))
+    printed = "\n".join(launcher.printed() for launcher in job.launchers)
+    assert codes == [17, 17, 17], printed
+    first, second = ([line["launcher"] for line in job.reported()[rank] if line["event"] == "start"] for rank in (0, 1))
     assert len(first) == len(second) == 2, "one restart was enough"
     assert first[0] == first[1], "who is not suspected stays"
     assert second[0] != second[1] != first[0], "the spare runs the step again"

@@ -31,7 +31,7 @@ def test_the_step_after_an_exception_is_run(mode: str, numbered: bool) -> None:
             assert ran > before, f"epoch {epoch}, step {step}"
 
 
-def test_the_step_after_an_exception_in_a_re_run_is_a_first_run(told: list[str]) -> None:
+def test_the_step_after_an_exception_in_a_re_run_is_a_first_run(reported: list[str]) -> None:
     machine, first, second = validating(), RerunDataIterator(range(9)), RerunDataIterator(range(9))
     with contextlib.suppress(ValueError):
         while machine.should_run_forward_backward([first, None]):
@@ -43,10 +43,10 @@ def test_the_step_after_an_exception_in_a_re_run_is_a_first_run(told: list[str])
         assert next(second) == 0
     assert machine.should_checkpoint_and_exit() == (False, False, 0)
     assert next(second) == 1
-    assert len(told) == 1, "the verdict of the first re-run, and no other"
+    assert len(reported) == 1, "the verdict of the first re-run, and no other"
 
 
-def test_a_resumed_step_may_have_another_number(told: list[str]) -> None:
+def test_a_resumed_step_may_have_another_number(reported: list[str]) -> None:
     before = validating()
     while before.should_run_forward_backward():
         before.validate_result(math.nan, math.isnan, "NaN")

@@ -113,7 +113,7 @@ def test_one_machine_a_process() -> None:
     assert rerun.get_rerun_state_machine() is rerun.get_rerun_state_machine()
 
 
-def test_too_late_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_late_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "megatron.core.rerun_state_machine", pytest)
     with pytest.raises(RuntimeError, match="call replace_megatron\\(\\) at the top"):
         rerun.replace_megatron()
@@ -125,12 +125,12 @@ def test_megatrons_code_and_checkpoints_work_with_it(tmp_path: Path) -> None:
         pytest.skip("megatron-core is not installed")
     sources = [str(Path(__file__).parents[3] / "telemetry"), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Megatron leaves processes of its own behind, which would keep a pipe open: files, and a session to be ended.
-    with (tmp_path / "said").open("wb") as said:
+    with (tmp_path / "said").open("wb") as printed:
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(tmp_path)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sources), "OMP_NUM_THREADS": "1"},
-            stdout=said,
-            stderr=said,
+            stdout=printed,
+            stderr=printed,
             start_new_session=True,
         )
     try:

@@ -48,11 +48,11 @@ class Job:
     def log(self, rank: int) -> Path:
         return self.folder / f"rank-{rank}.log"
 
-    def told(self, rank: int, event: str) -> list[dict[str, Any]]:
+    def reported(self, rank: int, event: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in (self.folder / f"rank-{rank}.jsonl").read_text().splitlines()]
         return [line for line in lines if line["event"] == event]
 
-    def said(self) -> str:
+    def printed(self) -> str:
         return "".join(self.log(rank).read_text() for rank in range(2))
 
     def close(self) -> None:
@@ -71,37 +71,37 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def test_a_transient_error_on_one_rank_ends_both_and_they_go_on_from_its_checkpoint(job: Job) -> None:
-    assert job.train("--inject", "transient_error,rank=1,step=4") == [17, 17], job.said()
+    assert job.train("--inject", "transient_error,rank=1,step=4") == [17, 17], job.printed()
     for rank in range(2):
-        ran = [(line["step"], len(line["losses"]) // 2) for line in job.told(rank, "ran")]
+        ran = [(line["step"], len(line["losses"]) // 2) for line in job.reported(rank, "ran")]
         assert ran == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 2)], "both ranks ran the rejected step twice"
-        first, again = job.told(rank, "ran")[-1]["losses"][:2], job.told(rank, "ran")[-1]["losses"][2:]
+        first, again = job.reported(rank, "ran")[-1]["losses"][:2], job.reported(rank, "ran")[-1]["losses"][2:]
         assert first == again, "bit for bit, with dropout and two microbatches"
     assert "(board B), step 4: transient error: the loss is NaN (" in job.log(1).read_text()
-    assert "transient error" not in job.log(0).read_text(), "who found nothing accuses nobody"
-    assert job.train() == [0, 0], job.said()
-    assert [line["step"] for line in job.told(1, "ran")][5:] == [4, 5, 6, 7]
+    assert "transient error" not in job.log(0).read_text(), "who found nothing accuses nothing"
+    assert job.train() == [0, 0], job.printed()
+    assert [line["step"] for line in job.reported(1, "ran")][5:] == [4, 5, 6, 7]
 
 
 def test_a_persistent_error_is_found_on_another_device(job: Job) -> None:
     fault = ["--bad-device", "board B"]
-    assert job.train(*fault) == [16, 16], job.said()
+    assert job.train(*fault) == [16, 16], job.printed()
     assert "(board B), step 4: reproducible: the loss is NaN (nan)" in job.log(1).read_text()
-    assert job.train(*fault, devices=("board A", "board C")) == [17, 17], job.said()
+    assert job.train(*fault, devices=("board A", "board C")) == [17, 17], job.printed()
     assert "(board B), step 4: persistent error: the loss is NaN (nan), but on another" in job.log(1).read_text()
     for rank in range(2):
-        before, after = job.told(rank, "ran")[-2:]
+        before, after = job.reported(rank, "ran")[-2:]
         assert before["step"] == after["step"] == 4
         assert before["losses"] == after["losses"] * 2, "another process ran the same step, bit for bit"
-    assert job.told(1, "start")[-1]["step"] == 4
+    assert job.reported(1, "start")[-1]["step"] == 4
 
 
 @pytest.mark.long
 def test_ranks_with_different_errors_in_one_step(job: Job) -> None:
     """One rank's was settled in place; that another one asks for a resume is no reason to judge it once more."""
     errors = ["--inject", "transient_error,rank=0,step=4", "--inject", "correct_result,rank=1,step=4"]
-    assert job.train(*errors) == [16, 16], job.said()
-    assert job.train(devices=("board C", "board D")) == [17, 17], job.said()
+    assert job.train(*errors) == [16, 16], job.printed()
+    assert job.train(devices=("board C", "board D")) == [17, 17], job.printed()
     assert "step 4: correct result: " in job.log(1).read_text()
     assert "step 4: transient error: " in job.log(0).read_text()
     assert not re.search("step 4: (correct|persistent)", job.log(0).read_text()), "one verdict is enough"
@@ -110,25 +110,25 @@ def test_ranks_with_different_errors_in_one_step(job: Job) -> None:
 def test_one_faulty_device_that_is_found_is_enough(job: Job) -> None:
     """Its NaN has spread to a rank that is resumed on its own device again, as where one spare took one place."""
     errors = ["--inject", "correct_result,rank=0,step=4", "--inject", "persistent_error,rank=1,step=4"]
-    assert job.train(*errors) == [16, 16], job.said()
-    assert job.train(devices=("board A", "board C")) == [17, 17], job.said()
+    assert job.train(*errors) == [16, 16], job.printed()
+    assert job.train(devices=("board A", "board C")) == [17, 17], job.printed()
     assert "step 4: still no verdict: " in job.log(0).read_text()
     assert "step 4: persistent error: " in job.log(1).read_text()
 
 
 def test_determinism_statistics_of_all_ranks_come_together_on_the_first(job: Job) -> None:
-    assert job.train("--mode", "report_determinism_stats", "--steps", "4") == [0, 0], job.said()
-    report = job.told(0, "end")[0]["report"]
+    assert job.train("--mode", "report_determinism_stats", "--steps", "4") == [0, 0], job.printed()
+    report = job.reported(0, "end")[0]["report"]
     assert {message: (found["count"], found["identical"]) for message, found in report.items()} == {
         "the loss is NaN": (16, 16),
         "the loss is infinite": (16, 16),
     }
-    assert job.told(1, "end")[0]["report"] is None
+    assert job.reported(1, "end")[0]["report"] is None
 
 
 @pytest.mark.long
 def test_without_re_runs_nothing_is_agreed_on(job: Job) -> None:
-    """A rank that computes NaN ends by itself: its peer, which asks nobody, is left in its own collective."""
+    """A rank that computes NaN ends by itself: its peer, which asks nothing, is left in its own collective."""
     assert job.train("--mode", "disabled", "--bad-data", "1")[1] == 1
     assert "ResultRejectedError: rank 1 on " in job.log(1).read_text()
     assert "step 1: rejected: the loss is NaN (nan); the rank ends" in job.log(1).read_text()

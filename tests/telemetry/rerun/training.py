@@ -31,7 +31,7 @@ def microbatches(first: int) -> Any:
         yield torch.randn(4, 6, generator=torch.Generator().manual_seed(1000 * RANK + number))
 
 
-class Told:
+class Reported:
     """What this rank tells the test: a line for each event."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -59,13 +59,13 @@ def train(options: argparse.Namespace) -> None:
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    done, checkpoint, told = 0, options.folder / "checkpoint.pt", Told(options)
+    done, checkpoint, reported = 0, options.folder / "checkpoint.pt", Reported(options)
     if checkpoint.exists():
         loaded = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(loaded["model"])
         done = loaded["step"]
         machine.load_state_dict(loaded.get("rerun"))
-    told("start", done)
+    reported("start", done)
     data = RerunDataIterator(microbatches(done))
 
     def save() -> None:
@@ -87,12 +87,12 @@ def train(options: argparse.Namespace) -> None:
                     broken = RANK == 1 and ((device == options.bad_device and done >= 4) or done == options.bad_data)
                     machine.validate_loss(loss.detach() * math.nan if broken else loss.detach())
                     losses.append(loss.item())
-            told("ran", done, losses=losses)
+            reported("ran", done, losses=losses)
             should_checkpoint, should_exit, exit_code = machine.should_checkpoint_and_exit()
             if should_checkpoint:
                 save()
             if should_exit:
-                told("exit", done, code=exit_code)
+                reported("exit", done, code=exit_code)
                 time.sleep(options.linger if RANK == 1 else 0)
                 sys.exit(exit_code)
             for weight in model.parameters():
@@ -102,7 +102,7 @@ def train(options: argparse.Namespace) -> None:
         if done == 2:
             save()
     report = machine.report_determinism() if options.mode == "report_determinism_stats" else None
-    told("end", done, report=None if report is None else report.as_dict())
+    reported("end", done, report=None if report is None else report.as_dict())
     dist.barrier()
     rankwatch.shutdown()
 

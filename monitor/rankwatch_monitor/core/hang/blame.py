@@ -165,16 +165,16 @@ def _silent(columns: RankColumns, verdicts: Sequence[Verdict], groups: Sequence[
     for verdict in verdicts:
         if verdict.kind is VerdictKind.NODE_LOST:
             lost.setdefault(columns.hosts[verdict.rank], []).append(verdict)
-    words: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for host, of_host in lost.items():
-        ranks = "its rank" if len(of_host) == 1 else f"its {len(of_host)} ranks"
+        ranks = "the rank" if len(of_host) == 1 else f"the {len(of_host)} ranks"
         longest = max(v.elapsed for v in of_host)
-        silence = f"nothing was heard of {host or 'its node'}, neither its launcher nor {ranks}, for {longest:.1f} s"
-        words.update((v.rank, silence) for v in of_host)
+        silence = f"neither the launcher nor {ranks} of {host or 'its node'} reported for {longest:.1f} s"
+        reasons.update((v.rank, silence) for v in of_host)
     for verdict in verdicts:
         if verdict.kind is VerdictKind.SILENT:
-            words[verdict.rank] = f"nothing was heard of it for {verdict.elapsed:.1f} s"
-    return tuple(_culprit(columns, rank, CulpritClass.HOST_SILENT, words[rank]) for rank in sorted(words))
+            reasons[verdict.rank] = f"it has sent no report for {verdict.elapsed:.1f} s"
+    return tuple(_culprit(columns, rank, CulpritClass.HOST_SILENT, reasons[rank]) for rank in sorted(reasons))
 
 
 def _live(columns: RankColumns) -> Ints:
@@ -300,7 +300,7 @@ def _by_stack(columns: RankColumns, odd: set[int], groups: Sequence[StackGroup])
             columns,
             rank,
             CulpritClass.BEHIND,
-            f"it stands {_where(innermost[rank])}, while the others wait for their peers",
+            f"it is {_where(innermost[rank])}, while the others wait for their peers",
         )
         for rank in sorted(odd)
     )
@@ -333,11 +333,11 @@ def _explain_no_culprit(
         return f"the ranks that could be asked all wait for their peers{where}, so no rank is named{silent}"
     if len(places) > 1 and not groups:
         return (
-            "the ranks have come differently far, but only stacks could tell who waits for whom, so no rank is named"
-            f"{silent}"
+            "the ranks are at different points, and without stacks it is unknown which waits for which, so no rank is "
+            f"named{silent}"
         )
     if len(places) > 1 and not any(g.waits for g in groups):
-        return f"the ranks stand in different places, and none waits for another, so no rank is named{silent}"
+        return f"the ranks are in different places and none waits for another, so no rank is named{silent}"
     return f"all ranks are stuck in the same place{_place_of_all(groups, waiting)}, so no rank is named{silent}"
 
 

@@ -26,7 +26,7 @@ _verdict: Callable[[Iterable[object]], Verdict] = partial(tuple.__new__, Verdict
 
 
 def detect(
-    columns: RankColumns, limits: Limits, now: float, *, silence_baseline: float, first_look: float | None = None
+    columns: RankColumns, limits: Limits, now: float, *, silence_baseline: float, sample_after: float | None = None
 ) -> list[Verdict]:
     """All verdicts at ``now``, ordered by rank.
 
@@ -35,14 +35,14 @@ def detect(
         limits: the limits in force.
         now: unix seconds.
         silence_baseline: silence counts from here at the earliest: when this monitor began to watch the attempt.
-        first_look: seconds without progress after which a first-time section is suspected already before its limit, so
-            that launchers look at the ranks; None: not before.
+        sample_after: seconds without progress after which a first-time section is suspected before its limit, so that
+            launchers sample the ranks; None: not before.
     """
     judged_R = ~columns.shut_down_R & (columns.process_R != EXITED)
     live_R = live_ranks(columns)
     verdicts = _exited(columns, silence_baseline)
     verdicts += _heartbeats(columns, limits, live_R)
-    verdicts += _sections(columns, limits, live_R, first_look)
+    verdicts += _sections(columns, limits, live_R, sample_after)
     verdicts += _silent(columns, limits, live_R, now, silence_baseline)
     verdicts += _never_started(columns, limits, judged_R, now, silence_baseline)
     return sorted(verdicts, key=lambda v: v.rank)
@@ -112,7 +112,7 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
     return verdicts
 
 
-def _sections(columns: RankColumns, limits: Limits, live_R: Bools, first_look: float | None) -> list[Verdict]:
+def _sections(columns: RankColumns, limits: Limits, live_R: Bools, sample_after: float | None) -> list[Verdict]:
     verdicts: list[Verdict] = []
     updated_R = columns.sections_updated_R
     for s, name in enumerate(columns.sections):
@@ -130,7 +130,7 @@ def _sections(columns: RankColumns, limits: Limits, live_R: Bools, first_look: f
             end=updated_R,
             source=limits.out_of_section_source,
         )
-    return verdicts + _without_progress(columns, limits, live_R, first_look)
+    return verdicts + _without_progress(columns, limits, live_R, sample_after)
 
 
 def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Floats, rank: RankLimits) -> Floats:
@@ -144,11 +144,11 @@ def _raised_in_the_first_step(columns: RankColumns, limit: float, elapsed_R: Flo
     return limit_R
 
 
-def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, first_look: float | None) -> list[Verdict]:
-    """Ranks without progress for longer than the limit of their section, where that limit is not configured."""
+def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, sample_after: float | None) -> list[Verdict]:
+    """Ranks without progress for longer than their section's limit of that time, which is never a configured one."""
     quiet_R = columns.sections_updated_R - columns.last_progress_R
     open_RS = columns.open_since_RS
-    first_time = min(limits.rank.first_time or np.inf, first_look or np.inf)
+    first_time = min(limits.rank.first_time or np.inf, sample_after or np.inf)
     shortest = min((*limits.rank.learned.values(), first_time), default=np.inf)
     ranks = np.flatnonzero(live_R & (quiet_R > shortest))
     ranks = ranks[~np.all(np.isnan(open_RS[ranks]), axis=1)]
@@ -161,15 +161,15 @@ def _without_progress(columns: RankColumns, limits: Limits, live_R: Bools, first
     for s in np.unique(innermost_R[ranks]):
         name, first_R = columns.sections[s], columns.first_RS[:, s]
         for first in (False, True):
-            limit, source = limits.rank.of_section(name, first=first)
-            if limit is None or source is LimitSource.CONFIGURED:
+            limit, source = limits.rank.without_progress(name, first=first)
+            if limit is None:
                 continue
             source = limits.source_of(name, source)
             elapsed_R = quiet_R
             if source is LimitSource.FIRST_TIME:
                 # Nothing is known of this section, so a heartbeat in it counts as progress.
                 elapsed_R = np.fmin(quiet_R, columns.last_update_R - columns.last_heartbeat_R)
-                limit = min(limit, first_look or np.inf)
+                limit = min(limit, sample_after or np.inf)
             where_R = live_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
             verdicts += _past(kind, elapsed_R, limit, where_R, name, end=end, source=source)
@@ -193,7 +193,7 @@ def _never_started(
 ) -> list[Verdict]:
     if limits.initial_heartbeat is None or not np.any(columns.reported_R):
         return []
-    others_spoke = max(float(np.nanmin(columns.first_report_R)), silence_baseline)
-    elapsed_R = np.full(len(columns), now - others_spoke)
+    first_report = max(float(np.nanmin(columns.first_report_R)), silence_baseline)
+    elapsed_R = np.full(len(columns), now - first_report)
     kind = VerdictKind.NEVER_STARTED
     return _past(kind, elapsed_R, limits.initial_heartbeat, judged_R & ~columns.reported_R, end=now)

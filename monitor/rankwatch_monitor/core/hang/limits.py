@@ -4,7 +4,8 @@ How a section's limit is found
 ------------------------------
 1.  Loaded (``ft_state.json``): overrides the configured one, as in NVRx. Once this run has learned a limit of the
     same section, the mean of both is in force; until then it is raised to cover durations observed in this run.
-2.  Configured; with ``calculate_timeouts`` only until this run has learned one.
+2.  Configured. With ``calculate_timeouts`` a shorter one that this run has learned applies beside it: the learned one
+    raises a suspicion, the configured one acts.
 3.  Learned in this run: ``learned_factor`` times the longest stretch without progress, not less than
     ``learned_minimum`` and :data:`FLOOR_STEPS` steps.
 4.  Else ``first_time_timeout``: nothing is known yet.
@@ -58,8 +59,12 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
     fresh = learned_sections(policy, durations)
     earlier = {name: _not_below_what_was_seen(name, s, policy, durations) for name, s in loaded.sections.items()}
     sections = {**earlier, **{name: _merged(name, seconds, loaded) for name, seconds in fresh.items()}}
-    replaced = {*loaded.sections, *(fresh if policy.calculate_timeouts else ())}
-    configured = {name: s for name, s in policy.section_timeouts.items() if name not in replaced}
+    configured = {name: s for name, s in policy.section_timeouts.items() if name not in loaded.sections}
+    beside = {
+        name
+        for name in configured
+        if policy.calculate_timeouts and sections.get(name, configured[name]) < configured[name]
+    }
     return Limits(
         rank=RankLimits(
             sections=configured,
@@ -68,7 +73,7 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
             and loaded.heartbeat is None
             and policy.heartbeat_timeout == DEFAULT_HEARTBEAT,
             out_of_section=policy.out_of_section_timeout if loaded.out_of_section is None else loaded.out_of_section,
-            learned={name: seconds for name, seconds in sections.items() if name not in configured},
+            learned={name: s for name, s in sections.items() if name not in configured or name in beside},
             first_time=policy.first_time_timeout if policy.learn_timeouts else None,
             first_times=_long_first_times(policy, durations),
         ),

@@ -87,7 +87,7 @@ def _limit(verdict: Verdict) -> str:
         case LimitSource.LOADED:
             return f"over its limit of {seconds}, learned in an earlier run"
         case LimitSource.FIRST_TIME:
-            return f"over the limit of {seconds} after which an unknown section is looked at"
+            return f"over the limit of {seconds} for a section without a learned limit"
         case _:
             return f"over its limit of {seconds}"
 

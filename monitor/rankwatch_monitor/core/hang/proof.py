@@ -49,12 +49,12 @@ from rankwatch_monitor.core.ranks import PROOFS, RankColumns, live_ranks
 
 STILL_SECONDS: Final = 6.0
 """Seconds over which looks must show the same for a rank to stand still."""
-STILL_LOOKS: Final = 3
+STILL_SAMPLES: Final = 3
 DEADLOCK_SECONDS: Final = 20.0
 """Seconds without progress after which ranks that all wait for each other are stuck: a network may pause."""
 UNKNOWN_SECONDS: Final = 30.0
 """Seconds that a section which is new, or usually long, may stand still; a configured limit holds as written."""
-FIRST_LOOK_SECONDS: Final = 60.0
+SAMPLE_AFTER_SECONDS: Final = 60.0
 """Seconds without progress after which ranks in a first-time section are looked at, long before its limit."""
 LOOP_SECONDS: Final = 300.0
 """Seconds in the same functions, on CPU alone, after which it counts as an endless loop and no longer as work."""
@@ -81,7 +81,7 @@ def of_stack(stack: RankStack) -> Proof | None:
     usage = stack.usage
     if usage is None:
         return None
-    enough = usage.looks >= STILL_LOOKS and usage.seconds >= STILL_SECONDS
+    enough = usage.looks >= STILL_SAMPLES and usage.seconds >= STILL_SECONDS
     if stack.process_state is ProcessState.STOPPED:
         return Proof.STOPPED if enough else Proof.UNDECIDED
     span = max(usage.seconds, 1e-3)
@@ -119,7 +119,7 @@ def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
         return None
     if usage.gpu and usage.same_stack is not None:
         pending = any(each.completed < each.enqueued for each in stack.collectives)
-        return Proof.WAITING if pending and usage.looks >= STILL_LOOKS else Proof.SPINNING
+        return Proof.WAITING if pending and usage.looks >= STILL_SAMPLES else Proof.SPINNING
     return _unless_endless(usage)
 
 
@@ -233,7 +233,15 @@ def storage_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
     where = place(decision.ranks[0], groups)
     return (
         f"All {len(decision.ranks)} ranks wait in the kernel (state D){where}: storage or a device that they share "
-        "does not answer. A restart would not bring it back, so none follows unless a person orders it."
+        "does not answer. A restart would not bring it back, so none follows unless an operator orders it."
+    )
+
+
+def stall_sentence(seconds: float) -> str:
+    """How long no step has completed, and why no action follows."""
+    return (
+        f"No step has completed for {seconds:.0f} s, although the ranks are alive and move: a retry that never ends, "
+        "or steps that fail and are caught. No restart follows unless an operator orders it."
     )
 
 
@@ -245,11 +253,11 @@ def proof_sentence(decision: Decision, groups: Sequence[StackGroup]) -> str:
         case Proof.STOPPED:
             return f"Proof: the process of rank {rank}{more} stays stopped (state T)."
         case Proof.WAITING:
-            return "Proof: every rank waits for its peers, and in several looks none has moved."
+            return "Proof: every rank waits for its peers, and in repeated samples none has moved."
         case _:
             where = place(rank, groups)
-            what = "the same stack, no CPU time and no bytes in several looks"
-            return f"Proof: rank {rank}{more} stands still{where}: {what}."
+            what = "the same stack, no CPU time and no bytes in repeated samples"
+            return f"Proof: rank {rank}{more} does not move{where}: {what}."
 
 
 def place(rank: int, groups: Sequence[StackGroup]) -> str:

@@ -62,7 +62,7 @@ def consequences(job: Job, names: Sequence[str]) -> str:
         takes = "the spare {} takes its place" if one else "the spares {} take their places"
         return f"{text}; {takes.format(nodes.titles(job, spares))}"
     few = f"only the spare {nodes.titles(job, spares)} waits" if spares else "no spare waits"
-    return f"{text}; {few}, so the launchers go on with fewer nodes if they may, and else wait for another one"
+    return f"{text}; {few}, so the launchers continue with fewer nodes where that is allowed, or wait for another one"
 
 
 def _named(job: Job, name: str, acting: Collection[str]) -> list[str]:
@@ -94,11 +94,11 @@ def by_policy(job: Job, incident: Incident, culprits: Sequence[Culprit], now: fl
     blamed = {culprit.rank for culprit in culprits}
     names = tuple(name for name, node in acting.items() if node.ranks & blamed)
     if not blamed:
-        return (), "nobody is to blame by name, so no node is excluded"
+        return (), "no rank is named, so no node is excluded"
     if not names:
         return (), "no launcher runs the ranks that are to blame, so no node is excluded"
     if not _remain(job, names):
-        return (), f"no node is excluded, for there is none but {nodes.titles(job, names)}"
+        return (), f"no node is excluded, since none would remain without {nodes.titles(job, names)}"
     cap = max(1, int(SHARE * len(acting)))
     used = sum(len(i.exclude) for i in job.incidents if i is not incident and not i.ordered and _lately(i, now))
     if used + len(names) > cap:

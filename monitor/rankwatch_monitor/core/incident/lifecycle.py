@@ -80,8 +80,8 @@ def verdicts_of(job: Job, now: float) -> list[Verdict]:
     """What is wrong with a job's ranks at ``now``; nothing while detection is off or after the job ended."""
     if not job.policy.detection or job.ended is not None or not len(job.columns):
         return []
-    first_look = proof.FIRST_LOOK_SECONDS if nodes.acting(job) else None
-    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, first_look=first_look)
+    sample_after = proof.SAMPLE_AFTER_SECONDS if nodes.acting(job) else None
+    verdicts = detect(job.columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
     found = node_loss.merge(job, verdicts, now)
     return found or stall.verdicts(job)
 
@@ -96,7 +96,7 @@ def allowed_action(job: Job, wanted: Action) -> tuple[Action, str]:
         return Action.LOG, "observe-only is on"
     if wanted in RESTARTS and job.restarts >= job.policy.max_restarts:
         return Action.STOP, f"the restart budget is used up ({job.restarts} of {job.policy.max_restarts})"
-    return wanted, f"the policy says {_words(wanted)}"
+    return wanted, f"the policy is to {_words(wanted)}"
 
 
 def _send(job: Job, incident: Incident, event: machine.Event, now: float, effects: list[Effect]) -> None:
@@ -199,7 +199,7 @@ def _decision(job: Job, incident: Incident, diagnosis: Diagnosis | None) -> mach
     action, why = allowed_action(job, job.policy.on_hang)
     if not incident.confirmed:
         window = f"{job.policy.confirmation_window:g} s have shown no progress, or "
-        why += f", once {'' if incident.kind is VerdictKind.STALLED else window}several looks at the ranks prove it"
+        why += f", once {'' if incident.kind is VerdictKind.STALLED else window}repeated samples of the ranks prove it"
     return machine.Recorded(why, diagnosis) if action is Action.LOG else machine.Decided(action, why, diagnosis)
 
 
@@ -440,9 +440,9 @@ def _take_order(job: Job, incident: Incident | None, now: float, effects: list[E
     """Take the oldest order of a person; the others in the queue repeat it."""
     order = job.orders.popleft()
     job.orders.clear()
-    why = f"a person ordered {_words(order.action)}"
+    why = f"an operator ordered {_words(order.action)}"
     if order.nodes:
-        why = f"a person ordered a restart without {nodes.titles(job, order.nodes)}"
+        why = f"an operator ordered a restart without {nodes.titles(job, order.nodes)}"
     why += f": {order.reason.rstrip('. ')}" if order.reason.strip() else ""
     if incident is None:
         incident = _new_incident(job, VerdictKind.ORDERED, now, since=now, reason=f"{capital(why)}.")
@@ -499,7 +499,7 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
         _send(job, incident, machine.Closed(job.ended.at, _ending(job, incident)), now, effects)
         return
     if job.attempt < incident.attempt or job.launches != incident.launch:
-        _send(job, incident, machine.Closed(now, "the job was launched anew"), now, effects)
+        _send(job, incident, machine.Closed(now, "the job was launched again"), now, effects)
         return
     if _order_missed(job, incident):
         _send(job, incident, machine.OrderRepeated(job.attempt), now, effects)
@@ -528,8 +528,13 @@ def _move(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float,
 def _proven(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
     """Whether the suspicion that opened an incident is confirmed."""
     verdicts = [v for v in verdicts if v.kind is not VerdictKind.STALLED]  # the ranks may do anything for long
-    begun = max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
-    return proven(job.columns, job.limits.rank, verdicts, begun, job.policy.confirmation_window, now)
+    window = job.policy.confirmation_window
+    return proven(job.columns, job.limits.rank, verdicts, _waited_since(job, incident), window, now)
+
+
+def _waited_since(job: Job, incident: Incident) -> float:
+    """When the confirmation window of a suspicion began: no rank has been found busy since."""
+    return max(incident.opened_at, job.silence_baseline, proof.last_busy(job.columns))
 
 
 def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float, effects: list[Effect]) -> None:
@@ -548,7 +553,7 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
             diagnosis = _of_busy(job, incident, verdicts, decision, why)
             _send(job, incident, machine.Proved(str(Proof.BUSY), why, diagnosis), now, effects)
     elif decision.proof is Proof.UNINTERRUPTIBLE:
-        if not incident.held:
+        if incident.proof != Proof.UNINTERRUPTIBLE:
             why = proof.storage_sentence(decision, groups)
             diagnosis = _of_busy(job, incident, verdicts, decision, why)._replace(culprits=())
             _send(job, incident, machine.Proved(str(Proof.UNINTERRUPTIBLE), why, diagnosis), now, effects)
@@ -556,14 +561,24 @@ def _confirming(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         if incident.proof:
             _send(job, incident, machine.Proved("", "", None), now, effects)
         _confirm(job, incident, verdicts, now, effects)
+    elif not incident.held and _retries_for_ever(job, incident, verdicts, now):
+        why = proof.stall_sentence(now - verdicts[0].since)
+        diagnosis = _of_busy(job, incident, verdicts, decision, why)
+        _send(job, incident, machine.Proved(str(Proof.STALLED), why, diagnosis), now, effects)
     if incident.phase is Phase.CONFIRMING and now - incident.watched_at >= WATCH_SECONDS:
         effects.append(_directive(job, incident, Command.CAPTURE, now))
+
+
+def _retries_for_ever(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: float) -> bool:
+    """Whether a stalled job has moved for the confirmation window, and no rank was found busy in it."""
+    stalled = all(v.kind is VerdictKind.STALLED for v in verdicts)
+    return stalled and now - _waited_since(job, incident) >= job.policy.confirmation_window
 
 
 def _of_busy(
     job: Job, incident: Incident, verdicts: Sequence[Verdict], decision: proof.Decision, why: str
 ) -> Diagnosis:
-    """The diagnosis while ranks are busy: the others wait for them, and none of them hangs."""
+    """The diagnosis while no action follows; the others wait for ranks that are busy, and none of them hangs."""
     hosts = job.columns.hosts
     culprits = tuple(Culprit(rank, hosts[rank], CulpritClass.BEHIND, "it is busy") for rank in decision.ranks)
     first = verdicts[0]
@@ -669,7 +684,7 @@ def _recovering(job: Job, incident: Incident, verdicts: Sequence[Verdict], now: 
         first_step = float(columns.first_step_R[stepped_R].min())
         _send(job, incident, machine.Closed(now, outcome, first_step, steps_lost), now, effects)
     elif verdicts:
-        outcome = f"attempt {job.attempt} ran into trouble before its first step"
+        outcome = f"attempt {job.attempt} had another incident before its first step"
         _send(job, incident, machine.Closed(now, outcome), now, effects)
     elif not job.counts_steps and now - incident.phase_since > _stepless_after(job) and len(columns) and _all_up(job):
         # Ranks that count steps may load and compile for many minutes before their first.

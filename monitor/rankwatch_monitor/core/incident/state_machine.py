@@ -97,7 +97,7 @@ class LeftToLaunchers(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """A person ordered an action, for the attempt that runs now."""
+    """An operator ordered an action, for the attempt that runs now."""
 
     action: Action
     why: str
@@ -347,14 +347,14 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
         case LeftToLaunchers(action, why, decided_at, diagnosis):
             _diagnose(incident, diagnosis)
             _set(incident, action=action, action_reason=why, confirmed=True, ordered=False, directive=0)
-            _stamp(incident, decided=decided_at)
+            _set_times(incident, decided=decided_at)
             return _announcement(incident)
         case Ordered():
             return _order(incident, event, now)
         case StacksTaken(diagnosis, excluded):
             before = incident.reason
             _diagnose(incident, diagnosis)
-            _stamp(incident, captured=now if incident.stacks else None)  # of two captures the later one counts
+            _set_times(incident, captured=now if incident.stacks else None)  # of two captures the later one counts
             if GUARDS["elective capture"](incident):
                 taken = len(incident.stacks)
                 return _close(incident, now, f"stacks of {taken} {'rank was' if taken == 1 else 'ranks were'} taken")
@@ -370,13 +370,13 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             if incident.phase is Phase.CONFIRMING:
                 _set(incident, heard_nodes=set())  # they are captured again
             _set(incident, confirmed=True)
-            _stamp(incident, decided=now)
+            _set_times(incident, decided=now)
             return f"{incident.reason} Action: {_words(incident.action)}."
         case Proved(proof, why, diagnosis):
-            news = proof != incident.proof
+            changed = proof != incident.proof
             _set(incident, proof=proof, proof_reason=why, proof_at=now)
             _diagnose(incident, diagnosis)
-            return why if news else ""
+            return why if changed else ""
         case StopTimedOut(deadline):
             return _replan(incident, Action.STOP, f"the ranks did not stop by themselves within {deadline:g} s")
         case RefusedByAll():
@@ -385,15 +385,15 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             return None
         case OrderRepeated(attempt):
             _set(incident, attempt=attempt, excluded_anew=bool(incident.exclude))
-            _stamp(incident, restarted=None)
+            _set_times(incident, restarted=None)
             return ""
         case AttemptBegan(attempt, at):
-            _stamp(incident, restarted=at)
+            _set_times(incident, restarted=at)
             return f"Attempt {attempt} has begun."
         case Closed(at, outcome, first_step, steps_lost):
             _set(incident, steps_lost=steps_lost)
             if first_step is not None:
-                _stamp(incident, first_step=first_step)
+                _set_times(incident, first_step=first_step)
             return _close(incident, at, outcome)
         case Rediagnosed(diagnosis):
             _diagnose(incident, diagnosis)
@@ -425,7 +425,7 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
 def _decide(incident: Incident, action: Action, why: str, diagnosis: Diagnosis | None, now: float) -> str:
     _diagnose(incident, diagnosis)
     _set(incident, action=action, action_reason=why)
-    _stamp(incident, decided=now if incident.confirmed else None)
+    _set_times(incident, decided=now if incident.confirmed else None)
     return _announcement(incident)
 
 
@@ -440,7 +440,7 @@ def _order(incident: Incident, order: Ordered, now: float) -> str:
             excluded_anew=False,
         )
     _set(incident, attempt=order.attempt, confirmed=not order.capture_only, heard_nodes=set())
-    _stamp(incident, decided=None if order.capture_only else now, captured=None)
+    _set_times(incident, decided=None if order.capture_only else now, captured=None)
     return f"{incident.reason} Action: {_words(incident.action)}."
 
 
@@ -458,13 +458,13 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
     if incident.reason:
         _set(incident, affected=tuple(sorted({*incident.affected, notice.rank})))
         return ""
-    outcome = "the rank continued or ended, as its notice says"
+    outcome = "the rank continued or ended, as its notice states"
     if notice.kind is VerdictKind.WRONG_RESULT:
         culprit = Culprit(notice.rank, notice.host, CulpritClass.WRONG_RESULT, notice.reason)
         _set(incident, culprits=(culprit,))
     else:
         outcome = f"the training function was restarted in the same process after {notice.seconds:.1f} s"
-        _stamp(incident, restarted=notice.at)
+        _set_times(incident, restarted=notice.at)
     _set(
         incident,
         reason=notice.reason,
@@ -473,7 +473,7 @@ def _take_notice(incident: Incident, notice: Notice) -> str:
         action_reason="the rank handles it by itself",
         outcome=outcome,
     )
-    _stamp(incident, since=notice.at - notice.seconds)
+    _set_times(incident, since=notice.at - notice.seconds)
     return incident.reason
 
 
@@ -484,7 +484,7 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived) -> None:
         return
     if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
         # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.
-        _stamp(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
+        _set_times(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
     incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
 
 
@@ -505,7 +505,7 @@ def _diagnose(incident: Incident, diagnosis: Diagnosis | None) -> None:
     if diagnosis.since is not None:
         # Two reports of one beginning differ by their time on the way.
         before = incident.timeline.since
-        _stamp(incident, since=diagnosis.since if before is None else min(before, diagnosis.since))
+        _set_times(incident, since=diagnosis.since if before is None else min(before, diagnosis.since))
 
 
 def _set(incident: Incident, **changes: Any) -> None:
@@ -513,7 +513,7 @@ def _set(incident: Incident, **changes: Any) -> None:
         object.__setattr__(incident, name, value)
 
 
-def _stamp(incident: Incident, **times: float | None) -> None:
+def _set_times(incident: Incident, **times: float | None) -> None:
     _set(incident, timeline=replace(incident.timeline, **times))
 
 

@@ -80,7 +80,7 @@ def changes(series_T: Floats) -> list[Change]:
 
 
 def has_drift(series_T: Floats) -> bool:
-    """Whether a series without changes of level rises or falls along a line; False when it is too short to say."""
+    """Whether a series without changes of level rises or falls along a line; False when it is too short to decide."""
     if len(series_T) < 8 * SIDE:
         return False
     log_T = np.log(series_T)

@@ -26,7 +26,7 @@ CPU_WAIT: Final = 0.3
 """Fraction of the lateness above which waiting for a CPU is mentioned."""
 CAUSE_WORDS: Mapping[Cause, str] = {
     Cause.DATA: "its input",
-    Cause.HOST: "its host side (Python, launches, a CPU it does not get)",
+    Cause.HOST: "its host side (Python, kernel launches, waiting for a CPU)",
     Cause.COMPUTE: "its computation",
 }
 
@@ -174,7 +174,7 @@ def _besides(seen: Observation) -> str:
     if seen.device is not None and seen.device.throttled and seen.cause is Cause.COMPUTE:
         text += f"; its GPU is throttled ({', '.join(seen.device.throttled)})"
     if seen.always:
-        text += "; it has been so since the first steps of this attempt"
+        text += "; it has been slow since the first steps of this attempt"
     if seen.others_on_host:
         ranks = "rank" if seen.others_on_host == 1 else "ranks"
         text += f"; {seen.others_on_host} more {ranks} of this host are slow too"

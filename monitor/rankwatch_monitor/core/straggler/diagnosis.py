@@ -334,7 +334,7 @@ def _stage(record: WindowRecord, criteria: Criteria) -> Finding | None:
     more = f"Pipeline stage {newest.number} has more to do than the others, {_percent(share)} of a step on"
     reason = f"{more} all {len(newest.ranks)} of its ranks: the stages are unbalanced, no node is to blame."
     if len(newest.ranks) == 1:
-        reason = f"{more} rank {newest.ranks[0]}, its only rank: its work and its node cannot be told apart."
+        reason = f"{more} rank {newest.ranks[0]}, its only rank: its work cannot be distinguished from its node."
     return Finding(StragglerVerdict.STAGE, newest.cause, reason, ranks=newest.ranks, share=share)
 
 

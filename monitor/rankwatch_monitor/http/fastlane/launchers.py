@@ -20,18 +20,25 @@ from rankwatch.contract.messages import Directive, Evidence, NodeObservation
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import Scope, TokenSource, refusal
-from rankwatch_monitor.http.fastlane.protocol import Client, RespondLater
+from rankwatch_monitor.http.fastlane.protocol import RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
     END_OF_HEAD,
     LARGEST_BODY,
     LONGEST_HEAD,
-    BufferedPost,
+    Client,
+    CountedPost,
     FallBackError,
+    RefusedError,
     parse_headers,
     parse_post,
+    refused,
+    sender,
 )
 from rankwatch_monitor.http.launchers import LONGEST_WAIT, LauncherMessages, ProcessEvents, known_node
 from rankwatch_monitor.http.origins import Origins
+from rankwatch_monitor.http.problems import problem
+from rankwatch_monitor.ingest.admission import Admission
+from rankwatch_monitor.ingest.rejection import Refusal
 
 _JOB: Final = semconv.API_PREFIX.encode() + rb"/jobs/([0-9A-Za-z._~-]+)"
 _POST: Final = re.compile(rb"POST " + _JOB + rb"/(observations|evidence|process-events) HTTP/1\.1\r\n")
@@ -42,7 +49,7 @@ _OK: Final[bytes] = b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: applic
 
 
 @dataclass(slots=True)
-class LauncherPost(BufferedPost):
+class LauncherPost(CountedPost):
     """A message of a launcher."""
 
     job_id: str = ""
@@ -76,8 +83,9 @@ class LongPoll:
 class LauncherFastLane:
     """Takes the messages of launchers, and answers their long polls."""
 
-    def __init__(self, messages: LauncherMessages, tokens: TokenSource, origins: Origins) -> None:
+    def __init__(self, messages: LauncherMessages, tokens: TokenSource, origins: Origins, admission: Admission) -> None:
         self._monitor, self._tokens, self._origins = messages.monitor, tokens, origins
+        self._admission = admission
         self._take: dict[str, Callable[[str, bytes], None]] = {}
         observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)
         self._take["observations"] = lambda job, body: messages.observation(job, observations.validate_json(body))
@@ -92,7 +100,6 @@ class LauncherFastLane:
 
         None when the application has to answer it: nothing was changed by the attempt.
         """
-        del client
         end = data.find(END_OF_HEAD, 0, LONGEST_HEAD)
         if end < 0:
             return None
@@ -116,11 +123,25 @@ class LauncherFastLane:
         if refusal(self._tokens, Scope.INGEST, headers, job_id=begun.job_id) is not None:
             return None
         ownership = self._monitor.ownership
-        return (begun, data[end + 4 :]) if ownership is None or ownership.owns(begun.job_id) else None
+        if ownership is not None and not ownership.owns(begun.job_id):
+            return None
+        if isinstance(begun, LauncherPost):
+            begun.admitted = self._admission.body(sender(client, headers))
+            begun.counted = begun.admitted.__enter__()
+        return begun, data[end + 4 :]
 
     def add(self, request: LauncherPost | LongPoll, data: bytes) -> bytes:
-        """Append received bytes to the body; return those after its end."""
-        return request.add(data) if isinstance(request, LauncherPost) else data
+        """Append received bytes to the body; return those after its end.
+
+        Raises:
+            RefusedError: too much is in flight.
+        """
+        try:
+            return request.add(data) if isinstance(request, LauncherPost) else data
+        except Refusal as refusal:
+            self._monitor.counters.reject(refusal.reason)
+            retry = {"Retry-After": str(refusal.retry_after)}
+            raise RefusedError(refused(problem(refusal.status, refusal.message, retry))) from None
 
     def respond(self, request: LauncherPost | LongPoll, later: RespondLater) -> bytes | None:
         """Take a complete request; None when its response is passed to ``later``.

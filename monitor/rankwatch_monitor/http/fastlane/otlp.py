@@ -2,57 +2,38 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from rankwatch.contract import semconv
-from rankwatch_monitor.http.fastlane.protocol import Client, RespondLater
+from rankwatch_monitor.http.fastlane.protocol import RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
     END_OF_HEAD,
     LARGEST_BODY,
     LONGEST_HEAD,
-    BufferedPost,
+    Client,
+    CountedPost,
     RefusedError,
     parse_post,
+    refused,
+    sender,
 )
-from rankwatch_monitor.ingest.admission import Body
 from rankwatch_monitor.ingest.body import inflate
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.routes import OtlpEndpoints
 
 REQUEST_LINE: Final = b"POST " + semconv.OTLP_METRICS_PATH.encode() + b" HTTP/1.1\r\n"
 CONTENT_TYPE: Final = "application/x-protobuf"
-LOOPBACK: Final = ("127.0.0.1", "::1")
 _OK: Final = b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
 _EMPTY_RESPONSE: Final = _OK % 0
 
 
 @dataclass(slots=True)
-class AdmittedPost(BufferedPost):
-    """A metrics request whose body counts against the memory for bodies."""
+class AdmittedPost(CountedPost):
+    """A metrics request of a sender that may ingest."""
 
     client: Client = None
-    admitted: AbstractContextManager[Body] | None = None
-    counted: Body | None = None
     forbidden: Forbidden | None = None
-
-    def add(self, data: bytes) -> bytes:
-        """Append received bytes; return those after the end of the body.
-
-        Raises:
-            Refusal: 429, too much is in flight and most of it is this client's.
-        """
-        before = self.size
-        rest = BufferedPost.add(self, data)
-        assert self.counted is not None
-        self.counted.grew(self.size - before)
-        return rest
-
-    def release(self) -> None:
-        """Stop counting the body."""
-        assert self.admitted is not None
-        self.admitted.__exit__(None, None, None)
 
 
 class OtlpFastLane:
@@ -77,9 +58,7 @@ class OtlpFastLane:
             forbidden = endpoints.admit(headers) if endpoints.admit is not None else None
         except Refusal:
             return None
-        # As uvicorn does: X-Forwarded-For is believed only from a proxy on this machine.
-        host = client[0] if client else ""
-        admitted = endpoints.admission.body(headers.get("x-forwarded-for", host) if host in LOOPBACK else host)
+        admitted = endpoints.admission.body(sender(client, headers))
         head = data[: end + 4]
         post = AdmittedPost(head, headers, length, client=client, admitted=admitted, counted=admitted.__enter__())
         post.forbidden = forbidden
@@ -120,6 +99,4 @@ class OtlpFastLane:
     def _refused(self, refusal: Refusal, request: AdmittedPost) -> bytes:
         self._endpoints.counters.reject(refusal.reason)
         self._endpoints.count_shed(refusal, request.headers)
-        response = self._endpoints.refused(refusal, "protobuf")
-        lines = [b"HTTP/1.1 %d Refused" % response.status_code, *(b": ".join(each) for each in response.raw_headers)]
-        return b"\r\n".join([*lines, b"", bytes(response.body)])
+        return refused(self._endpoints.refused(refusal, "protobuf"))

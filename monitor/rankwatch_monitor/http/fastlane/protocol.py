@@ -16,15 +16,13 @@ from typing import Any, Final, Protocol
 import h11
 
 from rankwatch_monitor.http.deadlines import BODY, BoundedProtocol
-from rankwatch_monitor.http.fastlane.requests import FallBackError, RefusedError
+from rankwatch_monitor.http.fastlane.requests import Client, FallBackError, RefusedError
 
 FAST_LANES: Final = "fast_lanes"
 """Key of the lanes in the state of the application."""
 MOST_PIPELINED: Final = 65_536
 """Bytes that may be received on a connection while a request on it waits for its response."""
 
-Client = tuple[str, int] | None
-"""Host and port of the other side."""
 RespondLater = Callable[[bytes | FallBackError], None]
 """Takes the response of a long poll."""
 
@@ -100,6 +98,8 @@ class FastLaneProtocol(BoundedProtocol):
 
     def _begin(self, data: bytes) -> tuple[PendingRequest, bytes] | None:
         if not data.startswith((b"POST ", b"GET ")) or not self.idle or self.transport.is_closing():
+            return None
+        if self._refusal is not None:
             return None
         # Only uvicorn's protocol applies backpressure to a client that does not read its responses.
         if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0] or self.flow.write_paused:

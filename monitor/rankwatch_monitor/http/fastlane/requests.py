@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
+
+from fastapi import Response
+
+from rankwatch_monitor.ingest.admission import Body
 
 LONGEST_HEAD: Final = 4096
 """Bytes of a request head; a rank's has about 300."""
 LARGEST_BODY: Final = 512 * 1024
 """Bytes of a body. A larger one is decoded on a thread, by the application."""
 END_OF_HEAD: Final = b"\r\n\r\n"
+LOOPBACK: Final = ("127.0.0.1", "::1")
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t]*[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?[ \t]*\r\n"
 _FIELDS: Final = re.compile(rb"(?:" + _FIELD + rb")+")
 _UNUSUAL: Final = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te"})
+
+
+Client = tuple[str, int] | None
+"""Host and port of the other side."""
 
 
 class RefusedError(Exception):
@@ -68,6 +78,31 @@ class BufferedPost:
         """Called when the request has ended, however it did."""
 
 
+@dataclass(slots=True)
+class CountedPost(BufferedPost):
+    """A request whose body counts against the memory for bodies."""
+
+    admitted: AbstractContextManager[Body] | None = None
+    counted: Body | None = None
+
+    def add(self, data: bytes) -> bytes:
+        """Append received bytes; return those after the end of the body.
+
+        Raises:
+            Refusal: 429, too much is in flight and most of it is this client's.
+        """
+        before = self.size
+        rest = BufferedPost.add(self, data)
+        assert self.counted is not None
+        self.counted.grew(self.size - before)
+        return rest
+
+    def release(self) -> None:
+        """Stop counting the body."""
+        assert self.admitted is not None
+        self.admitted.__exit__(None, None, None)
+
+
 def parse_post(head: bytes, request_line: bytes, content_type: str) -> dict[str, str] | None:
     """The headers of a POST request that a lane may take, by lower-case name; None for any other.
 
@@ -100,3 +135,20 @@ def parse_headers(head: bytes, request_line: bytes) -> dict[str, str] | None:
         and not _UNUSUAL & headers.keys()
     )
     return headers if usual else None
+
+
+def sender(client: Client, headers: Mapping[str, str]) -> str:
+    """The address that a body is counted under.
+
+    As uvicorn does, ``X-Forwarded-For`` is believed only from a proxy on this machine, and of it only what that proxy
+    appended: the rest is the sender's own.
+    """
+    host = client[0] if client else ""
+    forwarded = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return forwarded if forwarded and host in LOOPBACK else host
+
+
+def refused(response: Response) -> bytes:
+    """The bytes of a refusal, after which the connection is closed or goes on."""
+    lines = [b"HTTP/1.1 %d Refused" % response.status_code, *(b": ".join(each) for each in response.raw_headers)]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])

@@ -184,6 +184,8 @@ def _withheld(job: Job) -> Iterator[tuple[Action, str]]:
     less = {Action.LOG, Action.STOP} if wanted in RESTARTS else {Action.LOG}
     if incident is not None and not incident.decided and incident.action in less - {wanted}:
         yield wanted, incident.action_reason
+    elif incident is not None and incident.held and wanted is not Action.LOG:
+        yield wanted, incident.held_because
     if job.policy.on_straggler is not Action.LOG:
         for straggler in job.performance.open_stragglers:
             if straggler.action is Action.LOG and straggler.action_reason:

@@ -75,7 +75,7 @@ class WandbPublisher:
         self._where = where
         self._since = time.time()
         self._waiting: OrderedDict[str, Snapshot] = OrderedDict()
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._writing = self._closing = False
         self._warned = False
         self._retry_at: dict[str, float] = {}
@@ -86,30 +86,30 @@ class WandbPublisher:
     @property
     def idle(self) -> bool:
         """Whether nothing is waiting or being written."""
-        with self._news:
+        with self._changed:
             return not self._waiting and not self._writing
 
     def publish(self, snapshot: Snapshot) -> None:
         """Queue a snapshot; the thread writes the newest of each job."""
-        with self._news:
+        with self._changed:
             if snapshot.job_id in self._waiting or len(self._waiting) >= WAITING_JOBS:
                 self.dropped += 1
             if snapshot.job_id in self._waiting or len(self._waiting) < WAITING_JOBS:
                 self._waiting[snapshot.job_id] = snapshot
-            self._news.notify()
+            self._changed.notify()
 
     def close(self, timeout: float) -> None:
         """Write what is queued and end all runs; kills W&B's process after ``timeout`` seconds."""
-        with self._news:
+        with self._changed:
             self._closing = True
-            self._news.notify()
+            self._changed.notify()
         self._thread.join(timeout)
         if self._thread.is_alive():
             log.warning(
                 "W&B did not accept everything within %.0f s; the rest is in its files, for `wandb sync`",
                 timeout,
             )
-            with self._news:
+            with self._changed:
                 self._waiting.clear()
             for pid in _services(os.getpid()):
                 with contextlib.suppress(ProcessLookupError):
@@ -131,9 +131,9 @@ class WandbPublisher:
         self._teardown()
 
     def _next(self) -> Snapshot | None:
-        with self._news:
+        with self._changed:
             self._writing = False
-            self._news.wait_for(lambda: self._waiting or self._closing)
+            self._changed.wait_for(lambda: self._waiting or self._closing)
             self._writing = bool(self._waiting)
             return self._waiting.popitem(last=False)[1] if self._waiting else None
 

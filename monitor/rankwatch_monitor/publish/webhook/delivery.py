@@ -102,35 +102,35 @@ class Delivery:
         self._pause = _Pause()
         self._sending: Message | None = None
         self._closing = False
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="rankwatch-webhook", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
         """Messages that are not delivered yet."""
-        with self._news:
+        with self._changed:
             return sum(len(queue.messages) for queue in self._queues.values())
 
     def put(self, message: Message) -> None:
         """Queue a message; returns at once. A message with the key of a waiting one is ignored."""
         gone = None
-        with self._news:
+        with self._changed:
             queue = self._queues.setdefault(message.job_id, _JobQueue())
             if any(message.key == other.key for other in queue.messages):
                 return
             queue.messages.append(message)
             if sum(len(each.messages) for each in self._queues.values()) > LIMIT:
                 gone = self._drop_oldest()
-            self._news.notify()
+            self._changed.notify()
         if gone is not None:
             self._removed(gone)
 
     def close(self, timeout: float) -> None:
         """Try each waiting message once; ends within ``timeout`` seconds. What is left stays in the outbox."""
-        with self._news:
+        with self._changed:
             self._closing = True
-            self._news.notify()
+            self._changed.notify()
         self._thread.join(timeout)
 
     def _drop_oldest(self) -> Message | None:
@@ -161,7 +161,7 @@ class Delivery:
 
     def _next(self) -> Message | None:
         """Wait for the oldest message that is due; None at the end."""
-        with self._news:
+        with self._changed:
             while True:
                 at = now()
                 queues = [queue for queue in self._queues.values() if queue.messages]
@@ -174,7 +174,7 @@ class Delivery:
                 if self._closing:
                     return None
                 until = min((max(queue.pause.until, self._pause.until) for queue in queues), default=None)
-                self._news.wait(None if until is None else max(0.01, until - at))
+                self._changed.wait(None if until is None else max(0.01, until - at))
 
     def _settle(self, message: Message, answer: Answer) -> None:
         if answer.taken:
@@ -187,7 +187,7 @@ class Delivery:
             self._give_up(message, f"is refused: the receiver {answer.problem}")
 
     def _later(self, answer: Answer, pause: _Pause) -> None:
-        with self._news:
+        with self._changed:
             self._sending = None
             first = not self._pause.failures and not any(queue.pause.failures for queue in self._queues.values())
             pause.longer(answer.retry_after, now())
@@ -198,7 +198,7 @@ class Delivery:
             )
 
     def _taken(self, message: Message) -> None:
-        with self._news:
+        with self._changed:
             failed = self._pause.failures or any(queue.pause.failures for queue in self._queues.values())
             self.delivered += 1
             self._pause.over()
@@ -209,7 +209,7 @@ class Delivery:
             log.info("webhook %s accepts messages again", self.name)
 
     def _give_up(self, message: Message, why: str) -> None:
-        with self._news:
+        with self._changed:
             self.given_up += 1
             self._finish(message)
         self._removed(message)

@@ -1,8 +1,8 @@
 """Decides what is worth a notice: incidents opened and closed, stragglers found and recovered, the end of a job.
 
-:func:`news` compares a job with what was announced about it, so it may be called at any time and reports each change
-once. A notice is plain JSON of bounded size. Its key is derived from its subject, so a receiver can recognise a notice
-that is created again after a restart.
+:func:`new_notices` compares a job with what was announced about it, so it may be called at any time and reports each
+change once. A notice is plain JSON of bounded size. Its key is derived from its subject, so a receiver can recognise
+a notice that is created again after a restart.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class Announced:
 def announced_so_far(job: Job, now: float) -> Announced:
     """The state of a job at ``now`` as announced: nothing of it is news."""
     announced = Announced()
-    for _ in news(job, announced, now):
+    for _ in new_notices(job, announced, now):
         pass
     return announced
 
 
-def news(job: Job, announced: Announced, now: float) -> list[Notice]:
+def new_notices(job: Job, announced: Announced, now: float) -> list[Notice]:
     """The changes of a job since ``announced``, which is updated to ``now`` (unix seconds)."""
     return [*_incidents(job, announced, now), *_stragglers(job, announced, now), *_state(job, announced, now)]
 
@@ -105,6 +105,8 @@ def _incidents(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
 
 
 def _opened(incident: Incident) -> str:
+    if incident.held:
+        return incident.reason
     why = f"; {incident.action_reason}" if incident.action_reason else ""
     return f"{incident.reason} Action: {incident.action.replace('_', ' ')}{why}."
 

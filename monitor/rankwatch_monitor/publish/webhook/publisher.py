@@ -25,11 +25,11 @@ from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
 from rankwatch_monitor.publish.webhook.bodies import FORMATS, headers, render
 from rankwatch_monitor.publish.webhook.delivery import Delivery, Message, expired
-from rankwatch_monitor.publish.webhook.notices import Announced, Event, Notice, announced_so_far, news
+from rankwatch_monitor.publish.webhook.notices import Announced, Event, Notice, announced_so_far, new_notices
 
 log = logging.getLogger("rankwatch")
 
-LOOK_INTERVAL: Final = 1.0
+OBSERVE_INTERVAL: Final = 1.0
 """Minimum seconds between two checks of a job without a write; a write checks it anyway."""
 
 
@@ -109,12 +109,12 @@ class Webhooks:
         samples: list[Sample] = [(names.WEBHOOK_MESSAGES, number, (outcome,)) for outcome, number in outcomes.items()]
         return [*samples, (names.WEBHOOK_WAITING, waiting, ())]
 
-    def look(self, job: Job, now: float) -> None:
+    def observe(self, job: Job, now: float) -> None:
         """Announce changes of a job up to ``now`` (unix seconds); most calls cost one comparison."""
-        if now - self._looked.get(job, 0.0) < LOOK_INTERVAL:
+        if now - self._looked.get(job, 0.0) < OBSERVE_INTERVAL:
             return
         self._looked[job] = now
-        rows = self._news(job, now)
+        rows = self._new_rows(job, now)
         if self._outbox is not None:
             self._outbox.keep(rows)
         else:
@@ -145,7 +145,7 @@ class Webhooks:
     def rows_about(self, job_id: str) -> list[Kept]:
         """Rows to store in the same transaction as a write about a job."""
         job = self._jobs.get(job_id)
-        return self._news(job, self._clock()) if job is not None else []
+        return self._new_rows(job, self._clock()) if job is not None else []
 
     def close(self, timeout: float) -> None:
         """Try each waiting message once; ends within ``timeout`` seconds."""
@@ -157,9 +157,9 @@ class Webhooks:
             where = "are kept in the database for the next start" if self._outbox is not None else "are lost"
             log.warning("%d webhook messages were not delivered and %s", left, where)
 
-    def _news(self, job: Job, now: float) -> list[Kept]:
+    def _new_rows(self, job: Job, now: float) -> list[Kept]:
         try:
-            found = news(job, self._announced.setdefault(job, Announced()), now)
+            found = new_notices(job, self._announced.setdefault(job, Announced()), now)
         except Exception:
             self.errors += 1
             if self.errors == 1:

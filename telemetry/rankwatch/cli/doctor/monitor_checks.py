@@ -72,7 +72,7 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
     about = _request(url, "/openapi.json").json()
     info = about.get("info", {}) if isinstance(about, dict) else {}
     if not str(info.get("title", "")).startswith("Rankwatch"):
-        yield fault("monitor", f"the server at {url} is no monitor of Rankwatch", "give the monitor's own address")
+        yield fault("monitor", f"the server at {url} is not a Rankwatch monitor", "give the monitor's own address")
         return
     ready = _request(url, "/readyz")
     if ready.status == 200:
@@ -156,13 +156,13 @@ def _token(url: str, token: str | None) -> Iterator[Finding]:
         words = read.detail or f"it answers {read.status}"
         yield fault("token", f"the monitor rejects it: {words}", f"set {variable} to one of the monitor's tokens")
         return
-    said = f"it allows {', '.join(allowed)}"
+    scopes = f"it allows {', '.join(allowed)}"
     if not may["ingest"]:
-        yield warning("token", f"{said}; ranks could not send with it", "ranks need the ingest or the control token")
+        yield warning("token", f"{scopes}; ranks could not send with it", "ranks need the ingest or the control token")
     elif not may["read"]:
-        yield ok("token", f"{said}; this is the ranks' one: status and report need one that may read")
+        yield ok("token", f"{scopes}; this is the ranks' one: status and report need one that may read")
     else:
-        yield ok("token", said)
+        yield ok("token", scopes)
 
 
 def _telemetry(url: str, token: str | None) -> Finding:

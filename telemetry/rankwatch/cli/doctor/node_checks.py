@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +15,7 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import count, ranks, size
+from rankwatch.contract.files import find_program
 from rankwatch.liveness.stack_dump import allow_tracing
 from rankwatch.monitor_client import is_loopback
 from rankwatch.recording import shared_slots
@@ -66,7 +65,7 @@ def settings(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 def stacks() -> Finding:
     """py-spy and the permission to trace, tested on this process, which allows it as ``rankwatch.init()`` does."""
-    tool = _py_spy()
+    tool = find_program("py-spy")
     if tool is None:
         return warning(
             "stacks",
@@ -88,10 +87,10 @@ def stacks() -> Finding:
     rights = _rights()
     if done.returncode == 0:
         return ok("stacks", f"py-spy reads a process here ({rights})")
-    said = (done.stderr.strip().splitlines() or ["without a word"])[-1]
+    last_line = (done.stderr.strip().splitlines() or ["without a word"])[-1]
     return warning(
         "stacks",
-        f"py-spy may not read a process here: {said[:200]} ({rights}); ranks then write their own stacks, but not "
+        f"py-spy may not read a process here: {last_line[:200]} ({rights}); ranks then write their own stacks, but not "
         "while they are stopped or hold their GIL",
         _IN_A_CONTAINER + (", or set kernel.yama.ptrace_scope to 1" if _scope() in (2, 3) else ""),
     )
@@ -108,7 +107,7 @@ def memory(folder: Path = MEMORY) -> Finding:
         )
     state = os.statvfs(folder)
     free, whole = state.f_bavail * state.f_frsize, state.f_blocks * state.f_frsize
-    said = f"{size(free)} of {size(whole)} free in {folder}"
+    space = f"{size(free)} of {size(whole)} free in {folder}"
     try:
         with tempfile.TemporaryDirectory(prefix="rankwatch-doctor-", dir=folder) as made:
             tried = Slots.create(Path(made) / "0.slots")
@@ -120,8 +119,8 @@ def memory(folder: Path = MEMORY) -> Finding:
             "slots", f"no slots can be made in {folder}: {error}", "free some of it, or enlarge it (--shm-size)"
         )
     if read is None or free < LITTLE_MEMORY:
-        return warning("slots", said, "free some of it, or enlarge it (docker: --shm-size; Kubernetes: an emptyDir)")
-    return ok("slots", f"{said}; a rank takes {size(shared_slots.SIZE)}")
+        return warning("slots", space, "free some of it, or enlarge it (docker: --shm-size; Kubernetes: an emptyDir)")
+    return ok("slots", f"{space}; a rank takes {size(shared_slots.SIZE)}")
 
 
 def files() -> Finding:
@@ -229,11 +228,6 @@ def _reading(file: Path) -> shared_slots.Reading | None:
         finally:
             opened.close()
     return None
-
-
-def _py_spy() -> str | None:
-    beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 def _scope() -> int | None:

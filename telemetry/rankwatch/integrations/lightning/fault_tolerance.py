@@ -31,8 +31,9 @@ class FaultToleranceCallback(MonitoredCallback):
         autoresume: training is a chain of jobs. When it is complete (``max_steps`` or ``max_epochs`` is reached, not
             after an error or a stop request) rank 0 creates the file that the environment variable
             ``FAULT_TOL_FINISHED_FLAG_FILE`` names, and no launcher runs the job again.
-        calculate_timeouts: learned limits replace configured ones. They are written to ``ft_state.json`` at the end of
-            a run that both loaded and saved a checkpoint, and apply from the start of the next run.
+        calculate_timeouts: learned limits are written to ``ft_state.json`` at the end of a run that both loaded and
+            saved a checkpoint, and replace configured ones from the start of the next run. Within a run a learned limit
+            raises a suspicion where the configured one is longer.
         simulated_fault_params: a fault to inject: :class:`.SimulatedFaultParams`, or any mapping or object with its
             fields. It occurs once, in the first attempt of a job.
         exp_dir: folder of ``ft_state.json``, the same for all jobs; default: ``trainer.log_dir/ft_state``.

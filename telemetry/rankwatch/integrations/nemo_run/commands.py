@@ -12,7 +12,7 @@ line of the script                     effect
 ``srun ... rankwatch run ...``         the script's process becomes ``rankwatch slurm batch``, which runs that line,
                                        receives the signal before the time limit, and requeues the job if needed
 any other ``srun``                     is run unchanged
-``srun ... rankwatch run ...``, but    is run unchanged; NeMo-Run's template requeues failures, and a warning says that
+``srun ... rankwatch run ...``, but    is run unchanged; NeMo-Run's template requeues failures; a warning states that
 no ``rankwatch`` on the batch node     a job that saved upon a signal is not resumed
 =====================================  =================================================================================
 """

@@ -209,7 +209,7 @@ class RankMonitorClient:
         try:
             earlier = ft_state.read(state)
         except (ValueError, TypeError, AttributeError) as error:
-            self.logger.warning("the state cannot be used, timeouts are calculated anew: %s", error)
+            self.logger.warning("the state cannot be used, timeouts are calculated again: %s", error)
             return
         beats, section = timeouts.from_learned(earlier)
         self.loaded_hb_timeouts = beats or self.loaded_hb_timeouts

@@ -43,7 +43,7 @@ class StateFile:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            self._log.warning("%s cannot be used, timeouts are calculated anew: %s", self.path, error)
+            self._log.warning("%s cannot be used, timeouts are calculated again: %s", self.path, error)
             return None
         return found
 

@@ -68,7 +68,7 @@ def test_two_ranks_behind_are_both_named() -> None:
     assert "likewise rank 5" in scene.incident.reason
 
 
-def test_a_symmetric_stall_names_nobody_and_says_why() -> None:
+def test_a_symmetric_stall_names_no_rank_and_states_why() -> None:
     scene = Scene().run(10).stall()
     scene.until_found()
     assert scene.blamed == {}
@@ -99,7 +99,7 @@ def test_the_first_cause_that_is_stated_is_the_one_that_the_stacks_show() -> Non
     assert scene.blamed == {1: "behind"}
     assert "it is in 'barrier' called at train.py:50" in scene.incident.reason
     assert (len(scene.directives(DirectiveKind.RESTART)), scene.now) == (1, begun), "and nothing waits any longer"
-    assert not [said for said in scene.said if "same place" in said]
+    assert not [printed for printed in scene.printed if "same place" in printed]
 
 
 def test_ranks_that_entered_the_next_step_a_moment_before_another_left_the_last_are_not_to_blame() -> None:
@@ -190,21 +190,21 @@ def test_stacks_that_all_wait_leave_a_stall_without_a_name() -> None:
 
 
 @pytest.mark.parametrize("stuck", [0, 1])
-def test_in_a_world_of_two_the_stacks_tell_who(stuck: int) -> None:
+def test_in_a_world_of_two_the_stacks_identify_the_culprit(stuck: int) -> None:
     scene = Scene(ranks=2, on_hang="capture").run(10).hang(stuck).until_found().run(1)
     assert scene.blamed == {stuck: "behind"}
     assert "the other rank waits" in scene.incident.reason
 
 
 @pytest.mark.parametrize("fault", ["stop", "hold_gil"])
-def test_in_a_world_of_two_process_states_tell_who(fault: str) -> None:
+def test_in_a_world_of_two_process_states_identify_the_culprit(fault: str) -> None:
     scene = Scene(ranks=2, on_hang="capture").run(10)
     getattr(scene, fault)(1)
     scene.until_found()
     assert set(scene.blamed) == {1}
 
 
-def test_in_a_world_of_two_without_stacks_no_false_place_is_told() -> None:
+def test_in_a_world_of_two_without_stacks_no_false_place_is_reported() -> None:
     # One rank is a whole step behind the other: whoever is named, they are not "stuck in the same place".
     scene = Scene(ranks=2, launchers=False).run(10).hang(1)
     scene.ranks[0].iteration = (scene.ranks[0].iteration or 0) + 1
@@ -240,8 +240,8 @@ def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int 
     """Stacks of ranks 0, 1, ...; those whose number in the world's group is ``waiting`` wait there."""
     stacks = Stacks()
     for rank, frames in enumerate(stands):
-        told = numbers[rank : rank + 1]
-        collectives = [Collective("default_pg", "all_reduce", n, n - (n == waiting)) for n in told]
+        reported = numbers[rank : rank + 1]
+        collectives = [Collective("default_pg", "all_reduce", n, n - (n == waiting)) for n in reported]
         stacks.add(RankStack(rank, 100 + rank, "py-spy", frames, collectives=tuple(collectives)))
     return stacks
 
@@ -283,7 +283,7 @@ def test_a_late_rank_that_waits_leaves_the_blame_to_one_that_stands_outside() ->
     assert "load_batch" in judged.culprits[0].reason
 
 
-def test_a_late_rank_that_waits_for_its_own_device_is_named_when_nobody_stands_outside() -> None:
+def test_a_late_rank_that_waits_for_its_own_device_is_named_when_no_stack_is_outside() -> None:
     stacks = taken(REDUCING, (Frame("synchronize", TORCH, 1),), REDUCING, numbers=[58, 57, 58], waiting=58)
     assert [c.rank for c in blamed(columns_of(3), overrun(0, 1, 2), stacks).culprits] == [1]
 
@@ -300,23 +300,23 @@ def test_a_rank_that_has_ended_is_not_accused_of_being_late() -> None:
     assert blamed(columns, overrun(0, 2), stacks).culprits == ()
 
 
-def test_all_in_the_same_collective_names_nobody_and_says_which() -> None:
+def test_all_in_the_same_collective_names_no_rank_and_states_which() -> None:
     stacks = taken(REDUCING, REDUCING, numbers=[58, 58], waiting=58)
     judged = blamed(columns_of(2), overrun(0, 1), stacks)
     assert judged.culprits == ()
     assert "in the same place ('all_reduce' number 58 of group 'default_pg'), so no rank" in judged.explanation
 
 
-def test_without_numbers_the_function_is_told() -> None:
+def test_without_numbers_the_function_is_reported() -> None:
     judged = blamed(columns_of(2), overrun(0, 1), taken(REDUCING, REDUCING))
     assert judged.explanation == "all ranks are stuck in the same place ('all_reduce'), so no rank is named"
 
 
-def test_ranks_that_wait_for_each_other_are_told_and_nobody_is_named() -> None:
+def test_ranks_that_wait_for_each_other_are_reported_and_no_rank_is_named() -> None:
     stacks = Stacks()
     for rank, (a, b) in enumerate([(5, 4), (4, 5)]):
-        told = (Collective("a", "all_reduce", a, 4), Collective("b", "broadcast", b, 4))
-        stacks.add(RankStack(rank, 1, "py-spy", REDUCING, collectives=told))
+        reported = (Collective("a", "all_reduce", a, 4), Collective("b", "broadcast", b, 4))
+        stacks.add(RankStack(rank, 1, "py-spy", REDUCING, collectives=reported))
     judged = blamed(columns_of(2), overrun(0, 1), stacks)
     assert judged.culprits == ()
     assert "ranks 0, 1 wait for each other in different collectives" in judged.explanation
@@ -441,11 +441,11 @@ def test_progress_names_a_rank_of_a_node_that_could_not_be_asked() -> None:
     assert [c.rank for c in judged.culprits] == [3]
 
 
-def test_a_lost_node_is_told_as_one() -> None:
+def test_a_lost_node_is_one_incident() -> None:
     verdicts = overrun(4, 5, 6, 7, kind=VerdictKind.NODE_LOST)
     judged = blamed(columns_of(8, hosts=2), verdicts, Stacks())
     assert {c.rank: c.kind for c in judged.culprits} == dict.fromkeys((4, 5, 6, 7), CulpritClass.HOST_SILENT)
-    words = "nothing was heard of host-1, neither its launcher nor its 4 ranks, for 62.0 s"
+    words = "neither the launcher nor the 4 ranks of host-1 reported for 62.0 s"
     assert {c.reason for c in judged.culprits} == {words}
 
 

@@ -10,7 +10,7 @@ WORLD = "default_pg"
 
 
 def at(sequence: int, *, done: int | None = None, group: str = WORLD, operation: str = "all_reduce") -> Collective:
-    """A rank that has entered ``sequence``, which is not completed unless ``done`` says so."""
+    """A rank that has entered ``sequence``, which is not completed unless ``done`` reports it."""
     return Collective(group, operation, sequence, sequence - 1 if done is None else done)
 
 
@@ -20,7 +20,7 @@ def judged(**ranks: list[Collective]) -> WaitingRanks:
     return waiting_ranks(stacks.group_progress())
 
 
-def test_the_rank_that_has_not_entered_is_late_and_the_words_say_so() -> None:
+def test_the_rank_that_has_not_entered_is_late_and_the_words_state_so() -> None:
     found = judged(r0=[at(58)], r1=[at(57, done=57)], r2=[at(58)], r3=[at(58)])
     assert set(found.late) == {1}
     assert (
@@ -35,17 +35,17 @@ def test_a_majority_may_be_late() -> None:
     assert "in which 1 rank waits" in found.late[1].sentence
 
 
-def test_a_wider_gap_is_told() -> None:
+def test_a_wider_gap_is_reported() -> None:
     found = judged(r0=[at(58, done=54)], r1=[at(54, done=54)])
     assert found.late[1].sentence.endswith("; the newest that it has entered there is number 54")
 
 
-def test_who_waits_for_a_later_one_in_the_same_group_is_not_to_blame() -> None:
+def test_a_rank_that_waits_for_a_later_one_in_the_same_group_is_not_to_blame() -> None:
     found = judged(r0=[at(58, done=55)], r1=[at(57, done=55)], r2=[at(55, done=55)])
     assert set(found.late) == {2}
 
 
-def test_who_waits_in_another_group_is_not_to_blame() -> None:
+def test_a_rank_that_waits_in_another_group_is_not_to_blame() -> None:
     # 0 waits for 1 in their tensor-parallel group, 1 waits for 3 in the data-parallel one: 3 alone is late.
     found = judged(
         r0=[at(9, group="tp (2)")],
@@ -61,8 +61,8 @@ def test_groups_go_at_their_own_pace() -> None:
     assert not found.late
 
 
-def test_who_went_on_does_not_wait() -> None:
-    # The rank with the higher number was asked later, or has left a broadcast: nobody stands in number 58.
+def test_a_rank_that_continued_does_not_wait() -> None:
+    # The rank with the higher number was asked later, or has left a broadcast: nothing stands in number 58.
     found = judged(r0=[at(58, done=58)], r1=[at(57, done=57)])
     assert found == WaitingRanks({}, (), ())
 
@@ -78,7 +78,7 @@ def test_all_in_one_collective_is_nobodys_fault() -> None:
     assert [(f.operation, f.enqueued, f.ranks) for f in found.everywhere] == [("all_reduce", 58, (0, 1))]
 
 
-def test_a_circle_is_seen_and_names_nobody() -> None:
+def test_a_circle_is_seen_and_names_no_rank() -> None:
     found = judged(
         r0=[at(5, group="a"), at(4, done=4, group="b")],
         r1=[at(4, done=4, group="a"), at(5, group="b")],

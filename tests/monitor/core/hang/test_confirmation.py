@@ -71,7 +71,7 @@ def test_another_action_that_is_set_meanwhile_is_taken() -> None:
     scene = trained().hang(2).until_found().run(20)
     scene.submit(PolicyChanged(scene.job.policy.changed({"on_hang": "stop"})))
     scene.until(lambda: scene.directives(DirectiveKind.STOP), within=60)
-    assert "the policy says stop" in scene.incident.action_reason
+    assert "the policy is to stop" in scene.incident.action_reason
     assert not restarted(scene)
 
 
@@ -83,7 +83,7 @@ def test_limits_that_are_taken_away_meanwhile_end_the_suspicion_in_true_words() 
     assert scene.incident.outcome == "its limit was changed; the ranks have not moved"
 
 
-def test_a_person_who_asks_for_stacks_meanwhile_does_not_call_off_the_restart() -> None:
+def test_an_operator_that_asks_for_stacks_meanwhile_does_not_call_off_the_restart() -> None:
     scene = trained().hang(2).until_found().run(20)
     scene.order(Action.CAPTURE)
     scene.run(3)
@@ -136,7 +136,7 @@ def test_ranks_that_wait_for_one_that_moves_are_no_hang() -> None:
     assert not restarted(scene)
 
 
-def test_one_that_stands_still_while_most_move_waits_for_nobody() -> None:
+def test_one_that_stands_still_while_most_move_waits_for_no_rank() -> None:
     """Workers that do not wait for each other count their steps each by itself."""
     scene = trained().hang(2)
     for _ in range(15):

@@ -58,8 +58,8 @@ def test_a_section_without_a_limit_may_take_its_time() -> None:
     assert scene.quiet()
 
 
-def test_a_section_that_was_open_when_last_heard_of_is_not_judged_by_the_clock() -> None:
-    # A rank that speaks once in 30 s says "open for 0.5 s" each time; between two reports the section has closed.
+def test_a_section_that_was_open_at_the_last_report_is_not_judged_by_the_clock() -> None:
+    # A rank that speaks once in 30 s states "open for 0.5 s" each time; between two reports the section has closed.
     assert Scene(launchers=False, interval=30).run(300).quiet()
 
 
@@ -187,7 +187,7 @@ def test_the_first_beat_of_one_rank_does_not_condemn_the_others() -> None:
             rank.beats = -1
         scene.tick()
     scene.run(60)
-    assert scene.quiet(), scene.said
+    assert scene.quiet(), scene.printed
 
 
 # Never started --------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_smaller_world_does_not_miss_the_ranks_it_no_longer_has() -> None:
     scene = Scene(launchers=False, initial_heartbeat_timeout=60.0).run(10)
     scene.launch(attempt=1, size=2)
     scene.run(200)
-    assert scene.quiet(), scene.said
+    assert scene.quiet(), scene.printed
     assert scene.job.world_size == 2
 
 
@@ -256,7 +256,7 @@ def test_another_emitter_may_export_once_a_minute_from_its_first_export_on(forei
                 apply(scene.job, report._replace(foreign=foreign), scene.now)
         scene.judge()
         states.add(str(scene.state))
-    assert scene.quiet() is foreign, scene.said
+    assert scene.quiet() is foreign, scene.printed
     if foreign:
         scene.now += 200
         assert scene.state == "running"
@@ -264,7 +264,7 @@ def test_another_emitter_may_export_once_a_minute_from_its_first_export_on(forei
         assert (scene.state, states) == ("lost", {"running"})
 
 
-def test_when_nobody_speaks_the_job_is_lost_and_nobody_is_blamed() -> None:
+def test_when_no_rank_reports_the_job_is_lost_and_no_rank_is_blamed() -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2, 3).run(200)
     assert scene.quiet()
     assert scene.state == "lost"
@@ -283,7 +283,7 @@ def test_reports_that_end_one_after_the_other_are_no_alarm(stagger: float) -> No
     for tenth in range(1, 600):
         scene.now = last + stagger + tenth / 10
         scene.judge()
-    assert scene.quiet(), scene.said
+    assert scene.quiet(), scene.printed
     assert scene.state == "lost"
 
 
@@ -302,7 +302,7 @@ def test_a_job_that_comes_back_after_a_pause_raises_nothing(pause: int) -> None:
         scene.now += 0.3
         scene.judge()
     scene.run(60)
-    assert scene.quiet(), scene.said
+    assert scene.quiet(), scene.printed
 
 
 def test_a_rank_that_stays_silent_after_the_pause_is_still_found() -> None:
@@ -319,7 +319,7 @@ def test_ranks_that_export_once_a_minute_are_not_silent_in_between() -> None:
 
 
 @pytest.mark.parametrize("interval", [20, 61, 90])
-def test_a_silent_rank_is_found_among_ranks_that_export_seldom_and_together(interval: int) -> None:
+def test_a_silent_rank_is_found_among_ranks_that_export_rarely_and_together(interval: int) -> None:
     # A Collector sends the reports of all ranks at once, at an interval near or above the limit on silence.
     scene = Scene(launchers=False, silence_timeout=60.0, interval=interval).run(5 * interval).cut(3)
     scene.until(lambda: scene.job.incidents, within=8 * interval)
@@ -338,7 +338,7 @@ def test_a_rank_that_shut_down_by_itself_may_be_silent() -> None:
 
 
 @pytest.mark.parametrize("event", [Order(Action.CAPTURE, ""), None], ids=["an order", "a policy change"])
-def test_what_a_person_does_is_no_sign_of_life_of_the_job(event: Order | None) -> None:
+def test_what_an_operator_does_is_no_sign_of_life_of_the_job(event: Order | None) -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(0, 1, 2, 3).run(100)
     apply(scene.job, event or PolicyChanged(scene.job.policy), scene.now)
     assert scene.state == "lost"
@@ -391,7 +391,7 @@ def test_the_time_of_an_exit_is_when_it_happened() -> None:
     assert scene.incident.timeline.detected == scene.now
 
 
-def test_a_report_that_arrives_after_the_exit_revives_nobody() -> None:
+def test_a_report_that_arrives_after_the_exit_revives_no_rank() -> None:
     scene = Scene().run(10)
     last_words = scene.report(scene.ranks[1])
     assert last_words is not None
@@ -401,7 +401,7 @@ def test_a_report_that_arrives_after_the_exit_revives_nobody() -> None:
 
 
 def test_a_rank_that_shut_down_and_then_failed_is_dead() -> None:
-    # An exception ends the script; its exit hook still says goodbye, then the process exits with code 1.
+    # An exception ends the script; its exit hook still shuts down, then the process exits with code 1.
     scene = Scene().run(10)
     goodbye = scene.report(scene.ranks[2])
     assert goodbye is not None
@@ -424,7 +424,7 @@ def test_limits_switched_off_find_nothing() -> None:
     assert scene.run(10).hang(2).cut(1).run(10_000).quiet()
 
 
-def test_a_foreign_emitter_that_says_next_to_nothing_raises_nothing() -> None:
+def test_a_foreign_emitter_that_exports_next_to_nothing_raises_nothing() -> None:
     scene = Scene(launchers=False)
     for rank in scene.ranks:
         rank.starts_in = 10_000

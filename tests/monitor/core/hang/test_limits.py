@@ -8,6 +8,7 @@ from typing import Any
 from rankwatch.contract import ft_state
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.limits import RankActivity
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.hang.limits import changed_noticeably, in_force, state_to_keep, table
@@ -27,7 +28,7 @@ def taught(step: float = 0.5, **longest: float) -> ObservedDurations:
     return durations
 
 
-def test_what_a_person_configured_is_in_force() -> None:
+def test_what_an_operator_configured_is_in_force() -> None:
     limits = in_force(policy(section_timeouts={"step": 10}, heartbeat_timeout=None))
     assert dict(limits.rank.sections) == {"step": 10.0}
     assert limits.rank.heartbeat is None
@@ -67,12 +68,18 @@ def test_a_configured_limit_goes_before_a_learned_one() -> None:
     assert dict(limits.rank.learned) == {"data": 15.0}
 
 
-def test_where_timeouts_are_to_be_calculated_a_learned_limit_goes_before_a_configured_one() -> None:
+def test_where_timeouts_are_to_be_calculated_a_learned_limit_applies_beside_a_longer_configured_one() -> None:
     calculated = policy(section_timeouts={"step": 300, "save": 9}, calculate_timeouts=True)
-    limits = in_force(calculated, taught(step=4.0))
-    assert limits.rank.of_section("step", first=False) == (20.0, LimitSource.LEARNED)
-    assert limits.rank.of_section("save", first=False) == (9.0, LimitSource.CONFIGURED)
-    assert in_force(calculated).rank.of_section("step", first=False) == (300.0, LimitSource.CONFIGURED)
+    rank = in_force(calculated, taught(step=4.0, save=4.0)).rank
+    assert rank.of_section("step", first=False) == (300.0, LimitSource.CONFIGURED)
+    assert rank.without_progress("step", first=False) == (20.0, LimitSource.LEARNED)
+    assert rank.of_section("save", first=False) == (9.0, LimitSource.CONFIGURED)
+    assert rank.without_progress("save", first=False)[0] is None, "20 s would come later"
+    activity = RankActivity(open_sections={"step": 301.0}, quiet=301.0)
+    assert {(check.limit, check.source) for check in rank.checks(activity)} == {
+        (300.0, LimitSource.CONFIGURED),
+        (20.0, LimitSource.LEARNED),
+    }
 
 
 def test_a_loaded_limit_goes_before_a_configured_one() -> None:
@@ -125,7 +132,7 @@ def test_a_first_run_that_is_known_to_be_long_gets_a_longer_limit() -> None:
     assert limits.rank.of_section("unknown", first=True) == (60.0, LimitSource.FIRST_TIME)
 
 
-def test_ranks_are_told_the_limits_that_they_can_pass_by_themselves() -> None:
+def test_ranks_are_sent_the_limits_that_they_can_pass_by_themselves() -> None:
     limits = in_force(policy(section_timeouts={"step": 10}, out_of_section_timeout=5), taught(data=3.0))
     assert json.loads(json.dumps(limits.rank.to_settings())) == {
         "limits": {
@@ -148,11 +155,11 @@ def test_the_default_heartbeat_limit_counts_where_no_section_has_a_limit() -> No
 
 
 def test_small_changes_of_learned_limits_are_not_changed_noticeably() -> None:
-    told = in_force(policy(), taught(step=10.0)).rank
-    assert not changed_noticeably(told, in_force(policy(), taught(step=10.9)).rank)
-    assert changed_noticeably(told, in_force(policy(), taught(step=11.2)).rank)
-    assert changed_noticeably(told, in_force(policy(), taught(step=10.0, data=1.0)).rank)
-    assert changed_noticeably(told, in_force(policy(heartbeat_timeout=20), taught(step=10.0)).rank)
+    reported = in_force(policy(), taught(step=10.0)).rank
+    assert not changed_noticeably(reported, in_force(policy(), taught(step=10.9)).rank)
+    assert changed_noticeably(reported, in_force(policy(), taught(step=11.2)).rank)
+    assert changed_noticeably(reported, in_force(policy(), taught(step=10.0, data=1.0)).rank)
+    assert changed_noticeably(reported, in_force(policy(heartbeat_timeout=20), taught(step=10.0)).rank)
 
 
 def job(policy: Policy, durations: ObservedDurations | None = None) -> Job:
@@ -176,7 +183,7 @@ def test_the_table_names_every_limit_once_with_its_value() -> None:
     assert {r["source"] for r in rows if r["in_force"]} == {"configured"}
 
 
-def test_the_table_tells_configured_learned_loaded_and_which_is_in_force() -> None:
+def test_the_table_reports_configured_learned_loaded_and_which_is_in_force() -> None:
     durations = taught(step=4.0, data=3.0)
     durations.load(LearnedTimeouts({"data": 25.0}))
     durations.add_longest("evaluation", first=9.0)
@@ -216,7 +223,7 @@ def test_the_time_outside_is_not_kept_of_a_run_without_setup_or_steps() -> None:
     assert ft_state.read(state_to_keep(policy(), durations, at_end=True)).out_of_section is None
 
 
-def test_the_time_outside_is_not_kept_when_no_rank_told_it() -> None:
+def test_the_time_outside_is_not_kept_when_no_rank_reported_it() -> None:
     """Other emitters send finished sections, and nothing of the time between them."""
     durations = taught()
     durations.add_runs("setup", 4)
@@ -232,7 +239,7 @@ def test_what_was_loaded_is_kept_also_when_this_run_learned_nothing_of_it() -> N
     assert kept == LearnedTimeouts({"evaluation": 77.0}, 25.0)
 
 
-def test_limits_are_made_anew_when_the_policy_or_the_lessons_change() -> None:
+def test_limits_are_made_again_when_the_policy_or_the_learned_durations_change() -> None:
     watched = job(policy(), taught(step=4.0))
     assert watched.limits is watched.limits
     watched.durations.add_longest("step", 8.0)

@@ -61,16 +61,16 @@ SCENES: dict[str, Callable[[], Scene]] = {
 @pytest.mark.parametrize("name", SCENES)
 def test_every_sentence_can_be_read_aloud(name: str) -> None:
     scene = SCENES[name]()
-    assert scene.said
-    sentences = [*scene.said, *(i.reason for i in scene.job.incidents), *(d.reason for d in scene.issued)]
-    for said in sentences:
-        assert said[0].isupper(), said
-        assert said.endswith("."), said
-        assert not said.endswith(".."), said
-        assert "_" not in re.sub(r"'[^']*'|\w+ \(\w+\.py:\d+\)", "", said), f"a word of the code: {said}"
-        assert not re.search(r"\b(nan|None|inf|True|False)\b|  |: :|\(\)|e\+\d", said), said
-        assert not re.search(r"\b1 (steps|ranks|more are)\b", said), said
-        assert len(said) < 600, said
+    assert scene.printed
+    sentences = [*scene.printed, *(i.reason for i in scene.job.incidents), *(d.reason for d in scene.issued)]
+    for printed in sentences:
+        assert printed[0].isupper(), printed
+        assert printed.endswith("."), printed
+        assert not printed.endswith(".."), printed
+        assert "_" not in re.sub(r"'[^']*'|\w+ \(\w+\.py:\d+\)", "", printed), f"a word of the code: {printed}"
+        assert not re.search(r"\b(nan|None|inf|True|False)\b|  |: :|\(\)|e\+\d", printed), printed
+        assert not re.search(r"\b1 (steps|ranks|more are)\b", printed), printed
+        assert len(printed) < 600, printed
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -90,7 +90,7 @@ def test_thousands_of_culprits_make_a_short_sentence() -> None:
     assert len(scene.incident.reason) < 250
 
 
-def test_a_rank_of_an_unknown_host_is_said_so() -> None:
+def test_a_rank_of_an_unknown_host_is_reported() -> None:
     scene = Scene(launchers=False)
     for rank in scene.ranks:
         rank.host = ""

@@ -35,7 +35,7 @@ def test_setup_is_never_known_while_the_job_runs() -> None:
     assert not durations.known("setup")
 
 
-def test_first_runs_say_nothing_of_the_others() -> None:
+def test_first_runs_report_nothing_of_the_others() -> None:
     durations = ObservedDurations()
     durations.add_longest("step", first=180.0)
     durations.add_longest("step", 0.4)
@@ -66,7 +66,7 @@ def test_the_sixteenth_run_grows_the_version() -> None:
     assert durations.version == after
 
 
-def test_fewer_ranks_have_to_show_anew_how_long_things_take() -> None:
+def test_fewer_ranks_have_to_show_again_how_long_things_take() -> None:
     durations = ObservedDurations()
     durations.ranks = 8
     durations.add_runs("step", 1000)

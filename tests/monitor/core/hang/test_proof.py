@@ -11,7 +11,7 @@ from rankwatch.contract.enums import DirectiveKind, ProcessState, Proof, RankSta
 from rankwatch.contract.messages import Collective, Frame, RankStack, Usage
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident_record import Phase
-from rankwatch_monitor.publish.webhook.notices import announced_so_far, news
+from rankwatch_monitor.publish.webhook.notices import announced_so_far, new_notices
 
 STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0)
 BUSY = replace(STILL, main_cpu=6.0)
@@ -144,7 +144,7 @@ def test_a_rank_that_stands_still_is_proven_and_restarted_before_the_window() ->
     assert scene.now - began <= 20
     incident = scene.incident.to_json()
     assert (incident["proof"], [c["rank"] for c in incident["culprits"]]) == ("still", [2])
-    assert "stands still in load_batch() (train.py:41)" in incident["proof_reason"]
+    assert "does not move in load_batch() (train.py:41)" in incident["proof_reason"]
     assert incident["reason"].endswith(incident["proof_reason"])
 
 
@@ -159,7 +159,7 @@ def test_a_busy_rank_is_shown_and_never_restarted_and_is_well_again() -> None:
     assert [c.rank for c in scene.incident.culprits] == [0]
     assert (scene.rank_state(0), scene.rank_state(1)) == (RankState.RUNNING, RankState.WAITING)
     assert scene.state == "running"
-    assert sum("is busy" in said for said in scene.said) == 1
+    assert sum("is busy" in printed for printed in scene.printed) == 1
     assert 7 <= len(scene.directives(DirectiveKind.CAPTURE)) <= 9, "the watch is prolonged"
     scene.resume().run(5)
     assert scene.incident.outcome == "the ranks went on by themselves"
@@ -224,7 +224,7 @@ def test_storage_that_is_away_for_all_is_announced_and_never_answered_by_a_resta
     assert not scene.directives(DirectiveKind.RESTART)
     assert scene.incident.reason.startswith("All 4 ranks wait in the kernel (state D) in load_batch() (train.py:41): ")
     assert scene.incident.culprits == ()
-    (opened,) = news(scene.job, announced, scene.now)
+    (opened,) = new_notices(scene.job, announced, scene.now)
     assert (opened.body["event"], scene.incident.reason in opened.body["text"]) == ("incident_opened", True)
     scene.resume().run(5)
     assert scene.incident.outcome == "the ranks went on by themselves"

@@ -133,7 +133,7 @@ def test_errors_are_bounded() -> None:
     assert max(len(f.error) for f in failures) <= MAX_TEXT
 
 
-def test_a_stack_that_is_too_long_is_cut_and_says_so() -> None:
+def test_a_stack_that_is_too_long_is_cut_and_reports_it() -> None:
     long = stack(0, *("f" * 9999 for _ in range(500)), file="/srv/" + "d" * 9999 + "/train.py")
     (only,) = Stacks.of([replace(long, error="for its size cut")]).groups()
     assert len(only.frames) == MAX_FRAMES
@@ -195,8 +195,8 @@ def test_what_is_stored_comes_back(taken: list[RankStack]) -> None:
 
 def test_a_hundred_thousand_ranks_are_stored_in_a_few_kilobytes() -> None:
     waits = stack(0, *("all_reduce", *(f"layer_{i}" for i in range(40))), file=TORCH)
-    told = tuple(Collective(f"group ({i})", "all_reduce", 58, 57) for i in range(8))
-    stacks = Stacks.of(replace(waits, rank=rank, collectives=told) for rank in range(100_000))
+    reported = tuple(Collective(f"group ({i})", "all_reduce", 58, 57) for i in range(8))
+    stacks = Stacks.of(replace(waits, rank=rank, collectives=reported) for rank in range(100_000))
     stacks.add(stack(77_777, "load_batch"))
     stored = json.dumps(stacks.to_json())
     assert len(stored) < 30_000

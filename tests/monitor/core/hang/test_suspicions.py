@@ -34,8 +34,8 @@ def test_a_hang_without_configuration_is_suspected_within_three_seconds_and_capt
     assert scene.state == "running", "it is only suspected"
     assert job_view.job_state(scene.job, scene.now)[1] == f"suspected: {incident.reason}"
     assert "over its learned limit of 3 s" in incident.reason
-    prove = "once 60 s have shown no progress, or several looks at the ranks prove it"
-    assert incident.action_reason == f"the policy says restart, {prove}"
+    prove = "once 60 s have shown no progress, or repeated samples of the ranks prove it"
+    assert incident.action_reason == f"the policy is to restart, {prove}"
 
 
 def test_the_restart_follows_the_confirmation_and_a_second_capture() -> None:
@@ -74,22 +74,31 @@ def test_a_rank_that_moves_a_little_within_the_window_is_not_confirmed() -> None
     assert not scene.directives(DirectiveKind.RESTART)
 
 
+@pytest.mark.parametrize("minimum", [3.0, 20.0], ids=["suspected before", "learned a longer one"])
+def test_a_configured_limit_acts_also_where_timeouts_are_calculated(minimum: float) -> None:
+    scene = trained(section_timeouts={"step": 8.0}, calculate_timeouts=True, learned_minimum=minimum).hang(2)
+    began = scene.now
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=20)
+    assert 8 <= scene.now - began <= 10
+    assert scene.blamed == {2: "behind"}
+
+
 def test_a_configured_limit_that_is_passed_meanwhile_confirms_at_once() -> None:
     scene = trained(heartbeat_timeout=25.0).hang(2).until_found()
     scene.until(lambda: scene.incident.confirmed, within=30)
-    assert scene.incident.action_reason == "the policy says restart"
+    assert scene.incident.action_reason == "the policy is to restart"
     assert "over its limit of 25 s" in scene.incident.reason
     assert scene.directives(DirectiveKind.RESTART) or scene.run(3).directives(DirectiveKind.RESTART)
 
 
-def test_a_person_need_not_wait_for_the_confirmation() -> None:
+def test_an_operator_need_not_wait_for_the_confirmation() -> None:
     scene = trained().hang(2).until_found().run(3)
     scene.order(Action.RESTART, "seen enough")
     scene.until(lambda: scene.directives(DirectiveKind.RESTART), within=5)
     assert scene.incident.confirmed
 
 
-def test_a_watched_job_is_confirmed_too_although_nobody_can_act() -> None:
+def test_a_watched_job_is_confirmed_too_without_a_launcher_to_act() -> None:
     scene = trained(launchers=False).hang(2).until_found()
     assert not scene.incident.confirmed
     scene.run(61)
@@ -120,7 +129,7 @@ def test_nothing_is_judged_before_sixteen_steps() -> None:
     assert scene.quiet()
     scene.run(1780)
     assert scene.blamed == {2: "behind"}
-    assert "over the limit of 60 s after which an unknown section is looked at" in scene.incident.reason
+    assert "over the limit of 60 s for a section without a learned limit" in scene.incident.reason
     assert not scene.incident.confirmed, "first_time_timeout holds, and no launcher has seen proof"
     assert scene.run(100).incident.confirmed
 
@@ -228,7 +237,7 @@ def test_a_job_that_comes_back_smaller_is_not_judged_by_the_pace_of_the_larger_o
     twin.run(5).hang(2).until_found(within=15)
 
 
-def test_a_symmetric_stall_names_nobody() -> None:
+def test_a_symmetric_stall_names_no_rank() -> None:
     scene = trained().stall().until_found()
     scene.run(70)
     assert scene.incident.confirmed

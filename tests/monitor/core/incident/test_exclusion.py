@@ -34,21 +34,21 @@ def test_an_order_restarts_without_the_node(meant: dict[str, tuple[str, ...]]) -
     excludes(scene, **meant, reason="bad memory")  # type: ignore[arg-type]
     scene.until(lambda: scene.directives(RESTART))
     assert scene.directives(RESTART)[0].exclude == ("node-1",)
-    assert scene.incident.reason == "A person ordered a restart without host-1: bad memory."
+    assert scene.incident.reason == "An operator ordered a restart without host-1: bad memory."
     assert "node host-1 is excluded; the spare host-9 takes its place" in scene.incident.action_reason
     assert scene.incident.to_json()["exclude"] == ["node-1"]
     scene.until(lambda: scene.closings)
     assert scene.incident.action is Action.RESTART_EXCLUDING_NODE
 
 
-def test_a_plain_restart_excludes_nobody() -> None:
+def test_a_plain_restart_excludes_no_node() -> None:
     scene = Scene(4, 2).run(10)
     scene.order(Action.RESTART)
     scene.until(lambda: scene.directives(RESTART))
     assert scene.directives(RESTART)[0].exclude == ()
 
 
-def test_while_the_launchers_act_the_job_says_what_becomes_of_the_node() -> None:
+def test_while_the_launchers_act_the_job_states_what_becomes_of_the_node() -> None:
     scene = Scene(4, 2)
     scene.ignored.add(RESTART)
     scene.run(10)
@@ -85,7 +85,7 @@ def test_an_excluded_node_that_runs_again_by_another_restart_is_excluded_from_th
         ((), ("host-8",), "is parked and runs no ranks"),
     ],
 )
-def test_an_order_that_cannot_be_says_why(ranks: tuple[int, ...], names: tuple[str, ...], words: str) -> None:
+def test_an_order_that_cannot_be_states_why(ranks: tuple[int, ...], names: tuple[str, ...], words: str) -> None:
     scene = spare(Scene(4, 2).run(10), "node-8", NodeRole.PARKED)
     with pytest.raises(ValueError, match=words):
         excludes(scene, ranks=ranks, names=names)
@@ -114,18 +114,18 @@ def test_the_policy_excludes_the_node_of_the_culprit() -> None:
     assert scene.blamed == {2: "behind"}
 
 
-def test_its_twin_with_a_plain_restart_excludes_nobody() -> None:
+def test_its_twin_with_a_plain_restart_excludes_no_node() -> None:
     scene = Scene(4, 2).run(10).hang(2)
     scene.until(lambda: scene.closings)
     assert scene.directives(RESTART)[0].exclude == ()
 
 
-def test_nobody_to_blame_is_a_plain_restart() -> None:
+def test_no_culprit_is_a_plain_restart() -> None:
     scene = Scene(4, 2, **BY_POLICY).run(10).stall()
     scene.until(lambda: scene.closings)
     assert scene.directives(RESTART)[0].exclude == ()
     assert scene.incident.action is Action.RESTART
-    assert "nobody is to blame by name, so no node is excluded" in scene.incident.action_reason
+    assert "no rank is named, so no node is excluded" in scene.incident.action_reason
 
 
 def test_the_only_node_is_not_excluded() -> None:
@@ -153,7 +153,7 @@ def test_beyond_the_cap_nodes_stay_and_an_hour_later_they_may_go_again() -> None
     assert scene.directives(RESTART)[-1].exclude == ("node-1",)
 
 
-def test_what_a_person_excluded_leaves_the_policys_cap_alone() -> None:
+def test_what_an_operator_excluded_leaves_the_policys_cap_alone() -> None:
     scene = Scene(6, 3, **BY_POLICY).run(10)
     excludes(scene, ranks=(0,))
     scene.until(lambda: scene.closings).run(5)

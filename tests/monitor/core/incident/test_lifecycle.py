@@ -56,7 +56,7 @@ def test_the_steps_lost_are_those_done_twice() -> None:
     assert f"{scene.incident.steps_lost} steps were lost" in scene.incident.outcome
 
 
-def test_one_lost_step_is_said_in_the_singular() -> None:
+def test_one_lost_step_is_reported_in_the_singular() -> None:
     scene = Scene(checkpoint=1).run(10).hang(2)
     scene.until(lambda: scene.job.attempt == 2)
     for rank in scene.ranks:
@@ -81,10 +81,10 @@ def test_the_reason_travels_with_every_directive() -> None:
     assert "Rank 2" in scene.issued[-1].reason
 
 
-def test_the_restart_says_why_that_action() -> None:
+def test_the_restart_states_why_that_action() -> None:
     scene = Scene().run(10).hang(2).until_found()
-    assert scene.incident.action_reason == "the policy says restart"
-    assert scene.incident.action_reason in scene.said[0]
+    assert scene.incident.action_reason == "the policy is to restart"
+    assert scene.incident.action_reason in scene.printed[0]
 
 
 # Evidence -------------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_policy_log_only_records() -> None:
     assert scene.incident.action is Action.LOG
     assert "only records" in scene.incident.action_reason
     assert scene.state == "hung"
-    assert len(scene.said) == 1, "said once, not at every tick"
+    assert len(scene.printed) == 1, "stated once, not at every tick"
 
 
 def test_policy_capture_takes_stacks_and_leaves_the_ranks_alone() -> None:
@@ -221,11 +221,11 @@ def test_observe_only_never_acts() -> None:
     assert scene.blamed == {2: "behind"}
 
 
-def test_without_a_launcher_the_log_says_so() -> None:
+def test_without_a_launcher_the_log_reports_it() -> None:
     scene = Scene(launchers=False).run(10).hang(2).until_found().run(60)
     assert scene.issued == []
     assert "no launcher" in scene.incident.action_reason
-    assert "only be watched" in scene.said[0]
+    assert "only be watched" in scene.printed[0]
 
 
 def test_the_restart_budget_is_kept() -> None:
@@ -347,7 +347,7 @@ def test_a_node_that_was_replaced_does_not_keep_the_job_from_finishing() -> None
     assert scene.state == "finished"
 
 
-def test_detection_switched_off_during_an_incident_does_not_say_that_the_ranks_went_on() -> None:
+def test_detection_switched_off_during_an_incident_does_not_state_that_the_ranks_went_on() -> None:
     scene = Scene(on_hang="log").run(10).hang(2).until_found()
     scene.submit(PolicyChanged(scene.job.policy.changed({"detection": False})))
     scene.run(2)
@@ -355,7 +355,7 @@ def test_detection_switched_off_during_an_incident_does_not_say_that_the_ranks_w
     assert "went on" not in scene.incident.outcome
 
 
-def test_ranks_that_all_fall_silent_after_an_alarm_are_not_said_to_have_gone_on() -> None:
+def test_ranks_that_all_fall_silent_after_an_alarm_are_not_reported_to_have_gone_on() -> None:
     scene = Scene(launchers=False, silence_timeout=30.0).run(10).cut(2).until_found()
     scene.cut(0, 1, 2, 3).run(120)
     assert "went on" not in scene.incident.outcome
@@ -498,11 +498,11 @@ def test_an_abort_is_blamed_on_the_survivor_whose_collective_differs(
     assert len(scene.closings) == 1
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["the job goes on", "nothing follows"])
-def test_an_abort_without_evidence_is_blamed_on_the_process_that_was_aborted(heard: bool) -> None:
+@pytest.mark.parametrize("received", [True, False], ids=["the job goes on", "nothing follows"])
+def test_an_abort_without_evidence_is_blamed_on_the_process_that_was_aborted(received: bool) -> None:
     scene = Scene().run(10).die(0, signal="SIGABRT").die(1, exit_code=1).run(1)
     assert (scene.blamed, scene.incident.provisional) == ({}, True)
-    if heard:
+    if received:
         scene.restart("rank 0 was killed")
         scene.run(10)
     else:

@@ -13,8 +13,10 @@ WRONG = "rank 2 on host-0 rejected the loss of step 7 (nan)"
 
 
 def notice(scene: Scene, rank: int, reason: str = WRONG, kind: str = "wrong_result", **more: float) -> None:
-    told = ProcessEvent(scene.nodes[0], ProcessEventKind.NOTICE, scene.attempt, rank=rank, reason=reason, notice=kind)
-    scene.submit(told if not more else ProcessEvent(**{**_fields(told), **more}))
+    reported = ProcessEvent(
+        scene.nodes[0], ProcessEventKind.NOTICE, scene.attempt, rank=rank, reason=reason, notice=kind
+    )
+    scene.submit(reported if not more else ProcessEvent(**{**_fields(reported), **more}))
 
 
 def _fields(event: ProcessEvent) -> dict[str, object]:
@@ -39,7 +41,7 @@ def test_its_healthy_twin_has_no_incident() -> None:
     assert Scene().run(6).job.incidents == []
 
 
-def test_a_restart_in_the_process_tells_how_long_it_took() -> None:
+def test_a_restart_in_the_process_reports_how_long_it_took() -> None:
     scene = Scene().run(5)
     notice(scene, 1, "rank 1 raised ValueError: x", "restarted_in_process", seconds=0.4)
     scene.run(1)
@@ -52,7 +54,7 @@ def test_a_restart_in_the_process_tells_how_long_it_took() -> None:
     assert times.since == pytest.approx(times.restarted - 0.4)
 
 
-def test_what_all_ranks_tell_is_one_incident() -> None:
+def test_what_all_ranks_report_is_one_incident() -> None:
     scene = Scene().run(5)
     for rank in range(4):
         notice(scene, rank)

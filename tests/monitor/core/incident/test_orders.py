@@ -28,7 +28,7 @@ def test_an_order_is_an_entry_in_the_ledger_with_its_reason() -> None:
     scene.order(Action.RESTART, "new data on the disk")
     scene.until(lambda: scene.closings)
     assert scene.incident.kind is VerdictKind.ORDERED
-    assert scene.incident.reason == "A person ordered restart: new data on the disk."
+    assert scene.incident.reason == "An operator ordered restart: new data on the disk."
     assert scene.blamed == {}
     assert [d.kind for d in scene.issued] == [CAPTURE, RESTART]
     assert scene.job.attempt == 2
@@ -176,12 +176,12 @@ def test_a_step_that_was_passed_is_moved_further_ahead() -> None:
     assert second.stop_step > passed
     assert second.id > first.id
     assert scene.incident.stop_step == second.stop_step
-    # A late refusal of the first one is about a step that nobody waits for any more.
+    # A late refusal of the first one is about a step that nothing waits for any more.
     scene.ack(first, AckState.REFUSED, max_iteration=passed + 1)
     assert len(scene.directives(SAVE_AND_STOP)) == 2
 
 
-def test_an_agreement_that_tells_how_far_the_ranks_are_is_no_refusal() -> None:
+def test_an_agreement_that_reports_how_far_the_ranks_are_is_no_refusal() -> None:
     scene = Scene()
     scene.ignored.add(SAVE_AND_STOP)
     scene.run(40)

@@ -17,7 +17,7 @@ def joins(scene: Scene, node: str, ranks: int = 2) -> None:
 
 
 def starts(scene: Scene, node: str, *ranks: int, attempt: int | None = None, world_size: int = 4) -> None:
-    """A launcher says that it has started ranks, of the attempt that runs unless another one is named."""
+    """A launcher states that it has started ranks, of the attempt that runs unless another one is named."""
     number = scene.attempt if attempt is None else attempt
     for rank in ranks:
         scene.event(ProcessEventKind.STARTED, node, attempt=number, rank=rank, pid=9000 + rank, world_size=world_size)
@@ -31,9 +31,9 @@ def runners(scene: Scene) -> dict[str, list[int]]:
 def consistent(scene: Scene) -> bool:
     """Whether launchers and columns say the same, and no rank has two launchers."""
     columns, nodes = scene.job.columns, scene.job.nodes
-    told = {rank: name for name, node in nodes.items() for rank in node.ranks}
-    return sum(len(node.ranks) for node in nodes.values()) == len(told) and all(
-        columns.launchers[rank] == name for rank, name in told.items()
+    reported = {rank: name for name, node in nodes.items() for rank in node.ranks}
+    return sum(len(node.ranks) for node in nodes.values()) == len(reported) and all(
+        columns.launchers[rank] == name for rank, name in reported.items()
     )
 
 
@@ -78,7 +78,7 @@ def test_a_launcher_that_registers_again_keeps_its_ranks_until_another_starts_th
     assert consistent(scene)
 
 
-def test_a_launcher_that_registers_again_and_starts_its_rank_anew_is_of_the_same_launch() -> None:
+def test_a_launcher_that_registers_again_and_starts_its_rank_again_is_of_the_same_launch() -> None:
     scene = Scene(4, 2).run(3)
     joins(scene, "node-0")
     starts(scene, "node-0", 0)
@@ -113,7 +113,7 @@ def test_a_start_of_an_attempt_that_is_over_takes_no_rank_away() -> None:
     assert runners(scene) == {"node-0": [0, 1], "node-1": [2, 3]}
 
 
-def test_a_monitor_that_took_the_job_up_knows_who_ran_each_rank() -> None:
+def test_a_monitor_that_took_the_job_up_knows_which_process_ran_each_rank() -> None:
     scene = Scene(4, 2).run(3)
     scene.reload(1)
     assert scene.job.columns.launchers == ["node-0", "node-0", "node-1", "node-1"]
@@ -157,7 +157,7 @@ def test_a_launcher_of_an_earlier_attempt_is_of_another_launch() -> None:
 
 
 @pytest.mark.parametrize("rank", [4, 7])
-def test_a_launcher_that_joins_with_ranks_that_nobody_runs_is_of_the_same_launch(rank: int) -> None:
+def test_a_launcher_that_joins_with_ranks_that_no_launcher_runs_is_of_the_same_launch(rank: int) -> None:
     scene = Scene(4, 2).run(3)
     joins(scene, "node-2")
     starts(scene, "node-2", rank, world_size=8)
@@ -176,7 +176,7 @@ def test_a_rank_whose_launcher_is_forgotten_is_anybodys() -> None:
     assert runners(scene) == {"node-1": [2, 3], "node-2": [0, 1]}
 
 
-def test_columns_that_grow_keep_who_runs_each_rank() -> None:
+def test_columns_that_grow_keep_the_process_of_each_rank() -> None:
     columns = RankColumns(2)
     columns.launchers[1] = "node-1"
     columns.grow(4)

@@ -22,10 +22,10 @@ def test_a_job_launched_again_after_its_launcher_was_killed_counts_from_one() ->
     assert scene.job.attempt == 1
     assert list(scene.job.nodes) == ["node-new"], "the launchers before it are gone"
     assert scene.job.open_incident is None
-    assert scene.job.incidents[-1].outcome == "the job was launched anew"
+    assert scene.job.incidents[-1].outcome == "the job was launched again"
 
 
-def test_a_launcher_of_the_running_job_that_says_it_again_changes_nothing() -> None:
+def test_a_launcher_of_the_running_job_that_states_it_again_changes_nothing() -> None:
     scene = Scene().run(10)
     scene.launch(attempt=3)
     scene.run(5)
@@ -65,7 +65,7 @@ def test_a_job_that_is_gone_is_lost_and_gets_no_more_directives() -> None:
     assert len(scene.issued) == issued
 
 
-def test_an_observation_that_waited_on_its_way_says_nothing_about_now() -> None:
+def test_an_observation_that_waited_on_its_way_reports_nothing_about_now() -> None:
     scene = Scene().run(10)
     seen = RankObservation(
         rank=2,

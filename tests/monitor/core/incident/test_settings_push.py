@@ -40,7 +40,7 @@ def in_slots(settings: dict[str, Any]) -> int:
     return len(json.dumps({name: settings[name] for name in ("limits", "profiling")}, separators=(",", ":")))
 
 
-def test_what_the_ranks_are_told_of_profiling() -> None:
+def test_what_the_ranks_are_sent_about_profiling() -> None:
     assert settings_of(job())["profiling"] == DEFAULT
     changed = job(kernel_timings="kineto", profiling_interval=8, profiled_ranks="0,8-15", report_interval=60)
     assert settings_of(changed)["profiling"] == {
@@ -77,14 +77,14 @@ def test_a_stride_and_a_trace_go_down_once_each() -> None:
     assert taken_back.settings["profiling"] == {**DEFAULT, "stride": 32}
 
 
-def test_a_changed_policy_is_told_once() -> None:
+def test_a_changed_policy_is_reported_once() -> None:
     training = job()
     apply(training, PolicyChanged(training.policy.changed({"profiling_interval": 4})), NOW + 100)
     assert push(training, "the policy was changed", NOW + 100).settings["profiling"]["interval"] == 4
     assert [push_if_changed(training, NOW + 100 + seconds) for seconds in range(50)] == [None] * 50
 
 
-def test_a_job_without_a_launcher_has_nobody_to_be_told() -> None:
+def test_a_job_without_a_launcher_has_no_receiver_of_directives() -> None:
     watched = job(launcher=False)
     watched.performance.stride = 32
     assert push_if_changed(watched, NOW + 100) is None
@@ -96,9 +96,9 @@ def learned(sections: int, letters: int) -> dict[str, Any]:
     names = [f"{i:0{letters}d}" for i in range(sections)]
     longest = {name: 100.123456789 + i for i, name in enumerate(names)}
     finished = {name: SectionStatistics(40, 40 * seconds, seconds, seconds) for name, seconds in longest.items()}
-    who = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
+    identity = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
     first = dict.fromkeys(names, 1.0)
-    apply(training, RankReport(who, finished=finished, longest=longest, first_durations=first), NOW)
+    apply(training, RankReport(identity, finished=finished, longest=longest, first_durations=first), NOW)
     settings = settings_of(training)
     assert len(settings["limits"]["learned"]) == sections, "this job has taught them all"
     return settings

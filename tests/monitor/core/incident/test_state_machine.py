@@ -21,9 +21,9 @@ EVENTS: Final[dict[type, machine.Event]] = {
     type(event): event
     for event in (
         machine.Recorded("the policy only records"),
-        machine.Decided(Action.RESTART, "the policy says restart"),
+        machine.Decided(Action.RESTART, "the policy is to restart"),
         machine.LeftToLaunchers(Action.RESTART, "the launchers restart crashed ranks", NOW),
-        machine.Ordered(Action.STOP, "a person ordered stop", 2),
+        machine.Ordered(Action.STOP, "an operator ordered stop", 2),
         machine.StacksTaken(),
         machine.Confirmed(),
         machine.Proved("busy", "Rank 0 is busy."),
@@ -89,7 +89,7 @@ def test_every_event_has_a_row() -> None:
         for phase in row.phases
     ],
 )
-def test_each_row_leads_where_it_says(row: Row, phase: Phase) -> None:
+def test_each_row_leads_where_it_states(row: Row, phase: Phase) -> None:
     one = incident(phase, **CONDITIONS[row.guard])
     effects = transition(one, EVENTS[row.event], NOW)
     assert one.phase is (row.next_phase or phase)

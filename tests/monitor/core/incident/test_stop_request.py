@@ -21,14 +21,14 @@ def test_a_stop_is_an_incident_with_its_reason_and_no_directive() -> None:
     scene = stops(Scene(4, 2).run(10))
     assert scene.incident.kind is VerdictKind.ORDERED
     assert scene.incident.action is Action.SAVE_AND_STOP
-    said = f"The ranks were asked to save and stop: {WHY}."
-    assert job_view.job_state(scene.job, scene.now) == ("running", said)
+    printed = f"The ranks were asked to save and stop: {WHY}."
+    assert job_view.job_state(scene.job, scene.now) == ("running", printed)
     scene.run(90)
     assert scene.issued == []
     scene.finish(ProcessEventKind.STOPPED, WHY)
     assert scene.state == "stopped"
     assert [c.outcome for c in scene.closings] == [f"the job was stopped: {WHY}"]
-    assert scene.said[0].startswith(said)
+    assert scene.printed[0].startswith(printed)
 
 
 def test_a_long_save_and_ranks_that_end_badly_meanwhile_open_nothing_else() -> None:
@@ -50,13 +50,13 @@ def test_a_hang_that_was_about_to_be_restarted_is_left_to_the_launchers() -> Non
     assert not scene.directives(DirectiveKind.STOP)
 
 
-def test_a_persons_stop_that_the_launchers_carry_out_stays_his() -> None:
+def test_an_operators_stop_that_the_launchers_carry_out_stays_the_operators() -> None:
     scene = Scene().run(10)
     scene.ignored.add(DirectiveKind.SAVE_AND_STOP)
     scene.order(Action.SAVE_AND_STOP, "end of the day")
     scene.until(lambda: scene.directives(DirectiveKind.SAVE_AND_STOP))
     stops(scene).run(2)
-    assert scene.incident.reason == "A person ordered save and stop: end of the day."
+    assert scene.incident.reason == "An operator ordered save and stop: end of the day."
     assert len(scene.job.incidents) == 1
 
 
@@ -73,7 +73,7 @@ def test_a_retry_of_the_same_job_resumes_it() -> None:
     assert len(scene.job.incidents) == 2, "the next one is an incident of its own"
 
 
-def test_a_monitor_that_comes_back_meanwhile_says_it_once() -> None:
+def test_a_monitor_that_comes_back_meanwhile_states_it_once() -> None:
     scene = stops(Scene(4, 1).run(10)).reload(3)
     stops(scene).run(5)
     assert len(scene.job.incidents) == 1

@@ -24,8 +24,8 @@ def reported(seconds: float = WHILE, *, attempt: int = 1, job: Job | None = None
     job, now = job or Job("job", BEGAN), BEGAN
     while now <= BEGAN + seconds:
         for rank in range(2):
-            who = RankIdentity("job", rank, world_size=2, attempt=attempt, instance=f"{attempt}-{rank}")
-            apply(job, RankReport(who, **last), now)
+            identity = RankIdentity("job", rank, world_size=2, attempt=attempt, instance=f"{attempt}-{rank}")
+            apply(job, RankReport(identity, **last), now)
         now += 5.0
     return job, BEGAN + seconds
 
@@ -36,7 +36,7 @@ def verdict(job: Job, now: float) -> str:
     return str(shown.pop())
 
 
-def test_ranks_that_never_come_to_a_step_are_not_healthy_and_it_is_said_since_when() -> None:
+def test_ranks_that_never_come_to_a_step_are_not_healthy_and_it_is_reported_since_when() -> None:
     job, now = reported()
     shown = job_view.summary(job, now)
     assert (shown["state"], shown["verdict"]) == ("running", "no_step")
@@ -63,7 +63,7 @@ def test_ranks_have_some_time_to_begin() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "facts",
     [
         {"beats": 1, "heartbeat_age": WHILE},
         {"open_sections": {}, "idle": 1.0, "quiet": 1.0},
@@ -73,12 +73,12 @@ def test_ranks_have_some_time_to_begin() -> None:
     ],
     ids=["beats", "leaves sections", "enters sections", "counts progress", "another emitter's progress"],
 )
-def test_a_script_that_counts_no_steps_is_healthy_while_it_works(told: dict[str, Any]) -> None:
-    assert verdict(*reported(**told)) == "healthy"
+def test_a_script_that_counts_no_steps_is_healthy_while_it_works(facts: dict[str, Any]) -> None:
+    assert verdict(*reported(**facts)) == "healthy"
 
 
 @pytest.mark.parametrize(
-    "told",
+    "facts",
     [
         {"beats": 0},
         {"open_sections": {"data": WHILE}, "quiet": WHILE, "progress": 0},
@@ -87,8 +87,8 @@ def test_a_script_that_counts_no_steps_is_healthy_while_it_works(told: dict[str,
     ],
     ids=["never beats", "waits for its first batch", "only set up", "no progress"],
 )
-def test_a_script_that_does_nothing_any_more_is_not(told: dict[str, Any]) -> None:
-    job, now = reported(**told)
+def test_a_script_that_does_nothing_any_more_is_not(facts: dict[str, Any]) -> None:
+    job, now = reported(**facts)
     assert verdict(job, now) == "no_step"
 
 
@@ -119,7 +119,7 @@ def test_a_job_that_is_over_is_seen_as_it_was_then() -> None:
     assert verdict(job, now + 10 * WHILE) == "no_step"
 
 
-def test_what_slows_a_job_is_said_first() -> None:
+def test_what_slows_a_job_is_reported_first() -> None:
     job, now = reported()
     job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 1 is slow.")
     assert verdict(job, now) == "worker"

@@ -39,7 +39,7 @@ def test_the_life_of_a_job_in_states() -> None:
     assert states == ["starting", "running", "hung", "recovering", "running", "finished"]
 
 
-def test_a_job_that_nobody_spoke_of_is_starting_then_lost() -> None:
+def test_a_job_without_reports_is_starting_then_lost() -> None:
     job = Job("job", 100.0)
     assert job_state(job, 110.0) == ("starting", "no rank has reported yet")
     state, reason = job_state(job, 500.0)
@@ -55,7 +55,7 @@ def test_a_job_whose_launcher_speaks_is_not_lost() -> None:
     assert scene.state in ("starting", "running")
 
 
-def test_a_watched_job_whose_ranks_all_said_goodbye_has_finished() -> None:
+def test_a_watched_job_whose_ranks_all_shut_down_has_finished() -> None:
     scene = Scene(launchers=False).run(10)
     for rank in scene.ranks:
         report = scene.report(rank)
@@ -80,7 +80,7 @@ def test_an_ordered_capture_does_not_make_a_job_look_hung() -> None:
     assert scene.state == "running"
 
 
-def test_the_summary_is_json_and_says_what_the_api_promises() -> None:
+def test_the_summary_is_json_and_states_what_the_api_promises() -> None:
     scene = Scene().run(20)
     shown = summary(scene.job, scene.now)
     json.dumps(shown)
@@ -122,7 +122,7 @@ def test_the_bytes_of_the_live_grid_are_the_order_of_the_vocabulary() -> None:
     assert tuple(RankState) == RANK_STATES
 
 
-def test_the_culprit_row_says_why() -> None:
+def test_the_culprit_row_states_why() -> None:
     scene = Scene(on_hang="log").run(10).hang(2).until_found()
     rows = ranks(scene.job, scene.now)
     assert "behind" in rows[2]["reason"]
@@ -131,7 +131,7 @@ def test_the_culprit_row_says_why() -> None:
     assert ranks(scene.job, scene.now)[2]["reason"] == ""
 
 
-def test_after_the_restart_nobody_is_shown_as_hung() -> None:
+def test_after_the_restart_no_rank_is_shown_as_hung() -> None:
     scene = Scene().run(10).hang(2)
     scene.until(lambda: scene.closings).run(2)
     assert {row["state"] for row in ranks(scene.job, scene.now)} == {"running"}
@@ -163,18 +163,18 @@ def test_dropped_counts_do_not_decrease_when_a_process_is_replaced() -> None:
         (104, 2, "b", 1),
         (105, 2, "b", 4),
     ):
-        who = RankIdentity("job", 0, world_size=1, attempt=attempt, instance=process)
-        apply(job, RankReport(who, dropped={"queue_full": count}), float(at))
+        identity = RankIdentity("job", 0, world_size=1, attempt=attempt, instance=process)
+        apply(job, RankReport(identity, dropped={"queue_full": count}), float(at))
         counts.append(job.dropped["queue_full"])
     assert counts == [3, 5, 6, 6, 9]
 
 
 def test_a_job_whose_ranks_shut_down_has_ended_also_without_a_launcher() -> None:
     job = Job("job", 100.0)
-    who = RankIdentity("job", 0, world_size=1, attempt=1, instance="a")
-    apply(job, RankReport(who), 101.0)
+    identity = RankIdentity("job", 0, world_size=1, attempt=1, instance="a")
+    apply(job, RankReport(identity), 101.0)
     assert job_view.summary(job, 102.0)["ended_at"] is None
-    apply(job, RankReport(who, ended=True), 103.0)
+    apply(job, RankReport(identity, ended=True), 103.0)
     shown = job_view.summary(job, 500.0)
     assert (shown["state"], shown["ended_at"]) == ("finished", 103.0)
 

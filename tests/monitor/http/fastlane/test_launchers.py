@@ -1,4 +1,4 @@
-"""The short way of launchers: which requests go it, and that it does and says nothing else than the ordinary way."""
+"""The short way of launchers: which requests go it, and that it does and states nothing else than the ordinary way."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.http.raw_launcher import EMPTY_HEADER, ORDINARY, SHORT, Line, Raw, Said, Served, Way
+from monitor.http.raw_launcher import EMPTY_HEADER, ORDINARY, SHORT, Line, Raw, RawAnswer, Served, Way
 from rankwatch.contract.enums import ProcessEventKind
+from rankwatch.contract.http_connection import HttpConnection, Response
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch_launcher.monitor.link import MonitorLink
 from rankwatch_monitor.http.auth import Tokens
@@ -24,6 +25,7 @@ from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane, Launcher
 from rankwatch_monitor.http.fastlane.requests import LARGEST_BODY, LONGEST_HEAD, FallBackError
 from rankwatch_monitor.http.launchers import LauncherMessages
 from rankwatch_monitor.http.origins import Origins
+from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
 from support.launcher import PlayedLauncher
@@ -66,79 +68,80 @@ def order(api: Api, job: str, reason: str = "I am curious: größer") -> None:
 # The same on both ways ------------------------------------------------------------------------------------------------
 
 
-def story(served: Served, api: Api, job: str, way: Way) -> tuple[list[Said], object]:
-    """All that a launcher says, once: the answers, and what the monitor knows by then."""
+def story(served: Served, api: Api, job: str, way: Way) -> tuple[list[RawAnswer], object]:
+    """All that a launcher states, once: the answers, and what the monitor knows by then."""
     PlayedLauncher(api, job, ranks=(0, 1)).register()
     raw = Raw(served, job, way)
     common = {"kind": "started", "node": raw.node, "attempt": 1, "world_size": 2}
     started = [{**common, "rank": rank, "local_rank": rank, "pid": 2000 + rank} for rank in (0, 1)]
     seen = {"rank": 1, "pid": 2001, "process_state": "alive", "iteration": 6, "open_sections": {"load": 3.0}}
-    said = [
-        raw.say(raw.post("process-events", {"events": started})),
-        raw.say(raw.observe("it runs: größer", attempt=1, ranks=[{**seen, "uses_sections": True}])),
+    printed = [
+        raw.exchange(raw.post("process-events", {"events": started})),
+        raw.exchange(raw.observe("it runs: größer", attempt=1, ranks=[{**seen, "uses_sections": True}])),
     ]
     order(api, job)
-    said.append(raw.say(raw.ask(wait=20)))
-    (directive,) = said[-1].directives
+    printed.append(raw.exchange(raw.ask(wait=20)))
+    (directive,) = printed[-1].directives
     stack = {"rank": 1, "pid": 2001, "method": "py-spy", "frames": [{"function": "f", "file": "t.py", "line": 3}]}
     captured = {"attempt": 1, "incident_id": directive["incident_id"], "directive": directive["id"], "stacks": [stack]}
-    said.append(raw.say(raw.post("evidence", {"node": raw.node, **captured})))
+    printed.append(raw.exchange(raw.post("evidence", {"node": raw.node, **captured})))
     groups = api.read(f"/jobs/{job}/incidents/{directive.pop('incident_id')}")["stack_groups"]
     assert "t.py" in str(groups), "the evidence was taken in"
     nodes = [(n["node"], n["ranks"], n["attempt"], n["role_reason"]) for n in api.job(job)["nodes"]]
     of = ("rank", "pid", "local_rank", "iteration", "state")
     ranks = [([rank[name] for name in of], list(rank["open_sections"])) for rank in api.ranks(job)]
-    return said, (directive, nodes, ranks, groups)
+    return printed, (directive, nodes, ranks, groups)
 
 
 @pytest.mark.parametrize("way", ORDINARY.values(), ids=ORDINARY)
-def test_what_a_launcher_says_has_the_same_effect_on_both_ways(served: Served, api: Api, job: str, way: Way) -> None:
-    said, known = story(served, api, f"{job}-short", SHORT)
-    said_ordinarily, known_ordinarily = story(served, api, f"{job}-ordinary", way)
-    assert [each.short for each in said] == [True] * 4
-    assert [each.short for each in said_ordinarily] == [False] * 4
-    assert [each.status for each in said] == [204, 204, 200, 204]
-    assert [each.status for each in said_ordinarily] == [204, 204, 200, 204]
+def test_what_a_launcher_states_has_the_same_effect_on_both_ways(served: Served, api: Api, job: str, way: Way) -> None:
+    printed, known = story(served, api, f"{job}-short", SHORT)
+    printed_ordinarily, known_ordinarily = story(served, api, f"{job}-ordinary", way)
+    assert [each.short for each in printed] == [True] * 4
+    assert [each.short for each in printed_ordinarily] == [False] * 4
+    assert [each.status for each in printed] == [204, 204, 200, 204]
+    assert [each.status for each in printed_ordinarily] == [204, 204, 200, 204]
     assert known == known_ordinarily
 
 
-def test_who_waits_hears_the_same_on_both_ways(raw: Raw, api: Api) -> None:
+def test_a_waiting_request_gets_the_same_on_both_ways(raw: Raw, api: Api) -> None:
     other = Raw(raw.served, raw.job, EMPTY_HEADER)
     with Line(raw.served) as short, Line(raw.served) as ordinary:
         raw.wait(short), other.wait(ordinary)
         order(api, raw.job)
-        heard, heard_ordinarily = short.hear(), ordinary.hear()
-    assert (heard.short, heard_ordinarily.short) == (True, False)
-    assert heard.directives == heard_ordinarily.directives != []
-    assert heard.directives == raw.say(raw.ask()).directives, "who asks later is told as well"
+        received, received_ordinarily = short.receive(), ordinary.receive()
+    assert (received.short, received_ordinarily.short) == (True, False)
+    assert received.directives == received_ordinarily.directives != []
+    assert received.directives == raw.exchange(raw.ask()).directives, "who asks later is reported as well"
 
 
 def test_a_wait_that_runs_out_is_answered_the_same_on_both_ways(raw: Raw) -> None:
     other = Raw(raw.served, raw.job, EMPTY_HEADER)
     for wait in (0, 1):
-        heard, heard_ordinarily = raw.say(raw.ask(wait=wait)), other.say(other.ask(wait=wait))
-        assert (heard.short, heard_ordinarily.short) == (True, False)
-        assert heard.content == heard_ordinarily.content == b'{"directives":[]}'
+        received, received_ordinarily = raw.exchange(raw.ask(wait=wait)), other.exchange(other.ask(wait=wait))
+        assert (received.short, received_ordinarily.short) == (True, False)
+        assert received.content == received_ordinarily.content == b'{"directives":[]}'
 
 
-def test_what_real_launchers_send_goes_the_short_way(served: Served, api: Api, job: str) -> None:
+def test_what_real_launchers_send_goes_the_short_way(
+    served: Served, api: Api, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their HTTP library decides on the bytes; whoever changes it must see that they are still known."""
     seen: dict[str, bool] = {}
 
-    def note(answer: requests.Response, **_: object) -> None:
-        seen[urlsplit(str(answer.url)).path.rpartition("/")[2]] = "date" not in answer.headers
+    request = HttpConnection.request
 
-    class Watched(MonitorLink):
-        def session(self) -> requests.Session:
-            made = super().session()
-            made.hooks["response"].append(note)
-            return made
+    def noted(self: HttpConnection, method: str, target: str, *given: Any, **more: Any) -> Response:
+        answer = request(self, method, target, *given, **more)
+        seen[urlsplit(target).path.rpartition("/")[2]] = "date" not in answer.headers
+        return answer
 
-    control = Watched(job, lambda: NodeRegistration("node-a.example", "h", 1, 2))
-    said = {"node": "node-a.example", "attempt": 0}
-    control.post("process-events", lambda: {"events": [{**said, "kind": "restarting"}]})
-    control.post("observations", lambda: said)
-    control.post("evidence", lambda: {**said, "incident_id": None, "stacks": []})
+    monkeypatch.setattr(HttpConnection, "request", noted)
+    control = MonitorLink(job, lambda: NodeRegistration("node-a.example", "h", 1, 2))
+    printed = {"node": "node-a.example", "attempt": 0}
+    control.post("process-events", lambda: {"events": [{**printed, "kind": "restarting"}]})
+    control.post("observations", lambda: printed)
+    control.post("evidence", lambda: {**printed, "incident_id": None, "stacks": []})
     control.connect(served.url, served.token or "")
     wait_for(lambda: "evidence" in seen, "all was sent")
     order(api, job)
@@ -184,15 +187,15 @@ NO_LAUNCHER = Raw(Served(""), "")
 @pytest.mark.parametrize("case", refusals(NO_LAUNCHER))
 def test_it_refuses_in_the_same_words_as_the_ordinary_way(raw: Raw, api: Api, case: str) -> None:
     known = api.job(raw.job)["nodes"][0]["ranks"], api.incidents(raw.job), [r["pid"] for r in api.ranks(raw.job)]
-    heard, rejected = [], [api.rejected()]
+    received, rejected = [], [api.rejected()]
     for way in (SHORT, EMPTY_HEADER):
         put = Raw(raw.served, raw.job, way)
-        heard.append(put.say(refusals(put)[case]))
+        received.append(put.exchange(refusals(put)[case]))
         rejected.append(api.rejected())
-        heard[-1].headers.pop("date")
-    assert heard[0] == heard[1]
-    assert heard[0].status == int(case.split()[0])
-    assert json.loads(heard[0].content)["detail"]
+        received[-1].headers.pop("date")
+    assert received[0] == received[1]
+    assert received[0].status == int(case.split()[0])
+    assert json.loads(received[0].content)["detail"]
     counts = [sum(after.values()) - sum(before.values()) for before, after in pairwise(rejected)]
     assert counts == [1, 1], "each is counted once"
     after = api.job(raw.job)["nodes"][0]["ranks"], api.incidents(raw.job), [r["pid"] for r in api.ranks(raw.job)]
@@ -204,62 +207,62 @@ def test_it_refuses_in_the_same_words_as_the_ordinary_way(raw: Raw, api: Api, ca
 def test_tokens_are_asked_for_in_the_same_words(raw: Raw, api: Api, token: str | None, status: int | None) -> None:
     usual = Raw(raw.served, raw.job), Raw(raw.served, raw.job, EMPTY_HEADER)
     for make in (lambda of: of.observe("let in"), lambda of: of.ask(wait=0)):
-        heard = []
+        received = []
         for of in usual:
             of.token = token
-            heard.append(of.say(make(of)))
-            heard[-1].headers.pop("date", None)
-        assert heard[0].status == heard[1].status
+            received.append(of.exchange(make(of)))
+            received[-1].headers.pop("date", None)
+        assert received[0].status == received[1].status
         if status is not None:
-            assert heard[0] == heard[1]
-            assert heard[0].status == status
+            assert received[0] == received[1]
+            assert received[0].status == status
     assert api.job(raw.job)["nodes"][0]["role_reason"] == ("let in" if status is None else "")
 
 
 def test_of_events_for_which_there_is_no_room_none_is_taken_in() -> None:
-    """They are sent again, on the ordinary way and by the launcher: what was taken in would be told twice."""
+    """They are sent again, on the ordinary way and by the launcher: what was taken in would be reported twice."""
     monitor = Monitor(limits=Limits(ranks=8, ranks_per_job=8))
     for job in ("here", "there"):
         monitor.register(job, "")
         monitor.submit(job, NodeRegistration("n", "h", 1, 2))
         monitor.submit(job, ProcessEvent("n", ProcessEventKind.STARTED, 1, rank=0, pid=1, world_size=4))
     of = {"node": "n", "attempt": 1}
-    told = {**of, "kind": "notice", "rank": 0, "notice": "wrong_result", "reason": "it is wrong"}
-    batch = {"events": [told, {**of, "kind": "started", "rank": 5, "world_size": 6}]}
+    reported = {**of, "kind": "notice", "rank": 0, "notice": "wrong_result", "reason": "it is wrong"}
+    batch = {"events": [reported, {**of, "kind": "started", "rank": 5, "world_size": 6}]}
     assert isinstance(put_in(Raw(Served(""), "here").post("process-events", batch), of_monitor(monitor)), Exception)
     job = monitor.jobs["here"]
     assert (list(job.notices), job.incidents, job.world_size) == ([], [], 4)
 
 
-def test_a_shared_job_that_nobody_has_registered_is_refused_alike(tmp_path: Path) -> None:
+def test_a_shared_job_without_registration_is_refused_alike(tmp_path: Path) -> None:
     with running_monitor(tmp_path, "--shared-as", "a", "--lease", "3") as monitor:
         served = Served(monitor.url)
         for _ in range(3):  # the first of them has the job taken up
             short, ordinary = (Raw(served, "fresh", way) for way in (SHORT, EMPTY_HEADER))
-            heard, heard_ordinarily = short.say(short.ask()), ordinary.say(ordinary.ask())
-            assert (heard.status, heard.content) == (heard_ordinarily.status, heard_ordinarily.content)
-            assert heard.status == 503
+            received, received_ordinarily = short.exchange(short.ask()), ordinary.exchange(ordinary.ask())
+            assert (received.status, received.content) == (received_ordinarily.status, received_ordinarily.content)
+            assert received.status == 503
 
 
 def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles() -> None:
     """When it looks at a job of 100,000 ranks, the monitor stands still for most of a second."""
-    asked, monitor, heard = 50, Monitor(), []
+    asked, monitor, received = 50, Monitor(), []
     monitor.register("j", "")
     monitor.submit("j", NodeRegistration("n", "h", 1, 2))
     lane = of_monitor(monitor)
 
-    async def ask_and_hear() -> None:
+    async def ask_and_receive() -> None:
         for _ in range(asked):
             opened = lane.begin(HERE.ask(wait=20), ("127.0.0.1", 1))
             assert opened is not None
-            assert lane.respond(opened[0], heard.append) is None, "it waits"
+            assert lane.respond(opened[0], received.append) is None, "it waits"
         monitor.end_long_polls()
 
     gc.collect()
     gc.disable()
     try:
-        asyncio.run(ask_and_hear())
-        assert len(heard) == asked
+        asyncio.run(ask_and_receive())
+        assert len(received) == asked
         assert gc.collect() < asked
     finally:
         gc.enable()
@@ -269,7 +272,7 @@ def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles()
 
 
 def of_monitor(monitor: Monitor) -> LauncherFastLane:
-    return LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins())
+    return LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins(), Admission())
 
 
 def lane() -> LauncherFastLane:

@@ -42,7 +42,7 @@ def order(api: Api, raw: Raw) -> None:
 
 
 def reason(api: Api, raw: Raw) -> object:
-    """What the launcher said last of its role."""
+    """What the launcher reported last of its role."""
     return api.job(raw.job)["nodes"][0]["role_reason"]
 
 
@@ -54,11 +54,11 @@ def test_requests_one_behind_the_other_are_answered_in_their_order(raw: Raw, api
     with Line(raw.served) as line:
         for number in range(10):
             line.send(raw.observe(f"word {number}"), raw.ask(), LIVE, raw.ask(after=1))
-        heard = [line.hear() for _ in range(40)]
-    assert [each.status for each in heard] == [204, 200, 200, 200] * 10
-    assert [[each["id"] for each in told.directives] for told in heard[1::4]] == [[1]] * 10
-    assert [live.content for live in heard[2::4]] == [b'{"status":"alive"}'] * 10
-    assert [told.directives for told in heard[3::4]] == [[]] * 10
+        received = [line.receive() for _ in range(40)]
+    assert [each.status for each in received] == [204, 200, 200, 200] * 10
+    assert [[each["id"] for each in reported.directives] for reported in received[1::4]] == [[1]] * 10
+    assert [live.content for live in received[2::4]] == [b'{"status":"alive"}'] * 10
+    assert [reported.directives for reported in received[3::4]] == [[]] * 10
     assert reason(api, raw) == "word 9"
 
 
@@ -71,7 +71,7 @@ def test_requests_come_in_any_pieces(raw: Raw, api: Api, size: int) -> None:
     with Line(raw.served) as line:
         for at in range(0, len(whole), size):
             line.send(whole[at : at + size])
-        assert [line.hear().status for _ in range(4)] == [204, 204, 200, 204]
+        assert [line.receive().status for _ in range(4)] == [204, 204, 200, 204]
     assert reason(api, raw) == "whole again"
 
 
@@ -82,9 +82,9 @@ def test_a_body_that_comes_later_than_its_head_goes_the_short_way(raw: Raw, api:
         for begin, end in ((0, head), (head, head + 1), (head + 1, 200_000), (200_000, len(large) - 1)):
             line.send(large[begin:end])
         assert reason(api, raw) == "", "it is not whole"
-        heard = line.send(large[-1:], raw.ask()).hear()
-        assert (heard.status, heard.short) == (204, True)
-        assert line.hear().short
+        received = line.send(large[-1:], raw.ask()).receive()
+        assert (received.status, received.short) == (204, True)
+        assert line.receive().short
     assert reason(api, raw) == "it was long"
 
 
@@ -94,13 +94,13 @@ def test_what_is_sent_while_a_question_waits_is_answered_behind_it(raw: Raw, api
         line.send(raw.observe("said while waiting"), LIVE, raw.ask(after=1, wait=30))
         assert reason(api, raw) == ""
         order(api, raw)
-        told, word, live = line.hear(), line.hear(), line.hear()
-        assert [each["id"] for each in told.directives] == [1]
+        reported, word, live = line.receive(), line.receive(), line.receive()
+        assert [each["id"] for each in reported.directives] == [1]
         assert (word.status, live.content) == (204, b'{"status":"alive"}')
-        assert (told.short, word.short, live.short) == (True, True, False)
+        assert (reported.short, word.short, live.short) == (True, True, False)
         wait_for(lambda: reason(api, raw) == "said while waiting", "what was behind is taken in")
         api.change_policy(raw.job, heartbeat_timeout=100)
-        assert [each["kind"] for each in line.hear().directives] == ["settings"], "and the next question waited too"
+        assert [each["kind"] for each in line.receive().directives] == ["settings"], "and the next question waited too"
 
 
 def test_questions_behind_each_other_wait_one_after_the_other(raw: Raw, api: Api) -> None:
@@ -108,10 +108,10 @@ def test_questions_behind_each_other_wait_one_after_the_other(raw: Raw, api: Api
         raw.wait(line)
         line.send(raw.ask(after=1, wait=30), raw.ask(after=2, wait=0))
         order(api, raw)
-        assert [each["id"] for each in line.hear().directives] == [1]
+        assert [each["id"] for each in line.receive().directives] == [1]
         api.change_policy(raw.job, heartbeat_timeout=100)
-        assert [each["id"] for each in line.hear().directives] == [2]
-        assert line.hear().directives == []
+        assert [each["id"] for each in line.receive().directives] == [2]
+        assert line.receive().directives == []
 
 
 # By the thousand ------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ async def wait_in(raw: Raw) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return reader, writer
 
 
-async def heard_by(reader: asyncio.StreamReader) -> list[int]:
-    """The numbers of the directives that one hears of."""
+async def received_by(reader: asyncio.StreamReader) -> list[int]:
+    """The numbers of the directives that one learns of."""
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 "), head
     length = int(head.lower().partition(b"content-length:")[2].split()[0])
@@ -147,7 +147,7 @@ async def heard_by(reader: asyncio.StreamReader) -> list[int]:
 
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("leave", [0, CROWD // 2], ids=["all stay", "half of them leave"])
-def test_a_directive_reaches_all_who_wait(raw: Raw, api: Api, leave: int) -> None:
+def test_a_directive_reaches_all_waiting_requests(raw: Raw, api: Api, leave: int) -> None:
     async def scene() -> list[list[int]]:
         lines: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         try:
@@ -156,7 +156,7 @@ def test_a_directive_reaches_all_who_wait(raw: Raw, api: Api, leave: int) -> Non
             for _, writer in lines[:leave]:
                 writer.transport.abort()
             await asyncio.to_thread(order, api, raw)
-            return await asyncio.wait_for(asyncio.gather(*(heard_by(reader) for reader, _ in lines[leave:])), 60)
+            return await asyncio.wait_for(asyncio.gather(*(received_by(reader) for reader, _ in lines[leave:])), 60)
         finally:
             for _, writer in lines:
                 writer.transport.abort()
@@ -208,7 +208,7 @@ def inside() -> Iterator[Inside]:
         thread.join()
 
 
-def test_who_goes_away_while_waiting_leaves_nothing(inside: Inside) -> None:
+def test_a_client_that_leaves_while_waiting_leaves_nothing(inside: Inside) -> None:
     with ExitStack() as stay:
         staying = inside.raw.wait(stay.enter_context(Line(inside.raw.served)))
         with ExitStack() as leave:
@@ -219,26 +219,26 @@ def test_who_goes_away_while_waiting_leaves_nothing(inside: Inside) -> None:
         wait_for(lambda: inside.waiting() == 1, "nothing is left of those who went")
         with Api(inside.raw.served.url) as api:
             order(api, inside.raw)
-            assert [each["id"] for each in staying.hear().directives] == [1]
+            assert [each["id"] for each in staying.receive().directives] == [1]
             assert reason(api, inside.raw) == ""
     assert inside.waiting() == 0
 
 
-def test_who_waits_for_a_job_that_is_dropped_is_told_as_on_the_ordinary_way(inside: Inside) -> None:
+def test_a_waiting_request_for_a_dropped_job_is_answered_as_on_the_ordinary_way(inside: Inside) -> None:
     other = Raw(inside.raw.served, inside.raw.job, EMPTY_HEADER)
     with Line(inside.raw.served) as short, Line(inside.raw.served) as ordinary:
         inside.raw.wait(short), other.wait(ordinary)
         short.send(LIVE)
         wait_for(lambda: inside.waiting() == 2, "both wait")
         inside.on_its_loop("drop", inside.raw.job)
-        heard, heard_ordinarily = short.hear(), ordinary.hear()
-        assert (heard.status, heard.content) == (heard_ordinarily.status, heard_ordinarily.content)
-        assert (heard.status, heard.short) == (404, False)
-        assert short.hear().content == b'{"status":"alive"}', "what was behind is answered behind it"
+        received, received_ordinarily = short.receive(), ordinary.receive()
+        assert (received.status, received.content) == (received_ordinarily.status, received_ordinarily.content)
+        assert (received.status, received.short) == (404, False)
+        assert short.receive().content == b'{"status":"alive"}', "what was behind is answered behind it"
     assert inside.waiting() == 0
 
 
-def test_who_waits_is_answered_when_the_monitor_is_told_to_end(tmp_path: Path) -> None:
+def test_a_waiting_request_is_answered_when_the_monitor_ends(tmp_path: Path) -> None:
     with running_monitor(tmp_path) as monitor, ExitStack() as lines:
         with Api(monitor.url) as api:
             PlayedLauncher(api, "j").register()
@@ -249,8 +249,8 @@ def test_who_waits_is_answered_when_the_monitor_is_told_to_end(tmp_path: Path) -
         waiting[0].send(Raw(Served(monitor.url), "j").ask(wait=30))
         monitor.process.send_signal(signal.SIGTERM)
         for line in waiting:
-            assert line.hear().directives == []
-        assert waiting[0].hear().directives == [], "nor does the question behind wait"
+            assert line.receive().directives == []
+        assert waiting[0].receive().directives == [], "nor does the question behind wait"
         assert monitor.process.wait(30) == 0
 
 
@@ -260,8 +260,8 @@ def test_bytes_without_end_behind_a_question_end_its_connection(raw: Raw, api: A
         with pytest.raises(ConnectionError):  # it is cut, not only left unread
             line.send(*[b"x" * MOST_PIPELINED] * 1_000)
         order(api, raw)
-        assert [each["id"] for each in other.hear().directives] == [1]
-    assert "Traceback" not in monitor.said()
+        assert [each["id"] for each in other.receive().directives] == [1]
+    assert "Traceback" not in monitor.printed()
 
 
 def test_a_few_bytes_behind_a_question_do_not(raw: Raw, api: Api) -> None:
@@ -270,12 +270,12 @@ def test_a_few_bytes_behind_a_question_do_not(raw: Raw, api: Api) -> None:
     with Line(raw.served) as line:
         raw.wait(line).send(*words)
         order(api, raw)
-        assert [each["id"] for each in line.hear().directives] == [1]
-        assert [line.hear().status for _ in words] == [204] * 100
+        assert [each["id"] for each in line.receive().directives] == [1]
+        assert [line.receive().status for _ in words] == [204] * 100
     assert reason(api, raw) == "word 99"
 
 
-def test_answers_that_nobody_reads_do_not_pile_up(inside: Inside) -> None:
+def test_answers_that_are_not_read_do_not_pile_up(inside: Inside) -> None:
     raw = inside.raw
     with Api(raw.served.url) as api, Line(raw.served) as line:
         for limit in range(1, 21):

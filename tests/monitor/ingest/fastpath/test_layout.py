@@ -84,10 +84,10 @@ class Both:
         self.full, self.fast = (MetricsDecoder(Limits(**limits), each) for each in self.counters)
 
     def __call__(self, sent: bytes) -> list[RankReport] | str:
-        said = [self._said(read, sent) for read in (self._fully, self.fast.decode_bytes)]
-        assert said[0] == said[1]
+        printed = [self._printed(read, sent) for read in (self._fully, self.fast.decode_bytes)]
+        assert printed[0] == printed[1]
         assert self.counters[0] == self.counters[1]
-        reports: list[RankReport] | str = said[1][0] if isinstance(said[1], tuple) else said[1]
+        reports: list[RankReport] | str = printed[1][0] if isinstance(printed[1], tuple) else printed[1]
         return reports
 
     def _fully(self, sent: bytes) -> object:
@@ -97,7 +97,7 @@ class Both:
             raise Refusal(400, "bad_body", str(error)) from None
 
     @staticmethod
-    def _said(read: Callable[[bytes], object], sent: bytes) -> object:
+    def _printed(read: Callable[[bytes], object], sent: bytes) -> object:
         try:
             decoded = read(sent)
         except Refusal as refusal:
@@ -144,10 +144,10 @@ def test_a_layout_is_learned_once_and_read_by_afterwards(both: Both, monkeypatch
         max_size=3,
     )
 )
-def test_any_numbers_in_a_known_layout(told: list[tuple[float, int, int, int]]) -> None:
+def test_any_numbers_in_a_known_layout(reported: list[tuple[float, int, int, int]]) -> None:
     both = Both()
     both(body())
-    for value, whole, time_ns, count in told:
+    for value, whole, time_ns, count in reported:
         some = histogram("step", count, 1.0, 0.1, 0.5, time_ns=time_ns)
         both(body(value, whole, time_ns, some))
 
@@ -229,7 +229,7 @@ def test_a_request_is_taken_or_refused_as_a_whole(both: Both) -> None:
     assert reports[0].window is not None, "the refused request left nothing behind"
 
 
-def test_many_resources_of_which_one_is_nobody(both: Both) -> None:
+def test_many_resources_of_which_one_has_no_identity(both: Both) -> None:
     request = ExportMetricsServiceRequest()
     for rank in (0, 1, 9):
         add_resource(request, {**RANK_3, "dl.rank": rank}, *fills())
@@ -257,18 +257,18 @@ def test_layouts_are_bounded(both: Both, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(both.fast.layouts) == 5
 
 
-def test_layouts_of_one_length_are_bounded_and_told_apart(both: Both) -> None:
+def test_layouts_of_one_length_are_bounded_and_distinguished(both: Both) -> None:
     for number in [*range(20), *range(20)]:
-        said = f"s{number:03}"
+        printed = f"s{number:03}"
         reports = both(
-            request_of(RANK_3, gauge(semconv.SECTION_OPEN_DURATION.name, 1.0, section=said)).SerializeToString()
+            request_of(RANK_3, gauge(semconv.SECTION_OPEN_DURATION.name, 1.0, section=printed)).SerializeToString()
         )
         assert isinstance(reports, list)
-        assert reports[0].open_sections == {said: 1.0}
+        assert reports[0].open_sections == {printed: 1.0}
     assert len(both.fast.layouts) == layouts._MOST_ALIKE
 
 
-def test_a_sender_who_never_repeats_a_layout_is_learned_from_less_and_less(both: Both) -> None:
+def test_a_sender_that_never_repeats_a_layout_is_learned_from_less_and_less(both: Both) -> None:
     tries = 0
 
     def learn(_: layouts.Cut) -> None:

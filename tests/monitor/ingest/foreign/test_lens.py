@@ -32,7 +32,7 @@ LENS: dict[str, object] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("train.step", Sign.STEP),
         ("train/global_step", Sign.STEP),
@@ -62,8 +62,8 @@ LENS: dict[str, object] = {
         ("", None),
     ],
 )
-def test_a_metric_tells_by_its_name(name: str, told: Sign | None) -> None:
-    assert lens.metric(name) is told
+def test_a_metric_is_recognized_by_its_name(name: str, reported: Sign | None) -> None:
+    assert lens.metric(name) is reported
 
 
 @pytest.mark.parametrize(
@@ -95,48 +95,48 @@ def test_a_span_is_a_section_by_its_name(name: str, section: str, is_step: bool,
 # Who speaks ----------------------------------------------------------------------------------------------------------
 
 
-def who(**changes: object) -> Identified:
-    told = {name: value for name, value in {**LENS, **changes}.items() if value is not None}
-    found = identify(request_of(told).resource_metrics[0].resource, Limits())
+def identified(**changes: object) -> Identified:
+    reported = {name: value for name, value in {**LENS, **changes}.items() if value is not None}
+    found = identify(request_of(reported).resource_metrics[0].resource, Limits())
     assert isinstance(found, Identified), found
     return found
 
 
 def test_a_resource_of_nemo_lens_names_its_rank() -> None:
-    found = who()
+    found = identified()
     assert found.foreign
     identity = found.identity
     assert (identity.job_id, identity.job_name) == ("megatron-lm-9876", "megatron-lm")
     assert (identity.rank, identity.world_size, identity.host, identity.pid) == (1, 2, "node-0", 4242)
 
 
-def test_jobs_of_one_service_are_told_apart() -> None:
-    assert who(**{"slurm.job.id": None, "nv.dl.job.uuid": "5f0c"}).identity.job_id == "megatron-lm-5f0c"
-    assert who(**{"slurm.job.id": None}).identity.job_id == "megatron-lm"
-    assert who(**{"rankwatch.job.id": "mine"}).identity.job_id == "mine"
-    assert who(**{"service.name": "team/gpt"}).identity.job_id == "team-gpt-9876"
+def test_jobs_of_one_service_are_distinguished() -> None:
+    assert identified(**{"slurm.job.id": None, "nv.dl.job.uuid": "5f0c"}).identity.job_id == "megatron-lm-5f0c"
+    assert identified(**{"slurm.job.id": None}).identity.job_id == "megatron-lm"
+    assert identified(**{"rankwatch.job.id": "mine"}).identity.job_id == "mine"
+    assert identified(**{"service.name": "team/gpt"}).identity.job_id == "team-gpt-9876"
 
 
 def test_a_process_that_was_started_again_is_another_one() -> None:
-    assert who().identity.instance != who(**{"process.pid": 4243}).identity.instance
-    assert who().identity.instance != who(**{"nv.dl.run.uuid": "second"}).identity.instance
-    assert who(**{"service.instance.id": None}).identity.instance == "node-0/4242"
-    assert who(**{"service.instance.id": "its-own"}).identity.instance == "its-own"
+    assert identified().identity.instance != identified(**{"process.pid": 4243}).identity.instance
+    assert identified().identity.instance != identified(**{"nv.dl.run.uuid": "second"}).identity.instance
+    assert identified(**{"service.instance.id": None}).identity.instance == "node-0/4242"
+    assert identified(**{"service.instance.id": "its-own"}).identity.instance == "its-own"
 
 
 def test_restarts_by_slurm_are_attempts() -> None:
-    assert who().identity.attempt == 0
-    assert who(**{"slurm.restart_count": "2"}).identity.attempt == 2
-    assert who(**{"slurm.restart_count": "x"}).identity.attempt == 0
-    assert who(**{"slurm.restart_count": 2, "rankwatch.attempt": 5}).identity.attempt == 5
+    assert identified().identity.attempt == 0
+    assert identified(**{"slurm.restart_count": "2"}).identity.attempt == 2
+    assert identified(**{"slurm.restart_count": "x"}).identity.attempt == 0
+    assert identified(**{"slurm.restart_count": 2, "rankwatch.attempt": 5}).identity.attempt == 5
 
 
-def test_what_megatron_leaves_empty_is_not_told() -> None:
-    assert who(**{"nv.dl.world_size": ""}).identity.world_size == 0
+def test_what_megatron_leaves_empty_is_not_reported() -> None:
+    assert identified(**{"nv.dl.world_size": ""}).identity.world_size == 0
 
 
 def test_a_writer_of_checkpoints_is_not_the_rank_that_it_works_for() -> None:
-    assert who(**{"nv.dl.role": "trainer"}).identity.rank == 1
+    assert identified(**{"nv.dl.role": "trainer"}).identity.rank == 1
     resource = request_of({**LENS, "nv.dl.role": "ckpt_worker"}).resource_metrics[0].resource
     refused = identify(resource, Limits())
     assert isinstance(refused, Rejection)
@@ -240,7 +240,7 @@ def test_a_count_that_stands_still_ages_with_each_export(as_bytes: bool) -> None
         assert (report.quiet, report.open_sections, report.first_time) == (age, {"step": age}, ())
 
 
-def test_deltas_are_signs_and_their_absence_is_told_by_what_else_is_exported() -> None:
+def test_deltas_are_signs_and_their_absence_is_reported_by_what_else_is_exported() -> None:
     sender = Sender()
     for second in (0, 10, 20):
         report = sender.exports(
@@ -261,7 +261,7 @@ def test_a_delta_that_is_sent_again_is_no_sign() -> None:
     assert sender.exports(gauge("process.threads", 7, 20)).quiet == 20.0
 
 
-def test_what_says_nothing_of_training_makes_no_section() -> None:
+def test_what_reports_nothing_of_training_makes_no_section() -> None:
     sender = Sender()
     report = sender.exports(gauge("process.threads", 7, 0), counter("http.server.requests", 7, 0))
     assert report == RankReport(report.identity)
@@ -272,14 +272,14 @@ def test_what_says_nothing_of_training_makes_no_section() -> None:
 
 def test_the_longest_time_between_two_signs_is_what_a_limit_is_learned_from() -> None:
     sender = Sender()
-    told = []
+    reported = []
     for second, step in ((0, 10), (60, 11), (70, 13), (80, 13), (90, 14), (100, 15)):
         sender.clock.now = 50.0 + second
-        told.append(sender.exports(gauge("train.step", step, second)))
-    assert [report.iteration for report in told] == [10, 11, 13, 13, 14, 15]
-    assert told[1].first_durations == {"step": 60.0}, "the first ones compile"
-    assert [report.longest for report in told[1:]] == [{}, {"step": 10.0}, {}, {"step": 20.0}, {}]
-    assert tuple(told[2].finished["step"]) == (2, 10.0, 5.0, 5.0)
+        reported.append(sender.exports(gauge("train.step", step, second)))
+    assert [report.iteration for report in reported] == [10, 11, 13, 13, 14, 15]
+    assert reported[1].first_durations == {"step": 60.0}, "the first ones compile"
+    assert [report.longest for report in reported[1:]] == [{}, {"step": 10.0}, {}, {"step": 20.0}, {}]
+    assert tuple(reported[2].finished["step"]) == (2, 10.0, 5.0, 5.0)
 
 
 @pytest.mark.parametrize("jump", [3600, -3600])
@@ -348,7 +348,7 @@ def test_the_end_of_the_span_around_training_is_the_end() -> None:
     assert not sender.exports(counter("train.tokens", 400, 5)).ended, "it goes on all the same"
 
 
-def test_who_speaks_our_words_is_judged_by_them() -> None:
+def test_an_emitter_of_our_names_is_judged_by_them() -> None:
     def sections(resource: ResourceMetrics) -> None:
         metric = resource.scope_metrics[0].metrics.add(name="rankwatch.section.open.duration")
         point = metric.gauge.data_points.add(time_unix_nano=NOW_NS, as_double=2.5)

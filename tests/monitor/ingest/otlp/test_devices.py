@@ -1,4 +1,4 @@
-"""What NVML says of a device, and coordinates in the parallel layout."""
+"""What NVML reports of a device, and coordinates in the parallel layout."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_whole_reading(ingest: Ingest) -> None:
     )
 
 
-def test_what_is_not_told_stays_untold(ingest: Ingest) -> None:
+def test_what_is_not_reported_stays_unset(ingest: Ingest) -> None:
     assert ingest.one(gauge("rankwatch.iteration", 1)).device is None
     assert ingest.one(gauge("hw.gpu.power", 300)).device == DeviceReading(power=300.0)
     assert ingest.one(gauge("hw.gpu.power", None)).device is None

@@ -1,4 +1,4 @@
-"""Where a rank stands in the parallel layout, as its resource says it. Who it is: see test_otlp."""
+"""Where a rank stands in the parallel layout, as its resource states it. Who it is: see test_otlp."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def places(identity: RankIdentity) -> Places:
 
 
 @pytest.mark.parametrize(
-    ("told", "read"),
+    ("reported", "read"),
     [
         ({}, (-1, -1, -1, -1)),
         ({"dl.data_parallel.rank": 2, "dl.data_parallel.size": 4}, (2, -1, -1, -1)),
@@ -30,14 +30,14 @@ def places(identity: RankIdentity) -> Places:
         ({"dl.data_parallel.size": 4}, (-1, -1, -1, -1)),
     ],
 )
-def test_what_was_told_is_taken(ingest: Ingest, told: dict[str, object], read: Places) -> None:
-    assert places(ingest.one(attributes=RANK_3 | told).identity) == read
+def test_what_was_given_is_taken(ingest: Ingest, reported: dict[str, object], read: Places) -> None:
+    assert places(ingest.one(attributes=RANK_3 | reported).identity) == read
 
 
 @pytest.mark.parametrize("rank", [-1, "two", 1.5, 4, 2**70 * 1.0, ""])
-def test_what_makes_no_sense_is_left_out_and_said(ingest: Ingest, rank: object) -> None:
-    told = {"dl.data_parallel.rank": rank, "dl.data_parallel.size": 4, "dl.tensor_parallel.rank": 1}
-    decoded = ingest(request_of(RANK_3 | told))
+def test_what_makes_no_sense_is_left_out_and_reported(ingest: Ingest, rank: object) -> None:
+    reported = {"dl.data_parallel.rank": rank, "dl.data_parallel.size": 4, "dl.tensor_parallel.rank": 1}
+    decoded = ingest(request_of(RANK_3 | reported))
     assert places(decoded.reports[0].identity) == (-1, 1, -1, -1)
     assert "dl.data_parallel.rank left out" in decoded.rejections.message()
     assert (decoded.rejections.items, ingest.counters.rejected) == (0, {"bad_identity": 1})

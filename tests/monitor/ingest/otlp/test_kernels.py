@@ -69,8 +69,8 @@ def test_too_many_kernels_and_too_long_names() -> None:
 
 
 def test_the_same_report_sent_twice(ingest: Ingest) -> None:
-    told = [ingest.one(*kernel("k", median=1.0, time_ns=NOW_NS + i)).kernels is not None for i in (0, 0, 1, 0)]
-    assert told == [True, False, True, True], "of kernels only the last time is known"
+    reported = [ingest.one(*kernel("k", median=1.0, time_ns=NOW_NS + i)).kernels is not None for i in (0, 0, 1, 0)]
+    assert reported == [True, False, True, True], "of kernels only the last time is known"
     assert ingest.counters.repeats == 1
 
 

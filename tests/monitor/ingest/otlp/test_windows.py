@@ -69,7 +69,7 @@ def test_a_job_that_counts_no_steps_has_windows_too(ingest: Ingest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "read"),
+    ("reported", "read"),
     [
         ({"median": 2.0}, (2.0, 2.0, 2.0, 2.0)),
         ({"median": 2.0, "mean": 3.0}, (2.0, 3.0, 3.0, 3.0)),
@@ -79,14 +79,14 @@ def test_a_job_that_counts_no_steps_has_windows_too(ingest: Ingest) -> None:
     ],
 )
 def test_what_is_missing_falls_back_to_what_is_known(
-    ingest: Ingest, told: dict[str, float], read: tuple[float, ...]
+    ingest: Ingest, reported: dict[str, float], read: tuple[float, ...]
 ) -> None:
-    window = ingest.one(*section("step", 7, **told)).window
+    window = ingest.one(*section("step", 7, **reported)).window
     assert window is not None
     assert window.sections == {"step": SectionWindow(7, *read)}
 
 
-def test_where_nothing_is_said_no_computation_covers_a_collective(ingest: Ingest) -> None:
+def test_where_nothing_is_reported_no_computation_covers_a_collective(ingest: Ingest) -> None:
     window = ingest.one(*collective("dp", 2, busy=0.5), *collective("tp", 2, busy=0.25, exposed=0.2500001)).window
     assert window is not None
     assert window.collectives == {"dp": CollectiveWindow(2, 0.5, 0.5, 0.0), "tp": CollectiveWindow(2, 0.25, 0.25, 0.0)}
@@ -145,7 +145,7 @@ def test_parts_add_up_so_one_that_cannot_be_read_takes_the_others_with_it(
         assert ingest.counters.rejected == {"bad_name": 1}
 
 
-def test_a_statistic_nobody_knows_or_none_at_all(ingest: Ingest) -> None:
+def test_an_unknown_statistic_or_none_at_all(ingest: Ingest) -> None:
     unknown, none = {"section": "step", "statistic": "p99"}, {"section": "step"}
     fills = [gauge(f"{WINDOW}.section.duration", 1.0, **attributes) for attributes in (unknown, none)]
     _, message = rejected(ingest, *closed_by(8), *fills)
@@ -201,11 +201,11 @@ class TestRepeats:
         assert ingest.one(*closed_by(8)).window is not None
         assert ingest.one(*closed_by(8, NOW_NS + SECOND)).window is None
 
-    def test_without_steps_the_time_tells(self, ingest: Ingest) -> None:
+    def test_without_steps_the_time_decides(self, ingest: Ingest) -> None:
         taken = [ingest.one(*section("s", median=1.0, time_ns=NOW_NS + i)).window is not None for i in (0, 0, 1)]
         assert taken == [True, False, True]
 
-    def test_a_clock_that_is_set_back_and_steps_that_begin_anew(self, ingest: Ingest) -> None:
+    def test_a_clock_that_is_set_back_and_steps_that_begin_again(self, ingest: Ingest) -> None:
         for step, time_ns in ((64, NOW_NS), (72, NOW_NS - 3600 * SECOND), (8, NOW_NS)):
             assert ingest.one(*closed_by(step, time_ns)).window is not None
 

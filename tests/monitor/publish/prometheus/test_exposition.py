@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch import __version__
-from rankwatch.contract.enums import Action, Cause, CulpritClass, VerdictKind
+from rankwatch.contract.enums import Action, Cause, CulpritClass, Proof, VerdictKind
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Incident
+from rankwatch_monitor.core.incident_record import HELD_BECAUSE, Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.publish.forward.forwarder import Backend, Forwarding
@@ -133,14 +134,14 @@ def hung(action: Action, why: str, *, culprits: int = 1, policy: Policy | None =
 
 
 def test_culprits_are_named_up_to_a_bound() -> None:
-    by_name = Counter(name for name, _ in samples(hung(Action.RESTART, "the policy says restart", culprits=4096)))
+    by_name = Counter(name for name, _ in samples(hung(Action.RESTART, "the policy is to restart", culprits=4096)))
     assert by_name["rankwatch_culprit"] == NAMED
 
 
 @pytest.mark.parametrize(
     ("action", "why"), [(Action.LOG, "observe-only is on"), (Action.STOP, "the restart budget is used up (3 of 3)")]
 )
-def test_what_the_policy_wants_and_is_not_done_is_told_with_the_reason(action: Action, why: str) -> None:
+def test_what_the_policy_wants_and_is_not_done_is_reported_with_the_reason(action: Action, why: str) -> None:
     assert value(samples(hung(action, why)), "action_withheld", wanted="restart", reason=why) == 1.0
 
 
@@ -153,12 +154,21 @@ def test_what_the_policy_wants_and_is_not_done_is_told_with_the_reason(action: A
         (Action.STOP, Policy().changed({"on_hang": "save_and_stop"})),  # the ranks did not stop by themselves
     ],
 )
-def test_what_is_done_as_the_policy_says_is_not_withheld(action: Action, policy: Policy) -> None:
-    found = samples(hung(action, "the policy says so", policy=policy))
+def test_what_is_done_as_the_policy_states_is_not_withheld(action: Action, policy: Policy) -> None:
+    found = samples(hung(action, "the policy is to act", policy=policy))
     assert not [key for key in found if key[0] == "rankwatch_action_withheld"]
 
 
-def test_a_straggler_that_is_not_acted_on_is_told_only_if_the_policy_wants_it() -> None:
+@pytest.mark.parametrize("proof", HELD_BECAUSE)
+def test_the_action_on_a_held_incident_is_withheld_with_the_reason(proof: Proof) -> None:
+    job = hung(Action.RESTART, "the policy is to restart")
+    job.incidents[0] = replace(job.incidents[0], confirmed=False, proof=str(proof))
+    assert value(samples(job), "action_withheld", wanted="restart", reason=HELD_BECAUSE[proof]) == 1.0
+    job.policy = job.policy.changed({"on_hang": "log"})
+    assert value(samples(job), "action_withheld", wanted="restart", reason=HELD_BECAUSE[proof]) is None
+
+
+def test_a_straggler_that_is_not_acted_on_is_reported_only_if_the_policy_wants_it() -> None:
     job = scored(8, slow=5)
     job.performance.stragglers[0].action_reason = "observe-only is on"
     assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") is None
@@ -166,7 +176,7 @@ def test_a_straggler_that_is_not_acted_on_is_told_only_if_the_policy_wants_it() 
     assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") == 1.0
 
 
-def test_a_reason_that_tells_an_age_makes_no_series() -> None:
+def test_a_reason_that_reports_an_age_makes_no_series() -> None:
     def reasons(job: Job, now: float) -> set[Sample]:
         return {key for key in samples(job, now=now) if key[0] == "rankwatch_job_reason"}
 
@@ -188,31 +198,31 @@ def test_restarts_left_are_never_negative() -> None:
     assert value(samples(job), "job_restarts_left") == 0.0
 
 
-def test_the_monitor_tells_of_itself() -> None:
+def test_the_monitor_reports_itself() -> None:
     store = {"store_waiting": 40, "store_lost": 6, "store_fenced": 2}
     own = Own(7, {"bad_body": 2}, 0.01, 1, 3, tick_age=0.2, not_judged=4, publish_errors={"wandb": 5}, **store)
     found = samples(own=own)
-    told = {name: figure for (name, _), figure in found.items()}
-    assert told["rankwatch_store_errors"] == 3
-    assert told["rankwatch_store_rows_waiting"] == 40
-    assert told["rankwatch_store_rows_lost_total"] == 6
-    assert told["rankwatch_store_rows_fenced_total"] == 2
-    assert told["rankwatch_tick_age_seconds"] == 0.2
-    assert told["rankwatch_jobs_not_judged"] == 4
+    reported = {name: figure for (name, _), figure in found.items()}
+    assert reported["rankwatch_store_errors"] == 3
+    assert reported["rankwatch_store_rows_waiting"] == 40
+    assert reported["rankwatch_store_rows_lost_total"] == 6
+    assert reported["rankwatch_store_rows_fenced_total"] == 2
+    assert reported["rankwatch_tick_age_seconds"] == 0.2
+    assert reported["rankwatch_jobs_not_judged"] == 4
     assert found["rankwatch_publish_errors_total", frozenset({("publisher", "wandb")})] == 5
     assert [dict(labels)["version"] for name, labels in found if name == "rankwatch_build_info"] == [__version__]
 
 
-def test_what_publishers_count_begins_at_zero_and_is_told_by_outcome(
+def test_what_publishers_count_begins_at_zero_and_is_reported_by_outcome(
     receiver: HttpReceiver, fast_retries: None
 ) -> None:
     """Both are real, and so is the receiver: it refuses the first message and the first request for good."""
 
-    def told() -> dict[Sample, float]:
+    def reported() -> dict[Sample, float]:
         return samples(own=Own(0, {}, 0.0, 0, 0, published=publishing.samples()))
 
     def counted(what: str) -> dict[str, float]:
-        return {dict(labels)["outcome"]: figure for (name, labels), figure in told().items() if name == what}
+        return {dict(labels)["outcome"]: figure for (name, labels), figure in reported().items() if name == what}
 
     webhooks = Webhooks([Receiver(receiver.url, "json")], {}, lambda: NOW)
     forwarding = Forwarding([Backend(receiver.url, {})], 1 << 20)
@@ -221,7 +231,7 @@ def test_what_publishers_count_begins_at_zero_and_is_told_by_outcome(
         messages, requests = "rankwatch_webhook_messages_total", "rankwatch_forward_requests_total"
         assert counted(messages) == {"delivered": 0, "given_up": 0, "dropped": 0}
         assert counted(requests) == {"sent": 0, "refused": 0, "missed": 0}
-        labels = {name: {label for label, _ in given} for name, given in told()}
+        labels = {name: {label for label, _ in given} for name, given in reported()}
         assert {f.name for f in names.FROM_PUBLISHERS} - labels.keys() == {names.PUBLISH_ERRORS.name}
         assert all(labels[f.name] == set(f.labels) for f in names.FROM_PUBLISHERS if f.name in labels)
 
@@ -234,19 +244,19 @@ def test_what_publishers_count_begins_at_zero_and_is_told_by_outcome(
         for _ in range(3):
             forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told")
         wait_for(lambda: (counted(requests)["sent"], counted(requests)["refused"]) == (2, 1), "all were answered")
-        wait_for(lambda: told()["rankwatch_forward_waiting_bytes", frozenset()] == 0, "nothing waits")
+        wait_for(lambda: reported()["rankwatch_forward_waiting_bytes", frozenset()] == 0, "nothing waits")
 
         receiver.away()
         delivery.put(Message("key-3", 3, "job", time.time(), {"event": "job_back", "text": "back"}))
         forwarding.take("/v1/metrics", {"content-type": "application/x-protobuf"}, "one", b"told")
-        assert told()["rankwatch_webhook_messages_waiting", frozenset()] == 1
-        assert told()["rankwatch_forward_waiting_bytes", frozenset()] == len(b"told")
+        assert reported()["rankwatch_webhook_messages_waiting", frozenset()] == 1
+        assert reported()["rankwatch_forward_waiting_bytes", frozenset()] == len(b"told")
     finally:
         webhooks.close(10)
         forwarding.close(10)
 
 
-def test_one_rank_told_of_twice_is_one_series() -> None:
+def test_one_rank_reported_twice_is_one_series() -> None:
     job = scored(8)
     job.performance.stragglers += [straggler(3), straggler(3), straggler(3, cause=Cause.DATA)]
     assert Counter(name for name, _ in samples(job))["rankwatch_straggler"] == 2

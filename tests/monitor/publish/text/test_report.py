@@ -86,13 +86,13 @@ def test_a_healthy_job_has_a_short_one() -> None:
     assert not shown.endswith("\n\n")
 
 
-def test_a_job_that_nobody_has_spoken_of_has_one_too() -> None:
+def test_a_job_without_a_report_has_one_too() -> None:
     shown = text(Job("job", 100.0), 105.0)
     assert "JOB job is STARTING" in shown
     assert "GOODPUT" not in shown
 
 
-def test_a_job_without_steps_says_so_in_place_of_a_ratio() -> None:
+def test_a_job_without_steps_reports_it_in_place_of_a_ratio() -> None:
     scene = Accounted(steps=False).run(40)
     assert "GOODPUT is not known yet: no rank has reported a step in 40.0 s" in text(scene.job, scene.now)
 
@@ -154,18 +154,18 @@ def test_ranks_as_runs() -> None:
     assert ranks(range(0, 40, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22 and 8 more"
 
 
-def test_nodes_that_run_no_ranks_are_told_with_the_reason_and_cannot_steer_a_terminal() -> None:
+def test_nodes_that_run_no_ranks_are_reported_with_the_reason_and_cannot_steer_a_terminal() -> None:
     scene = Accounted(hosts=2).run(10)
     assert "NODES" not in text(scene.job, scene.now), "all of them run ranks"
     for name, role, why in (("9", NodeRole.SPARE, "2 nodes are enough"), ("8", NodeRole.PARKED, "excluded: \x1b[2J")):
         scene.submit(NodeRegistration(f"node-{name}", f"host-{name}", 10, 2, "gpt"))
         scene.submit(NodeObservation(f"node-{name}", 0, role=role, role_reason=why))
-    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason="nothing was heard of it for 15 s")
+    scene.event(ProcessEventKind.NODE_LOST, lost_node="node-1", reason="it has sent no report for 15 s")
     assert text(scene.job, scene.now).split("\n\n")[1].split("\n") == [
         "NODES 1 active, 1 spare, 1 parked, 1 lost",
         "  spare host-9: 2 nodes are enough",
         "  parked host-8: excluded: \N{REPLACEMENT CHARACTER}[2J",
-        "  lost host-1: nothing was heard of it for 15 s",
+        "  lost host-1: it has sent no report for 15 s",
     ]
     scene.finish()
     assert "NODES" not in text(scene.job, scene.now)

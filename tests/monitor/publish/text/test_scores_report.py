@@ -61,7 +61,7 @@ def documented() -> Job:
         if line.startswith("  Rank="):
             rank, node, score = (each.partition("=")[2] for each in line.split())
             job.columns.hosts[int(rank)] = node
-            # Figures that look alike are told apart by what is behind them.
+            # Figures that look alike are distinguished by what is behind them.
             behind = place if place % 10 < 5 else -place
             target[int(rank)], place = float(score) + 1e-5 * behind, place + 1
     return job
@@ -88,7 +88,7 @@ def test_ranks_without_a_score_are_left_out_and_counted() -> None:
     ]
 
 
-def test_a_job_without_kernel_timings_says_how_many_ranks_have_no_score() -> None:
+def test_a_job_without_kernel_timings_states_how_many_ranks_have_no_score() -> None:
     job = scored(4)
     assert job.performance.scores is not None
     job.performance.scores.gpu_relative_R[:] = np.nan
@@ -122,7 +122,7 @@ def test_what_is_not_computed_is_not_shown(off: str, gone: str) -> None:
     assert gone not in scores_text(job, NOW)
 
 
-def test_it_says_which_is_which_and_by_which_stragglers_are_named() -> None:
+def test_it_states_which_is_which_and_by_which_stragglers_are_named() -> None:
     job = scored(8)
     assert "named by robust scores and lateness" in " ".join(scores_text(job, NOW).split())
     job.policy = job.policy.changed({"straggler_reference": "fastest", "relative_threshold": 0.8})
@@ -144,14 +144,14 @@ def test_robust_scores_lateness_stragglers_verdict_and_cost_follow() -> None:
     assert "rank 5 makes the others wait cost so far: 1.25 GPU-hours" in words
 
 
-def test_the_sentence_of_a_straggler_is_not_said_twice() -> None:
+def test_the_sentence_of_a_straggler_is_not_reported_twice() -> None:
     job = scored(8, slow=5)
-    told = job.performance
-    told.finding.reason = told.stragglers[0].reason
-    assert scores_text(job, NOW).count(told.finding.reason) == 1
+    reported = job.performance
+    reported.finding.reason = reported.stragglers[0].reason
+    assert scores_text(job, NOW).count(reported.finding.reason) == 1
 
 
-def test_the_healthy_twin_names_nobody() -> None:
+def test_the_healthy_twin_names_no_rank() -> None:
     shown = scores_text(scored(8), NOW)
     assert "STRAGGLERS none now" in shown
     assert " no rank is waited for" in shown
@@ -159,7 +159,7 @@ def test_the_healthy_twin_names_nobody() -> None:
     assert "cost so far" not in shown
 
 
-def test_a_verdict_that_blames_no_node_says_so() -> None:
+def test_a_verdict_that_blames_no_node_reports_it() -> None:
     job = scored(8)
     job.performance.finding = Finding(StragglerVerdict.STAGE, ranks=tuple(range(4, 8)), share=0.1)
     assert "the stages are unbalanced, no node is to blame; 10.0 % of each step, 4 ranks (4-7)" in " ".join(
@@ -177,7 +177,7 @@ def test_stragglers_are_ordered_by_cost_and_do_not_make_it_endless() -> None:
     assert "and 20 more ranks: /api/v1/jobs/job/stragglers" in shown
 
 
-def test_before_there_are_scores_it_says_what_they_need() -> None:
+def test_before_there_are_scores_it_states_what_they_need() -> None:
     job = Job("job", NOW)
     assert scores_text(job, NOW).startswith("There are no scores yet")
     assert "STRAGGLERS" not in text(job, NOW)
@@ -186,7 +186,7 @@ def test_before_there_are_scores_it_says_what_they_need() -> None:
     assert "STRAGGLERS are not detected" in text(job, NOW)
 
 
-def test_the_log_gets_it_unless_nobody_wants_it() -> None:
+def test_the_log_gets_it_unless_it_is_switched_off() -> None:
     job = scored(8)
     assert scores_log(job, NOW) == scores_text(job, NOW, each_section=False)
     job.policy = job.policy.changed({"num_gpu_perf_scores_to_print": 0})

@@ -1,4 +1,4 @@
-"""W&B's own library writes files offline, which are read back; trouble with it harms nobody."""
+"""W&B's own library writes files offline, which are read back; trouble with it harms nothing."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_job_that_is_over_ends_its_run_and_one_that_is_back_goes_on_in_it(
 ) -> None:
     job = scored(4)
     job.last_heard = NOW
-    written(publisher, job, NOW, NOW + 100.0)  # nothing was heard of it for longer than its silence timeout
+    written(publisher, job, NOW, NOW + 100.0)  # nothing was received from it for longer than its silence timeout
     (lost,) = written_runs(tmp_path)
     assert (lost.finished, lost.exit_code) == (True, 1)
     job.last_heard = NOW + 2000.0
@@ -145,7 +145,7 @@ def test_only_the_newest_of_each_job_waits_and_only_so_many_jobs(publisher: wand
     assert time.monotonic() - begun < 5.0, "the loop does not wait for W&B"
     assert len(publisher._waiting) <= wandb.WAITING_JOBS
     assert publisher.dropped > 0
-    with publisher._news:
+    with publisher._changed:
         publisher._waiting.clear()
 
 

@@ -20,8 +20,8 @@ def test_every_number_is_documented() -> None:
 def test_incidents_and_stragglers_that_were_over_before_are_no_news() -> None:
     job = scored()
     job.performance.stragglers = [straggler(1, ended=NOW - 100), straggler(2, ended=NOW - 1), straggler(3)]
-    told = {alert.id: alert.current for alert in rows.alerts(snapshot(job, NOW), since=NOW - 50)}
-    assert told == {"s1": False, "s2": True, "s3": True}
+    reported = {alert.id: alert.current for alert in rows.alerts(snapshot(job, NOW), since=NOW - 50)}
+    assert reported == {"s1": False, "s2": True, "s3": True}
 
 
 def test_titles_fit_into_what_wandb_takes() -> None:

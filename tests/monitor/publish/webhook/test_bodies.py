@@ -12,13 +12,13 @@ import pytest
 
 from monitor.core.accounted import Accounted
 from rankwatch_monitor.publish.webhook.bodies import headers, page, render, secret_key
-from rankwatch_monitor.publish.webhook.notices import Announced, news
+from rankwatch_monitor.publish.webhook.notices import Announced, new_notices
 
 
 def notice(**changes: Any) -> dict[str, Any]:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
-    body = next(n.body for n in news(scene.job, Announced(), scene.now) if n.body["event"] == "incident_opened")
+    body = next(n.body for n in new_notices(scene.job, Announced(), scene.now) if n.body["event"] == "incident_opened")
     return body | changes
 
 
@@ -42,7 +42,7 @@ def test_slack_gets_a_text_and_blocks_within_its_limits() -> None:
         assert len(block.get("fields", [])) <= 10
 
 
-def test_names_from_outside_call_nobody_and_stay_within_the_limits() -> None:
+def test_names_from_outside_call_no_rank_and_stay_within_the_limits() -> None:
     evil = "<!channel> & \x1b[2J" + "<" * 5000
     body = notice(text=evil)
     body["job"] = body["job"] | {"name": evil}

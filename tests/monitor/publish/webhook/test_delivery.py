@@ -74,8 +74,8 @@ def test_after_failures_each_arrives_once_and_in_order(
     assert bodies(receiver) == ["a0", "a1", "a2"]
     tries = {each.headers["webhook-id"] for each in receiver.posted if each.status != 200}
     assert tries == {"key-0"}, "the first one is tried until it is taken, under the same key"
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("are retried for up to 3 days" in line for line in said) == 1
+    printed = [record.getMessage() for record in caplog.records]
+    assert sum("are retried for up to 3 days" in line for line in printed) == 1
     wait_for(lambda: any("accepts messages again" in r.getMessage() for r in caplog.records), "the end is said")
 
 
@@ -95,7 +95,7 @@ def test_retry_after_is_honoured(receiver: HttpReceiver, deliver: Deliver, monke
     delivery.put(message(2, "other job"))
     wait_for(lambda: delivery.delivered == 2, "both are delivered")
     assert time.monotonic() - begun >= 1.0, "its own waits are milliseconds here"
-    assert [each.status for each in receiver.posted] == [429, 200, 200], "and nobody else was sent meanwhile"
+    assert [each.status for each in receiver.posted] == [429, 200, 200], "and nothing else was sent meanwhile"
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 410, 301])
@@ -148,7 +148,7 @@ def test_what_is_too_old_is_given_up(
     assert "could not be delivered within 3 days" in caplog.text
 
 
-def test_beyond_the_limit_the_oldest_are_dropped_counted_and_said(
+def test_beyond_the_limit_the_oldest_are_dropped_counted_and_reported(
     receiver: HttpReceiver,
     deliver: Deliver,
     removed: list[str],

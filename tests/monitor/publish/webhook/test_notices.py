@@ -12,16 +12,16 @@ from monitor.publish.scored import NOW, scored, straggler
 from rankwatch.contract.enums import Cause, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.straggler.describe import Observation, sentence
-from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, news
+from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, new_notices
 
 
-def told_of(scene: Accounted, told: Announced, seconds: int) -> list[Notice]:
-    """What is told while the scene goes on for so long; asked as often as the loop may."""
+def notices_of(scene: Accounted, reported: Announced, seconds: int) -> list[Notice]:
+    """What is reported while the scene goes on for so long; asked as often as the loop may."""
     found = []
     for _ in range(seconds):
         scene.run(1)
-        found += news(scene.job, told, scene.now)
-        assert news(scene.job, told, scene.now) == [], "the same is not told twice"
+        found += new_notices(scene.job, reported, scene.now)
+        assert new_notices(scene.job, reported, scene.now) == [], "the same is not told twice"
     return found
 
 
@@ -30,13 +30,13 @@ def events(notices: list[Notice]) -> list[str]:
 
 
 def test_a_job_that_is_well_is_no_news() -> None:
-    assert told_of(Accounted(ranks=4), Announced(), 120) == []
+    assert notices_of(Accounted(ranks=4), Announced(), 120) == []
 
 
-def test_an_incident_is_told_when_it_opens_and_when_it_is_over() -> None:
-    scene, told = Accounted(ranks=4).run(20), Announced()
+def test_an_incident_is_reported_when_it_opens_and_when_it_is_over() -> None:
+    scene, reported = Accounted(ranks=4).run(20), Announced()
     scene.hang(2)
-    opened, closed = told_of(scene, told, 100)
+    opened, closed = notices_of(scene, reported, 100)
     incident = scene.job.incidents[0]
     assert incident.phase is Phase.CLOSED
     assert (opened.body["event"], closed.body["event"]) == ("incident_opened", "incident_closed")
@@ -59,20 +59,20 @@ def test_a_suspicion_is_announced_when_it_is_confirmed() -> None:
     (incident,) = scene.job.incidents
     scene.job.incidents[:] = [replace(incident, confirmed=False)]
     announced = announced_so_far(scene.job, scene.now)
-    assert news(scene.job, announced, scene.now) == []
+    assert new_notices(scene.job, announced, scene.now) == []
     scene.job.incidents[:] = [replace(incident, confirmed=True)]
-    assert events(news(scene.job, announced, scene.now)) == ["incident_opened"]
+    assert events(new_notices(scene.job, announced, scene.now)) == ["incident_opened"]
 
 
 def test_an_incident_is_announced_with_what_the_stacks_show() -> None:
-    scene, told = Accounted(ranks=4).run(20), Announced()
+    scene, reported = Accounted(ranks=4).run(20), Announced()
     scene.stall()
     scene.ignored.add(DirectiveKind.CAPTURE)
     scene.until_found()
-    assert events(news(scene.job, told, scene.now)) == []
+    assert events(new_notices(scene.job, reported, scene.now)) == []
     scene.send_evidence("node-0", directive=scene.issued[-1].id)
     scene.judge()
-    (opened,) = news(scene.job, told, scene.now)
+    (opened,) = new_notices(scene.job, reported, scene.now)
     assert "stuck in the same place" in opened.body["text"]
 
 
@@ -81,23 +81,23 @@ def test_a_suspicion_that_came_to_nothing_is_never_announced() -> None:
     scene.hang(2).until_found()
     (incident,) = scene.job.incidents
     scene.job.incidents[:] = [replace(incident, confirmed=False, phase=Phase.CLOSED)]
-    assert [e for e in events(news(scene.job, announced, scene.now)) if e.startswith("incident")] == []
+    assert [e for e in events(new_notices(scene.job, announced, scene.now)) if e.startswith("incident")] == []
 
 
-def test_the_same_thing_has_the_same_key_whoever_tells_it() -> None:
+def test_the_same_thing_has_the_same_key_whichever_rank_reports_it() -> None:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
-    first, second = news(scene.job, Announced(), scene.now), news(scene.job, Announced(), scene.now + 5)
+    first, second = new_notices(scene.job, Announced(), scene.now), new_notices(scene.job, Announced(), scene.now + 5)
     assert [notice.key for notice in first] == [notice.key for notice in second] != []
     assert all(notice.key.replace("_", "").isalnum() for notice in first)
 
 
-def test_what_was_before_is_told_already() -> None:
+def test_what_was_before_is_reported_already() -> None:
     scene = Accounted(ranks=4).run(20)
     scene.hang(2).until_found()
-    told = announced_so_far(scene.job, scene.now)
-    assert news(scene.job, told, scene.now) == []
-    assert events(told_of(scene, told, 100)) == ["incident_closed"], "but its end is still to come"
+    reported = announced_so_far(scene.job, scene.now)
+    assert new_notices(scene.job, reported, scene.now) == []
+    assert events(notices_of(scene, reported, 100)) == ["incident_closed"], "but its end is still to come"
 
 
 @pytest.mark.parametrize(
@@ -108,51 +108,51 @@ def test_what_was_before_is_told_already() -> None:
         (ProcessEventKind.STOPPED, Event.JOB_STOPPED),
     ],
 )
-def test_the_end_of_a_job_is_told_once(ends: ProcessEventKind, event: Event) -> None:
-    scene, told = Accounted(ranks=2), Announced()
-    assert told_of(scene, told, 20) == []
+def test_the_end_of_a_job_is_reported_once(ends: ProcessEventKind, event: Event) -> None:
+    scene, reported = Accounted(ranks=2), Announced()
+    assert notices_of(scene, reported, 20) == []
     scene.finish(ends, "because of that")
-    (notice,) = told_of(scene, told, 60)
+    (notice,) = notices_of(scene, reported, 60)
     assert notice.body["event"] == event
     assert notice.body["text"].startswith(f"The job is {notice.body['job']['state']}")
 
 
-def test_a_job_that_is_lost_and_heard_of_again() -> None:
-    scene, told = Accounted(ranks=2, launchers=False), Announced()
-    assert told_of(scene, told, 20) == []
+def test_a_job_that_is_lost_and_reports_again() -> None:
+    scene, reported = Accounted(ranks=2, launchers=False), Announced()
+    assert notices_of(scene, reported, 20) == []
     scene.cut(0, 1)
-    found = [n for n in told_of(scene, told, 1200) if n.body["event"].startswith("job")]
+    found = [n for n in notices_of(scene, reported, 1200) if n.body["event"].startswith("job")]
     assert events(found) == ["job_lost"]
     scene.resume()
-    found = [n for n in told_of(scene, told, 60) if n.body["event"].startswith("job")]
+    found = [n for n in notices_of(scene, reported, 60) if n.body["event"].startswith("job")]
     assert events(found) == ["job_back"]
 
 
 def test_stragglers_that_are_found_together_are_one_message() -> None:
-    job, told = scored(), Announced()
-    news(job, told, NOW)
+    job, reported = scored(), Announced()
+    new_notices(job, reported, NOW)
     stragglers = job.performance.stragglers
     stragglers += [straggler(1), straggler(2)]
     stragglers[0].reason = sentence(Observation(1, "host-0", 3, 0.1, 0.2, Cause.DATA, 0.15, 0.01, "data"))
-    (found,) = news(job, told, NOW)
+    (found,) = new_notices(job, reported, NOW)
     assert found.body["event"] == "straggler_found"
     assert [s["rank"] for s in found.body["stragglers"]] == [1, 2]
     assert found.body["text"] == f"{stragglers[0].reason} {stragglers[1].reason}.", "the monitor's own sentences"
     assert found.body["text"].count("Rank 1 on host-0 is slow") == 1
     stragglers[0].ended = NOW + 60
-    (ended,) = news(job, told, NOW + 60)
+    (ended,) = new_notices(job, reported, NOW + 60)
     assert ended.body["event"] == "straggler_ended"
     assert ended.body["text"] == (
         "Rank 1 on host-0 is as fast as its peers again after 11 min 00 s; it cost 1.25 GPU-hours."
     )
-    assert news(job, told, NOW + 61) == []
+    assert new_notices(job, reported, NOW + 61) == []
 
 
 def test_a_message_stays_small_however_many_are_slow() -> None:
-    job, told = scored(1000), Announced()
-    news(job, told, NOW)
+    job, reported = scored(1000), Announced()
+    new_notices(job, reported, NOW)
     job.performance.stragglers += [straggler(rank) for rank in range(500)]
-    (found,) = news(job, told, NOW)
+    (found,) = new_notices(job, reported, NOW)
     assert (len(found.body["stragglers"]), found.body["stragglers_count"]) == (SHOWN, 500)
     assert f"And {500 - SHOWN} more ranks." in found.body["text"]
     assert len(json.dumps(found.body)) < 20_000

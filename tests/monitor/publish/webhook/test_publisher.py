@@ -53,7 +53,7 @@ def begin(receiver: HttpReceiver, scene: Accounted, fast_retries: None) -> Itera
 
     def webhooks(*to: Receiver, **more: Any) -> Webhooks:
         chosen = to or (Receiver(receiver.url, "json"),)
-        # The scene lives at its own time; a message is as old as the clock of this machine says.
+        # The scene lives at its own time; a message is as old as the clock of this machine states.
         made.append(Webhooks(chosen, {scene.job.id: scene.job}, lambda: scene.now, **more))
         return made[-1]
 
@@ -73,10 +73,10 @@ def hang_and_recover(scene: Accounted, webhooks: Webhooks) -> None:
     scene.hang(2)
     for _ in range(100):
         scene.run(1)
-        webhooks.look(scene.job, scene.now)
+        webhooks.observe(scene.job, scene.now)
 
 
-def told(receiver: HttpReceiver) -> list[str]:
+def reported(receiver: HttpReceiver) -> list[str]:
     return [each.json["event"] for each in receiver.taken]
 
 
@@ -95,14 +95,14 @@ def test_an_incident_reaches_every_receiver_in_its_format(
     wait_for(lambda: not shelf.rows, "nothing is left")
 
 
-def test_only_the_chosen_events_are_told(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:
+def test_only_the_chosen_events_are_reported(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:
     webhooks = begin(events={Event.INCIDENT_CLOSED, Event.JOB_FAILED})
     hang_and_recover(scene, webhooks)
     scene.finish(ProcessEventKind.FAILED, "no more")
     scene.run(2)
-    webhooks.look(scene.job, scene.now)
+    webhooks.observe(scene.job, scene.now)
     wait_for(lambda: len(receiver.taken) == 2, "both are told")
-    assert told(receiver) == ["incident_closed", "job_failed"]
+    assert reported(receiver) == ["incident_closed", "job_failed"]
 
 
 def test_what_was_not_delivered_is_taken_up_again(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:
@@ -115,31 +115,31 @@ def test_what_was_not_delivered_is_taken_up_again(receiver: HttpReceiver, scene:
     receiver.back()
     second = begin(outbox=shelf)
     wait_for(lambda: not shelf.rows, "they are delivered")
-    assert told(receiver) == ["incident_opened", "incident_closed"]
-    second.look(scene.job, scene.now + 10)
+    assert reported(receiver) == ["incident_opened", "incident_closed"]
+    second.observe(scene.job, scene.now + 10)
     scene.finish(ProcessEventKind.FAILED, "no more")
     scene.run(2)
-    second.look(scene.job, scene.now + 20)
+    second.observe(scene.job, scene.now + 20)
     wait_for(lambda: len(receiver.taken) == 3, "what is new comes after what was left")
-    assert told(receiver)[2:] == ["job_failed"], "and what was told is not told again"
+    assert reported(receiver)[2:] == ["job_failed"], "and what was reported is not told again"
 
 
-def test_of_a_job_that_moved_here_the_past_is_not_told_again(
+def test_of_a_job_that_moved_here_the_past_is_not_reported_again(
     receiver: HttpReceiver, scene: Accounted, begin: Begin
 ) -> None:
-    """Its incident was told by the monitor that watched it then; what comes from now on is told here."""
+    """Its incident was reported by the monitor that watched it then; what comes from now on is told here."""
     webhooks = begin()
     later = Accounted(ranks=4).run(20)
     later.hang(1)
     later.run(100)
     assert not later.job.incidents[0].open
     Publishing((), (webhooks,)).adopt(later.job, later.now)
-    webhooks.look(later.job, later.now)
+    webhooks.observe(later.job, later.now)
     later.finish(ProcessEventKind.FAILED, "no more")
     later.run(2)
-    webhooks.look(later.job, later.now)
+    webhooks.observe(later.job, later.now)
     wait_for(lambda: receiver.taken, "its end is told")
-    assert told(receiver) == ["job_failed"]
+    assert reported(receiver) == ["job_failed"]
 
 
 def test_one_that_hangs_does_not_hold_up_the_other(receiver: HttpReceiver, scene: Accounted, begin: Begin) -> None:
@@ -172,13 +172,13 @@ def test_rows_of_a_receiver_that_was_removed_wait_for_it(
     assert webhooks.rows_about("a job that the monitor has let go") == []
 
 
-def test_a_job_that_cannot_be_told_is_counted_and_harms_nobody(
+def test_a_job_that_cannot_be_reported_is_counted_and_does_no_harm(
     scene: Accounted, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhooks = begin()
     monkeypatch.setattr(scene.job.performance, "stragglers", None)
-    webhooks.look(scene.job, scene.now)
-    webhooks.look(scene.job, scene.now + 2)
+    webhooks.observe(scene.job, scene.now)
+    webhooks.observe(scene.job, scene.now + 2)
     assert webhooks.errors == 2
 
 

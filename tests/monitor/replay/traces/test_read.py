@@ -1,4 +1,4 @@
-"""Tables of operations are read from CSV, .csv.gz and parquet alike, and what is wrong with one is said clearly."""
+"""Tables of operations are read from CSV, .csv.gz and parquet alike, and what is wrong with one is stated clearly."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HEAD = "rank,step,optype,start_ts,duration"
 SMALL = Trace(replicas=2, stages=2, microbatches=2, steps=2)
 
 
-def said(path: Path) -> str:
-    """What is said of a table that cannot be read; it names the file."""
+def printed(path: Path) -> str:
+    """What is reported of a table that cannot be read; it names the file."""
     with pytest.raises(TableError) as error:
         read_rows(path)
     assert str(path) in str(error.value)
@@ -56,32 +56,32 @@ def test_names_of_columns_may_be_written_otherwise(tmp_path: Path) -> None:
     assert rows.texts["host"].words == ("n1",)
 
 
-def test_it_is_told_from_a_recording(tmp_path: Path) -> None:
+def test_it_is_reported_from_a_recording(tmp_path: Path) -> None:
     assert is_table(table(tmp_path, HEAD, "0,0,a,0,1", name="trace.txt"))
     assert is_table(write(tmp_path / "t.parquet", SMALL.rows()).rename(tmp_path / "trace"))
     assert not is_table(table(tmp_path, '{"rankwatch": "recording", "version": 1, "optype": 1}', name="run.jsonl"))
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
-    words = said(table(tmp_path, "rank,step,start_ts,duration", "0,0,0,1"))
+    words = printed(table(tmp_path, "rank,step,start_ts,duration", "0,0,0,1"))
     assert "has no column optype" in words
     assert "Rename" in words
     path = write(tmp_path / "t.parquet", [{k: v for k, v in row.items() if k != "step"} for row in SMALL.rows()])
-    assert "has no column step" in said(path)
+    assert "has no column step" in printed(path)
 
 
 def test_an_empty_file_and_one_without_rows(tmp_path: Path) -> None:
     (tmp_path / "e.csv").touch()
-    assert "is empty" in said(tmp_path / "e.csv")
-    assert "no rows" in said(table(tmp_path, HEAD))
+    assert "is empty" in printed(tmp_path / "e.csv")
+    assert "no rows" in printed(table(tmp_path, HEAD))
 
 
 def test_text_where_a_number_must_be(tmp_path: Path) -> None:
-    words = said(table(tmp_path, HEAD, "0,0,a,0,1", "", "0,0,b,soon,1"))
+    words = printed(table(tmp_path, HEAD, "0,0,a,0,1", "", "0,0,b,soon,1"))
     assert "line 4, column start_ts" in words
     assert "'soon'" in words
     rows = [{**row, "seq_id": f"{row['seq_id']} s"} for row in SMALL.rows()]
-    assert "column seq_id" in said(write(tmp_path / "t.parquet", rows))
+    assert "column seq_id" in printed(write(tmp_path / "t.parquet", rows))
 
 
 @pytest.mark.parametrize(
@@ -96,25 +96,25 @@ def test_text_where_a_number_must_be(tmp_path: Path) -> None:
     ],
 )
 def test_a_value_that_cannot_be(tmp_path: Path, line: str, words: str) -> None:
-    assert words in said(table(tmp_path, HEAD, "0,0,a,0,1", line))
+    assert words in printed(table(tmp_path, HEAD, "0,0,a,0,1", line))
 
 
 def test_a_parquet_file_that_is_cut_off(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", SMALL.rows())
     path.write_bytes(path.read_bytes()[:-20])
-    assert "cannot be read as parquet" in said(path)
+    assert "cannot be read as parquet" in printed(path)
 
 
 def test_a_gzip_file_that_is_cut_off(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv.gz", SMALL.rows())
     path.write_bytes(path.read_bytes()[:-20])
-    assert "cannot be read as CSV" in said(path)
+    assert "cannot be read as CSV" in printed(path)
 
 
-def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_it_states_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "t.parquet", SMALL.rows())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install 'rankwatch[parquet]'" in said(path)
+    assert "pip install 'rankwatch[parquet]'" in printed(path)
 
 
 def test_a_large_table_is_read_in_good_time(tmp_path: Path) -> None:

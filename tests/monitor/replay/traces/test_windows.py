@@ -22,7 +22,7 @@ from rankwatch_monitor.replay.traces.windows import kind_of
 from support.pipeline_trace import Slow, Trace, write
 
 HEAD = ("rank", "step", "optype", "start_ts", "duration")
-NOBODY: tuple[int, ...] = ()
+UNIDENTIFIED: tuple[int, ...] = ()
 
 
 def read(
@@ -52,7 +52,7 @@ def judged(tmp_path: Path, trace: Trace) -> Summary:
 
 
 def test_parts_add_up_to_the_step(tmp_path: Path) -> None:
-    told = windows(
+    reported = windows(
         read(
             tmp_path,
             (0, 7, "data-load", 0.0, 1.0),
@@ -61,16 +61,16 @@ def test_parts_add_up_to_the_step(tmp_path: Path) -> None:
             (0, 7, "optimizer", 6.0, 1.0),
         )
     )
-    assert told[7, 0].parts == pytest.approx(
+    assert reported[7, 0].parts == pytest.approx(
         {Part.DATA: 1.0, Part.HOST: 0.5, Part.COMPUTE: 3.0, Part.COMMUNICATION: 2.5}
     )
-    assert told[7, 0].sections["step"].median == pytest.approx(7.0)
-    group = told[7, 0].collectives["grads-all_reduce"]
+    assert reported[7, 0].sections["step"].median == pytest.approx(7.0)
+    group = reported[7, 0].collectives["grads-all_reduce"]
     assert (group.calls, group.busy, group.exposed) == pytest.approx((1, 3.0, 2.5))
 
 
 def test_operations_that_overlap_count_once(tmp_path: Path) -> None:
-    told = windows(
+    reported = windows(
         read(
             tmp_path,
             (0, 0, "a-compute", 0.0, 4.0),
@@ -79,7 +79,7 @@ def test_operations_that_overlap_count_once(tmp_path: Path) -> None:
             (0, 0, "nccl_all_gather", 1.0, 3.0),
         )
     )
-    assert told[0, 0].parts == pytest.approx(
+    assert reported[0, 0].parts == pytest.approx(
         {Part.DATA: 0, Part.HOST: 0, Part.COMPUTE: 5.0, Part.COMMUNICATION: 0}, abs=1e-9
     )
 
@@ -87,30 +87,30 @@ def test_operations_that_overlap_count_once(tmp_path: Path) -> None:
 def test_time_between_steps_that_follow_each_other_is_the_host_s(tmp_path: Path) -> None:
     rows = [(r, s, "forward-compute", 2.0 * s + 0.1 * r, 1.0) for r in (0, 1) for s in (0, 1, 5)]
     rows += [(r, s, "grads-sync", 2.0 * s + 1.0 + 0.1 * r, 0.5 - 0.1 * r) for r in (0, 1) for s in (0, 1, 5)]
-    told = windows(read(tmp_path, *rows))
-    assert told[0, 1].parts[Part.HOST] == pytest.approx(0)
-    assert told[1, 1].parts[Part.HOST] == pytest.approx(0.6)
-    assert told[5, 1].parts[Part.HOST] == pytest.approx(0), "steps 2 to 4 are not in the table"
+    reported = windows(read(tmp_path, *rows))
+    assert reported[0, 1].parts[Part.HOST] == pytest.approx(0)
+    assert reported[1, 1].parts[Part.HOST] == pytest.approx(0.6)
+    assert reported[5, 1].parts[Part.HOST] == pytest.approx(0), "steps 2 to 4 are not in the table"
 
 
 @pytest.mark.parametrize("waits", ["inside", "gaps"])
 def test_waiting_is_found_wherever_a_table_has_it(tmp_path: Path, waits: Any) -> None:
     """The rank that is waited for communicates least; nothing of it is taken for the host's."""
     trace = Trace("worker", 0.5, steps=3, noise=0.0, waits=waits)
-    told = windows(optable.read(write(tmp_path / "t.csv", trace.rows())))
+    reported = windows(optable.read(write(tmp_path / "t.csv", trace.rows())))
     for step in range(3):
-        of_rank = {rank: told[step, rank].parts for rank in range(16)}
+        of_rank = {rank: reported[step, rank].parts for rank in range(16)}
         least = min(of_rank, key=lambda rank: of_rank[rank][Part.COMMUNICATION])
         assert least == trace.victim_rank
         assert all(parts[Part.HOST] < 1e-6 for parts in of_rank.values())
 
 
 def test_without_communication_on_record_gaps_are_waiting(tmp_path: Path) -> None:
-    told = windows(read(tmp_path, (0, 0, "forward", 0.0, 1.0), (0, 0, "backward", 3.0, 1.0)))
-    assert told[0, 0].parts[Part.COMMUNICATION] == pytest.approx(2.0)
+    reported = windows(read(tmp_path, (0, 0, "forward", 0.0, 1.0), (0, 0, "backward", 3.0, 1.0)))
+    assert reported[0, 0].parts[Part.COMMUNICATION] == pytest.approx(2.0)
 
 
-def test_kernels_are_told_by_kind_and_stage(tmp_path: Path) -> None:
+def test_kernels_are_reported_by_kind_and_stage(tmp_path: Path) -> None:
     heads = (*HEAD, "stage", "dp_rank", "host")
     rows = [(3, 0, "forward-compute", float(i), 0.1 * (i + 1), 2, 1, "node-a") for i in range(4)]
     (report,) = reports(read(tmp_path, *rows, heads=heads))
@@ -118,8 +118,8 @@ def test_kernels_are_told_by_kind_and_stage(tmp_path: Path) -> None:
     kernel = report.kernels["forward-compute/stage2"]
     assert (kernel.calls, kernel.median, kernel.tail, kernel.mean) == pytest.approx((4, 0.25, 0.35, 0.25))
     assert (kernel.min, kernel.max) == pytest.approx((0.1, 0.4))
-    who = report.identity
-    assert (who.rank, who.pipeline_parallel, who.data_parallel, who.host) == (3, 2, 1, "node-a")
+    identity = report.identity
+    assert (identity.rank, identity.pipeline_parallel, identity.data_parallel, identity.host) == (3, 2, 1, "node-a")
 
 
 def test_groups_are_those_that_end_together(tmp_path: Path) -> None:
@@ -132,14 +132,14 @@ def test_groups_are_those_that_end_together(tmp_path: Path) -> None:
         assert set(report.window.collectives) == {*neighbours, alone, all_ranks}
 
 
-def test_a_transfer_is_told_without_its_waiting(tmp_path: Path) -> None:
+def test_a_transfer_is_reported_without_its_waiting(tmp_path: Path) -> None:
     trace = Trace("worker", 1.0, steps=4, noise=0.0)
     table = optable.read(write(tmp_path / "t.csv", trace.rows()))
     for report in reports(table):
         assert report.window is not None
-        for group, told in report.window.collectives.items():
+        for group, reported in report.window.collectives.items():
             if group.startswith("send-recv"):
-                assert told.shortest <= trace.transfer * 1.11
+                assert reported.shortest <= trace.transfer * 1.11
 
 
 def test_ranks_may_be_missing_from_steps(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_ranks_may_be_missing_from_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("unit", "scale"), [("s", 1), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)])
 @pytest.mark.parametrize("epoch", [0.0, 1.7e9])
-def test_units_are_told_apart(tmp_path: Path, unit: str, scale: float, epoch: float) -> None:
+def test_units_are_distinguished(tmp_path: Path, unit: str, scale: float, epoch: float) -> None:
     rows = [{**row, "start_ts": row["start_ts"] + epoch} for row in Trace(steps=3).rows()]
     table = optable.read(write(tmp_path / "t.csv", rows, scale))
     assert table.notes[0].startswith(f"times are taken as {unit}:")
@@ -170,7 +170,7 @@ def test_whole_numbers_are_no_seconds(tmp_path: Path) -> None:
     assert table.notes[0].startswith("times are taken as ms:")
 
 
-def test_a_person_s_unit_counts(tmp_path: Path) -> None:
+def test_an_operator_s_unit_counts(tmp_path: Path) -> None:
     table = read(tmp_path, (0, 0, "forward", 0, 30), unit="s")
     assert float(table.duration_N[0]) == 30
     with pytest.raises(TableError, match="--time-unit is one of s, ms, us, ns"):
@@ -190,11 +190,11 @@ def test_a_person_s_unit_counts(tmp_path: Path) -> None:
         (Kind.HOST, "gc"),
     ],
 )
-def test_names_tell_what_an_operation_is(kind: Kind, names: str) -> None:
+def test_names_identify_the_operation(kind: Kind, names: str) -> None:
     assert {name: kind_of(name) for name in names.split()} == dict.fromkeys(names.split(), kind)
 
 
-def test_what_a_name_does_not_tell_is_said(tmp_path: Path) -> None:
+def test_what_a_name_leaves_open_is_reported(tmp_path: Path) -> None:
     table = read(tmp_path, (0, 0, "frobnicate", 0.0, 1.0), (0, 0, "forward", 1.0, 1.0))
     assert table.notes[1] == "taken for computation, as their names are unknown: frobnicate"
     assert windows(table)[0, 0].parts[Part.COMPUTE] == pytest.approx(2.0)
@@ -225,30 +225,30 @@ SHAPES = {
         ("stage", 0.6, StragglerVerdict.STAGE, Cause.COMPUTE),
     ],
 )
-def test_each_class_is_told_from_the_others(
+def test_each_class_is_distinguished_from_the_others(
     tmp_path: Path, shape: str, slow: Slow, dose: float, verdict: StragglerVerdict, cause: Cause
 ) -> None:
     trace = replace(SHAPES[shape], slow=slow, dose=dose)
-    told = judged(tmp_path, trace)
-    assert (told.verdict, told.cause) == (verdict, cause), told.reason
-    blamed = (trace.victim_rank,) if verdict is StragglerVerdict.WORKER else NOBODY
-    assert tuple(s.rank for s in told.stragglers) == blamed
+    reported = judged(tmp_path, trace)
+    assert (reported.verdict, reported.cause) == (verdict, cause), reported.reason
+    blamed = (trace.victim_rank,) if verdict is StragglerVerdict.WORKER else UNIDENTIFIED
+    assert tuple(s.rank for s in reported.stragglers) == blamed
 
 
 @pytest.mark.parametrize(("replicas", "stages", "microbatches"), [(4, 4, 8), (2, 2, 8), (4, 1, 8), (32, 1, 1)])
 def test_long_sequences_are_the_workload_s(tmp_path: Path, replicas: int, stages: int, microbatches: int) -> None:
     trace = Trace("workload", 0.8, replicas, stages, microbatches)
-    told = judged(tmp_path, trace)
-    assert (told.verdict, told.stragglers) == (StragglerVerdict.WORKLOAD, ()), told.reason
+    reported = judged(tmp_path, trace)
+    assert (reported.verdict, reported.stragglers) == (StragglerVerdict.WORKLOAD, ()), reported.reason
 
 
 @pytest.mark.parametrize("waits", ["inside", "gaps"])
 @pytest.mark.parametrize("slow", ["link", "pair"])
 @pytest.mark.parametrize("dose", [0.12, 0.6])
-def test_a_slow_link_blames_nobody(tmp_path: Path, slow: Slow, dose: float, waits: Any) -> None:
-    told = judged(tmp_path, Trace(slow, dose, waits=waits))
-    assert (told.verdict, told.stragglers) == (StragglerVerdict.LINK, ()), told.reason
-    assert ("stage2-3/dp1" if slow == "pair" else "reduce-scatter/stage2") in told.reason
+def test_a_slow_link_blames_no_rank(tmp_path: Path, slow: Slow, dose: float, waits: Any) -> None:
+    reported = judged(tmp_path, Trace(slow, dose, waits=waits))
+    assert (reported.verdict, reported.stragglers) == (StragglerVerdict.LINK, ()), reported.reason
+    assert ("stage2-3/dp1" if slow == "pair" else "reduce-scatter/stage2") in reported.reason
 
 
 @pytest.mark.parametrize("during", [(0.0, 0.6), (0.2, 0.8), (0.6, 1.0)])
@@ -258,9 +258,9 @@ def test_a_straggler_counts_that_was_there_for_long(tmp_path: Path, during: tupl
 
 
 def test_a_straggler_that_was_there_briefly_does_not(tmp_path: Path) -> None:
-    told = judged(tmp_path, Trace("worker", 0.3, during=(0.1, 0.35)))
-    assert (told.verdict, told.stragglers) == (StragglerVerdict.HEALTHY, ())
-    assert "worker" in told.reason
+    reported = judged(tmp_path, Trace("worker", 0.3, during=(0.1, 0.35)))
+    assert (reported.verdict, reported.stragglers) == (StragglerVerdict.HEALTHY, ())
+    assert "worker" in reported.reason
 
 
 def test_columns_beyond_the_needed_ones_may_be_absent(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ class Untouched(Training):
 
     def begun_with(self) -> list[tuple[int, int]]:
         """(rank, step) of every start of a rank, in order of rank."""
-        said = re.findall(r"<rank (\d) begins with step (\d+)>", self.launchers[-1].said())
-        return sorted((int(rank), int(step)) for rank, step in said)
+        printed = re.findall(r"<rank (\d) begins with step (\d+)>", self.launchers[-1].printed())
+        return sorted((int(rank), int(step)) for rank, step in printed)
 
     def pid_of(self, rank: int) -> int:
         """The process of a rank; one that is parked for its successor has the same command line."""

@@ -221,7 +221,7 @@ def resumed() -> None:
     kept = optimizer.state_dict()
     for state in kept["state"].values():
         state["step"] = torch.tensor(500.0)
-    start_anew()  # a process that goes on from this checkpoint
+    start_again()  # a process that goes on from this checkpoint
     optimizer = adam(model)
     optimizer.load_state_dict(kept)
     model(batch()).mean().backward()
@@ -240,7 +240,7 @@ def resumed_adversarial() -> None:
         for each in state["state"].values():
             each["step"] = torch.tensor(float(steps))
         kept.append(state)
-    start_anew()
+    start_again()
     of_generator, of_critic = adam(generator), adam(critic)
     of_generator.load_state_dict(kept[0])
     of_critic.load_state_dict(kept[1])
@@ -263,7 +263,7 @@ def its_steps() -> None:
         optimizer.step()
 
 
-def start_anew() -> None:
+def start_again() -> None:
     """What this process would be if it began now."""
     from rankwatch.integrations.autorun import torch_hooks
     from rankwatch.integrations.autorun.training_loop import Optimizers
@@ -282,7 +282,7 @@ def start_anew() -> None:
 def seen_in(scenario: Callable[[], None]) -> dict[str, Any]:
     from rankwatch.recording import sections, shared_slots
 
-    start_anew()
+    start_again()
     recorder: Any = sections._recorder
     recorder.finished.clear()
     recorder.iteration = 0
@@ -309,7 +309,7 @@ def broken() -> None:
     hooks._loop._begin = fail
     plain()
     saved()
-    start_anew()
+    start_again()
 
 
 SCENARIOS = (
@@ -319,6 +319,6 @@ SCENARIOS = (
 )
 
 if __name__ == "__main__":
-    told = {scenario.__name__: seen_in(scenario) for scenario in SCENARIOS}
+    reported = {scenario.__name__: seen_in(scenario) for scenario in SCENARIOS}
     environment = {name: value for name, value in os.environ.items() if name.startswith(("PYTHONPATH", "RANKWATCH"))}
-    print(json.dumps({"scenarios": told, "began": AT_LINE_ONE, "environment": environment}))
+    print(json.dumps({"scenarios": reported, "began": AT_LINE_ONE, "environment": environment}))

@@ -34,8 +34,8 @@ def run(*command: str, parent: int | None = None, path: str = "", warnings: str 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
     """What ``scenarios.py`` told, with torch's own warnings left to itself."""
-    told: dict[str, Any] = json.loads(run(str(HERE / "scenarios.py"), warnings="default").splitlines()[-1])
-    return told
+    reported: dict[str, Any] = json.loads(run(str(HERE / "scenarios.py"), warnings="default").splitlines()[-1])
+    return reported
 
 
 SEEN = {
@@ -69,13 +69,13 @@ SEEN = {
 
 @pytest.mark.parametrize("name", SEEN)
 def test_what_is_seen_of(seen: dict[str, Any], name: str) -> None:
-    told = seen["scenarios"][name]
-    assert told["sections"] == SEEN[name]
-    assert told["iteration"] == SEEN[name].get("step", 0)
-    assert (told["open"], told["failed"]) == ([], 0)
+    reported = seen["scenarios"][name]
+    assert reported["sections"] == SEEN[name]
+    assert reported["iteration"] == SEEN[name].get("step", 0)
+    assert (reported["open"], reported["failed"]) == ([], 0)
 
 
-def test_a_checkpoint_is_bracketed_and_names_nobody(seen: dict[str, Any]) -> None:
+def test_a_checkpoint_is_bracketed_and_names_no_rank(seen: dict[str, Any]) -> None:
     assert seen["scenarios"]["saved"]["sections"] == {"forward": 1, "checkpointing": 1}
 
 
@@ -85,9 +85,9 @@ def test_the_steps_go_on_where_the_optimizer_has_been(seen: dict[str, Any]) -> N
 
 
 def test_a_script_that_counts_its_steps_is_left_to_it(seen: dict[str, Any]) -> None:
-    told = seen["scenarios"]["its_steps"]
-    assert told["iteration"] == 46
-    assert told["sections"] == {"forward": 6, "backward": 6, "optimizer": 6, "step": 6}
+    reported = seen["scenarios"]["its_steps"]
+    assert reported["iteration"] == 46
+    assert reported["sections"] == {"forward": 6, "backward": 6, "optimizer": 6, "step": 6}
 
 
 def test_what_goes_wrong_with_us_is_counted_and_no_more(seen: dict[str, Any]) -> None:
@@ -119,16 +119,16 @@ print(bool(torch.nn.modules.module._has_any_global_hook()), "exec_module" in var
     assert run("-c", script, warnings="default").split() == ["True", "False"]
 
 
-def test_who_is_started_by_somebody_else_is_not_the_rank() -> None:
-    told = run("-c", "import sys; print([name for name in sys.modules if 'rankwatch' in name])", parent=1)
-    assert told.strip() == "[]"
+def test_a_process_started_by_another_is_not_the_rank() -> None:
+    reported = run("-c", "import sys; print([name for name in sys.modules if 'rankwatch' in name])", parent=1)
+    assert reported.strip() == "[]"
 
 
 def test_the_machines_own_sitecustomize_runs_as_ever(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.theirs = 'here'")
     script = "import os, sys, sitecustomize; print(sys.theirs, sitecustomize.__file__, os.environ['PYTHONPATH'])"
-    told = run("-c", script, path=str(tmp_path))
-    assert told.split() == ["here", str(tmp_path / "sitecustomize.py"), str(tmp_path)]
+    reported = run("-c", script, path=str(tmp_path))
+    assert reported.split() == ["here", str(tmp_path / "sitecustomize.py"), str(tmp_path)]
 
 
 def test_the_arguments_of_the_scripts_own_init_count() -> None:

@@ -214,7 +214,7 @@ def test_one_that_steps_several_times_for_one_of_the_other() -> None:
     assert completed(of("D", "G"), "DDDDDG" * 2) == "DDDDDG|DDDDDG|"
 
 
-def test_one_that_nobody_built_before_it_stepped_joins() -> None:
+def test_one_that_was_not_built_before_it_stepped_joins() -> None:
     assert completed(of("A"), "AABAB") == "A|A|BA|B"
 
 

@@ -45,13 +45,13 @@ class Fit(Training):
         """Wait until all ranks have begun to train."""
         self.until("all ranks train", lambda: all((self.folder / f"started-{rank}").exists() for rank in range(ranks)))
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """What the newest launcher and its ranks wrote."""
-        return self.launchers[-1].said()
+        return self.launchers[-1].printed()
 
     def lines(self, pattern: str) -> list[str]:
-        """What the ranks of the newest launcher said of themselves."""
-        return re.findall(f"<(rank \\d attempt \\d: {pattern})>", self.said())
+        """What the ranks of the newest launcher stated of themselves."""
+        return re.findall(f"<(rank \\d attempt \\d: {pattern})>", self.printed())
 
     def checkpoint_steps(self) -> set[int]:
         import torch
@@ -61,11 +61,11 @@ class Fit(Training):
 
 
 def pid_of(fit: Fit, rank: int) -> int:
-    """The process of a rank: the one whose environment says so, and that is no worker of a data loader."""
+    """The process of a rank: the one whose environment reports it, and that is no worker of a data loader."""
     for pid, command in fit.processes().items():
         with open(f"/proc/{pid}/environ", "rb") as environ:
-            told = f"\0RANK={rank}\0".encode() in b"\0" + environ.read()
-        if told and "lightning_ranks.py" in command:
+            reported = f"\0RANK={rank}\0".encode() in b"\0" + environ.read()
+        if reported and "lightning_ranks.py" in command:
             return pid
     raise AssertionError(f"no process of rank {rank}: {fit.processes()}")
 
@@ -73,7 +73,7 @@ def pid_of(fit: Fit, rank: int) -> int:
 def stopped_together(fit: Fit, ranks: int = 2) -> int:
     """The step that all ranks ended with, of which there is a checkpoint."""
     ends = [line.partition("ends with ")[2] for line in fit.lines("ends.*")]
-    assert len(ends) == ranks, fit.said()
+    assert len(ends) == ranks, fit.printed()
     assert len(set(ends)) == 1, f"the ranks stopped after different steps: {ends}"
     (step,) = fit.checkpoint_steps()
     assert ends[0] == f"step {step}, should_stop=True"

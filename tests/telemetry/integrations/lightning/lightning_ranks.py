@@ -1,6 +1,6 @@
 """What each rank runs in these tests: a real Trainer with our callbacks, steps of about 20 ms, checkpoints every ten.
 
-It says ``<rank R attempt A: ...>`` at each start and end. ``--callbacks`` holds JSON: parameters by name of the class.
+It prints ``<rank R attempt A: ...>`` at each start and end. ``--callbacks`` holds JSON: parameters by class name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIBRARY.define("work(Tensor given, float seconds) -> ()")
 LIBRARY.impl("work", lambda _, seconds: time.sleep(seconds), "CPU")
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     rank, attempt = os.environ.get("RANK", "0"), os.environ.get("RANKWATCH_ATTEMPT", "1")
     os.write(1, f"<rank {rank} attempt {attempt}: {text}>\n".encode())  # in one piece, whatever the others write
 
@@ -60,7 +60,7 @@ class Model(pl.LightningModule):
         time.sleep(PACE)
 
     def on_train_start(self) -> None:
-        say(f"begins with step {self.trainer.global_step}")
+        log(f"begins with step {self.trainer.global_step}")
         (self.options.folder / f"started-{self.global_rank}").touch()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -102,7 +102,7 @@ def train(options: argparse.Namespace) -> None:
     )
     loader, evaluation = (DataLoader(data, batch_size=2, num_workers=options.workers) for _ in range(2))
     trainer.fit(Model(options), loader, evaluation, ckpt_path="last")
-    say(f"ends with step {trainer.global_step}, should_stop={trainer.should_stop}")
+    log(f"ends with step {trainer.global_step}, should_stop={trainer.should_stop}")
     if options.wandb and trainer.global_rank == 0:
         loggers[-1].experiment.finish()
 

@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 def test_its_code_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FAULT_TOL_FINISHED_FLAG_FILE", str(tmp_path / "finished"))
-    exec(compile(block, "docs/lightning.md", "exec"), {"__name__": "a_reader", "tmp_path": tmp_path})
+    exec(compile(block, "docs/lightning.md", "exec"), {"__name__": "a_reader"})
 
 
 @pytest.mark.parametrize("name", ["FaultToleranceCallback", "StragglerDetectionCallback", "PreemptionCallback"])
@@ -29,6 +29,6 @@ def test_its_tables_name_every_parameter_with_its_default(name: str) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", first_table, re.MULTILINE))
     known = inspect.signature(getattr(lightning, name)).parameters
     assert list(rows) == list(known)
-    for parameter, told in rows.items():
+    for parameter, reported in rows.items():
         default: Any = known[parameter].default
-        assert told == ("required" if default is inspect.Parameter.empty else f"`{default!r}`"), parameter
+        assert reported == ("required" if default is inspect.Parameter.empty else f"`{default!r}`"), parameter

@@ -28,7 +28,7 @@ def sections_of(watched: Fit) -> set[str]:
 def test_sections_progress_and_the_finished_flag(watched: Fit) -> None:
     flag = watched.folder / "flags" / "finished"
     launcher = watched.launch({NAME: PLAIN}, "--steps", "90", flags=("--finished-flag", str(flag)))
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     assert {"setup", "step", "evaluation", "checkpointing"} <= sections_of(watched)
     summary = watched.summary()
     assert (summary["state"], summary["iteration"]) == ("finished", 89)
@@ -36,11 +36,11 @@ def test_sections_progress_and_the_finished_flag(watched: Fit) -> None:
     assert all(rank["heartbeat_age"] is not None for rank in watched.api.ranks(watched.job)), "they have beaten"
     assert watched.incidents() == []
     assert flag.exists()
-    assert f"Training is complete: created {flag}" in launcher.said()
+    assert f"Training is complete: created {flag}" in launcher.printed()
 
     again = watched.launch({NAME: PLAIN}, "--steps", "90", flags=("--finished-flag", str(flag)))
     assert again.wait() == 0
-    assert "training is complete" in again.said()
+    assert "training is complete" in again.printed()
     assert watched.lines("begins.*") == []
 
 
@@ -53,8 +53,8 @@ def test_a_hang_and_a_crash_are_mended_and_training_completes(watched: Fit) -> N
     limits = ("--section-timeout", "step=4", "--out-of-section-timeout", "6")
     crash = ("--inject", "kind=kill,rank=1,attempt=2,delay=0.5")
     launcher = watched.launch(callbacks, "--steps", "120", flags=("--finished-flag", str(flag), *limits, *crash))
-    assert launcher.wait() == 0, launcher.said()
-    assert launcher.said().count("injecting a fault on purpose") == 2
+    assert launcher.wait() == 0, launcher.printed()
+    assert launcher.printed().count("injecting a fault on purpose") == 2
     begins = [line.partition("step ")[2] for line in watched.lines("begins.*") if "attempt 3" in line]
     assert len(begins) == 2
     assert len(set(begins)) == 1
@@ -77,8 +77,8 @@ def test_a_chain_of_jobs(watched: Fit) -> None:
     watched.begun()
     watched.until_running(2)
     first.process.send_signal(signal.SIGTERM)
-    assert first.wait() == 0, first.said()
-    assert DETECTED in first.said()
+    assert first.wait() == 0, first.printed()
+    assert DETECTED in first.printed()
     step = stopped_together(watched)
     assert not file.exists(), "it saved, but loaded nothing"
 
@@ -88,26 +88,26 @@ def test_a_chain_of_jobs(watched: Fit) -> None:
     watched.until_running(2)
     watched.until("all of it is learned", lambda: wanted <= learned(watched).keys())
     os.kill(pid_of(watched, 1), signal.SIGTERM)
-    assert second.wait() == 0, second.said()
+    assert second.wait() == 0, second.printed()
     assert {line.partition("begins with ")[2] for line in watched.lines("begins.*")} == {f"step {step}"}
-    assert "Received signal 15, initiating graceful stop" in second.said()
-    assert DETECTED in second.said()
-    assert "preempted" in second.said()
+    assert "Received signal 15, initiating graceful stop" in second.printed()
+    assert DETECTED in second.printed()
+    assert "preempted" in second.printed()
     assert stopped_together(watched) > step
     kept = ft_state.read(json.loads(file.read_text())).sections
     assert wanted <= kept.keys()
     assert all(seconds >= 2 for seconds in kept.values())
-    assert "Updated FT timeouts. New values: " in second.said()
+    assert "Updated FT timeouts. New values: " in second.printed()
 
     file.write_text(json.dumps(ft_state.write(ft_state.LearnedTimeouts({"step": 77.0}), {}, None)))
     third = watched.launch({NAME: parameters, "PreemptionCallback": {}}, flags=(*flags, "--section-timeout", "step=5"))
     watched.until("they are in force again", lambda: configured(watched, "step") == 77.0)
-    assert "Learned timeouts of earlier jobs are in force: step 77.0 s" in third.said()
+    assert "Learned timeouts of earlier jobs are in force: step 77.0 s" in third.printed()
     watched.until_running(2)
     watched.order("save_and_stop", "a person wants it")
-    assert third.wait() == 0, third.said()
-    assert "Asked to stop, saving checkpoint and exiting" in third.said()
-    assert DETECTED not in third.said(), "no signal has come"
+    assert third.wait() == 0, third.printed()
+    assert "Asked to stop, saving checkpoint and exiting" in third.printed()
+    assert DETECTED not in third.printed(), "no signal has come"
     stopped_together(watched)
     assert not flag.exists(), "none of them is complete"
 
@@ -122,12 +122,12 @@ def test_the_policy_for_exceptions_decides(watched: Fit, action: str) -> None:
     launcher.wait()
     attempts = {line for line in watched.lines("begins.*") if "rank 1" in line}
     if action == "ShutdownWorkload":
-        assert len(attempts) == 1, launcher.said()
+        assert len(attempts) == 1, launcher.printed()
         assert flag.exists()
-        assert "ArithmeticError: a loss that no restart cures" in launcher.said()
+        assert "ArithmeticError: a loss that no restart cures" in launcher.printed()
         assert watched.summary()["state"] == "stopped"
     else:
-        assert len(attempts) == 2, launcher.said()
+        assert len(attempts) == 2, launcher.printed()
         assert not flag.exists()
 
 
@@ -148,10 +148,10 @@ def test_without_a_launcher_training_runs_just_the_same(fit: Fit) -> None:
     flag = fit.folder / "finished"
     fault = {"fault_type": "rank_killed", "base_delay": 0.6}
     process = fit.start(fit.command({NAME: {**PLAIN, "simulated_fault_params": fault}}))
-    assert process.wait() == -signal.SIGKILL, process.said()
+    assert process.wait() == -signal.SIGKILL, process.printed()
     process = fit.start(
         fit.command({NAME: PLAIN}, "--steps", "55", "--background"), FAULT_TOL_FINISHED_FLAG_FILE=str(flag)
     )
-    assert process.wait() == 0, process.said()
+    assert process.wait() == 0, process.printed()
     assert fit.checkpoint_steps() == {50}
     assert flag.exists()

@@ -181,7 +181,7 @@ def test_switched_off_nothing_is_done(tmp_path: Path, monkeypatch: pytest.Monkey
         monitor.close()
 
 
-def test_trouble_of_ours_is_said_and_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_trouble_of_ours_is_reported_and_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     fault = SimulatedFaultParams("exception", 0.0)  # strikes the main thread, and this is another one
     callback = FaultToleranceCallback(True, True, fault, exp_dir=tmp_path / "file")
@@ -190,5 +190,5 @@ def test_trouble_of_ours_is_said_and_training_goes_on(tmp_path: Path, caplog: py
     training.start()
     training.join(60)
     assert made.global_step == 3
-    for words in ("no fault is simulated", "cannot be used, timeouts are calculated anew", "in the main thread"):
+    for words in ("no fault is simulated", "cannot be used, timeouts are calculated again", "in the main thread"):
         assert words in caplog.text

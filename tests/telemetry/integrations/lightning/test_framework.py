@@ -58,7 +58,7 @@ def test_pytorch_lightning_alone_is_enough(tmp_path: Path) -> None:
     assert "Preemption detected, saving checkpoint and exiting" in done.stderr
 
 
-def test_without_either_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_without_either_the_error_states_what_to_install(tmp_path: Path) -> None:
     hidden = HIDE.format(names=("lightning", "pytorch_lightning"))
     done = run(hidden + "import rankwatch\nimport rankwatch.integrations.lightning", tmp_path)
     assert done.returncode != 0

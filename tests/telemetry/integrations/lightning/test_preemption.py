@@ -19,9 +19,9 @@ def test_one_process_without_any_launcher(fit: Fit) -> None:
     process = fit.start(fit.command({NAME: {}}, "--workers", "2"))
     fit.begun(1)
     process.process.send_signal(signal.SIGTERM)
-    assert process.wait() == 0, process.said()
-    assert RECEIVED in process.said()
-    assert DETECTED in process.said()
+    assert process.wait() == 0, process.printed()
+    assert RECEIVED in process.printed()
+    assert DETECTED in process.printed()
     assert stopped_together(fit, 1) > 0
 
 
@@ -30,11 +30,11 @@ def test_several_ranks_under_another_launcher_agree_through_their_store(fit: Fit
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     process = fit.start([*torchrun, *fit.command({NAME: {}})])
     fit.begun()
-    fit.until("it is said how they agree", lambda: "they agree on a step to stop after" in process.said())
+    fit.until("it is said how they agree", lambda: "they agree on a step to stop after" in process.printed())
     os.kill(pid_of(fit, 1), signal.SIGTERM)
-    assert process.wait() == 0, process.said()
-    assert RECEIVED in process.said()
-    assert DETECTED in process.said()
+    assert process.wait() == 0, process.printed()
+    assert RECEIVED in process.printed()
+    assert DETECTED in process.printed()
     stopped_together(fit)
 
 

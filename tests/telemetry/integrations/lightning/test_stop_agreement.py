@@ -16,7 +16,7 @@ def ranks(number: int) -> list[StoreAgreement]:
     return [StoreAgreement(store, 1, LOG) for _ in range(number)]
 
 
-def test_nobody_stops_without_a_signal() -> None:
+def test_no_rank_stops_without_a_signal() -> None:
     one, other = ranks(2)
     assert not any(rank.completed(signalled=False) for _ in range(5) for rank in (one, other))
 
@@ -42,7 +42,7 @@ def test_the_first_of_two_signals_counts() -> None:
     assert [ahead.completed(signalled=True) for _ in range(2)] == [False, True]
 
 
-def test_a_rank_that_is_too_far_ahead_stops_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rank_that_is_too_far_ahead_stops_and_reports_it(caplog: pytest.LogCaptureFixture) -> None:
     slow, fast = ranks(2)
     for _ in range(10):
         assert not fast.completed(signalled=False)
@@ -51,7 +51,7 @@ def test_a_rank_that_is_too_far_ahead_stops_and_says_so(caplog: pytest.LogCaptur
     assert "8 steps ahead" in caplog.text
 
 
-def test_a_store_that_is_gone_is_said_once_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_is_gone_is_reported_once_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     server = distributed.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=2))
     client = distributed.TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=2))
     rank = StoreAgreement(client, 1, LOG)

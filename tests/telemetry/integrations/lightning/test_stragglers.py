@@ -33,13 +33,13 @@ def test_a_slow_rank_is_reported_logged_and_ends_the_run_with_a_checkpoint(watch
     from support.wandb_files import written_runs
 
     launcher = watched.launch({NAME: {**QUICK, "stop_if_detected": True}}, *SLOW, "--wandb")
-    assert launcher.wait() == 0, launcher.said()
-    said = launcher.said()
-    assert f"STRAGGLER DETECTION WARNING: Rank 1 on {HOST}" in said
-    assert "Detected stragglers. Terminating training..." in said
+    assert launcher.wait() == 0, launcher.printed()
+    printed = launcher.printed()
+    assert f"STRAGGLER DETECTION WARNING: Rank 1 on {HOST}" in printed
+    assert "Detected stragglers. Terminating training..." in printed
     for line in ("GPU relative performance:", "GPU individual performance:", " Worst performing ", "  Rank=1 Node="):
-        assert f"\n{line}" in said
-    assert "Straggler report processing time: " in said
+        assert f"\n{line}" in printed
+    assert "Straggler report processing time: " in printed
     stopped_together(watched)
     (incident,) = watched.incidents()
     assert incident["kind"] == "straggler"

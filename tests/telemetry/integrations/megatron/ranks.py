@@ -62,14 +62,14 @@ class Rank:
             ft=SimpleNamespace(calc_ft_timeouts=True, simulate_fault=False),
         )
 
-    def tell(self, event: str, **content: Any) -> None:
+    def report(self, event: str, **content: Any) -> None:
         slots = os.environ.get("RANKWATCH_SLOTS_DIR")
         line = {"event": event, "attempt": ATTEMPT, "step": self.state.train_state.step, "slots": slots, **content}
         with (self.folder / f"rank-{RANK}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def limits(self) -> dict[str, float | None]:
-        """What the client says is in force."""
+        """What the client reports is in force."""
         return dict(self.state.rank_monitor_client.section_timeouts.section)
 
     def setup(self) -> None:
@@ -80,7 +80,7 @@ class Rank:
             self.state.train_state.step = int(checkpoint.read_text())
             self.ft.on_checkpoint_loaded(is_local_chkpt=False, global_state=self.state)
         dist.barrier()
-        self.tell("start", limits=self.limits())
+        self.report("start", limits=self.limits())
 
     def train(self) -> None:
         over = False
@@ -92,7 +92,7 @@ class Rank:
             if self.state.train_state.step % SAVE_EVERY == 0 or over:
                 self.evaluate()
                 self.save()
-        self.tell("end", limits=self.limits())
+        self.report("end", limits=self.limits())
         dist.barrier()
         self.ft.shutdown(self.state)
 

@@ -21,4 +21,4 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_fault_tolerance_module_finds_a_hang(watched: Training, bridge: Path) -> None:
     launcher = run(watched, *QUICK, hooks=str(bridge / "fault_tolerance.py"))
     a_hang_is_found_by_the_calculated_limit(watched, launcher)
-    assert "FT: loaded timeouts from" in launcher.said(), "it is Bridge's own code that ran"
+    assert "FT: loaded timeouts from" in launcher.printed(), "it is Bridge's own code that ran"

@@ -160,7 +160,7 @@ def test_the_iteration_is_that_of_the_global_state(tmp_path: Path) -> None:
     assert state.rank_monitor_client is None
 
 
-def test_setup_again_begins_anew(state: Any, tmp_path: Path) -> None:
+def test_setup_again_begins_again(state: Any, tmp_path: Path) -> None:
     hooks.setup(checkpoint_dir=tmp_path, global_state=state)
     hooks.on_training_step_start(state)
     hooks.setup(checkpoint_dir=tmp_path, global_state=state)
@@ -221,8 +221,8 @@ def test_timeouts_are_called_updated_only_when_they_are(
     assert save() == ["the monitor has not learned limits yet of: checkpointing"]
     learned = ft_state.write(LearnedTimeouts({"checkpointing": 40.0}), {}, None)
     (slots_dir / env.LEARNED_FILE).write_text(json.dumps(learned))
-    (told,) = save()
-    assert told.startswith("timeouts were updated for checkpointing: ")
+    (reported,) = save()
+    assert reported.startswith("timeouts were updated for checkpointing: ")
     hooks.shutdown()
 
 

@@ -25,7 +25,7 @@ def test_the_settings_become_a_policy_that_can_be() -> None:
         ({"report_time_interval": 0}, "report_time_interval must be a number of seconds"),
     ],
 )
-def test_settings_that_make_no_sense_are_said(changes: dict, words: str) -> None:
+def test_settings_that_make_no_sense_are_reported(changes: dict, words: str) -> None:
     NVRxStragglerDetectionConfig(enabled=False, **changes).finalize()
     with pytest.raises(ValueError, match=words):
         NVRxStragglerDetectionConfig(enabled=True, **changes).finalize()

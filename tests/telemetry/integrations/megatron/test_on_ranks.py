@@ -48,9 +48,9 @@ def a_hang_is_found_by_the_calculated_limit(training: Training, launcher: Any) -
     assert (incident["kind"], incident["section"], incident["culprits"][0]["rank"]) == ("section_overrun", "step", 1)
     assert "learned" not in incident["reason"], "the limit is one that was set"
     training.until_running(2, attempt=2)
-    began = [line["limits"] for lines in training.told().values() for line in lines if line["attempt"] == 2]
+    began = [line["limits"] for lines in training.reported().values() for line in lines if line["attempt"] == 2]
     assert [limits["step"] for limits in began] == [kept["step"]] * 2, "both ranks have loaded what was kept"
-    assert training.finish() == [0], launcher.said()
+    assert training.finish() == [0], launcher.printed()
     assert training.summary()["state"] == "finished"
 
 

@@ -1,4 +1,4 @@
-"""Every block of docs/megatron.md runs, and its tables say what the code says."""
+"""Every block of docs/megatron.md runs, and its tables say what the code reports."""
 
 from __future__ import annotations
 
@@ -115,5 +115,9 @@ def test_the_launchers_flags_are_accepted() -> None:
         "NUM_GPUS_PER_NODE": "2",
     }.items():
         command = command.replace(f"${{{name}}}", value)
-    told = main.build_parser().parse_args(shlex.split(command.replace("\\\n", "")))
-    assert (told.rdzv_backend, told.nproc_per_node, told.training_script) == ("c10d", "2", "your_training_script.py")
+    reported = main.build_parser().parse_args(shlex.split(command.replace("\\\n", "")))
+    assert (reported.rdzv_backend, reported.nproc_per_node, reported.training_script) == (
+        "c10d",
+        "2",
+        "your_training_script.py",
+    )

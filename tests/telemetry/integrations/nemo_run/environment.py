@@ -81,7 +81,7 @@ for program in sorted(home.glob("*/program.py")):
     except Exception:
         Path("failed").write_text(traceback.format_exc())
 """
-"""Runs the programs in the folders below; each of them imports its prelude anew."""
+"""Runs the programs in the folders below; each of them imports its prelude again."""
 
 RECIPE = """
 import os

@@ -136,12 +136,12 @@ def start(file: Path, **variables: str) -> subprocess.Popen[str]:
 
 def test_the_scripts_process_becomes_the_one_that_runs_the_launchers(script: Script) -> None:
     process = start(script("srun --wait=60 rankwatch run 'train script.py' # with rankwatch"))
-    said = process.communicate(timeout=30)[0]
-    assert f"script is {process.pid}" in said
+    printed = process.communicate(timeout=30)[0]
+    assert f"script is {process.pid}" in printed
     word = f"rankwatch is {process.pid} and got: "
-    given = next(line for line in said.splitlines() if line.startswith(word)).removeprefix(word)
+    given = next(line for line in printed.splitlines() if line.startswith(word)).removeprefix(word)
     assert given == "slurm batch --job-retries 2 --folder a folder -- srun --wait=60 rankwatch run train script.py"
-    assert "template: exit code" not in said.split(word)[1], "what the template would requeue is decided already"
+    assert "template: exit code" not in printed.split(word)[1], "what the template would requeue is decided already"
 
 
 def test_what_the_script_passes_on_is_understood() -> None:
@@ -152,17 +152,17 @@ def test_what_the_script_passes_on_is_understood() -> None:
 
 
 def test_other_steps_of_the_script_are_run_as_they_stand(script: Script) -> None:
-    said = start(script("srun nvidia-smi # with rankwatch"), CODE="3").communicate(timeout=30)[0]
-    assert "srun got: nvidia-smi" in said
-    assert "template: exit code 3" in said
-    assert "slurm batch --job-retries 2" not in said.partition("script is")[2]
+    printed = start(script("srun nvidia-smi # with rankwatch"), CODE="3").communicate(timeout=30)[0]
+    assert "srun got: nvidia-smi" in printed
+    assert "template: exit code 3" in printed
+    assert "slurm batch --job-retries 2" not in printed.partition("script is")[2]
 
 
-def test_without_rankwatch_on_the_batch_node_the_template_requeues_and_that_is_said(script: Script) -> None:
-    said = start(script("srun rankwatch run train.py"), CODE="5").communicate(timeout=30)[0]
-    assert "srun got: rankwatch run train.py" in said
-    assert "rankwatch is not on the node of the batch script" in said
-    assert "template: exit code 5" in said
+def test_without_rankwatch_on_the_batch_node_the_template_requeues_and_that_is_reported(script: Script) -> None:
+    printed = start(script("srun rankwatch run train.py"), CODE="5").communicate(timeout=30)[0]
+    assert "srun got: rankwatch run train.py" in printed
+    assert "rankwatch is not on the node of the batch script" in printed
+    assert "template: exit code 5" in printed
 
 
 def test_without_rankwatch_on_the_batch_node_the_signal_still_reaches_the_steps(script: Script) -> None:
@@ -171,15 +171,15 @@ def test_without_rankwatch_on_the_batch_node_the_signal_still_reaches_the_steps(
     try:
         wait_for(lambda: (file.parent / "step").exists() and (file.parent / "step").read_text(), "srun runs")
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=30)[0]
+        printed = process.communicate(timeout=30)[0]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert "scancel got: --signal=TERM 7" in said
-    assert "template: exit code 0" in said
+    assert "scancel got: --signal=TERM 7" in printed
+    assert "template: exit code 0" in printed
 
 
-def test_without_nemo_run_the_import_says_what_to_install() -> None:
+def test_without_nemo_run_the_import_states_what_to_install() -> None:
     words = [sys.executable, "-c", "import rankwatch.integrations.nemo_run"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode == 0:

@@ -113,7 +113,7 @@ def test_a_script_on_this_machine_survives_the_loss_of_a_rank_and_saves_and_stop
     os.kill(launchers(training)[0], signal.SIGTERM)
     assert training.launchers[0].wait() == 0
     ends = training.steps("end")
-    assert sorted(ends) == [0, 1], training.launchers[0].said()[-4000:]
+    assert sorted(ends) == [0, 1], training.launchers[0].printed()[-4000:]
     assert {step for lines in ends.values() for _, step in lines} == {training.checkpoint()}
     attempts = {rank: [attempt for attempt, _ in lines] for rank, lines in training.steps("start").items()}
     assert attempts == {0: [1, 2], 1: [1, 2]}, "nothing is started again"
@@ -163,11 +163,11 @@ with run.Experiment("pretrain", executor=executor) as experiment:
         output = tmp_path / "nemo-run"
         job = cluster.job(number, output)
 
-        def told() -> str:
+        def reported() -> str:
             return "\n".join(file.read_text(errors="replace") for file in sorted(output.glob(f"**/*{number}*.out")))
 
         def reached(step: int) -> bool:
-            assert job.state() in ("PENDING", "RUNNING", "COMPLETING"), told()[-6000:]
+            assert job.state() in ("PENDING", "RUNNING", "COMPLETING"), reported()[-6000:]
             file = folder / "checkpoint"
             return file.exists() and int(file.read_text()) >= step
 
@@ -180,8 +180,8 @@ with run.Experiment("pretrain", executor=executor) as experiment:
         wait_for(lambda: job.facts()["Restarts"] == "1", "the job is requeued", 100)
         (folder / "finish").touch()
         facts = job.ended()
-        assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "1"), told()[-6000:]
-        said = told()
-        assert "requeued: preempted" in said
-        assert "launch 2 of Slurm job" in said
-        assert "done: the job has finished" in said
+        assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "1"), reported()[-6000:]
+        printed = reported()
+        assert "requeued: preempted" in printed
+        assert "launch 2 of Slurm job" in printed
+        assert "done: the job has finished" in printed

@@ -146,7 +146,7 @@ answer(said.getvalue())
 """What the tests below ask of the real NeMo-Run, by name."""
 
 
-Told = Callable[[str], Any]
+Reported = Callable[[str], Any]
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def answers(nemo: Nemo, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 
 
 @pytest.fixture
-def told(answers: dict[str, Any]) -> Told:
+def reported(answers: dict[str, Any]) -> Reported:
     """What one of the programs answered."""
 
     def answer(name: str) -> Any:
@@ -177,18 +177,18 @@ def launch_line(script: str) -> str:
 def launcher_arguments(line: str) -> list[str]:
     """What ``rankwatch run`` gets, as the shell of the script would read it."""
     after = line.partition(" rankwatch run ")[2]
-    told = subprocess.run(
+    reported = subprocess.run(
         ["bash", "-c", f"printf '%s\\0' {after}"],
         env={"head_node_ip": "10.0.0.1", "SLURM_JOB_ID": "77", "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=True,
     )
-    return told.stdout.split("\0")[:-1]
+    return reported.stdout.split("\0")[:-1]
 
 
-def test_the_slurm_script_starts_one_launcher_a_node_with_what_the_plugins_say(told: Told) -> None:
-    script = told("both plugins")
+def test_the_slurm_script_starts_one_launcher_a_node_with_what_the_plugins_state(reported: Reported) -> None:
+    script = reported("both plugins")
     assert "#SBATCH --ntasks-per-node=1\n" in script
     assert "#SBATCH --signal=B:TERM@60\n" in script
     assert "TORCHX_MAX_RETRIES=2" in script
@@ -218,8 +218,8 @@ def test_the_slurm_script_starts_one_launcher_a_node_with_what_the_plugins_say(t
     assert subprocess.run(["bash", "-n", "-c", script], check=False).returncode == 0
 
 
-def test_every_parameter_counts_whichever_plugin_comes_first(told: Told) -> None:
-    for sent, retries, lines, options, arguments, words in told("every parameter"):
+def test_every_parameter_counts_whichever_plugin_comes_first(reported: Reported) -> None:
+    for sent, retries, lines, options, arguments, words in reported("every parameter"):
         assert (sent, retries) == ("B:TERM@120", 4)
         assert lines.startswith("echo mine\n")
         assert "exec python -m rankwatch slurm batch --job-retries 4" in lines
@@ -236,8 +236,10 @@ def test_every_parameter_counts_whichever_plugin_comes_first(told: Told) -> None
         assert words[-3:] == ["--no-python", "bash", "train.sh"]
 
 
-def test_preemption_alone_signals_the_steps_restarts_nothing_and_leaves_retries_to_the_template(told: Told) -> None:
-    script = told("preemption alone")
+def test_preemption_alone_signals_the_steps_restarts_nothing_and_leaves_retries_to_the_template(
+    reported: Reported,
+) -> None:
+    script = reported("preemption alone")
     assert "#SBATCH --signal=TERM@60\n" in script
     assert "slurm batch" not in script
     arguments = launcher_arguments(launch_line(script))
@@ -246,14 +248,14 @@ def test_preemption_alone_signals_the_steps_restarts_nothing_and_leaves_retries_
     assert arguments[arguments.index("--max-restarts") + 1] == "0"
 
 
-def test_what_torchrun_was_told_is_kept_and_other_launchers_are_not_replaced_silently(told: Told) -> None:
-    words, *others = told("other launchers")
+def test_what_torchrun_was_given_is_kept_and_other_launchers_are_not_replaced_silently(reported: Reported) -> None:
+    words, *others = reported("other launchers")
     assert " ".join(words).count("$$${head_node_ip_var}:1234 --rdzv-id 5") == 1
     assert others == ["FaultTolerance", "TERM@60", "Launcher", "TERM@60", 8]
 
 
-def test_every_mistake_is_told_in_a_sentence(told: Told) -> None:
-    sentences = told("mistakes")
+def test_every_mistake_is_reported_in_a_sentence(reported: Reported) -> None:
+    sentences = reported("mistakes")
     parts = [
         "num_in_job_restarts must be a whole number of at least 0, not -1",
         "num_job_retries_on_failure must be a whole number",
@@ -273,8 +275,8 @@ def test_every_mistake_is_told_in_a_sentence(told: Told) -> None:
 # Recipes -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_recipe_gets_our_callbacks_beside_its_own(told: Told) -> None:
-    assert told("recipe") == [
+def test_a_recipe_gets_our_callbacks_beside_its_own(reported: Reported) -> None:
+    assert reported("recipe") == [
         ["PreemptionCallback", "Log", "FaultToleranceCallback"],
         ["FaultToleranceCallback", "PreemptionCallback"],
         ["StragglerDetectionCallback"],
@@ -298,26 +300,26 @@ executor = run.LocalExecutor(ntasks_per_node=2, env_vars={{"PYTHONPATH": {str(tm
 plugins = [FaultTolerancePlugin(), PreemptionPlugin()]
 run.run(task, executor=executor, plugins=plugins, name="pretrain", tail_logs=True)
 """
-    said = nemo.run(PRELUDE + program, tmp_path)
+    printed = nemo.run(PRELUDE + program, tmp_path)
     for rank in range(2):
         file = tmp_path / f"rank-{rank}-of-2"
-        assert file.exists(), said[-4000:]
+        assert file.exists(), printed[-4000:]
         assert file.read_text() == "FaultToleranceCallback PreemptionCallback; attempt 1"
 
 
 # The page ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_block_of_the_page_runs(told: Told) -> None:
+def test_every_block_of_the_page_runs(reported: Reported) -> None:
     assert len(BLOCKS) == 6
-    assert told("page").count("rankwatch") >= len(BLOCKS)
+    assert reported("page").count("rankwatch") >= len(BLOCKS)
 
 
-def test_the_page_names_every_parameter_with_its_default(told: Told) -> None:
+def test_the_page_names_every_parameter_with_its_default(reported: Reported) -> None:
     sections = dict(zip(*[iter(re.split(r"^## (\w+)\n", PAGE.read_text(), flags=re.MULTILINE)[1:])] * 2, strict=False))
     missing = [
         (plugin, name, default)
-        for plugin, name, default in told("parameters")
+        for plugin, name, default in reported("parameters")
         if f"\n| `{name}` | `{default}` |" not in sections[plugin]
     ]
     assert missing == []

@@ -52,7 +52,7 @@ def reading(folder: Path) -> Reading:
 
 
 def requests(folder: Path, rank: int = 0) -> list[dict[str, Any]]:
-    """All that was said to the launcher."""
+    """All that was stated to the launcher."""
     files = sorted(folder.glob(f"{rank}.request.*"), key=lambda file: int(file.suffix[1:]))
     return [json.loads(file.read_text()) for file in files]
 
@@ -87,7 +87,7 @@ def test_the_session_ends_with_the_client_that_began_it(folder: Path) -> None:
     assert (client.is_initialized, rankwatch.is_initialized(), fault_tolerance.counts_steps()) == (False, False, False)
     assert reading(folder).iteration is None, "the step was broken off"
     client.init_workload_monitoring()
-    assert rankwatch.is_initialized(), "and it may begin anew"
+    assert rankwatch.is_initialized(), "and it may begin again"
     client.shutdown_workload_monitoring()
 
 
@@ -166,13 +166,13 @@ def test_a_state_is_loaded_before_or_after_init(folder: Path) -> None:
         assert client.hb_timeouts is not None
         assert (client.hb_timeouts.initial, client.hb_timeouts.subsequent) == (900.0, 120.0)
         assert ft_state.read(client.state_dict()) == LearnedTimeouts({"step": 42.0}, None, 900.0, 120.0)
-        said = [each["policy"] for each in requests(folder)]
-        assert {"section_timeouts": {"step": 42.0}} in said
-        assert {"initial_heartbeat_timeout": 900.0, "heartbeat_timeout": 120.0} in said
+        printed = [each["policy"] for each in requests(folder)]
+        assert {"section_timeouts": {"step": 42.0}} in printed
+        assert {"initial_heartbeat_timeout": 900.0, "heartbeat_timeout": 120.0} in printed
         client.shutdown_workload_monitoring()
 
 
-def test_a_state_that_is_none_is_said(client: RankMonitorClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_state_that_is_none_is_reported(client: RankMonitorClient, caplog: pytest.LogCaptureFixture) -> None:
     client.load_state_dict({"something": "else"})
     assert "the state cannot be used" in caplog.text
     assert client.state_dict() == {"current_timeouts": {}}
@@ -210,7 +210,7 @@ def test_requests_reach_the_launcher(
     assert all(each["reason"] == "the device is broken" for each in requests(folder))
 
 
-def test_misuse_is_said_and_raises_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_misuse_is_reported_and_raises_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     client = RankMonitorClient()
     client.start_section("step")
     client.end_all_sections()

@@ -36,7 +36,7 @@ def test_the_slow_rank_is_in_the_report(watched: Training) -> None:
     watched.until("a report has the slow rank", lambda: [each for each in reports(watched) if each["slow"] == wanted])
     last = reports(watched)[-1]
     assert (last["rank"], last["sections"]["products"], last["gpus"]) == (0, [0, 1], [0, 1])
-    assert watched.finish() == [0], launcher.said()
+    assert watched.finish() == [0], launcher.printed()
     assert any("products" in each["local"] for each in reports(watched)), "what this rank measured itself"
     assert reports(watched, rank=1) == [], "rank 0 reports on all"
 
@@ -46,8 +46,8 @@ def test_bridges_straggler_manager_prints_its_report(
 ) -> None:
     theirs = unpacked("megatron-bridge==0.3.1", tmp_path_factory.mktemp("bridge"))
     launcher = run(watched, str(theirs / "megatron/bridge/training/nvrx_straggler.py"))
-    watched.until("a report with both ranks is printed", lambda: "gpu_relative_perf/median" in launcher.said())
-    said = launcher.said()
+    watched.until("a report with both ranks is printed", lambda: "gpu_relative_perf/median" in launcher.printed())
+    printed = launcher.printed()
     for wanted in ("GPU relative performance:", "GPU individual performance:", "  Rank=0 Node=", "  Rank=1 Node="):
-        assert wanted in said, said[-3000:]
-    assert watched.finish() == [0], said[-3000:]
+        assert wanted in printed, printed[-3000:]
+    assert watched.finish() == [0], printed[-3000:]

@@ -39,7 +39,7 @@ def test_a_step_counts_an_iteration_unless_it_is_broken_off(recorder: Recorder) 
 
 
 @pytest.mark.parametrize("misuse", ["twice", "not open"])
-def test_misuse_is_counted_said_once_and_changes_nothing(
+def test_misuse_is_counted_reported_once_and_changes_nothing(
     recorder: Recorder, misuse: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sections = OpenSections()

@@ -68,7 +68,7 @@ def test_a_rank_that_is_not_late_while_another_is_is_no_straggler(
     assert {each.rank for each in found["straggler_gpus_relative"]} == named
 
 
-def test_an_empty_report_names_nobody() -> None:
+def test_an_empty_report_names_no_rank() -> None:
     assert not any(Report().identify_stragglers().values())
 
 

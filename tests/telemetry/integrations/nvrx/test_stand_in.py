@@ -125,7 +125,7 @@ def test_it_does_not_come_after_the_real_one(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.delitem(sys.modules, REPLACED)
 
 
-def test_the_variable_says_whether(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_variable_states_whether(caplog: pytest.LogCaptureFixture) -> None:
     stand_in.install_as_asked({})
     assert importlib.util.find_spec(REPLACED) is None
     stand_in.install_as_asked({stand_in.VARIABLE: "something"})

@@ -26,19 +26,19 @@ def scores(at: float | None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def told() -> SimpleNamespace:
+def reported() -> SimpleNamespace:
     """What the monitor answers, and the questions it was asked."""
     return SimpleNamespace(answer=scores(None), asked=[])
 
 
 @pytest.fixture
-def begin(told: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def begin(reported: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Initialize the detector, with a monitor that answers as ``told``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            told.asked.append(self.path)
-            body = json.dumps(told.answer).encode()
+            reported.asked.append(self.path)
+            body = json.dumps(reported.answer).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -67,28 +67,28 @@ def begin(told: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
             assert not thread.is_alive()
 
 
-def test_a_report_is_asked_for_and_waited_for(begin: Callable[..., None], told: SimpleNamespace) -> None:
-    told.answer = scores(5.0)
+def test_a_report_is_asked_for_and_waited_for(begin: Callable[..., None], reported: SimpleNamespace) -> None:
+    reported.answer = scores(5.0)
     begin(report_time_interval=3600)
     with Detector.detection_section("fwd"):
         pass
     made = Detector.generate_report()
     assert made is not None
     assert made.gpu_relative_perf_scores == {0: 1.0, 1: 0.5}
-    assert told.asked[0] == "/api/v1/jobs/a%20job/scores"
+    assert reported.asked[0] == "/api/v1/jobs/a%20job/scores"
     assert made.local_section_summaries["fwd"][Statistic.NUM] == 1
     assert (made.rank, made.gather_on_rank0) == (0, True)
     again = Detector.generate_report()
     assert again is not None
-    assert again.local_section_summaries == {}, "each report begins anew"
+    assert again.local_section_summaries == {}, "each report begins again"
 
 
 def test_a_rank_may_report_on_itself_alone(
-    begin: Callable[..., None], told: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    begin: Callable[..., None], reported: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    told.answer = scores(5.0)
+    reported.answer = scores(5.0)
     begin(gather_on_rank0=False, scores_to_compute=["relative_perf_scores"])
     made = Detector.generate_report()
     assert made is not None
@@ -96,7 +96,7 @@ def test_a_rank_may_report_on_itself_alone(
 
 
 def test_other_ranks_have_nothing_to_report(
-    begin: Callable[..., None], told: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    begin: Callable[..., None], reported: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -110,13 +110,13 @@ def test_other_ranks_have_nothing_to_report(
         straggler.REPORT_EVERY_CALLS,
         2 * straggler.REPORT_EVERY_CALLS,
     ]
-    assert told.asked == []
+    assert reported.asked == []
 
 
 def test_a_report_comes_in_an_agreed_iteration_and_once_for_each_scoring(
-    begin: Callable[..., None], told: SimpleNamespace
+    begin: Callable[..., None], reported: SimpleNamespace
 ) -> None:
-    told.answer = scores(5.0)
+    reported.answer = scores(5.0)
     begin(report_time_interval=0.0)
     assert Detector._reader is not None
     wait_for(Detector._reader.newest, "the scores have come")
@@ -174,7 +174,7 @@ def test_names_that_are_made_up_do_not_fill_the_memory(begin: Callable[..., None
     assert len(Detector._durations) == shared_slots.NAME_LIMIT
 
 
-def test_misuse_is_said_and_raises_nothing(caplog: pytest.LogCaptureFixture, recorder: Recorder) -> None:
+def test_misuse_is_reported_and_raises_nothing(caplog: pytest.LogCaptureFixture, recorder: Recorder) -> None:
     with Detector.detection_section("fwd"):
         pass
     assert Detector.generate_report() is None

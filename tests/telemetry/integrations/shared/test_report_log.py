@@ -21,7 +21,7 @@ OVERALL = {"gpu_relative": {"min": 0.5, "median": 0.75, "max": 1.0}, "gpu_indivi
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """What the monitor answers about the scores, and how often it was asked for them."""
     answer = SimpleNamespace(at=None, stragglers=[], stopped_for=[], asked=0, path="")
 
@@ -57,28 +57,30 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 @pytest.mark.parametrize("shown", [5, 0])
-def test_each_new_report_is_logged_once(told: SimpleNamespace, caplog: pytest.LogCaptureFixture, shown: int) -> None:
+def test_each_new_report_is_logged_once(
+    reported: SimpleNamespace, caplog: pytest.LogCaptureFixture, shown: int
+) -> None:
     caplog.set_level(logging.INFO, "here")
     reports = ReportLog(0.01, shown, logging.getLogger("here"), ("gpu_relative", "gpu_individual"))
     reports.start()
 
     def asked_again() -> None:
-        before = told.asked
-        wait_for(lambda: told.asked > before + 1, "the scores were asked for again")
+        before = reported.asked
+        wait_for(lambda: reported.asked > before + 1, "the scores were asked for again")
 
     try:
         asked_again()
         assert caplog.messages == []
-        told.at = 1.0
+        reported.at = 1.0
         asked_again()
         assert caplog.messages == (["\n" + TEXT] if shown else []), "with 0 it is shown when somebody is slow"
         wanted = {"gpu_relative_perf/min": 0.5, "gpu_relative_perf/median": 0.75, "gpu_relative_perf/max": 1.0}
         assert reports.take_figures() == wanted
         assert reports.take_figures() is None, "they have been taken"
-        told.at, told.stragglers = 2.0, [SLOW]
+        reported.at, reported.stragglers = 2.0, [SLOW]
         warning = "STRAGGLER DETECTION WARNING: Rank 1 on h is slow"
         wait_for(lambda: caplog.messages[-2:] == ["\n" + TEXT, warning], "the report is logged")
-        told.at = 3.0
+        reported.at = 3.0
         asked_again()
         assert caplog.messages.count(warning) == 1, "once for each straggler"
     finally:
@@ -86,11 +88,11 @@ def test_each_new_report_is_logged_once(told: SimpleNamespace, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("stopped_for", [[SLOW], [{**SLOW, "action": "log"}], []])
-def test_the_last_report_says_whether_the_run_was_stopped_for_a_straggler(
-    told: SimpleNamespace, caplog: pytest.LogCaptureFixture, stopped_for: list[dict]
+def test_the_last_report_states_whether_the_run_was_stopped_for_a_straggler(
+    reported: SimpleNamespace, caplog: pytest.LogCaptureFixture, stopped_for: list[dict]
 ) -> None:
     caplog.set_level(logging.INFO, "here")
-    told.at, told.stopped_for = 1.0, stopped_for
+    reported.at, reported.stopped_for = 1.0, stopped_for
     reports = ReportLog(3600.0, 0, logging.getLogger("here"))
     reports.start()
     try:
@@ -100,7 +102,7 @@ def test_the_last_report_says_whether_the_run_was_stopped_for_a_straggler(
         reports.stop()
 
 
-def test_without_a_monitor_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_monitor_that_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     reports = ReportLog(0.01, 5, logging.getLogger("here"))
     reports.start()
     assert "no monitor is configured" in caplog.text
@@ -109,17 +111,17 @@ def test_without_a_monitor_that_is_said(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_the_monitor_and_the_job_that_init_was_given_are_asked(
-    told: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    reported: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = os.environ[env.MONITOR_URL]
     monkeypatch.delenv(env.MONITOR_URL)
-    told.at = 1.0
+    reported.at = 1.0
     rankwatch.init(monitor=url, job_id="given", export_interval=3600.0)
     reports = ReportLog(3600.0, 5, logging.getLogger("here"), ("gpu_relative",))
     reports.start()
     try:
         reports.log_final(10.0)
-        assert told.path.partition("?")[0].endswith("/jobs/given/scores")
+        assert reported.path.partition("?")[0].endswith("/jobs/given/scores")
         assert reports.take_figures() is not None
     finally:
         reports.stop()

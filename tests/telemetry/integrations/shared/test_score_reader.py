@@ -11,7 +11,7 @@ from support.http_receiver import HttpReceiver
 from support.waiting import wait_for
 
 
-def test_trouble_is_said_once_and_nobody_waits_for_ever(
+def test_trouble_is_reported_once_and_nothing_waits_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -60,7 +60,7 @@ def test_a_monitor_that_is_known_to_be_away_is_not_waited_for(
         silent.close()
 
 
-def test_switched_off_nobody_is_asked_and_nothing_is_said(
+def test_switched_off_nothing_is_asked_or_printed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(env.MONITOR_URL, "http://127.0.0.1:9")

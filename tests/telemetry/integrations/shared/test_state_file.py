@@ -33,16 +33,16 @@ def test_what_is_written_is_read_again_and_its_folder_is_made(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"weights": []}'])
-def test_a_file_that_cannot_be_used_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str) -> None:
+def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str) -> None:
     file = StateFile(tmp_path / FILE_NAME, LOG)
     file.path.write_text(content)
     assert file.read() is None
     assert file.learned() is None
-    assert all("cannot be used, timeouts are calculated anew" in words for words in caplog.messages)
+    assert all("cannot be used, timeouts are calculated again" in words for words in caplog.messages)
     assert len(caplog.messages) == 2
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "no folder").touch()
     assert not StateFile(tmp_path / "no folder" / FILE_NAME, LOG).write({}, seconds=10)
     assert "cannot be written to" in caplog.text
@@ -88,7 +88,7 @@ def test_an_earlier_limit_counts_half() -> None:
     assert (mean_with_earlier(10.0, None), mean_with_earlier(10.0, 20.0)) == (10.0, 15.0)
 
 
-def test_the_layout_is_json_that_a_person_can_read(tmp_path: Path) -> None:
+def test_the_layout_is_json_that_an_operator_can_read(tmp_path: Path) -> None:
     file = StateFile(tmp_path / FILE_NAME, LOG)
     file.write(CONTENT, seconds=10)
     assert json.loads(file.path.read_text()) == CONTENT

@@ -32,7 +32,7 @@ def test_a_threshold_of_zero_never_flags() -> None:
     assert (policy.relative_threshold, policy.individual_threshold) == (0.0, 0.0)
 
 
-def test_a_pace_that_is_left_open_stays_as_the_launcher_was_told() -> None:
+def test_a_pace_that_is_left_open_stays_as_the_launcher_was_given() -> None:
     changes = straggler_policy(GIVEN, profiling_interval=0, stop_if_detected=False)
     assert "profiling_interval" not in changes
     assert changes["on_straggler"] == "log"

@@ -20,7 +20,7 @@ def test_an_order_to_stop_saves_and_the_next_run_goes_on_and_completes(fit: Fit)
     expected = {"setup", "step", "optimizer", "evaluation", "checkpointing"}
     fit.until("all that it does is seen", lambda: expected <= fit.sections())
     fit.order("save_and_stop", "the test wants it")
-    assert launcher.wait() == 0, launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
     ended = {line.rpartition(" ")[2] for line in fit.lines("ends")}
     assert len(ended) == 1, f"the ranks stopped after different steps: {fit.lines('ends')}"
     (step,) = (int(each) for each in ended)
@@ -28,7 +28,7 @@ def test_an_order_to_stop_saves_and_the_next_run_goes_on_and_completes(fit: Fit)
     assert not flag.exists(), "it was stopped, not completed"
 
     again = fit.launch("--finished-flag", str(flag), steps=step + 12)
-    assert again.wait() == 0, again.said()
+    assert again.wait() == 0, again.printed()
     assert fit.lines("begins") == [f"rank {rank} begins with checkpoint-{step}" for rank in range(2)]
     assert fit.lines("ends") == [f"rank {rank} ends with step {step + 12}" for rank in range(2)]
     assert flag.exists(), "the last step has been made, so nothing is left to train"
@@ -40,7 +40,7 @@ def test_a_trainer_without_the_callback_is_seen_by_auto(fit: Fit) -> None:
     if "auto" not in {option.name for option in fields(Options)}:
         pytest.skip("this launcher has no --auto")
     launcher = fit.launch("--auto", steps=30, callback=False)
-    assert launcher.wait() == 0, launcher.said()
-    assert "--auto cannot follow" not in launcher.said()
+    assert launcher.wait() == 0, launcher.printed()
+    assert "--auto cannot follow" not in launcher.printed()
     assert {"step", "data", "forward", "backward", "optimizer", "evaluation", "checkpointing"} <= fit.sections()
     assert fit.summary()["iteration"] == 29

@@ -29,8 +29,8 @@ def run(block: str, **names: Any) -> None:
 def test_its_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = transformers.GPT2Config(vocab_size=32, n_positions=8, n_embd=8, n_layer=1, n_head=1)
-    told: dict[str, Any] = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
-    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), max_steps=1, **told)
+    reported: dict[str, Any] = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no"}
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), max_steps=1, **reported)
     run(TRAINER, model=transformers.GPT2LMHeadModel(config), arguments=arguments, dataset=Tokens(8))
     model = torch.nn.Linear(4, 1)
     loader = torch.utils.data.DataLoader(torch.randn(4, 4))

@@ -53,12 +53,12 @@ def train(recorder: Recorder, folder: Path, *, after: int = 0, steps: int = 4, *
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=32, n_positions=8, n_embd=8, n_layer=1, n_head=1)
-    told = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_strategy": "no"}
+    reported = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "logging_strategy": "no"}
     notes = Stop(recorder, after)
     trainer = transformers.Trainer(
         model=transformers.GPT2LMHeadModel(config),
         args=transformers.TrainingArguments(
-            output_dir=str(folder), max_steps=steps, per_device_train_batch_size=2, **(told | arguments)
+            output_dir=str(folder), max_steps=steps, per_device_train_batch_size=2, **(reported | arguments)
         ),
         train_dataset=Tokens(64),
         eval_dataset=Tokens(4),
@@ -86,16 +86,16 @@ def test_steps_carry_the_trainers_numbers_and_it_is_complete(recorder: Recorder,
 
 
 def test_evaluation_and_checkpointing_are_bracketed(recorder: Recorder, tmp_path: Path) -> None:
-    told = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
-    _, notes = train(recorder, tmp_path, **told)
+    reported = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    _, notes = train(recorder, tmp_path, **reported)
     assert [opened for event, opened in notes.seen if event == "evaluate"] == [{"evaluation"}] * 2
     assert [opened for event, opened in notes.seen if event == "save"] == [{"checkpointing"}] * 2
     assert notes.seen[-1] == ("end", set())
 
 
 def test_an_agreed_stop_saves_once_and_does_not_evaluate(recorder: Recorder, tmp_path: Path) -> None:
-    told = {"eval_strategy": "epoch", "save_strategy": "epoch"}
-    trainer, notes = train(recorder, tmp_path, after=3, steps=50, **told)
+    reported = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    trainer, notes = train(recorder, tmp_path, after=3, steps=50, **reported)
     assert trainer.state.global_step == 3
     assert [event for event, _ in notes.seen if event in ("evaluate", "save")] == ["save"]
     assert [each.name for each in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]

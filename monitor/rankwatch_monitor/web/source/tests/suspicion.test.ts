@@ -31,6 +31,13 @@ test("no time is shown once it has passed", () => {
   assert.equal(whatFollows(open, 60, 1064), "Acts once a rank has made no progress for 60 s in a row; none has yet.");
 });
 
+test("no time is stated at which a suspicion acts that only proof confirms", () => {
+  assert.equal(whatFollows({ ...open, proof: "busy" }, 60, 1010), "No action follows while a rank is busy.");
+  for (const proof of ["stalled", "uninterruptible"])
+    assert.match(whatFollows({ ...open, proof }, 60, 1010), /^No action follows by itself/);
+  assert.match(whatFollows({ ...open, kind: "stalled" }, 60, 1010), /^Acts only if/);
+});
+
 test("ranks of a suspicion are suspects", () => {
   assert.equal(blame(open), "suspect");
   assert.equal(blame({ ...open, confirmed: true }), "culprit");

@@ -214,6 +214,8 @@ export interface Incident {
   phase: string;
   /** False: a suspicion, raised by a limit that was learned or loaded instead of configured. */
   confirmed: boolean;
+  /** Of a suspicion: what several looks at its ranks showed; null: nothing yet. */
+  proof: string | null;
   outcome: string;
   timeline: Timeline;
   steps_lost: number | null;

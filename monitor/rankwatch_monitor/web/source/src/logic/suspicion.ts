@@ -21,6 +21,10 @@ export function blame(incident: Incident): string {
 
 /** What a suspicion leads to, and when; `window`: the policy's confirmation window in seconds, null: not known yet. */
 export function whatFollows(incident: Incident, window: number | null, now: number): string {
+  if (incident.proof === "busy") return "No action follows while a rank is busy.";
+  if (incident.proof === "uninterruptible" || incident.proof === "stalled")
+    return "No action follows by itself: a restart may not help. Order one if it would.";
+  if (incident.kind === "stalled") return "Acts only if looks at the ranks prove that they hang.";
   const then = incident.action === "log" ? "Counts as a hang" : "Acts";
   if (window === null) return `${then} if no rank makes progress within the confirmation window.`;
   const at = incident.opened_at + window;

@@ -1,0 +1,193 @@
+"""One HTTP connection that is kept open between requests, for ranks, launchers and the monitor's publishers.
+
+Not imported with ``import rankwatch``: ranks use it on the exporter's thread only.
+"""
+
+from __future__ import annotations
+
+import base64
+import encodings.idna  # noqa: F401 - else the first connection imports it, maybe just as the process forks (session.py)
+import http.client
+import select
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from rankwatch.contract.tls import TlsFiles
+
+Headers = Mapping[str, str]
+NO_HEADERS: Final[Headers] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response; names of headers are in lower case."""
+
+    status: int
+    reason: str
+    headers: Headers
+    body: bytes
+
+
+class HttpConnection:
+    """Sends requests to one host, one at a time, and reconnects when the connection was closed. Not thread-safe.
+
+    Redirects are not followed: a token is for the given address alone. ``~/.netrc`` is not read.
+
+    Args:
+        url: scheme, host and port; the rest is ignored.
+        tls: makes the context of each new TLS connection; the system's authorities are trusted if None.
+        proxies: use the proxies of the environment (``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``).
+        connect_timeout: seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        proxies: bool = True,
+        connect_timeout: float = 5.0,
+    ) -> None:
+        self._url = urlsplit(url)
+        self._tls = tls or TlsFiles().context
+        self._connect_timeout = connect_timeout
+        self._connection: http.client.HTTPConnection | None = None
+        self._used = False
+        """The open connection has carried a request: what can be read from it is its end, not a TLS ticket."""
+        self._proxy = _proxy_of(self._url) if proxies else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next request may use a connection that is open already; the peer may have closed it."""
+        return self._connection is not None
+
+    @property
+    def proxied(self) -> bool:
+        """Whether requests go through a proxy."""
+        return self._proxy is not None
+
+    def connect(self) -> None:
+        """Open the connection, unless it is open.
+
+        Raises:
+            OSError: it cannot be opened; TimeoutError after ``connect_timeout``.
+        """
+        if self._connection is not None:
+            if self._connection.sock is not None and not (self._used and _readable(self._connection.sock)):
+                return
+            self.close()  # the peer closed it
+        connection = self._new()
+        try:
+            connection.connect()
+        except http.client.HTTPException as error:  # of a proxy
+            connection.close()
+            raise _as_os_error(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._used = connection, False
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Headers = NO_HEADERS,
+        *,
+        timeout: float,
+        limit: int | None = None,
+    ) -> Response:
+        """Send one request and return its response.
+
+        Args:
+            method: of the request.
+            target: path and query.
+            body: of the request.
+            headers: of the request.
+            timeout: seconds without a byte of the response.
+            limit: bytes read of the response; the connection is closed if it has more.
+
+        Raises:
+            OSError: there is no response; the connection is closed. TimeoutError: connecting or the response timed out.
+        """
+        self.connect()
+        connection = self._connection
+        assert connection is not None
+        connection.sock.settimeout(timeout)
+        self._used = True
+        try:
+            if self._proxy is not None and self._url.scheme == "http":
+                target = f"http://{self._url.netloc.rpartition('@')[2]}{target}"
+                headers = {**headers, **_authorization(self._proxy)}
+            connection.request(method, target, body, dict(headers))
+            response = connection.getresponse()
+            content = response.read(limit) if limit is not None else response.read()
+        except http.client.HTTPException as error:
+            self.close()
+            raise _as_os_error(error) from error
+        except BaseException:
+            self.close()
+            raise
+        if not response.isclosed():  # the rest of a long response is not read
+            self.close()
+        names = {name.lower(): value for name, value in response.getheaders()}
+        return Response(response.status, response.reason, names, content)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _new(self) -> http.client.HTTPConnection:
+        https = self._url.scheme == "https"
+        to = self._proxy or self._url
+        try:
+            host, port = to.hostname or "", to.port or (443 if to.scheme == "https" else 80)
+        except ValueError as error:  # its port is no number
+            raise OSError(f"the address of the {'proxy' if self._proxy else 'receiver'} is invalid: {error}") from None
+        timeout: dict[str, Any] = {"timeout": self._connect_timeout}
+        if https or to.scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, context=self._tls(), **timeout
+            )
+        else:
+            connection = http.client.HTTPConnection(host, port, **timeout)
+        if https and self._proxy is not None:
+            connection.set_tunnel(self._url.hostname or "", self._url.port or 443, _authorization(self._proxy))
+        return connection
+
+
+def _readable(sock: Any) -> bool:
+    """Whether an idle connection has something to read: its end, since no response is due."""
+    poll = select.poll()  # select() fails for descriptors above 1023
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _as_os_error(error: http.client.HTTPException) -> OSError:
+    return error if isinstance(error, OSError) else ConnectionError(str(error).strip() or type(error).__name__)
+
+
+def _proxy_of(url: SplitResult) -> SplitResult | None:
+    import urllib.request
+
+    proxies = urllib.request.getproxies()
+    found = proxies.get(url.scheme) or proxies.get("all")
+    if not found or urllib.request.proxy_bypass(url.netloc.rpartition("@")[2]):
+        return None
+    return urlsplit(found if "://" in found else f"http://{found}")
+
+
+def _authorization(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    return {"Proxy-Authorization": basic_authorization(proxy.username, proxy.password or "")}
+
+
+def basic_authorization(user: str, password: str) -> str:
+    """The header of basic authorization for percent-encoded user and password of a URL."""
+    return "Basic " + base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode("ascii")
