@@ -1,4 +1,4 @@
-"""The emulated ranks of some jobs that are alike: who they are, where they stand in training, what they send when.
+"""The emulated ranks of some jobs that are alike: their identities, where they are in training, what they send when.
 
 A *sender* is one rank, or one node whose Collector puts its ranks into one request. All ranks of a job are always in
 the same step, as synchronous training makes them. Legend: S senders, K ranks of a sender.
@@ -111,12 +111,12 @@ class Fleet:
         self.news_S = np.full(count, NEVER)
         self._later_S = np.random.default_rng(2).random(count) * window_spread(shape.ranks_a_job)
         self.steps_S = np.full(count, NEVER)
-        """When each last told the durations of finished sections; the first time is spread like all that is rare."""
+        """When each last reported the durations of finished sections; the first time is spread like all rare things."""
         self.kernels_S = np.full(count, NEVER)
         self.silent: set[tuple[int, int]] = set()
-        """Job and rank of whom nothing is heard any more."""
+        """Job and rank that send nothing any more."""
         self.factors: dict[tuple[int, int], float] = {}
-        """Job and rank of who works slower than the others, by which factor."""
+        """Job and rank that work slower than the others, by which factor."""
         self.started = {job: time.time() - 60.0 for job in range(shape.jobs)}
         self._restarted: dict[tuple[int, int], float] = {}
         self._pattern_S: list[tuple[tuple[int, ...], ...]] = []
@@ -244,7 +244,7 @@ class Fleet:
         job = self.jobs[int(self.job_S[sender])]
         at, before = self._iteration(job, now), self._iteration(job, float(self.last_S[sender]))
         steps = at > before and now - float(self.steps_S[sender]) >= self._histograms
-        # The first windows of a process come after its first steps; those of very many ranks are told a while later.
+        # The first windows of a process come after its first steps; those of many ranks are reported later.
         later = float(self._later_S[sender])
         at, before = self._iteration(job, now - later), self._iteration(job, float(self.last_S[sender]) - later)
         window = at // self.pace.stride > max(before, job.first_iteration) // self.pace.stride
@@ -295,7 +295,7 @@ class Fleet:
         return ages, counts
 
     def _reported(self, sender: int, body: bytes, row: Row) -> tuple[bytes, int]:
-        """The request without those of whom nothing is heard, and how many reports are left in it."""
+        """The request without those that send nothing, and how many reports are left in it."""
         job, ranks = self.members[sender]
         if not self.silent or not any((job, rank) in self.silent for rank in ranks):
             return body, len(ranks)

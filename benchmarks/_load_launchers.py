@@ -124,7 +124,7 @@ class Tally:
     """From a request to its answer, by what was asked; not of long polls, which are meant to last."""
     statuses: Counter[str] = field(default_factory=Counter)
     moments: dict[str, list[float]] = field(default_factory=dict)
-    """When each launcher heard or had done something, by what it was."""
+    """When each launcher received or had done something, by what it was."""
 
     def note(self, what: str) -> None:
         """One launcher has come so far."""
@@ -243,7 +243,7 @@ class Launchers:
 
     async def _obey(self, node: Node, directive: dict[str, Any]) -> None:
         kind = directive["kind"]
-        self.tally.note(f"heard {kind}")
+        self.tally.note(f"received {kind}")
         detail = ""
         if kind == DirectiveKind.CAPTURE:
             if not self._spares or 0 in node.ranks:
@@ -261,7 +261,7 @@ class Launchers:
             if self._fleet.jobs[node.job].attempt < node.attempt:
                 self._fleet.restart(node.job)
             await self._started(node)
-            self.tally.note("told of started ranks")
+            self.tally.note("reported started ranks")
 
     async def _started(self, node: Node) -> None:
         world = self._fleet.shape.ranks_a_job

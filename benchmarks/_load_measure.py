@@ -87,7 +87,7 @@ class Api:
         return answer.json() if answer.ok else None
 
     def change_policy(self, job: str, changes: dict[str, Any]) -> bool:
-        """Change a job's policy; say whether it was taken."""
+        """Change a job's policy; return whether it was taken."""
         where = f"{self.url}{API_PREFIX}/jobs/{quote(job)}/policy"
         try:
             return bool(self._session.patch(where, json=changes, timeout=30).ok)

@@ -2,7 +2,7 @@
 
 How this works
 --------------
-A real :class:`~rankwatch.recording.recorder.Recorder` is told of the steps of one export interval, real
+A real :class:`~rankwatch.recording.recorder.Recorder` records the steps of one export interval, real
 :class:`~rankwatch.export.instruments.Instruments` observe it, and the real :class:`~rankwatch.export.pipeline.Reader`
 encodes that into a queue, from which the bytes are taken. So a change of what ranks send changes what is emulated.
 What cannot be had
@@ -111,7 +111,7 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
     for name in SECTIONS:
         recorder.section_id(name)
     if not kind.news:
-        # The first report of a process tells the longest run of each section; what comes after it does not exceed them.
+        # The first report of a process holds the longest run of each section; what comes after it does not exceed them.
         _train(recorder, pace, 1.5 * pace.step_seconds, 0.0, steps=2, chance=chance)
         instruments.refresh()
         reader.collect()

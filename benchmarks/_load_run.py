@@ -38,7 +38,7 @@ class Generator:
         self.kinds: Counter[str] = Counter()
         """Reports by what was in them."""
         self.lost: Counter[str] = Counter()
-        """Reports that nobody will ever get, by reason."""
+        """Reports that will never arrive, by reason."""
         self.deferred = 0
         """Reports that were put off because the sender's last one had not been answered when they were due."""
         self.accepted_before = 0

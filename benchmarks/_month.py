@@ -1,10 +1,10 @@
-"""A simulated month: a job in good health whose ranks tell of hangs and of windows, with all that takes its time.
+"""A simulated month: a job in good health whose ranks report hangs and windows, with all that takes its time.
 
 How this works
 --------------
 Two models of the same job run side by side. :class:`rankwatch_monitor.simulator.scene.Scene` makes the events by which
 hangs are judged: exports, observations, launches, checkpoints, evaluations. The model of stragglers' scenes makes what
-the ranks' windows tell: who computes how long, who waits for whom, kernel timings. Each report of the first carries the
+the ranks' windows hold: how long each computes, waiting, kernel times. Each report of the first carries the
 newest window that its rank has closed by then, of the second, and one job of the core judges both.
 
 ======================  ==============================================================================================
@@ -70,7 +70,7 @@ def healthy(world: int, days: float) -> Plan:
 
 
 class Windows(straggler_scene.StragglerScene):
-    """What the windows of the job tell, with the habits of :class:`Month` in them."""
+    """What the windows of the job hold, with the habits of :class:`Month` in them."""
 
     def __init__(self, plan: Plan, slow: straggler_plan.Slowdown | None) -> None:
         self._habits = plan
@@ -120,7 +120,7 @@ class Month(scene.Scene):
         self._reported = Windows(plan, slow)
         self._windows = self._reported.windows()
         self._closed: dict[int, list[RankReport]] = {}
-        """The reports of windows that some ranks have yet to tell, by number since the job began."""
+        """The reports of windows that some ranks have yet to report, by number since the job began."""
         self._given = [0] * plan.world
         self._made = self._launches = 0
         self._ahead = 0
@@ -180,7 +180,7 @@ class Month(scene.Scene):
         )
 
     def _forget(self) -> None:
-        """Drop the windows that every rank has told, or has passed over."""
+        """Drop the windows that every rank has reported, or has passed over."""
         done = min(self._given)
         for number in [each for each in self._closed if each < done]:
             del self._closed[number]

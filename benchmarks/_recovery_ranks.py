@@ -1,6 +1,6 @@
 """What every rank of the side by side runs (``recovery.py``), under whichever launcher: a toy over gloo that resumes.
 
-It runs in environments that have no Rankwatch, so it imports nothing of it unless told. All it tells goes into
+It runs in environments that have no Rankwatch, so it imports nothing of it unless configured. All it reports goes into
 ``rank-R.jsonl`` in the shared folder, with the kernel's clock (CLOCK_BOOTTIME, in which /proc counts too).
 
 ===============  ====================================================================================================

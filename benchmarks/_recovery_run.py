@@ -1,6 +1,6 @@
 """One job under one launcher for the side by side of recovery: started, struck again and again, ended with all it left.
 
-Each arm is a launcher as its users start it. The ranks (``_recovery_ranks.py``) tell what they did and when by the
+Each arm is a launcher as its users start it. The ranks (``_recovery_ranks.py``) report what they did and when by the
 kernel's clock, so nothing of a launcher is believed; of Rankwatch's evidence the monitor is asked.
 """
 
@@ -37,7 +37,7 @@ FOREIGN = ("RANKWATCH_", "OTEL_", "TORCHELASTIC_", "PET_", "SLURM_", "RANK", "WO
 
 @dataclass(frozen=True)
 class Arm:
-    """One launcher: its command up to the script, what the ranks tell it, and its environment."""
+    """One launcher: its command up to the script, what the ranks report to it, and its environment."""
 
     name: str
     command: Sequence[str]
@@ -135,7 +135,7 @@ class Job:
                         yield rank, json.loads(line)
 
     def _all(self, event: str, after: int = -1) -> int | None:
-        """The newest attempt, if it is later than ``after`` and all of its ranks have told of an event.
+        """The newest attempt, if it is later than ``after`` and all of its ranks have reported an event.
 
         Raises:
             LostError: the launcher has ended.

@@ -3,7 +3,7 @@
     python benchmarks/auto.py [--width N] [--steps N] [--turns N]
 
 Needs no launcher and no monitor. Processes with and without, in turns, train the same small model; the least of several
-blocks is what each tells, since neighbours on the machine only ever add. The ratio is for a step of some milliseconds;
+blocks is the figure of each, since neighbours on the machine only add. The ratio is for a step of some milliseconds;
 what counts is how many microseconds a step costs more, because that does not grow with the model.
 """
 

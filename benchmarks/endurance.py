@@ -76,7 +76,7 @@ class Trend(NamedTuple):
     """Median of the last third less that of the middle third, as a rate."""
 
     def flat(self, allowed: float) -> bool:
-        """Whether it grows by no more than ``allowed``, as far as the samples can tell."""
+        """Whether it grows by no more than ``allowed``, as far as the samples show."""
         return self.slope - self.margin <= allowed and self.step <= allowed
 
 

@@ -10,7 +10,7 @@ generator takes CPU time from the monitor; how much stands in the table.
 Presets: ``p6`` sends as fast as it is answered, from 8,192 ranks of one job, for 30 s, with the content that reports
 have at 5 s; the figure is reports accepted for each second of the monitor's CPU time. ``p7`` is 100,000 ranks of one
 job, each of which reports every 5 s.
-Faults by schedule: ``--fault "rank=17,at=30,kind=hang"`` (``_load_faults.py`` tells what each kind is).
+Faults by schedule: ``--fault "rank=17,at=30,kind=hang"`` (``_load_faults.py`` describes each kind).
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def main() -> None:
     rows = {}
     for name in ("healthy", "hung", "silent"):
         job, now = scene(name, given.ranks)
-        assert (job.open_incident is None) == (name == "healthy"), f"the scene {name!r} is not what it says"
+        assert (job.open_incident is None) == (name == "healthy"), f"the scene {name!r} is not what its name states"
         taken, page = [], b""
         for _ in range(ROUNDS):
             started = time.perf_counter()

@@ -10,7 +10,7 @@ precision  of all ranks that were called stragglers, those that are
 recall     of all ranks that are, those that were called so within 20 windows
 windows    from the first slow one to the first right name, median
 verdict    scenes with the right verdict over the whole time (worker, stage, workload, link, healthy)
-node/job   scenes in which rightly somebody, or rightly nobody, was blamed
+node/job   scenes in which rightly a rank, or rightly none, was blamed
 cause      of the scenes with right names, those with the right cause for all of them
 
 All references judge the same scenes. ``fastest`` has the formulas and thresholds (0.7) of nvidia-resiliency-ext for

@@ -1,4 +1,4 @@
-"""Real scripts, healthy and sick, with nothing configured: what is disturbed, what is found, how soon, whom it names.
+"""Real scripts, healthy and sick, with nothing configured: what is disturbed, found, how soon, with which rank.
 
     python benchmarks/trust_suite.py [--only NAME] [--loaded] [--parallel N] [--json FILE] [--table docs/detection.md]
 

@@ -66,7 +66,7 @@ def main() -> None:
         "hang → incident": _table.spread([found for found, _ in figures]),
         "hang → stacks of both ranks": _table.spread([stacks for _, stacks in figures]),
     }
-    _table.report(rows, "a hang nobody configured a limit for, s", asked.json)
+    _table.report(rows, "a hang without a configured limit, s", asked.json)
 
 
 if __name__ == "__main__":

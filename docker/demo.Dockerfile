@@ -1,4 +1,5 @@
 # The training job of the demo: two ranks on CPU. Build from the root: docker build -f docker/demo.Dockerfile -t rankwatch-demo .
+# Base images are named by tag, as in docker/Dockerfile.
 
 FROM python:3.11-slim-bookworm AS wheel
 WORKDIR /source

@@ -1,4 +1,4 @@
-"""The documents say what the code reports."""
+"""The documents agree with the code."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ INTERNAL: Final = {
     "nested_restarter.NestedRestarterCallback",
     "rank_assignment.Node",
 }
-"""Classes in public modules of the old package that nobody makes."""
+"""Classes in public modules of the old package that are never made."""
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from typing import Final
 NVRX: Final = "nvidia-resiliency-ext"
 NVRX_VERSION: Final = "0.4.1"
 NOT_DECLARED: Final = ("numpy", "pynvml", "nvidia-ml-py", "pyyaml", "defusedxml", "packaging", "psutil")
-"""What it imports and does not declare, so pip has to be told."""
+"""What it imports and does not declare, so pip must be given it."""
 INSTALL_SECONDS: Final = 1800
 LEFT_OUT: Final = "none"
 TORCH: Final = "import torch; print(torch.__version__)"

@@ -45,7 +45,7 @@ class Job:
         self._orders = 0
 
     def order(self, what: str) -> None:
-        """Tell all ranks what to do next."""
+        """Send all ranks their next order."""
         self._orders += 1
         unfinished = self.folder / "order.new"
         unfinished.write_text(what)
@@ -88,7 +88,7 @@ class Job:
         return found
 
     def monitor_answers(self) -> int | None:
-        """How many ranks our monitor hears, or None while it does not answer."""
+        """How many ranks our monitor receives reports of, or None while it does not answer."""
         reported = json.loads((self.folder / "told-0.json").read_text())
         job = _service.get(f"{reported['RANKWATCH_MONITOR']}/api/v1/jobs/{reported['RANKWATCH_JOB_ID']}")
         return None if job is None else job["ranks_reporting"]

@@ -1,6 +1,6 @@
 """What every rank of the side by side runs: it times what is configured, on either side and in either environment.
 
-It imports nothing of Rankwatch unless told. Orders are files in the shared folder:
+It imports nothing of Rankwatch unless configured. Orders are files in the shared folder:
 
 =============  ======================================================================================================
 ``calls N``    N batches each of empty calls, of sections (entered and left) and of heartbeats; answers with the
@@ -31,7 +31,7 @@ LOOK = 0.01
 
 
 class Calls(NamedTuple):
-    """How a side is told of a section and of a heartbeat."""
+    """How a section is reported to a side and of a heartbeat."""
 
     section: Callable[[], object]
     """Enters one and leaves it."""

@@ -89,7 +89,7 @@ def recovery(asked: Namespace, peer: Peer, folder: Path) -> Part:
     command += ["--nvrx", peer.launcher] if peer.launcher else []
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
-        raise RuntimeError(f"benchmarks/recovery.py ended with code {done.returncode}; what it said stands above")
+        raise RuntimeError(f"benchmarks/recovery.py ended with code {done.returncode}; its output stands above")
     figures: Part = json.loads(target.read_text())["figures"]
     return figures
 

@@ -109,7 +109,7 @@ def watched_again(each: Job, killed: set[int]) -> bool:
             return (each.monitor_answers() == each.ranks and not killed & set(each.monitors())) or None
 
         with contextlib.suppress(TimeoutError):
-            return bool(_service.wait_for("the ranks to be heard again", receives, WATCHED_AGAIN))
+            return bool(_service.wait_for("the ranks to report again", receives, WATCHED_AGAIN))
         return False
 
     def fine() -> bool | None:

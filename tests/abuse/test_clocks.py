@@ -23,7 +23,7 @@ FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1
 
 
 def at_work(job: str, step: int, hung: int | None = None, clock: float = 0.0) -> list[ResourceMetrics]:
-    """What all ranks say at one moment, each by a clock of its own: rank r's is ``clock`` + 3 (r - 1) hours off."""
+    """What all ranks report at one moment, each by a clock of its own: rank r's is ``clock`` + 3 (r - 1) hours off."""
     reports = []
     for rank in range(WORLD):
         age = LIMIT + 3 if rank == hung else 0.1
@@ -160,13 +160,13 @@ def test_a_process_from_the_future_does_not_hold_its_rank_for_ever(first_started
 
 
 def test_a_successor_on_a_host_whose_clock_is_behind_owns_its_rank_at_once() -> None:
-    """Start times of two hosts say nothing about each other."""
+    """Start times of two hosts cannot be compared."""
     edge = Edge()
     send_report(edge, "first", 5, started=START, host="a")
     send_report(edge, "second", 6, started=START - 3 * HOUR, host="b")
     assert edge.monitor.jobs["j"].columns.instances[0] == "second"
     send_report(edge, "first", 7, started=START, host="a")
-    assert edge.monitor.jobs["j"].columns.instances[0] == "second", "the one that was replaced is not heard again"
+    assert edge.monitor.jobs["j"].columns.instances[0] == "second", "reports of the replaced one are ignored"
 
 
 def test_the_old_process_of_a_rank_that_keeps_reporting_is_ignored() -> None:

@@ -274,7 +274,7 @@ def test_when_descriptors_run_out_it_reports_it_and_serves_those_at_work(tmp_pat
         with served(monitor):
             for _ in range(limit + 100):
                 crowd.join()
-            wait_for(lambda: "the limit of 128 connections is reached" in monitor.printed(), "it says so")
+            wait_for(lambda: "the limit of 128 connections is reached" in monitor.printed(), "it is logged")
             wait_for(lambda: crowd.alive() <= 128, "no more are kept than there may be")
             with Api(monitor.url) as newcomer:
                 assert newcomer.get("/readyz").status_code == 200
@@ -306,7 +306,7 @@ def test_when_the_system_has_no_descriptors_left_it_reports_it_and_does_not_spin
         with Crowd(monitor) as crowd:
             for _ in range(20):
                 crowd.join(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            wait_for(lambda: "no new connection can be accepted" in monitor.printed(), "it says so")
+            wait_for(lambda: "no new connection can be accepted" in monitor.printed(), "it is logged")
             spent = cpu_seconds(monitor)
             # What is open already is served; each answer is a turn of the loop, in which it could have spun.
             for _ in range(20):
@@ -314,4 +314,4 @@ def test_when_the_system_has_no_descriptors_left_it_reports_it_and_does_not_spin
             assert monitor.printed().count("no new connection") == 1
             assert cpu_seconds(monitor) - spent < 5
             limit_files(monitor, 1024)
-            wait_for(lambda: crowd.alive() == 0, "those who waited are answered once there is room")
+            wait_for(lambda: crowd.alive() == 0, "those that waited are answered once there is room")

@@ -30,7 +30,7 @@ def test_any_body_is_taken_or_refused(number: int) -> None:
         data = changed(dice.choice(known), dice)
         try:
             feed(data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the body must be told
+        except Exception as error:  # noqa: BLE001 - whatever it is, the body must be printed
             pytest.fail(f"{error!r}; keep it in found/: {data.hex()}")
         if dice.random() < 0.3:
             known.append(data)

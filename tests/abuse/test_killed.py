@@ -1,4 +1,4 @@
-"""SIGKILL at any moment of a write, again and again on one database: what anybody was told is still there."""
+"""SIGKILL at any moment of a write, again and again on one database: what was answered is still there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def life(monitor: RunningMonitor, reported: Reported, dice: random.Random) -> No
     """Orders and hangs as fast as they go, until the kill comes; the client must not notice anything but the kill."""
     with Api(monitor.url) as api:
         shown = {incident["id"] for incident in api.incidents(JOB)} if reported.directives else set()
-        assert reported.incidents <= shown, "an incident that somebody was told of is gone"
+        assert reported.incidents <= shown, "an incident that was reported is gone"
         launcher = PlayedLauncher(api, JOB, ranks=range(WORLD))
         last = launcher.register(
             policy={"section_timeouts": {"step": 2.0}, "max_restarts": 1000, "capture_deadline": 5}

@@ -1,6 +1,6 @@
 """The network between a job and its monitor is cut and comes back: real ranks in a network namespace of their own.
 
-The monitor listens on one end of a pair of virtual links, whose other end is all that the job has: nobody beyond this
+The monitor listens on one end of a pair of virtual links, whose other end is all that the job has: nothing beyond this
 machine can reach it.
 """
 
@@ -113,7 +113,7 @@ def test_a_cut_raises_no_alarm_and_hides_no_hang(
         there = training.checkpoint()
         passed(CUT)
         assert training.checkpoint() > there, "the ranks train on"
-        assert training.api.incidents(training.job) == [], "that nobody is heard is no hang"
+        assert training.api.incidents(training.job) == [], "that nothing arrives is no hang"
         link.up()
         seen = training.summary()["iteration"]
         training.until("telemetry comes again without help", lambda: training.summary()["iteration"] > seen + 10)

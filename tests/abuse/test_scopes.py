@@ -1,4 +1,4 @@
-"""Every route with every token, in every wrong form: who may do what, of a real monitor.
+"""Every route with every token, in every wrong form: what each may do, of a real monitor.
 
 The table below is the promise; a route that is added without a line in it fails the first test.
 """
@@ -157,9 +157,9 @@ def test_every_route_of_the_application_has_its_scope_in_the_table() -> None:
     app = create_app(Monitor())
     found = set()
     for route in iter_route_contexts(app.routes):
-        assert route.methods, f"{route.path} is a mount or a socket: say here who may use it"
+        assert route.methods, f"{route.path} is a mount or a socket: state here which token may use it"
         found |= {(method, str(route.path)) for method in route.methods}
-    assert found - ROUTES.keys() == set(), "a new route: say in the table who may use it"
+    assert found - ROUTES.keys() == set(), "a new route: state in the table which token may use it"
     assert ROUTES.keys() - found == set(), "these routes are gone"
     described = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
     assert described <= found

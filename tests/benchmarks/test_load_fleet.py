@@ -1,4 +1,4 @@
-"""Requests that were copied and written over say of each rank what was meant, and only of that rank."""
+"""Requests that were copied and written over hold of each rank what was meant, and only of that rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emulated launchers against a real monitor: a hang from its limit to ranks that run again, as few and many tell it."""
+"""Emulated launchers against a real monitor: a hang from its limit to ranks that run again, few and many of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
 
 
 async def through_a_hang(url: str, fleet: Fleet, launchers: Launchers) -> None:
-    """Until all launchers have told of the ranks of a second attempt."""
+    """Until all launchers have reported the ranks of a second attempt."""
     generator = Generator([fleet], lambda done: Client(url, 4, done))
     schedule = Schedule(fleet, [Fault("hang", 0.0, rank=5, wake=True)], lambda: Api(url), limit=1.0, patience=SECONDS)
     fleet.begin()
@@ -38,7 +38,7 @@ async def through_a_hang(url: str, fleet: Fleet, launchers: Launchers) -> None:
         await asyncio.to_thread(schedule.prepare)
         for _ in range(int(SECONDS / 0.1)):
             await generator.run(0.1, schedule.tick)
-            if len(launchers.tally.moments.get("told of started ranks", ())) == len(launchers.nodes):
+            if len(launchers.tally.moments.get("reported started ranks", ())) == len(launchers.nodes):
                 break
         await asyncio.to_thread(schedule.finish)
     finally:
@@ -62,7 +62,7 @@ def test_the_culprit_is_named_by_all_stacks_and_the_ranks_run_again(
 
     launchers = asyncio.run(drive())
     came = {what: len(at) for what, at in launchers.tally.moments.items()}
-    assert came["delivered evidence"] == came["heard restart"] == came["told of started ranks"] == count
+    assert came["delivered evidence"] == came["received restart"] == came["reported started ranks"] == count
     reported = Api(monitor.url).get(f"/jobs/crowd-{count}-00000/incidents")["incidents"]
     assert [culprit["rank"] for culprit in reported[0]["culprits"]] == [5]
     assert "has not entered 'all_reduce' number 8192 of group 'dp (5)'" in reported[0]["reason"]

@@ -1,4 +1,4 @@
-"""The bytes of emulated reports are those of the rank side, and the monitor reads in them what they say."""
+"""The bytes of emulated reports are those of the rank side, and the monitor reads in them what they hold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A monitor in trouble and a Prometheus that scrapes it: what dashboards are run against. Everything in it is real.
 
 One job has all there is: eight ranks on two nodes and a spare, windows of steps and kernel timings with a slow rank, a
-restart, lost telemetry, and then a hang that nobody may act on.
+restart, lost telemetry, and then a hang that is only observed.
 """
 
 from __future__ import annotations

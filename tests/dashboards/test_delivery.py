@@ -1,4 +1,4 @@
-"""One alert from end to end: a rank hangs, and a webhook is told who and why. All but the webhook is the real thing.
+"""One alert from end to end: a rank hangs, and a webhook receives which and why. All but the webhook is the real thing.
 
 Monitor -> Prometheus with the shipped configuration and rules -> Alertmanager with the shipped routes -> webhook. Made
 quicker: the patience of the rules (``shortened.py``), the intervals of scraping, evaluating and grouping.

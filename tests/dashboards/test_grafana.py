@@ -59,7 +59,7 @@ EXPRESSIONS = dict(expressions())
 
 
 def filled_in(expression: str) -> str:
-    """The expression with the variables of a dashboard as somebody who chose the job has them."""
+    """The expression with the variables of a dashboard as they are once a job is chosen."""
     values = {"$job": JOB, "$instance": ".*", "$host": ".*", "$__rate_interval": "1m", "$__range": "1h"}
     for name, value in values.items():
         expression = expression.replace(name, value)
@@ -182,7 +182,7 @@ def test_colours_know_every_word() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(240)
 def test_every_expression_has_an_answer_while_a_job_is_in_trouble(tmp_path: Path) -> None:
-    """A real monitor that was told of a straggler, a restart and a hang, and a real Prometheus that scrapes it."""
+    """A real monitor that received a straggler, a restart and a hang, and a real Prometheus that scrapes it."""
     tool("prometheus")
     nowhere = ("--webhook", "http://127.0.0.1:9/", "--forward", "http://127.0.0.1:9")
     with (

@@ -6,7 +6,7 @@ Everything lies in one folder that all ranks share:
 
 ===============  ======================================================================================================
 ``checkpoint``   the step to go on with; rank 0 replaces it every few steps
-``rank-R.jsonl`` what rank R tells: a line when it starts and one when it leaves the loop, over all attempts
+``rank-R.jsonl`` what rank R reports: a line when it starts and one when it leaves the loop, over all attempts
 ``fault``        written by the test: a fault as in ``--inject``, which strikes once, in whatever step it is seen
 ``finish``       made by the test: all ranks leave the loop after the same step
 ``slow``         made by the test: the slow rank is slow while it is there
@@ -105,7 +105,7 @@ class Slow:
 
 
 class SlowBackward(torch.autograd.Function):
-    """Costs nothing on the way forward; what it costs on the way back no section of its own can tell."""
+    """Costs nothing on the way forward; what it costs on the way back no section of its own shows."""
 
     @staticmethod
     def forward(context: Any, loss: torch.Tensor, slow: Slow) -> torch.Tensor:
@@ -161,7 +161,7 @@ def train(shared: Shared, options: argparse.Namespace) -> None:
 
 
 def average_gradients(model: nn.Module, wants_an_end: bool, *, patient: bool) -> bool:
-    """One all-reduce for all gradients. Whether a rank wants an end travels along, so that all hear it in one step."""
+    """One all-reduce for all gradients. Whether a rank wants an end travels along, so all receive it in one step."""
     weights = list(model.parameters())
     flat = torch.cat([torch.tensor([float(wants_an_end)]), *(weight.grad.flatten() for weight in weights)])
     try:

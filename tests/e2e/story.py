@@ -1,4 +1,4 @@
-"""What an incident must tell, whichever fault it is about."""
+"""What an incident must state, whichever fault it is about."""
 
 from __future__ import annotations
 

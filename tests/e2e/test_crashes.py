@@ -53,7 +53,7 @@ def test_a_crash_is_named_and_restarted(watched: Training, fault: str, words: st
 
 @pytest.fixture
 def closed_port() -> Iterator[str]:
-    """An address where nothing listens, and where nobody can begin to."""
+    """An address where nothing listens, and where nothing can begin to."""
     with socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{held.getsockname()[1]}"

@@ -29,7 +29,9 @@ def test_a_hang_without_any_configuration(watched: Training) -> None:
     incident = watched.incident()
     assert_blamed(incident, 1, "behind")
     assert (incident["kind"], incident["confirmed"]) == ("section_overrun", True)
-    assert incident["section"] in ("step", "data", "backward"), "the innermost one: of the culprit, or of whom waits"
+    assert incident["section"] in ("step", "data", "backward"), (
+        "the innermost one: of the culprit, or of a waiting rank"
+    )
     assert "has made no progress in section" in incident["reason"]
     assert "over its learned limit of" in incident["reason"]
     assert f"once {WINDOW:g} s have shown no progress" in incident["action_reason"]

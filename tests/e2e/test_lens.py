@@ -154,7 +154,7 @@ def test_a_process_that_exports_no_more_is_silent(job: Job) -> None:
     """Frozen with its exporter; the others wait for it, and report it."""
     job.start("metrics", 2)
     job.until_steps(2, 5)
-    # Both have to be heard twice: who was heard once may be one of those that export once a minute.
+    # Both have to report twice: one that reported once may be one of those that export once a minute.
     job.until_steps(2, max(rank["iteration"] for rank in job.api.ranks(job.name)) + 5)
     job.api.change_policy(job.name, silence_timeout=LIMIT)
     job.report("freeze-1")
@@ -172,7 +172,7 @@ def test_spans_alone_report_steps_and_of_the_end(job: Job) -> None:
     timeline = job.api.read(f"/jobs/{job.name}/timeline?ranks=0,1&steps=20")
     assert (timeline["ranks_known"], timeline["sections"]) == (2, ["step"])
     job.finish()
-    ended = job.until("they have said goodbye", lambda: (j := job.api.job(job.name))["state"] == "finished" and j)
+    ended = job.until("they have shut down", lambda: (j := job.api.job(job.name))["state"] == "finished" and j)
     assert ended["world_size"] == 2
     assert job.api.incidents(job.name) == []
 
@@ -242,7 +242,7 @@ def test_the_real_nemo_lens(job: Job, with_lens: str) -> None:
     over = job.until("they go on", lambda: (i := job.api.incidents(job.name)[0])["closed_at"] and i)
     assert over["outcome"] == "the ranks went on by themselves"
     job.finish()
-    job.until("they have said goodbye", lambda: job.api.job(job.name)["state"] == "finished")
+    job.until("they have shut down", lambda: job.api.job(job.name)["state"] == "finished")
 
 
 def test_the_commands_of_the_page_are_enough(job: Job) -> None:

@@ -27,14 +27,14 @@ def test_a_job_goes_on_being_watched_when_its_monitor_is_killed(training: Traini
         proxy = stack.enter_context(running_nginx(tmp_path / "nginx", [m.url for m in monitors.values()]))
 
         def holder() -> str:
-            """Who holds the job by its own word."""
+            """Which monitors claim the job."""
             here = [
                 name
                 for name, monitor in monitors.items()
                 if monitor.process.poll() is None
                 and any(job["id"] == training.job and "monitor" not in job for job in apis[name].jobs())
             ]
-            assert len(here) <= 1, "two monitors say that the job is theirs"
+            assert len(here) <= 1, "two monitors claim the job"
             return here[0] if here else ""
 
         training.follow(proxy)
@@ -48,7 +48,7 @@ def test_a_job_goes_on_being_watched_when_its_monitor_is_killed(training: Traini
         (second,) = set(monitors) - {first}
         training.until("the other takes it up", lambda: holder() == second)
         there = training.until_running(2)
-        training.until("it hears of new steps", lambda: training.summary()["iteration"] > there["iteration"] + 20)
+        training.until("it receives new steps", lambda: training.summary()["iteration"] > there["iteration"] + 20)
         assert training.incident() == reported, "its history has come along, and nothing was added to it"
         assert training.summary()["started_at"] == before["started_at"]
         assert training.steps("start") == {0: [(1, 0)], 1: [(1, 0)]}, "the ranks were left alone"
@@ -64,4 +64,4 @@ def test_a_job_goes_on_being_watched_when_its_monitor_is_killed(training: Traini
         back = stack.enter_context(running_monitor(tmp_path / "again", "--shared-as", first, *flags))
         with Api(back.url) as api:
             seen = [each for each in api.jobs() if each["id"] == training.job]
-            assert seen == [] or seen[0]["monitor"] == second, "who comes back takes nothing from who holds it"
+            assert seen == [] or seen[0]["monitor"] == second, "one that comes back takes nothing from the holder"

@@ -1,4 +1,4 @@
-"""One incident, told the same everywhere: API, log, terminal, report, Prometheus, the page, a webhook, W&B."""
+"""One incident, the same everywhere: API, log, terminal, report, Prometheus, the page, a webhook, W&B."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def receiver() -> Iterator[HttpReceiver]:
 
 @pytest.fixture
 def reported(tmp_path: Path, receiver: HttpReceiver) -> Iterator[RunningMonitor]:
-    """A monitor that tells everybody whom it can tell."""
+    """A monitor with all of its publishers."""
     flags = ("--webhook", f"json={receiver.url}/hook", "--external-url", "https://monitor.example")
     wandb = ("--wandb-project", "story", "--wandb-mode", "offline", "--wandb-dir", str(tmp_path / "files"))
     (tmp_path / "files").mkdir()

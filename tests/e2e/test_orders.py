@@ -1,4 +1,4 @@
-"""What a person orders over REST is done, by all ranks alike, and told as an incident of its own."""
+"""What a person orders over REST is done, by all ranks alike, and shown as an incident of its own."""
 
 from __future__ import annotations
 

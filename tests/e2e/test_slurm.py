@@ -102,7 +102,7 @@ def test_the_signal_before_the_limit_saves_and_resumes_without_costing_a_retry(
     cluster.command("scancel", "--batch", "--signal=TERM", str(job.number))
     assert job.ended()["JobState"] == "COMPLETED"
     printed = job.printed()
-    assert printed.count("was asked to stop") == 1, "one launcher is asked, the others hear it from that one"
+    assert printed.count("was asked to stop") == 1, "one launcher is asked, the others receive it from that one"
     assert printed.count("rank ended with 0") == 4, "nothing but launchers is signalled"
     assert "requeued: preempted: SIGTERM: it resumes from its checkpoint, and no retry is counted" in printed
     assert [(line["run"], line["counted"]) for line in kept(tmp_path, job)] == [("0", False), ("1", False)]

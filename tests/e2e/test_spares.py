@@ -77,7 +77,7 @@ class Spared:
 
         self._training.until(f"attempt {attempt} has made progress", saved)
         self._training.until("a spare stands by", self._has_spare)
-        assert self._launcher_of(0) is self.host, "who was there before keeps its place"
+        assert self._launcher_of(0) is self.host, "one that was there before keeps its place"
 
     def kill_rank(self, rank: int) -> None:
         """SIGKILL a rank."""

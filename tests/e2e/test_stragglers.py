@@ -50,7 +50,7 @@ def test_a_slow_rank_is_named_with_its_cause(watched: Training, part: str, cause
         reported = scores(watched)
         return reported if any(words.match(each["reason"]) for each in reported["stragglers"]) else {}
 
-    reported = watched.until("its sentence says that the others wait", others_wait)
+    reported = watched.until("its sentence states that the others wait", others_wait)
     (straggler,) = reported["stragglers"]
     assert reported["finding"]["verdict"] == "worker"
     assert reported["finding"]["reason"] == straggler["reason"]

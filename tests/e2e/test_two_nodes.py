@@ -52,7 +52,7 @@ def test_a_hang_on_the_second_node_is_restarted_on_both(watched: Training) -> No
     assert {node["attempt"] for node in nodes.values()} == {2}
 
     line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
-    assert [launcher.printed().count(line) for launcher in launchers] == [1, 1], "both say the same words"
+    assert [launcher.printed().count(line) for launcher in launchers] == [1, 1], "both log the same words"
     assert watched.steps("start") == {rank: [(1, 0), (2, RESUMED)] for rank in range(4)}
     assert watched.steps("end") == {rank: [(2, STEPS)] for rank in range(4)}
 

@@ -68,7 +68,7 @@ def test_an_uninstrumented_script_gets_exits_and_stacks(watched: Training) -> No
     noticed = watched.incident(2)
     assert_blamed(noticed, 1, "dead")
     assert noticed["reason"] == f"Rank 1 on {HOST}: its process exited with code 5."
-    assert noticed["outcome"].startswith("attempt 2 runs"), "it is over, although nobody tells a first step"
+    assert noticed["outcome"].startswith("attempt 2 runs"), "it is over, although no first step is reported"
     again = watched.summary()
     assert (again["attempt"], again["restarts"], again["instrumented"]) == (2, 1, False)
     assert again["state"] in ("starting", "running")

@@ -91,7 +91,7 @@ class Training:
             forked: whether ranks begin with torch imported; else they start as slowly as anywhere.
         """
         if monitor is None:
-            assert self.api is not None, "say which monitor"
+            assert self.api is not None, "name the monitor"
             monitor = str(self.api.base_url)
         named = ("--monitor", monitor) if monitor else ()
         faults = ("--inject", inject) if inject else ()
@@ -236,7 +236,7 @@ class Training:
         return str(answer.json()["incident_id"])
 
     def reported(self) -> dict[int, list[dict[str, Any]]]:
-        """What each rank told: its complete lines."""
+        """What each rank reported: its complete lines."""
         found = {}
         for file in sorted(self.folder.glob("rank-*.jsonl")):
             lines = file.read_text().splitlines(keepends=True)

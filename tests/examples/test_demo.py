@@ -1,4 +1,4 @@
-"""``rankwatch demo``: the story it tells is true, it states what goes wrong, and it leaves no process behind."""
+"""``rankwatch demo``: its story is true, it states what goes wrong, and it leaves no process behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests fit Kubernetes' own schemas and say what the programs understand. No cluster is there."""
+"""The Kubernetes manifests fit Kubernetes' own schemas and what the programs understand. Without a cluster."""
 
 from __future__ import annotations
 

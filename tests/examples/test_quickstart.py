@@ -19,6 +19,8 @@ from support.slurm import Cluster, slurm_cluster
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart"
+SECONDS = 270
+"""What a job may take: two starts of the frameworks, and a hang of ten seconds."""
 PAGES = {
     "quick-ddp.md": ["train_ddp.py"],
     "quick-hugging-face.md": ["train_hugging_face.py"],
@@ -73,7 +75,7 @@ def test_a_hang_is_named_and_the_training_resumes_and_completes(
     command = ["-m", "rankwatch", "run", "--nproc-per-node", "2", "--inject", "rank=1,step=120,kind=hang"]
     ours = ["--monitor", str(training.api.base_url), "--job-id", training.job, "--outcome", "outcome.json"]
     launcher = training.start([*command, *ours, "--finished-flag", "finished", name], HF_HUB_OFFLINE="1")
-    assert launcher.wait() == 0, launcher.printed()[-6000:]
+    assert launcher.process.wait(SECONDS) == 0, launcher.printed()[-6000:]
     outcome = json.loads((tmp_path / "outcome.json").read_text())
     assert (outcome["state"], outcome["restarts"]) == ("finished", 1)
     assert (tmp_path / "finished").exists(), "the last step has been made"
@@ -108,4 +110,4 @@ def test_code_for_nvrx_trains_on_slurm_unchanged_and_resumes_after_a_crash(clust
         json.loads(line) for line in next(tmp_path.glob("*.rankwatch/launches.jsonl")).read_text().splitlines()
     ]
     assert launch["outcome"]["state"] == "finished", launch
-    assert "restart 1 of 3" in job.printed()
+    assert launch["outcome"]["restarts"] == 1

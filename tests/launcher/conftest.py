@@ -173,7 +173,7 @@ class Launcher:
         return self._log.read_text(errors="replace")
 
     def slots_folder(self) -> Path:
-        """The folder of which the ranks said that their slots are in."""
+        """The folder of which the ranks printed that their slots are in."""
         found = re.search(r"slots in ([^>]*)>", self.output)
         assert found is not None, self.output
         return Path(found[1]).parent

@@ -58,7 +58,7 @@ class Nodes:
             self.launchers[name] = self._start(*self._common, *flags, script, env={"NAME": name, **env})
 
     def node(self, name: str) -> str:
-        """The name that the launcher itself has, as it told the monitor."""
+        """The name that the launcher itself has, as it registered."""
         registered = {body["launcher_pid"]: str(body["node"]) for body in self._monitor.of("nodes")}
         return registered[self.launchers[name].process.pid]
 

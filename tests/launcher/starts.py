@@ -54,7 +54,7 @@ class Starts:
         return self.pools[-1]
 
     def wish(self, pool: PrewarmPool, args: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        """Tell the pool of a rank that was started, without one."""
+        """Notify the pool of a rank that was started, without one."""
         argv = (sys.executable, "-u", *args)
         assert pool.take(0, argv, {**os.environ, **AN_ATTEMPT, **(env or {})}, 1, 2) is None
 

@@ -239,7 +239,7 @@ def test_a_store_that_is_held_up_for_a_moment_costs_nothing(nodes: Callable[[str
     wait_for(lambda: time.monotonic() - began > 12.0, 20.0)
     job.finish()
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
-    assert job.printed("attempt 2") == [], "nobody was lost"
+    assert job.printed("attempt 2") == [], "no node was lost"
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Memory as /proc and the control groups tell it."""
+"""Memory as /proc and the control groups state it."""
 
 from __future__ import annotations
 

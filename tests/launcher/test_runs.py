@@ -195,7 +195,7 @@ def test_a_stop_step_that_has_passed_is_refused(start: Start, script: Script, mo
 
 
 def refused(monitor: FakeMonitor, order: int) -> int | None:
-    """The furthest iteration that the refusal of an order tells."""
+    """The furthest iteration that the refusal of an order states."""
     (ack,) = monitor.until(lambda: monitor.acks(order))
     assert ack["state"] == "refused"
     return None if ack["max_iteration"] is None else int(ack["max_iteration"])

@@ -64,7 +64,7 @@ def test_an_order_restarts_all_nodes_once(
     restart = monitor.order("restart", 1, incident_id="i1")
     for launcher in launchers:
         assert launcher.wait(90) == 0, launcher.output
-    # Who learns of the restart from the other launcher before the order itself comes has nothing left to do.
+    # A launcher that learns of the restart from the other one before its own order comes has nothing left to do.
     assert sorted(a["state"] for a in monitor.acks(restart)) in (["done", "done"], ["done", "superseded"])
     assert {e["attempt"] for e in monitor.events("started")} == {1, 2}
     for launcher in launchers:

@@ -44,7 +44,7 @@ class PlayedLauncher:
         self.post("process-events", {"events": [common | dict(event) for event in events]})
 
     def start(self, attempt: int, world_size: int = 4) -> None:
-        """Say that all ranks of this node were started for an attempt."""
+        """Report that all ranks of this node were started for an attempt."""
         self.attempt = attempt
         self.events(
             *(

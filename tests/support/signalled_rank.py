@@ -42,7 +42,7 @@ class SignalledRank:
         )
 
     def reading(self) -> Reading:
-        """What the slots say; fails the test when the rank has made none."""
+        """What the slots hold; fails the test when the rank has made none."""
         found = read(Slots.open(self.folder / environment.slots_file(0)))
         assert found is not None
         return found

@@ -76,7 +76,7 @@ class Job:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def facts(self) -> dict[str, str]:
-        """What ``scontrol show job`` tells."""
+        """What ``scontrol show job`` prints."""
         shown = self.cluster.command("scontrol", "--oneliner", "show", "job", str(self.number))
         return dict(re.findall(r"(\S+?)=(\S*)", shown))
 

@@ -75,7 +75,7 @@ def timeline(ranks: str, last: int, steps: str, slow: Sequence[int], hung: Seque
 
 
 def no_spans(ranks: str) -> dict[str, Any]:
-    """Nobody has sent any."""
+    """None has been sent."""
     lanes = [{"rank": rank, "host": "", "steps": []} for rank in range(8) if rank in parse_ranks(ranks)]
     return {"attempt": 0, "sampled": [], "sections": [], "ranks_known": 0, "ranks": lanes}
 

@@ -1,4 +1,4 @@
-"""A monitor that states what a test tells it to: states that real jobs reach rarely or slowly, at once and for long.
+"""A monitor that answers as a test configures it: states that real jobs reach rarely or slowly, at once and for long.
 
 The shapes are those of the REST surface; of the monitor's own code only ``mount`` and the policy's checks run here.
 """
@@ -45,11 +45,11 @@ class Script:
     """By job; a job that is not named is answered as by a monitor without this route."""
     goodput_readings: int = 0
     performance: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By job; a job that is not named has nothing to tell of its speed yet."""
+    """By job; a job that is not named has no figures of its speed yet."""
     slow_since: dict[str, float] = field(default_factory=dict)
     """Jobs whose steps became slower so many seconds ago; by job."""
     pipeline: int = 0
-    """Stages of the parallel layout that ranks tell of; 0: they tell of none."""
+    """Stages of the parallel layout that ranks report; 0: none."""
     spans: bool = True
     """Whether ranks have sent spans."""
     policy: Policy = field(default_factory=Policy)
@@ -119,7 +119,7 @@ class Script:
         self.ranks[job_id] = ["running"] * len(self.ranks[job_id])
 
     def account(self, job_id: str, ratio: float, **buckets: float) -> None:
-        """Say where the time went; seconds by bucket. The ledger holds the job's incidents."""
+        """State where the time went; seconds by bucket. The ledger holds the job's incidents."""
         entries = [
             {
                 "id": each["id"], "kind": each["kind"], "opened_at": each["opened_at"], "detect_s": 10.2,

@@ -79,5 +79,5 @@ def _no_control(script: Script, request: Request) -> JSONResponse | None:
 
 
 def problem(status: int, detail: str) -> JSONResponse:
-    """An error as the monitor tells it."""
+    """An error as the monitor reports it."""
     return JSONResponse({"status": status, "detail": detail}, status, media_type="application/problem+json")

@@ -43,7 +43,9 @@ class SlotsFolder:
             return self._make(attempt)
 
     def _make(self, attempt: int) -> Path:
-        private_folder(self.path)  # another user may have taken the name of a folder that has vanished
+        with contextlib.suppress(FileExistsError):
+            self.path.mkdir(mode=0o700)
+        private_folder(self.path, create=False)  # another user may have taken the name of one that has vanished
         for old in self.path.iterdir():
             shutil.rmtree(old, ignore_errors=True)
         folder = self.path / f"attempt-{attempt}"

@@ -62,6 +62,8 @@ MARK_SECONDS: Final = 5.0
 FLUSH_SECONDS: Final = 1.0
 """Seconds after which an event is in the file, even if the monitor is killed."""
 KNOWN_JOBS: Final = 65_536
+LATEST: Final = 253_402_300_799.0
+"""Unix seconds at the end of the year 9999."""
 _CHUNK: Final = 1 << 16
 
 
@@ -337,7 +339,7 @@ class Recording:
             entry = _read(line_data)
             if entry.at < last:
                 raise ValueError(f"it is {last - entry.at:g} s before the line above it")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RecordingError(f"{self.path}, line {self.lines}: {error}") from None
         return entry
 
@@ -376,7 +378,7 @@ def _check_header(line_data: Mapping[str, Any]) -> None:
 
 def _read(line_data: Mapping[str, Any]) -> Entry:
     at, job_id, lost = line_data.get("at"), line_data.get("job"), line_data.get("lost", 0)
-    if isinstance(at, bool) or not isinstance(at, int | float):
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= LATEST:
         raise ValueError("it has no time")
     if not isinstance(lost, int):
         raise ValueError(f"lost must be a number, not {lost!r}")

@@ -1,4 +1,4 @@
-"""Flags as users of ft_launcher write them: every spelling, what each becomes, and what a mistake is told."""
+"""Flags as users of ft_launcher write them: every spelling, what each becomes, and what a mistake is answered."""
 
 from __future__ import annotations
 

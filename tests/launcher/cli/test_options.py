@@ -1,4 +1,4 @@
-"""The launcher's own options: flags and variables made from one definition, and what a mistake is told."""
+"""The launcher's own options: flags and variables made from one definition, and what a mistake is answered."""
 
 from __future__ import annotations
 

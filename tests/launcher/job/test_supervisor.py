@@ -29,7 +29,7 @@ plan = supervisor.RetryPlan(**json.loads(sys.argv[1]))
 sys.exit(supervisor.supervise(plan, ["--steps", "5"], os.environ, command=[sys.executable, "child.py"]))
 """
 CHILD = '''
-"""Stands for the launcher: notes each launch, then does what the line of its number says."""
+"""Stands for the launcher: notes each launch, then does what the line of its number states."""
 import json, os, signal, sys
 from pathlib import Path
 from rankwatch_launcher.job import supervisor

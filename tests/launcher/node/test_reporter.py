@@ -1,4 +1,4 @@
-"""For whom the launcher speaks, each with a silent twin."""
+"""Which ranks the launcher reports for, each with a silent twin."""
 
 from __future__ import annotations
 
@@ -199,6 +199,8 @@ def test_ranks_past_a_limit_speak_for_themselves_where_launchers_are_many() -> N
     late = replace(HEALTHY, open_sections={"step": 10.1}, reports=True)
     assert "exceeds a limit" in str(voice(late, launchers=64))
     assert voice(late, launchers=65) is None
-    assert "exceeds a limit" in str(voice(replace(late, reports=False), launchers=65)), "who does not report cannot say"
+    assert "exceeds a limit" in str(voice(replace(late, reports=False), launchers=65)), (
+        "a rank that does not report cannot"
+    )
     assert "liveness thread" in str(voice(replace(late, pulse_age=2.5), launchers=65))
     assert "overdue" in str(voice(replace(late, overdue=1.0), launchers=65))

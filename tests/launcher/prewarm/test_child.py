@@ -1,4 +1,4 @@
-"""A script cannot tell whether its process was parked before: everything it can ask is compared with a fresh one."""
+"""A script cannot find out whether its process was parked before: all it can ask is compared with a fresh one."""
 
 from __future__ import annotations
 

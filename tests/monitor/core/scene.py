@@ -1,7 +1,7 @@
 """A small stage for the core: a job of N ranks on H hosts, a clock that only the test moves, launchers that obey.
 
 Every tick is one second: healthy ranks complete a step together, as in data-parallel training, where nothing goes on
-while one is missing; then all report; then the monitor's core judges; then the launchers do what they were told.
+while one is missing; then all report; then the monitor's core judges; then the launchers carry out their directives.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Fate(StrEnum):
 
 @dataclass
 class Rank:
-    """One simulated rank's process and what it would say of itself."""
+    """One simulated rank's process and what it would report of itself."""
 
     number: int
     host: str
@@ -114,7 +114,7 @@ class Scene:
         self.beats, self.steps, self.sections = beats, steps, sections
         self.interval = interval
         self.reports_durations = reports_durations
-        """Ranks tell how long their sections take and since when nothing has moved, as those of our own SDK do."""
+        """Ranks report how long their sections take and since when nothing has moved, as those of our own SDK do."""
         self.busy = False
         """Everybody is in a section that takes its time."""
         self.startup = 2
@@ -289,7 +289,7 @@ class Scene:
         return self
 
     def cut(self, *ranks: int) -> Scene:
-        """Nothing that these ranks say arrives any more; they go on working."""
+        """Nothing that these ranks send arrives any more; they go on working."""
         for rank in ranks:
             self.ranks[rank].fate = Fate.CUT
         return self
@@ -357,7 +357,7 @@ class Scene:
                 )
 
     def reload(self, away: int = 0) -> Scene:
-        """The monitor dies, is away for some seconds and comes back with what was stored; nobody has spoken yet."""
+        """The monitor dies, is away for some seconds and comes back with what was stored; nothing has reported yet."""
         row = json.loads(json.dumps(codec.job_row(self.job)))
         incidents = [json.loads(json.dumps(codec.incident_row(i))) for i in self.job.incidents]
         directives = self.job.directives

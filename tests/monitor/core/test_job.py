@@ -221,7 +221,7 @@ def test_registering_again_keeps_the_ranks_of_the_node() -> None:
     assert scene.run(5).quiet()
 
 
-# Heartbeats and steps as told -----------------------------------------------------------------------------------------
+# Heartbeats and steps as reported -----------------------------------------------------------------------------------
 
 
 def test_what_a_report_does_not_mention_stays_as_it_was() -> None:

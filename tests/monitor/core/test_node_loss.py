@@ -20,7 +20,7 @@ def lose(scene: Scene, node: str = "node-1", by: str = "node-0", **more: object)
 def test_a_lost_node_is_named_at_once_with_its_ranks() -> None:
     scene = Scene(4, 2).run(10).cut_host(1)
     scene.run(3)
-    assert not scene.job.incidents, "nobody has stated anything yet, and the limit for silence is far"
+    assert not scene.job.incidents, "nothing was reported yet, and the limit for silence is far"
     lose(scene)
     assert scene.incident.kind is VerdictKind.NODE_LOST
     assert scene.incident.reason == f"Node host-1 is lost with ranks 2, 3: {WHY}."
@@ -68,7 +68,7 @@ def test_the_crash_that_follows_from_a_lost_node_is_called_by_its_cause() -> Non
     assert scene.printed[-1] == scene.incident.reason
     printed = len(scene.printed)
     lose(scene, by="node-0")
-    assert len(scene.printed) == printed, "every launcher tells it, and it is stated once"
+    assert len(scene.printed) == printed, "every launcher reports it, and it is shown once"
 
 
 def test_a_loss_that_is_reported_when_the_next_attempt_runs_already_renames_its_incident() -> None:
@@ -92,7 +92,7 @@ def test_a_loss_that_is_reported_when_the_next_attempt_runs_already_renames_its_
 def test_a_crash_before_the_loss_keeps_its_name() -> None:
     scene = Scene(4, 2).run(10)
     scene.die(0, exit_code=1, message="ValueError: no data")
-    scene.run(2)  # node-1 is heard of meanwhile
+    scene.run(2)  # node-1 reports meanwhile
     scene.cut_host(1)
     lose(scene)
     assert scene.incident.kind is VerdictKind.PROCESS_EXITED

@@ -1,4 +1,4 @@
-"""Who takes part: spares, parked nodes, those that come and go."""
+"""Which nodes take part: spares, parked nodes, those that come and go."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_windows_without_a_profiled_step_change_nothing_but_the_cost() -> None:
 
 
 def test_windows_that_few_ranks_profiled_are_not_judged() -> None:
-    """Two of eight tell of a profiled step: the one that waits less is no straggler for that."""
+    """Two of eight report a profiled step: the one that waits less is no straggler for that."""
     job = Ranks(8, profiled_by={0, 3}).run(4)
     job.profiled_by = None
     job.run(4)

@@ -1,4 +1,4 @@
-"""Tokens through the real service: each opens its own scope; what is refused is told, counted and has no effect."""
+"""Tokens through the real service: each opens its own scope; what is refused is reported, counted and has no effect."""
 
 from __future__ import annotations
 

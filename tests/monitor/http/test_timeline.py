@@ -206,7 +206,7 @@ def test_parallel_coordinates_are_reported_where_ranks_report_them(api: Api, job
         rank_report(job, rank, resource={"dl.pipeline_parallel.rank": rank // 2, "dl.pipeline_parallel.size": 2})
         for rank in range(3)
     ]
-    for report in reports:  # the layout is told of with windows of steps
+    for report in reports:  # the layout is reported with windows of steps
         add_window(report, 8, sections={"step": {"median": 0.1}})
     reports.append(rank_report(job, 3))
     assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200

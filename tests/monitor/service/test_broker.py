@@ -15,7 +15,7 @@ from rankwatch_monitor.errors import UnknownJobError
 from rankwatch_monitor.service.broker import CHUNK, DirectiveBroker
 
 FOR_EVER = 3600.0
-"""Seconds that no test waits: who is answered was not answered by the clock."""
+"""Seconds that no test waits: an answer before it was not caused by the clock."""
 MANY = 2 * CHUNK + 200
 
 Reported = list[Directive] | None
@@ -30,7 +30,7 @@ class Stage:
         self.answers: list[tuple[int, Reported]] = []
 
     def order(self) -> Directive:
-        """Issue a directive; nobody may see it yet."""
+        """Issue a directive; it is not visible yet."""
         return self.job.new_directive(DirectiveKind.RESTART, "it hangs")
 
     def ask(self, client: int = 0, after: int = 0, wait: float = FOR_EVER) -> Callable[[], object]:
@@ -155,7 +155,7 @@ def test_many_are_answered_in_several_turns_and_others_are_served_in_between() -
         asyncio.get_running_loop().call_soon(lambda: received.append(len(stage.answers)))
         assert len(stage.answers) == CHUNK
         await stage.until(MANY)
-        assert received[0] < MANY, "what came in was heard before all were answered"
+        assert received[0] < MANY, "what came in was received before all were answered"
         assert sorted(client for client, _ in stage.answers) == list(range(MANY)), "each of them once"
         assert stage.none_waiting
 

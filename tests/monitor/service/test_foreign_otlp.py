@@ -84,7 +84,7 @@ def test_a_section_overrun_names_the_rank_that_is_behind_and_ends_when_it_goes_o
     assert incident["timeline"]["detected"] == incident["opened_at"]
     for words in ("Rank 2 on node-b", "'step'", "3.5 s", "limit of 2 s", "1 step behind", "the 3 other ranks wait"):
         assert words in incident["reason"]
-    # Nobody can act on it: no launcher runs this job. The incident reports it.
+    # Nothing can act on it: no launcher runs this job. The incident reports it.
     assert incident["action"] == "log"
     assert "no launcher" in incident["action_reason"]
 

@@ -45,7 +45,7 @@ class Pair:
             yield self
 
     def freeze(self, name: str) -> None:
-        """Stop a monitor, but not while it writes: SQLite would wait for the end of that, which nobody can force."""
+        """Stop a monitor, but not while it writes: SQLite would wait for the end of that, which cannot be forced."""
         with closing(sqlite3.connect(self.database, isolation_level=None, timeout=20.0)) as connection:
             connection.execute("begin immediate")
             os.kill(self.monitors[name].pid, signal.SIGSTOP)
@@ -127,7 +127,7 @@ def test_reports_without_the_header_are_looked_at_job_by_job(pair: Pair) -> None
 def test_a_killed_monitors_job_goes_on_with_another(pair: Pair) -> None:
     a, b = pair.apis["a"], pair.apis["b"]
     launcher = PlayedLauncher(a, "j", ranks=range(WORLD))
-    wait_for(lambda: a.get("/api/v1/jobs/j").status_code == 404, "nobody has heard of it")
+    wait_for(lambda: a.get("/api/v1/jobs/j").status_code == 404, "it is unknown there")
     launcher.register(policy={"section_timeouts": {"step": LIMIT}, "max_restarts": 9})
     launcher.start(1, WORLD)
     assert send(a, "j") == 200
@@ -161,7 +161,7 @@ def test_a_monitor_that_was_stopped_for_too_long_issues_nothing(pair: Pair) -> N
         order = {"action": "restart", "reason": "it woke up and knows nothing"}
         assert a.post("/api/v1/jobs/j/actions", json=order).status_code == 503
         wait_for(lambda: "lease lost to monitor b" in pair.monitors["a"].printed(), "it learns of it")
-        wait_for(lambda: poll.ended_at, "those who wait for its orders are sent away")
+        wait_for(lambda: poll.ended_at, "those that wait for its orders are sent away")
         assert poll.found == []
         poll.error = None
     assert pair.numbers() == before

@@ -23,7 +23,7 @@ INTERVAL = 0.2
 
 
 class SdkRank:
-    """One rank, as somebody would instrument it who has read the names and nothing else."""
+    """One rank, instrumented by the documented names alone."""
 
     def __init__(self, url: str, job: str, rank: int, prefix: str) -> None:
         self.iteration = 5
@@ -84,7 +84,7 @@ def test_a_job_appears_and_a_hang_is_found_and_ends(api: Api, job: str, ranks: l
 
     for rank in (ranks[0], ranks[2]):
         rank.complete_step()
-    wait_for(lambda: [r["iteration"] for r in api.ranks(job)] == [7, 6, 7], "the monitor sees who is behind")
+    wait_for(lambda: [r["iteration"] for r in api.ranks(job)] == [7, 6, 7], "the monitor sees which is behind")
     api.change_policy(job, section_timeouts={"step": 0.6})
     (incident,) = wait_for(lambda: api.incidents(job), "the hang is found")
     assert (incident["kind"], incident["section"]) == ("section_overrun", "step")

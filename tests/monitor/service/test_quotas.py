@@ -44,7 +44,7 @@ def test_claims_of_huge_worlds_take_no_more_than_the_limit_of_all_jobs_together(
     assert len(refused) == 50 - limits.ranks // limits.ranks_per_job
     assert {each.reason for each in refused} == {"too_many_ranks"}
     assert set(monitor.jobs) == {"j0", "j1"}, "a job that is refused is not there"
-    assert not monitor.ingest([claim("j0", limits.ranks_per_job, rank=7)]), "who is there goes on"
+    assert not monitor.ingest([claim("j0", limits.ranks_per_job, rank=7)]), "known ranks go on"
 
 
 def test_jobs_that_are_over_make_room_and_those_that_run_do_not() -> None:

@@ -98,7 +98,7 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
     assert first.run.run_id == second.run.run_id == run_id(job)
     assert (second.run.display_name, second.run.run_group) == (first.run.display_name, job)
     assert [(alert.text, alert.level) for alert in first.alerts] == [(incident["reason"], "ERROR")]
-    assert second.alerts == [], "nobody is reported twice"
+    assert second.alerts == [], "none is called twice"
     assert second.rows[0]["_step"] > first.rows[-1]["_step"]
     (row,) = second.tables("incidents")[-1]
     assert (row["id"], row["reason"], row["open"]) == (incident["id"], incident["reason"], False)

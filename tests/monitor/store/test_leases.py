@@ -1,4 +1,4 @@
-"""Who holds a job when several monitors share a database: real ones, SQLite and PostgreSQL alike."""
+"""Which monitor holds a job when several monitors share a database: real ones, SQLite and PostgreSQL alike."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT, LONG = 0.5, 60.0
 
 
 class Side:
-    """One monitor's leases, and what they told."""
+    """One monitor's leases, and what they reported."""
 
     def __init__(self, engine: Engine, name: str, duration: float, clock: Callable[[], float]) -> None:
         self.answers: list[tuple[str, LeaseResult]] = []
@@ -118,7 +118,7 @@ def test_the_job_of_one_that_died_goes_to_the_monitor_that_is_asked_next(store: 
     b.takes("j")
     assert row(store, "j")["generation"] == 2
     assert (owned(store, a, "j"), owned(store, b, "j")) == (False, True)
-    assert not a.leases.holds("j"), "its own clock told it before"
+    assert not a.leases.holds("j"), "its own clock showed it before"
 
 
 def test_a_stopped_monitor_notices_and_reports_it(store: Repository, start: Start) -> None:

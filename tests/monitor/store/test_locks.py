@@ -144,7 +144,7 @@ def test_one_that_lost_its_lock_to_another_reports_it_and_writes_nothing(
     monkeypatch.setattr(first._writer._session, "open", open_again)
     called: list[int] = []
     first.save(schema.transitions, ROW, lambda: called.append(1))
-    wait_for(lambda: "is held by rankwatch monitor" in first.db_error, "it says who has it")
+    wait_for(lambda: "is held by rankwatch monitor" in first.db_error, "it states which has it")
     assert first.flush()
     assert called == [1], "it acts for its jobs all the same"
     assert postgres_place.count("transitions") == 0

@@ -49,7 +49,7 @@ def unready(api: Api, job: str) -> str:
         answer = api.get("/readyz")
         return answer.text if answer.status_code == 503 else ""
 
-    return wait_for(reported, "it says that it keeps nothing", 30)
+    return wait_for(reported, "it reports that it keeps nothing", 30)
 
 
 def stored(database: Path, table: str) -> set[str]:

@@ -83,7 +83,7 @@ def test_behind_a_fence_then_is_called_after_a_commit_or_never(store: Repository
     assert reported == []
     assert (store.errors, store.waiting) == (3, 3)
     give_back(place)
-    wait_for(lambda: reported == [0, 1, 2], "they are told once it is committed")
+    wait_for(lambda: reported == [0, 1, 2], "they are called once it is committed")
     assert place.ask("select reason from transitions order by number") == [("0",), ("1",), ("2",)]
 
 
@@ -111,14 +111,14 @@ def test_all_that_happened_meanwhile_is_written_by_itself(store: Repository, pla
         store.save(schema.jobs, job_row(scene.job), lambda restarts=restarts: reported.append(restarts))  # type: ignore[misc]
         store.save(schema.transitions, turn(restarts))
     assert store.flush()
-    assert reported == list(range(50)), "who waits is told that nothing waits for it"
+    assert reported == list(range(50)), "each is called though nothing waits for it"
     assert store.waiting == 51, "of the job its newest state, and every transition"
     assert "restore them from a backup" in store.db_error
     place.ask("alter table elsewhere rename to jobs")
     wait_for(lambda: not store.db_error, "it goes on by itself")
     assert (place.count("transitions"), store.errors, store.lost, store.waiting) == (50, 0, 0, 0)
     assert store.load(0.0)[0].restarts == 49
-    assert reported == list(range(50)), "nobody is reported twice"
+    assert reported == list(range(50)), "none is called twice"
 
 
 def test_more_than_can_wait_loses_the_oldest_and_counts(
@@ -189,7 +189,7 @@ def test_a_file_that_is_locked_for_long_is_no_reason_to_wait(
     store, reported = opened(sqlite_place), []
     with sqlite_held(sqlite_place):
         store.save(schema.transitions, turn(1), lambda: reported.append(1))
-        wait_for(lambda: reported, "it is told after SQLite's patience has ended")
+        wait_for(lambda: reported, "it is called after SQLite's patience has ended")
         assert f"has locked {sqlite_place.url}" in store.db_error
     wait_for(lambda: not store.db_error, "it works again")
     assert sqlite_place.count("transitions") == 1
@@ -230,7 +230,7 @@ def test_postgresql_that_is_killed_frozen_and_back(opened: Open, caplog: pytest.
         assert store.flush()
         server.kill()
         store.save(schema.transitions, turn(2), lambda: reported.append("killed"))
-        wait_for(lambda: reported == ["killed"], "nobody waits for one that is gone")
+        wait_for(lambda: reported == ["killed"], "nothing waits for one that is gone")
         assert f"check that the server of postgresql+psycopg://rankwatch@127.0.0.1:{server.port}" in store.db_error
         server.start()
         wait_for(lambda: not store.db_error, "it works again", 30)
@@ -242,7 +242,7 @@ def test_postgresql_that_is_killed_frozen_and_back(opened: Open, caplog: pytest.
             store.save(schema.transitions, turn(4))
             return "frozen" in reported
 
-        wait_for(passed_on, "nobody waits for one that does not answer", 30)
+        wait_for(passed_on, "nothing waits for one that does not answer", 30)
         assert "has not answered for" in store.db_error
         server.thaw()
         wait_for(lambda: not store.db_error and store.waiting == 0, "it works again", 30)

@@ -243,7 +243,7 @@ def test_a_lost_monitor_is_shown_and_retried(tmp_path: Path, job: str) -> None:
 
     with running_monitor(tmp_path) as first, Api(first.url) as api:
         report(api, *reports_of_all(job, 4))
-        # The database writes behind: a job that a monitor has only just heard of may die with it.
+        # The database writes behind: a job that a monitor has only just learned of may die with it.
         wait_for(lambda: first.database.stat().st_size > 0 and api.job(job)["iteration"] == 7, "the job is known")
         with watching(first.url, job) as seat:
             visible(seat, first.url)

@@ -1,4 +1,4 @@
-"""Ranks of large jobs tell what they all have to tell one after the other; and how often launchers of many speak."""
+"""Ranks of large jobs spread what all of them report; and how often launchers of many report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real ranks inside the wrapper, started as srun would: nobody restarts them, nothing ends the others."""
+"""Real ranks inside the wrapper, started as srun would: nothing restarts them, nothing ends the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOREIGN = ("RANKWATCH_", "OTEL_", "TORCHELASTIC_", "PET_", "SLURM_", "RANK", "WO
 
 
 class Job:
-    """Some ranks and what they say."""
+    """Some ranks and what they print."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark = folder, uuid4().hex

@@ -1,4 +1,4 @@
-"""Who leaves, who is late, and who is stated to be at fault, on real ranks."""
+"""Which ranks leave, which are late, and which are at fault, on real ranks."""
 
 from __future__ import annotations
 

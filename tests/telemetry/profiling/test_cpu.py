@@ -141,7 +141,7 @@ def test_time_is_divided_by_the_steps_and_counted_once(spinner: Spinner) -> None
     again, rest = ten.per_step(10), one.per_step(1)
     assert again is not None
     assert rest is not None
-    assert again[0] * 10 <= rest[0] + slack, "what was reported once is not told again"
+    assert again[0] * 10 <= rest[0] + slack, "what was reported once is not reported again"
 
 
 def test_the_main_thread_is_the_default() -> None:

@@ -1,4 +1,4 @@
-"""A whole rank with torch's real profiler: what its exports tell of its speed, and how to change that."""
+"""A whole rank with torch's real profiler: what its exports show of its speed, and how to change that."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_what_all_ranks_of_a_node_would_state_one_of_them_states(
         ((_, reason),) = train_until(
             receiver, lambda r: any("cupti" in key[1] for key in r.points.get(semconv.KERNEL_SOURCE.name, {}))
         ).points[semconv.KERNEL_SOURCE.name]
-    assert "cupti needs a GPU" in reason, "each rank tells it to the monitor"
+    assert "cupti needs a GPU" in reason, "each rank reports it to the monitor"
     assert [record.message for record in caplog.records if "cupti" in record.message] == []
 
 

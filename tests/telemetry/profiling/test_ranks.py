@@ -1,4 +1,4 @@
-"""Two real ranks over gloo: what the parts of a step tell of a slow one, and of none."""
+"""Two real ranks over gloo: what the parts of a step show of a slow one, and of none."""
 
 from __future__ import annotations
 

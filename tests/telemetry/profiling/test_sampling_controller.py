@@ -124,7 +124,7 @@ def test_kernels_are_reported_early_then_regularly_and_at_the_end(sampling: Samp
     assert sampling.report(550.0, 300.0, ending=False)
     source.keys = ("",)
     run(sampling, 3)
-    assert sampling.report(860.0, 300.0, ending=False) == {}, "no shapes in these: nothing to tell yet"
+    assert sampling.report(860.0, 300.0, ending=False) == {}, "no shapes in these: nothing to report yet"
     source.keys = ("k",)
     run(sampling, 2)
     assert sampling.report(861.0, 300.0, ending=False), "so it is reported as soon as there is something"

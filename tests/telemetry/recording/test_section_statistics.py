@@ -180,7 +180,7 @@ def test_the_gap_before_lost_runs_does_not_count() -> None:
 def test_gaps_do_not_depend_on_how_runs_are_split_over_reports(
     raw: list[tuple[int, int]], reports: int, first_step_at: int
 ) -> None:
-    """Sections as they lie in time, told in several reports that each see open what is open then."""
+    """Sections as they lie in time, in several reports that each see open what is open then."""
     spans = sorted(((start, start + length) for start, length in raw), key=lambda span: span[1])
     maxima = DurationMaxima()
     reported_until = -1

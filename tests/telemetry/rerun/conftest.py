@@ -1,4 +1,4 @@
-"""What a launcher would hear."""
+"""What a launcher would receive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankwatch.contract.enums import NoticeKind
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a launcher would hear; rankwatch is told that there is one."""
+    """What a launcher would receive; rankwatch believes that there is one."""
     received: list[str] = []
 
     def receive(kind: NoticeKind, reason: str, seconds: float = 0.0) -> bool:

@@ -47,7 +47,7 @@ def test_a_transient_error_ends_the_job_for_an_operator_to_look(job: Training) -
     script = ["--inject", "transient_error,rank=1,step=4"]
     launcher = job.start(command(job, "--nproc-per-node", "2", script=script))
     assert launcher.wait() == 17, launcher.printed()
-    (incident,) = wait_for(lambda: wrong_results(job), "the monitor has heard of it")
+    (incident,) = wait_for(lambda: wrong_results(job), "the monitor has received it")
     pattern = rf"Rank 1 on {re.escape(HOST)} \(launcher \d+\), step 4: transient error: the loss is NaN \("
     assert re.match(pattern, incident["reason"]), incident["reason"]
     assert incident["reason"].endswith("the job ends with exit code 17 for manual inspection.")
@@ -84,11 +84,11 @@ def test_a_reproducible_result_moves_the_ranks_to_other_nodes(job: Training) -> 
     first = f"(launcher {starts[0]['launcher']}), step 4: "
 
     def reported(what: str) -> bool:
-        """In an incident of its own, or in that of the exit, whichever the monitor heard of first."""
+        """In an incident of its own, or in that of the exit, whichever the monitor received first."""
         return any(f"{first}{what}" in incident["reason"] for incident in job.incidents())
 
-    wait_for(lambda: reported("reproducible: "), "the monitor has heard why the ranks were moved")
-    wait_for(lambda: reported("persistent error: the loss is NaN"), "the monitor has heard the verdict")
+    wait_for(lambda: reported("reproducible: "), "the monitor has received why the ranks were moved")
+    wait_for(lambda: reported("persistent error: the loss is NaN"), "the monitor has received the verdict")
     wait_for(lambda: wrong_results(job), "there is an incident of it")
     assert job.summary()["restarts"] == 1
 
@@ -104,5 +104,5 @@ def test_a_spare_takes_the_place_of_the_node_that_is_to_be_judged(job: Training)
     assert codes == [17, 17, 17], printed
     first, second = ([line["launcher"] for line in job.reported()[rank] if line["event"] == "start"] for rank in (0, 1))
     assert len(first) == len(second) == 2, "one restart was enough"
-    assert first[0] == first[1], "who is not suspected stays"
+    assert first[0] == first[1], "a rank that is not suspected stays"
     assert second[0] != second[1] != first[0], "the spare runs the step again"

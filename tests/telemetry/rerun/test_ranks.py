@@ -78,7 +78,7 @@ def test_a_transient_error_on_one_rank_ends_both_and_they_go_on_from_its_checkpo
         first, again = job.reported(rank, "ran")[-1]["losses"][:2], job.reported(rank, "ran")[-1]["losses"][2:]
         assert first == again, "bit for bit, with dropout and two microbatches"
     assert "(board B), step 4: transient error: the loss is NaN (" in job.log(1).read_text()
-    assert "transient error" not in job.log(0).read_text(), "who found nothing accuses nothing"
+    assert "transient error" not in job.log(0).read_text(), "a rank that found nothing accuses none"
     assert job.train() == [0, 0], job.printed()
     assert [line["step"] for line in job.reported(1, "ran")][5:] == [4, 5, 6, 7]
 

@@ -32,7 +32,7 @@ def microbatches(first: int) -> Any:
 
 
 class Reported:
-    """What this rank tells the test: a line for each event."""
+    """What this rank reports to the test: a line for each event."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._file = options.folder / f"rank-{RANK}.jsonl"

@@ -1,4 +1,4 @@
-"""Who is to blame, in one-sided and in even scenes."""
+"""Which rank is to blame, in one-sided and in even scenes."""
 
 from __future__ import annotations
 

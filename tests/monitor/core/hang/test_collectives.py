@@ -1,4 +1,4 @@
-"""Sequence numbers of process groups: who has not come, who waits, and when they say nothing."""
+"""Sequence numbers of process groups: which ranks have not come, which wait, and when they prove nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def at(sequence: int, *, done: int | None = None, group: str = WORLD, operation:
 
 
 def judged(**ranks: list[Collective]) -> WaitingRanks:
-    """``r0=[...]``: what each rank told."""
+    """``r0=[...]``: what each rank reported."""
     stacks = Stacks.of(RankStack(int(name[1:]), 1, "py-spy", collectives=tuple(of)) for name, of in ranks.items())
     return waiting_ranks(stacks.group_progress())
 

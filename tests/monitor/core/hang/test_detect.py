@@ -1,4 +1,4 @@
-"""Who is past a limit, each scene with its silent twin."""
+"""Which rank is past a limit, each scene with its silent twin."""
 
 from __future__ import annotations
 

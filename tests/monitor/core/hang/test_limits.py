@@ -1,4 +1,4 @@
-"""Limits in force, where they come from, and what ranks, files and people are told of them."""
+"""Limits in force, where they come from, and what ranks, files and people receive of them."""
 
 from __future__ import annotations
 

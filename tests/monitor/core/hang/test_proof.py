@@ -257,7 +257,7 @@ def test_a_still_rank_may_take_as_long_as_its_own_section_is_configured_to() -> 
     scene.hang(0)
     scene.ranks[0].opened["upload"] = scene.now
     watched(scene, {}, 40)
-    assert scene.incident.confirmed, "one that nobody configured may stand still for 30 s"
+    assert scene.incident.confirmed, "one without a configured limit may stand still for 30 s"
 
 
 def test_a_configured_limit_acts_at_once_whatever_the_looks_show() -> None:

@@ -1,4 +1,4 @@
-"""Hangs that nobody configured a limit for: suspected, confirmed, acted on; and long pauses that are none.
+"""Hangs without a configured a limit for: suspected, confirmed, acted on; and long pauses that are none.
 
 Each scene has its silent twin: the same pause, from which the ranks come back.
 """
@@ -252,7 +252,7 @@ def test_a_finished_job_is_no_suspicion() -> None:
 
 
 def test_one_of_two_is_named_while_the_other_goes_on() -> None:
-    """Ranks that do not wait for each other: counts and stacks say nothing, but one goes on and the other does not."""
+    """Ranks that do not wait for each other: counts and stacks prove nothing, but one goes on, one does not."""
     scene = Scene(ranks=2, reports_durations=True).run(40)
     scene.ranks[1].fate, scene.ranks[1].frames = Fate.HANGS, LOADING
     scene.busy = True

@@ -370,7 +370,7 @@ def test_a_job_that_counts_no_steps_recovers_with_its_heartbeats() -> None:
 
 
 def test_a_job_that_counted_steps_has_recovered_when_it_counts_again_however_long_it_takes() -> None:
-    """Ranks of real jobs import, load and compile for minutes before they say a word, or before their first step."""
+    """Ranks of real jobs import, load and compile for minutes before they report, or before their first step."""
     scene = Scene().run(10).hang(2)
     scene.startup = 300
     scene.until(lambda: scene.job.attempt == 2).run(290)

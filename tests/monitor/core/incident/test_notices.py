@@ -1,4 +1,4 @@
-"""What ranks tell of themselves becomes an incident that is over at once, and one for what belongs together."""
+"""What ranks report of themselves becomes an incident that is over at once, and one for what belongs together."""
 
 from __future__ import annotations
 

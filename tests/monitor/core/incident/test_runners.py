@@ -1,4 +1,4 @@
-"""Who runs each rank: one launcher at a time, the one that started it last."""
+"""Which launcher runs each rank: one launcher at a time, the one that started it last."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def runners(scene: Scene) -> dict[str, list[int]]:
 
 
 def consistent(scene: Scene) -> bool:
-    """Whether launchers and columns say the same, and no rank has two launchers."""
+    """Whether launchers and columns agree, and no rank has two launchers."""
     columns, nodes = scene.job.columns, scene.job.nodes
     reported = {rank: name for name, node in nodes.items() for rank in node.ranks}
     return sum(len(node.ranks) for node in nodes.values()) == len(reported) and all(

@@ -1,4 +1,4 @@
-"""What launchers and ranks are told, and that they are told it again only when it has changed."""
+"""What launchers and ranks are sent, and that it is sent again only when it has changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT = {"source": "auto", "interval": 0, "ranks": "all", "report_interval": 3
 
 
 def job(*, launcher: bool = True, **policy: Any) -> Job:
-    """One rank; its launcher, if it has one, was told what is in force at :data:`NOW`."""
+    """One rank; its launcher, if it has one, was sent what is in force at :data:`NOW`."""
     made = Job("job", NOW, policy=Policy().changed(policy))
     if launcher:
         apply(made, NodeRegistration("node", "host", 1, 1), NOW)

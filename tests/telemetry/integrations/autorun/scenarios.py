@@ -125,7 +125,7 @@ def evaluated() -> None:
 
 
 def evaluated_with_gradients() -> None:
-    """As by somebody who forgot ``no_grad``, and does other things afterwards."""
+    """As in a script that forgot ``no_grad``, and does other things afterwards."""
     plain()
     model = Net().eval()
     nn.MSELoss()(model(batch()), torch.ones(2, 4))
@@ -209,7 +209,7 @@ def saved() -> None:
     model(batch())
     held = io.BytesIO()
     torch.save(model, held)
-    assert b"rankwatch" not in held.getvalue(), "who loads it may not have us"
+    assert b"rankwatch" not in held.getvalue(), "the process that loads it may not have us"
     assert pickle.loads(pickle.dumps(torch.save)) is torch.save
 
 

@@ -33,7 +33,7 @@ def run(*command: str, parent: int | None = None, path: str = "", warnings: str 
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    """What ``scenarios.py`` told, with torch's own warnings left to itself."""
+    """What ``scenarios.py`` printed, with torch's own warnings left to itself."""
     reported: dict[str, Any] = json.loads(run(str(HERE / "scenarios.py"), warnings="default").splitlines()[-1])
     return reported
 

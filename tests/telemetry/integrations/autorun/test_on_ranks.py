@@ -33,7 +33,7 @@ def test_a_hang_is_found_by_a_configured_limit_and_the_job_goes_on_from_its_chec
     assert (incident["kind"], incident["culprits"][0]["rank"]) == ("section_overrun", 1)
     assert untouched.begun_with() == [(0, 0), (0, 30), (1, 0), (1, 30)]
     # The optimizer remembers its steps: the second attempt, of 30 steps, is known to have begun with number 30. What
-    # the ranks did in their last moments they had no time to tell.
+    # the ranks did in their last moments they had no time to report.
     assert untouched.summary()["iteration"] > 40
     assert untouched.summary()["state"] == "finished"
 

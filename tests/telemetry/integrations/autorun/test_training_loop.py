@@ -1,4 +1,4 @@
-"""Loops told by their events: which sections are opened, when a step is complete. No torch."""
+"""Loops described by their events: which sections are opened, when a step is complete. No torch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_one_iteration(loop: TrainingLoop, recorder: Recorder) -> None:
     step(loop)
     assert finished(recorder) == ["data", "forward", "backward", "optimizer", "step"]
     assert recorder.words[shared_slots.ITERATION] == 1
-    assert still_open(recorder) == set(), "what comes between two steps nobody can name"
+    assert still_open(recorder) == set(), "what comes between two steps has no name"
 
 
 def test_gradient_accumulation_is_one_step(loop: TrainingLoop, recorder: Recorder) -> None:
@@ -123,7 +123,7 @@ def test_where_nothing_steps_there_is_no_step(recorder: Recorder) -> None:
     backward(loop)
     assert still_open(recorder) == set(), "it would be open for ever"
     step(loop)
-    assert recorder.words[shared_slots.ITERATION] == 1, "one that nobody was seen to make"
+    assert recorder.words[shared_slots.ITERATION] == 1, "one whose making was not seen"
 
 
 # What goes wrong ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A training script that knows of nobody who watches it: data-parallel, with an evaluation and checkpoints.
+"""A training script that does not know that it is watched: data-parallel, with an evaluation and checkpoints.
 
 It trains ``--steps`` steps, goes on from the checkpoint in ``--folder`` if there is one, and leaves its loop on all
 ranks after the same step once somebody has made the file ``finish`` there.

@@ -132,7 +132,7 @@ def test_the_policy_for_exceptions_decides(watched: Fit, action: str) -> None:
 
 
 def learned(watched: Fit) -> dict[str, float]:
-    """The limits that the launcher has told its ranks of."""
+    """The limits that the launcher has sent to its ranks."""
     (slots,) = re.findall(f"\0{env.SLOTS_DIR}=([^\0]+)", Path(f"/proc/{pid_of(watched, 1)}/environ").read_text())
     file = Path(slots) / env.LEARNED_FILE
     return dict(ft_state.read(json.loads(file.read_text())).sections) if file.exists() else {}

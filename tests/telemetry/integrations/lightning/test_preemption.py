@@ -30,7 +30,7 @@ def test_several_ranks_under_another_launcher_agree_through_their_store(fit: Fit
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     process = fit.start([*torchrun, *fit.command({NAME: {}})])
     fit.begun()
-    fit.until("it is said how they agree", lambda: "they agree on a step to stop after" in process.printed())
+    fit.until("it is logged how they agree", lambda: "they agree on a step to stop after" in process.printed())
     os.kill(pid_of(fit, 1), signal.SIGTERM)
     assert process.wait() == 0, process.printed()
     assert RECEIVED in process.printed()

@@ -1,4 +1,4 @@
-"""Every block of docs/megatron.md runs, and its tables say what the code reports."""
+"""Every block of docs/megatron.md runs, and its tables agree with the code."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ Script = Callable[[str], Path]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """A batch script that holds our lines and what NeMo-Run's template ends with; programs that tell their words."""
+    """A batch script that holds our lines and what NeMo-Run's template ends with; programs that print what they get."""
     programs = tmp_path / "bin"
     programs.mkdir()
 

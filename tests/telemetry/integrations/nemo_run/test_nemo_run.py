@@ -166,7 +166,7 @@ def reported(answers: dict[str, Any]) -> Reported:
     return answer
 
 
-# What a Slurm script says --------------------------------------------------------------------------------------------
+# What a Slurm script prints ------------------------------------------------------------------------------------------
 
 
 def launch_line(script: str) -> str:

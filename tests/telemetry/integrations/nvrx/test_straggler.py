@@ -33,7 +33,7 @@ def reported() -> SimpleNamespace:
 
 @pytest.fixture
 def begin(reported: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Initialize the detector, with a monitor that answers as ``told``."""
+    """Initialize the detector, with a monitor that answers as ``reported``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

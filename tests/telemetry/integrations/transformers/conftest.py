@@ -41,7 +41,7 @@ class Fit(Training):
         )
 
     def lines(self, word: str) -> list[str]:
-        """What the ranks of the newest launcher said that they begin or end with, in order of rank."""
+        """What the ranks of the newest launcher printed that they begin or end with, in order of rank."""
         return sorted(re.findall(f"<(rank \\d {word} with [^>]*)>", self.launchers[-1].printed()))
 
     def sections(self) -> set[str]:

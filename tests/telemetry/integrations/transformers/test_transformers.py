@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the Trainer's advice on how
 
 
 class Stop(transformers.TrainerCallback):
-    """Tells the ranks to stop after a step, as a launcher would; and notes what is open at each event."""
+    """Asks the ranks to stop after a step, as a launcher would; and notes what is open at each event."""
 
     def __init__(self, recorder: Recorder, after: int = 0) -> None:
         self._recorder, self._after = recorder, after
