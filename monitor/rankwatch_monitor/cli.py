@@ -45,7 +45,7 @@ from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
 
-LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s [rankwatch monitor] %(message)s"
+LOG_FORMAT: Final = "%(asctime)s [rankwatch monitor] %(levelname)s %(message)s"
 """A launcher finds the warnings of its monitor by it."""
 
 

@@ -14,7 +14,7 @@ LARGEST: Final = 8 << 20
 SHOWN: Final = 20
 """Different warnings that are shown in one run; the log has all of them."""
 _CHUNK: Final = 1 << 16
-_WARNING: Final = re.compile(r"\S+ \S+ (?:WARNING|ERROR|CRITICAL) +\[rankwatch monitor\] (?P<text>.+)")
+_WARNING: Final = re.compile(r"\S+ \S+ \[rankwatch monitor\] (?:WARNING|ERROR|CRITICAL) (?P<text>.+)")
 _OF_JOB: Final = re.compile(r"job \S+: ")
 """What the monitor finds in the job: the launcher shows that when it is decided on."""
 

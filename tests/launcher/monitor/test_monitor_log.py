@@ -29,18 +29,18 @@ def write(path: Path, *lines: str, end: str = "\n") -> None:
 
 def test_warnings_are_shown_once_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "job.log"
-    write(path, f"{PREFIX}WARNING [rankwatch monitor] of an earlier run")
+    write(path, f"{PREFIX}[rankwatch monitor] WARNING of an earlier run")
     log = MonitorLog(path)
     write(
         path,
-        f"{PREFIX}INFO    [rankwatch monitor] page, API and OTLP at http://127.0.0.1:1",
-        f"{PREFIX}WARNING [rankwatch monitor] wandb is not installed",
-        f"{PREFIX}WARNING [rankwatch monitor] job train: Rank 2 is slow",
+        f"{PREFIX}[rankwatch monitor] INFO page, API and OTLP at http://127.0.0.1:1",
+        f"{PREFIX}[rankwatch monitor] WARNING wandb is not installed",
+        f"{PREFIX}[rankwatch monitor] WARNING job train: Rank 2 is slow",
         "Traceback (most recent call last):",
-        f"{PREFIX}ERROR   [rankwatch monitor] the disk is full",
+        f"{PREFIX}[rankwatch monitor] ERROR the disk is full",
     )
     log.show_warnings()
-    write(path, f"{PREFIX}WARNING [rankwatch monitor] wandb is not installed")
+    write(path, f"{PREFIX}[rankwatch monitor] WARNING wandb is not installed")
     log.show_warnings()
     assert caplog.messages == ["monitor: wandb is not installed", "monitor: the disk is full"]
 
@@ -57,7 +57,7 @@ def test_the_monitor_writes_what_is_read_here(tmp_path: Path, caplog: pytest.Log
 
 def test_half_a_line_waits_for_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = MonitorLog(tmp_path / "job.log")
-    write(log.path, f"{PREFIX}WARNING [rankwatch monitor] half", end="")
+    write(log.path, f"{PREFIX}[rankwatch monitor] WARNING half", end="")
     log.show_warnings()
     assert caplog.messages == []
     write(log.path, " and half")
@@ -68,7 +68,7 @@ def test_half_a_line_waits_for_its_end(tmp_path: Path, caplog: pytest.LogCapture
 def test_a_line_without_end_does_not_stop_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = MonitorLog(tmp_path / "job.log")
     write(log.path, "x" * (monitor_log._CHUNK + 7))
-    write(log.path, f"{PREFIX}WARNING [rankwatch monitor] after it")
+    write(log.path, f"{PREFIX}[rankwatch monitor] WARNING after it")
     log.show_warnings()
     log.show_warnings()
     assert caplog.messages == ["monitor: after it"]
@@ -76,7 +76,7 @@ def test_a_line_without_end_does_not_stop_it(tmp_path: Path, caplog: pytest.LogC
 
 def test_the_number_of_warnings_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = MonitorLog(tmp_path / "job.log")
-    write(log.path, *(f"{PREFIX}WARNING [rankwatch monitor] number {i}" for i in range(100)))
+    write(log.path, *(f"{PREFIX}[rankwatch monitor] WARNING number {i}" for i in range(100)))
     log.show_warnings()
     assert len(caplog.messages) == monitor_log.SHOWN
 

@@ -164,7 +164,7 @@ def test_without_a_state_folder_the_database_is_in_a_private_folder(
 def test_its_log_stays_beside_the_record_and_its_warnings_are_shown(
     local_monitor: LocalMonitor, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warning = "2026-03-01 10:00:00,123 WARNING [rankwatch monitor] wandb is not installed"
+    warning = "2026-03-01 10:00:00,123 [rankwatch monitor] WARNING wandb is not installed"
     main = folder / "__main__.py"
     main.write_text(f"import sys; print({warning!r}, file=sys.stderr, flush=True)\n{main.read_text()}")
     local_monitor.start()
