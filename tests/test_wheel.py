@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import venv
+import zipfile
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -17,27 +20,135 @@ from support.waiting import wait_for
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str | Path, cwd: str | Path = "/", path: str | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RANKWATCH"))}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd="/")
+    environment |= more | ({} if path is None else {"PATH": path})
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ``bin`` folder of a fresh environment with the wheel and its monitor, but no torch."""
-    folder = tmp_path_factory.mktemp("wheel")
-    built = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
-    assert built.returncode == 0, built.stderr
-    (wheel,) = folder.glob("rankwatch-*.whl")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel and the sdist of this repository, by the name of the kind."""
+    folder = tmp_path_factory.mktemp("built")
+    made = run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
+    assert made.returncode == 0, made.stderr
+    sdist = "import sys; sys.path.insert(0, 'scripts'); import build_page; build_page.build_sdist(sys.argv[1])"
+    venv.create(folder / "env", with_pip=True)
+    python = folder / "env" / "bin" / "python"
+    assert run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", "hatchling").returncode == 0
+    made = run(python, "-c", sdist, folder, cwd=ROOT)
+    assert made.returncode == 0, made.stderr
+    (wheel,), (archive,) = folder.glob("rankwatch-*.whl"), folder.glob("rankwatch-*.tar.gz")
+    return {"wheel": wheel, "sdist": archive}
+
+
+@pytest.fixture(scope="module")
+def environment(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` folder of a fresh environment with what Rankwatch and its monitor need, but no torch."""
+    folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "env", with_pip=True)
     bin_ = folder / "env" / "bin"
-    done = run(bin_ / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"{wheel}[monitor]")
+    what = f"{built['wheel']}[monitor]"
+    done = run(bin_ / "python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt", what)
     assert done.returncode == 0, done.stderr
     return bin_
 
 
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(environment: Path, built: dict[str, Path], request: pytest.FixtureRequest) -> Path:
+    """The environment with Rankwatch from its wheel, then from its sdist, which carries the page: it needs no Node."""
+    command = [environment / "python", "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"]
+    done = run(*command, built[request.param], path=without_node(environment.parent))
+    assert done.returncode == 0, done.stderr
+    return environment
+
+
+def without_node(folder: Path) -> str:
+    """A PATH with this machine's shell tools and no Node."""
+    tools = folder / "tools"
+    tools.mkdir(exist_ok=True)
+    for name in ("sh", "env", "uname", "git"):
+        if (found := shutil.which(name)) and not (tools / name).exists():
+            (tools / name).symlink_to(found)
+    return str(tools)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A copy of the repository as it is after a clone: without a page."""
+    copy = tmp_path / "clone"
+    for folder in ("telemetry", "monitor", "launcher", "examples", "scripts"):
+        ignored = shutil.ignore_patterns("static", "node_modules", "__pycache__")
+        shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt", ".gitignore"):
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
+def test_a_wheel_without_a_page_is_not_built(bare: Path, tmp_path: Path) -> None:
+    """npm's registry is out of reach: the build ends with what to do, and no wheel is left."""
+    made = run(
+        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "made", bare),
+        npm_config_registry="http://127.0.0.1:9/",
+        npm_config_cache=str(tmp_path / "cache"),
+        npm_config_fetch_retries="0",
+    )
+    assert made.returncode != 0
+    assert "the web page cannot be built" in made.stderr
+    assert "RANKWATCH_BUILD_PAGE" in made.stderr
+    assert not list(tmp_path.glob("made/*.whl"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_page_is_built_with_pips_node_where_the_machine_has_none(bare: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "made"]
+    command += ["--build-constraint", ROOT / "constraints.txt", bare]
+    made = run(*command, path=without_node(tmp_path))
+    assert made.returncode == 0, made.stderr
+    (wheel,) = (tmp_path / "made").glob("rankwatch-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "rankwatch_monitor/web/static/index.html" in names
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_an_editable_install_needs_no_node_and_no_page(bare: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    done = run(
+        *(python, "-m", "pip", "install", "--quiet", "--no-deps", "--editable", bare),
+        path=without_node(tmp_path),
+        npm_config_registry="http://127.0.0.1:9/",
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (bare / "monitor/rankwatch_monitor/web/static").exists()
+    assert run(python, "-c", "import rankwatch.contract, rankwatch_monitor").returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_wheel_has_the_page_and_not_its_source(built: dict[str, Path]) -> None:
+    names = zipfile.ZipFile(built["wheel"]).namelist()
+    assert "rankwatch_monitor/web/static/index.html" in names
+    assert "rankwatch_launcher/demo/train_gpt.py" in names
+    assert [name for name in names if "/web/source/" in name or name.endswith((".ts", ".tsx"))] == []
+    with tarfile.open(built["sdist"]) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        "monitor/rankwatch_monitor/web/static/index.html",
+        "monitor/rankwatch_monitor/web/source/package.json",
+        "scripts/build_page.py",
+    } <= packed
+    assert not any("node_modules" in name for name in packed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_the_wheel_serves_the_page_without_torch(installed: Path, tmp_path: Path) -> None:
     assert run(installed / "python", "-c", "import torch").returncode != 0
     ready = tmp_path / "ready.json"
@@ -47,6 +158,7 @@ def test_the_wheel_serves_the_page_without_torch(installed: Path, tmp_path: Path
         try:
             wait_for(ready.exists, "the monitor listens", 30)
             with urlopen(json.loads(ready.read_text())["url"]) as page:
+                assert page.status == 200
                 assert b"<!doctype html>" in page.read()[:100].lower()
         finally:
             monitor.terminate()
@@ -54,9 +166,26 @@ def test_the_wheel_serves_the_page_without_torch(installed: Path, tmp_path: Path
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
+def test_doctor_knows_the_page_and_when_it_is_missing(installed: Path) -> None:
+    def found() -> dict[str, str]:
+        said = json.loads(run(installed / "rankwatch", "doctor", "--json").stdout)
+        return {each["name"]: each["level"] for each in said["findings"]}
+
+    (page,) = installed.parent.glob("lib/python*/site-packages/rankwatch_monitor/web/static/index.html")
+    assert found()["page"] == "ok"
+    page.rename(page.with_name("away.html"))
+    try:
+        assert found()["page"] == "warning"
+    finally:
+        page.with_name("away.html").rename(page)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_the_command_states_what_is_missing(installed: Path) -> None:
     printed = run(installed / "rankwatch", "run", "train.py")
     assert printed.returncode == 2
     assert "pip install 'rankwatch[torch]'" in printed.stderr
+    assert "torch" in run(installed / "rankwatch", "demo").stderr
     assert "monitor" in run(installed / "rankwatch", "--help").stdout

@@ -120,6 +120,12 @@ class Options:
         "(also FAULT_TOL_FINISHED_FLAG_FILE)",
     )
     complete_on_success: bool = _option(False, "", "write the finished flag when all ranks have ended with exit code 0")
+    keep_records_days: int = _option(
+        90, "N", "remove records of jobs on this host that are older than N days; 0 keeps them", whole_number, "d"
+    )
+    keep_records_mib: int = _option(
+        2048, "N", "remove the oldest records of jobs on this host beyond N MiB; 0 is no limit", whole_number, "MiB"
+    )
     spares: int = _option(0, "K", "launchers beyond the maximum number of nodes that wait as hot spares", whole_number)
     node_timeout: float = _option(
         6.0, "SECONDS", "a launcher whose heartbeat has not changed for this long is lost", seconds, "s"

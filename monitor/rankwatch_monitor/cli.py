@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -10,14 +11,18 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
 
-from rankwatch.contract import text
+from rankwatch.contract import records, text
 from rankwatch.contract.files import replace_file
+from rankwatch_monitor import web
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.http import deadlines, uvicorn_compat
 from rankwatch_monitor.http.auth import Tokens
@@ -33,11 +38,15 @@ from rankwatch_monitor.publish.webhook.bodies import secret_key
 from rankwatch_monitor.replay.recording import Recorder
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.settings import Settings, read
+from rankwatch_monitor.store import archive
 from rankwatch_monitor.store.leases import Leases
 from rankwatch_monitor.store.outbox import Outbox
 from rankwatch_monitor.store.repository import Repository
 
 log = logging.getLogger("rankwatch")
+
+LOG_FORMAT: Final = "%(asctime)s [rankwatch monitor] %(levelname)s %(message)s"
+"""A launcher finds the warnings of its monitor by it."""
 
 
 def serve(argv: Sequence[str]) -> int:
@@ -59,20 +68,40 @@ def _start(argv: Sequence[str]) -> int:
     try:
         settings = read(argv, os.environ)
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(text.SafeFormatter("%(asctime)s [rankwatch monitor] %(levelname)s %(message)s"))
+        handler.setFormatter(text.SafeFormatter(LOG_FORMAT))
         logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
-        repository = _repository(settings)
+        place = records.state_place(os.environ)
+        if place.moved and Path(settings.database).parent == place.folder:
+            log.warning("the database is %s: %s", settings.database, place.moved)
+        with _database(settings) as database:
+            repository = _repository(settings, database)
+            code = _serve(argv, settings, repository)
+            if code and repository is not None:
+                repository.close()
+            return code
     except ValueError as error:
         _print_error(str(error))
         return 2
-    code = _serve(argv, settings, repository)
-    if code and repository is not None:
-        repository.close()
-    return code
+
+
+@contextlib.contextmanager
+def _database(settings: Settings) -> Iterator[str]:
+    """The database to open: that of the settings, or a copy of the file that is only read.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    if settings.read_only is None:
+        yield settings.database
+        return
+    with tempfile.TemporaryDirectory(prefix="rankwatch-record-", ignore_cleanup_errors=True) as folder:
+        copied = Path(folder) / "record.db"
+        archive.copy(Path(settings.read_only), copied)
+        yield str(copied)
 
 
 def _serve(argv: Sequence[str], settings: Settings, repository: Repository | None) -> int:
-    if _wants_wandb(settings) and not wandb.installed():
+    if _wants_wandb(settings) and not wandb.installed() and settings.read_only is None:
         if any(word.startswith("--wandb") for word in argv):
             _print_error(wandb.HOW_TO_GET_IT)
             return 2
@@ -86,10 +115,14 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
             "another --port may be free, --port 0 takes any"
         )
         return 2
+    read_only = settings.read_only is not None
     monitor = Monitor(
-        repository=repository, leases=_leases(settings, repository, listener), policy=settings.job_policy()
+        repository=repository,
+        leases=_leases(settings, repository, listener),
+        policy=settings.job_policy(),
+        read_only=read_only,
     )
-    if settings.retention_days:
+    if settings.retention_days and not read_only:
         monitor.persistence.retention = settings.retention_days * 86_400.0
     if settings.record is not None:
         try:
@@ -99,6 +132,8 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
             listener.close()
             return 2
     tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
+    if read_only:
+        tokens = Tokens(read=settings.read_token)  # no token allows anything else
     own = () if settings.loopback else (settings.host, socket.gethostname())
     origins = Origins((*settings.allowed_host, *own), settings.external_url)
     app = create_app(monitor, tokens, origins)
@@ -122,7 +157,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         listener.close()
         return 2
     try:
-        monitor.publishing = _publishing(settings, monitor, app)
+        monitor.publishing = None if read_only else _publishing(settings, monitor, app)
     except ValueError as error:
         _print_error(str(error))
         listener.close()
@@ -157,10 +192,10 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _repository(settings: Settings) -> Repository | None:
-    if settings.database == "none":
+def _repository(settings: Settings, database: str) -> Repository | None:
+    if database == "none":
         return None
-    return Repository(settings.database, shared=settings.shared_as is not None)
+    return Repository(database, shared=settings.shared_as is not None)
 
 
 def _leases(settings: Settings, repository: Repository | None, listener: socket.socket) -> Leases | None:
@@ -223,24 +258,30 @@ async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settin
     url = address(settings, listener)
     asyncio.get_running_loop().set_exception_handler(deadlines.out_of_descriptors)
     watcher = asyncio.create_task(_end_with(settings.parent_pid, server))
+    idle = asyncio.create_task(_end_when_idle(settings.idle_exit, server))
     announcer = asyncio.create_task(_announce(url, server, settings))
     try:
         await server.serve(sockets=[listener])
     finally:
         watcher.cancel()
+        idle.cancel()
         announcer.cancel()
 
 
 async def _announce(url: str, server: uvicorn.Server, settings: Settings) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
-    log.info("page, API and OTLP at %s", url)
+    if web.is_built():
+        log.info("page, API and OTLP at %s", url)
+    else:
+        log.info("API and OTLP at %s", url)
+        log.warning("this installation has no page: %s", web.HOW_TO_BUILD)
     if settings.token and not settings.loopback and not settings.tls_cert:
         log.warning(
             "the token travels in clear text beyond this machine: give --tls-cert and --tls-key, or use a TLS proxy"
         )
     if settings.ready_file:
-        replace_file(Path(settings.ready_file), json.dumps({"url": url, "pid": os.getpid()}))
+        replace_file(Path(settings.ready_file), json.dumps({"url": url, "pid": os.getpid(), "page": web.is_built()}))
 
 
 async def _end_with(parent: int | None, server: uvicorn.Server) -> None:
@@ -255,6 +296,20 @@ async def _end_with(parent: int | None, server: uvicorn.Server) -> None:
         except PermissionError:
             return
         await asyncio.sleep(1.0)
+
+
+async def _end_when_idle(seconds: int, server: uvicorn.Server) -> None:
+    """End the server after this long without a request and without an open stream; 0: never."""
+    if not seconds:
+        return
+    since, requests = time.monotonic(), 0
+    while time.monotonic() - since < seconds:
+        await asyncio.sleep(min(1.0, seconds / 4))
+        state = server.server_state
+        if state.tasks or state.total_requests != requests:  # an open page has a task: its live stream
+            since, requests = time.monotonic(), state.total_requests
+    log.info("nothing was asked for %d s, so this monitor ends", seconds)
+    server.should_exit = True
 
 
 def _listen(settings: Settings) -> socket.socket:

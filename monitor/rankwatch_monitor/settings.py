@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rankwatch.cli.parser import Parser
+from rankwatch.contract import records
+from rankwatch.contract.files import private_folder
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.forward import forwarder
@@ -29,8 +31,13 @@ def _setting(default: Any, metavar: str, meaning: str, **more: str | None) -> An
 
 
 def _default_database() -> str:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return str(Path(state).expanduser() / "rankwatch" / "rankwatch.db")
+    place = records.state_place(os.environ)
+    if place.moved:
+        try:
+            private_folder(place.folder)
+        except OSError as error:
+            raise ValueError(f"{place.moved}, and {place.folder} cannot be used: {error}; give --database") from error
+    return str(place.folder / "rankwatch.db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,10 @@ class Settings:
     retention_days: int = _setting(
         90, "DAYS", "days after the last report of a job until its stored data are deleted; 0 keeps them"
     )
+    read_only: str | None = _setting(
+        None, "FILE", "serve what this SQLite file holds, from a copy: nothing is received, evaluated or written to it"
+    )
+    idle_exit: int = _setting(0, "S", "exit after this many seconds without a request or an open page; 0: never")
     record: str | None = _setting(
         None, "FILE", "record all events for rankwatch replay; compressed if the name ends in .gz or .zst"
     )
@@ -161,6 +172,12 @@ class Settings:
         if self.ready_file and not os.access(Path(self.ready_file).parent, os.W_OK | os.X_OK):
             raise ValueError(f"--ready-file: cannot write {self.ready_file}; its folder must exist and be writable")
         self.job_policy()
+        if self.read_only is not None and not self.read_token:
+            raise ValueError(
+                "--read-only needs a --read-token, which opens it; 'rankwatch open --database FILE' makes one"
+            )
+        if self.idle_exit < 0:
+            raise ValueError(f"--idle-exit must be 0 (never) or more, not {self.idle_exit}")
         self._check_sharing()
         self._check_wandb()
         self._check_webhooks()
@@ -170,6 +187,8 @@ class Settings:
         return self
 
     def _check_sharing(self) -> None:
+        if self.read_only is not None and (self.shared_as is not None or self.record is not None):
+            raise ValueError("--read-only only shows what a file holds: it goes with neither --shared-as nor --record")
         if self.shared_as is not None and self.database == "none":
             raise ValueError("--shared-as shares a database with other monitors, but --database none stores nothing")
         if self.shared_as is not None and not (self.shared_as.isprintable() and 0 < len(self.shared_as) <= 256):

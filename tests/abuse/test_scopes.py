@@ -31,6 +31,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("POST", "/v1/metrics"): INGEST,
     ("POST", "/v1/traces"): INGEST,
     ("POST", f"{BELOW_JOB}/nodes"): INGEST,
+    ("POST", f"{BELOW_JOB}/runs"): INGEST,
     ("GET", f"{BELOW_JOB}/directives"): INGEST,
     ("POST", f"{BELOW_JOB}/directives/{{directive}}/acks"): INGEST,
     ("POST", f"{BELOW_JOB}/process-events"): INGEST,
@@ -94,6 +95,7 @@ FILLED = {
 }
 CONTENT: dict[str, Any] = {
     "nodes": {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1},
+    "runs": {"run": "r", "host": "h", "launcher_pid": 1},
     "acks": {"node": "n", "state": "done"},
     "process-events": {"events": []},
     "observations": {"node": "n", "attempt": 0, "ranks": []},

@@ -1,8 +1,7 @@
-"""examples/demo.py: its story is true, it states what goes wrong, and it leaves no process behind."""
+"""``rankwatch demo``: its story is true, it states what goes wrong, and it leaves no process behind."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -12,12 +11,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+from rankwatch_launcher.demo import command
+
 SECONDS = 175  # the demo ends by itself within three minutes
 
 
@@ -47,7 +46,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RANKWATCH_", "OTEL_", "TORCHELASTIC_"))}
     runs, story = tmp_path / "runs", tmp_path / "demo-story.json"
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", str(DEMO), "--runs", str(runs), "--story", str(story)],
+        [sys.executable, "-W", "error", "-m", "rankwatch", "demo", "--runs", str(runs), "--story", str(story)],
         env=inherited,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -131,26 +130,17 @@ def test_ended_early_it_leaves_nothing_behind(demo: Demo) -> None:
     assert not demo.story.exists()
 
 
-@pytest.fixture(scope="module")
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("demo", DEMO)
-    assert spec
-    assert spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules["demo"] = loaded  # its dataclass looks itself up there
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
 @pytest.mark.long
 def test_a_job_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     """In a process of its own: the demo ends all children of its process, and tests share monitors that are theirs."""
     broken, story = tmp_path / "train_gpt.py", tmp_path / "story.json"
     broken.write_text("raise SystemExit('this is no training script')\n")
-    changed = f"import pathlib, sys, demo; demo.TRAIN = pathlib.Path({str(broken)!r}); sys.exit(demo.main())"
+    changed = (
+        "import pathlib, sys; from rankwatch_launcher.demo import command; "
+        f"command.TRAIN = pathlib.Path({str(broken)!r}); sys.exit(command.demo(sys.argv[1:]))"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", changed, "--runs", str(tmp_path), "--story", str(story)],
-        env=os.environ | {"PYTHONPATH": str(DEMO.parent)},
         capture_output=True,
         text=True,
         timeout=100,
@@ -161,7 +151,7 @@ def test_a_job_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) ->
     assert not story.exists()
 
 
-def test_uninformative_frames_are_left_out(module: ModuleType) -> None:
+def test_uninformative_frames_are_left_out() -> None:
     def frame(function: str, file: str = "lib/deep.py") -> dict[str, Any]:
         return {"function": function, "file": file, "line": 7}
 
@@ -171,7 +161,7 @@ def test_uninformative_frames_are_left_out(module: ModuleType) -> None:
         {"ranks": [1], "is_culprit": False, "frames": [frame("odd_one")]},
         {"ranks": [0, 3], "is_culprit": False, "frames": deep},
     ]
-    assert module.innermost(groups, is_culprit=True) == ["hang (deep.py:7)"]
-    others = module.innermost(groups, is_culprit=False)
+    assert command.innermost(groups, is_culprit=True) == ["hang (deep.py:7)"]
+    others = command.innermost(groups, is_culprit=False)
     assert others == ["f0 (deep.py:7)", "f1 (deep.py:7)", "f2 (deep.py:7)", "f3 (deep.py:7)", "train (train_gpt.py:7)"]
-    assert module.innermost([], is_culprit=True) == []
+    assert command.innermost([], is_culprit=True) == []

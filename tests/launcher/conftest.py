@@ -127,6 +127,9 @@ class FakeMonitor:
 
             def do_GET(self) -> None:
                 query = parse_qs(urlsplit(self.path).query)
+                if "after" not in query:  # what the launcher's last lines ask for
+                    self._answer(404, {"title": "not here"})
+                    return
                 self._answer(*monitor._poll(int(query["after"][0]), float(query["wait"][0])))
 
             def _answer(self, status: int, body: dict[str, Any] | None) -> None:

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from rankwatch.cli.parser import Parser, shorten_errors
 from rankwatch.contract import env as environment
+from rankwatch.contract import job_id
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher.cli import flags, nvrx
 from rankwatch_launcher.cli.nvrx import Translated
@@ -38,6 +39,7 @@ from rankwatch_launcher.schedulers import kubernetes
 if find_spec("torch") is None:  # `rankwatch` prints what to install
     raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
+SHOWN_ID: Final = 80
 NO_ID: Final = ("", "none")
 FT_STATE: Final = "RANKWATCH_FT_STATE"
 FT_STATE_HELP: Final = (
@@ -215,6 +217,9 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
         run_job(entrypoint, arguments)
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
+    finally:
+        for line in launcher.summary:
+            logger.info("%s", line)
     return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
 
 
@@ -254,7 +259,7 @@ def read_options(
     given = flags.set_options(args, env, foreign=theirs.options, file=file.options)
     given["finished_flag"] = finished_flag_path(given.get("finished_flag", ""), env)
     name = args.job_name or env.get(environment.JOB_NAME, "") or Path(args.training_script).stem or "train"
-    generated_id = f"{name}-{supervision.job_suffix}" if supervision is not None else ""
+    generated_id = job_id.usable(f"{name}-{supervision.job_suffix}") if supervision is not None else ""
     return (
         Options(
             monitor_url=args.monitor or env.get(environment.MONITOR_URL, ""),
@@ -307,10 +312,24 @@ def _no_progress(args: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 
 def _job_id(args: argparse.Namespace, env: Mapping[str, str], rendezvous_id: str) -> str:
-    given = args.job_id or env.get(environment.JOB_ID, "") or env.get("SLURM_JOB_ID", "")
-    if given:
-        return str(given)
-    return "" if args.standalone or rendezvous_id in NO_ID else rendezvous_id
+    """The job's id; empty: none was given.
+
+    Raises:
+        ValueError: the given one cannot be an id.
+    """
+    for name, given in (("--job-id", args.job_id), (environment.JOB_ID, env.get(environment.JOB_ID, ""))):
+        if given and (wrong := job_id.problem(given)) is not None:
+            raise ValueError(f"{name} {given[:SHOWN_ID]!r} cannot be the id of a job: {wrong}")
+        if given:
+            return str(given)
+    if env.get("SLURM_JOB_ID", ""):
+        return env["SLURM_JOB_ID"]
+    if args.standalone or rendezvous_id in NO_ID:
+        return ""
+    # torchrun takes any text, and so does this: all launchers of the job derive the same id from it.
+    if (made := job_id.usable(rendezvous_id)) != rendezvous_id:
+        logger.info("the job's id is %s, since --rdzv-id %r cannot be one", made, rendezvous_id[:SHOWN_ID])
+    return made
 
 
 def _plain(args: argparse.Namespace) -> int:

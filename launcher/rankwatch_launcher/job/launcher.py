@@ -33,6 +33,7 @@ from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver, Rendezvous
 from rankwatch_launcher.coordination.service import STORE_TIMEOUT_SECONDS, MembershipService
+from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
@@ -85,6 +86,8 @@ class Launcher:
         self._learned_limits = learned_limits
         self.outcome = Outcome(FAILED, CODE_FAILED, "the launcher itself has failed; see its log")
         """How it ended, once :meth:`run` has returned or raised."""
+        self.summary: list[str] = []
+        """The last lines for the console; empty if another launcher has them."""
 
     def run(self, entrypoint: str, arguments: Sequence[str]) -> None:
         """Run the ranks of this node until the job ends.
@@ -116,7 +119,7 @@ class Launcher:
             # Slurm signals every process of a step: the ranks must handle the signal as the launcher does.
             os.environ.setdefault(environment.STOP_SIGNAL, str(int(signals.stop)))
         reaper = OrphanReaper(node.folder.path)
-        discovery = MonitorDiscovery(options, node.connect, config.rdzv_endpoint)
+        discovery = MonitorDiscovery(options, node.connect, config.rdzv_endpoint, node)
         rendezvous = _rendezvous(config, node, discovery, signals)
         rendezvous.interrupted = _interruption(options, node, rendezvous, signals)
         pool = PrewarmPool(options.prewarm, node.readings) if options.prewarm is not None else None
@@ -179,6 +182,8 @@ class Launcher:
                 _write(self.outcome, options.outcome, node)
             node.close()
             _leave(rendezvous, discovery, self.outcome.reason)
+            if discovery.holds_monitor or _leads(rendezvous):
+                self.summary = closing_summary.summary(self.outcome, discovery)
             discovery.close()
             reaper.dismiss()
             rendezvous.shutdown()
@@ -323,6 +328,11 @@ def _leave(rendezvous: Rendezvous, discovery: MonitorDiscovery, reason: str) -> 
     if rendezvous.joined:
         with contextlib.suppress(torch_compat.DistError):
             rendezvous.members.leave(reason, timeout=LEAVE_SECONDS, needed=discovery.holds_monitor)
+
+
+def _leads(rendezvous: Rendezvous) -> bool:
+    """Whether this launcher speaks for the job, of which each has a console."""
+    return rendezvous.alone or (rendezvous.attempt > 0 and rendezvous.rank == 0)
 
 
 def _store_lost_reason(error: Exception, endpoint: str) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from rankwatch.contract import env
+from rankwatch.contract import env, job_id, records
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor import process
-from rankwatch_launcher.monitor.process import LocalMonitor
+from rankwatch_launcher.monitor.process import KeptRecords, LocalMonitor
 from rankwatch_launcher.options import Options
 
 FACT: Final = "monitor"
@@ -22,6 +23,11 @@ START_SECONDS: Final = 30.0
 """How long another launcher's monitor may take to start."""
 POLL_SECONDS: Final = 0.05
 ON_EACH_NODE: Final = "give --monitor on every node"
+CLAIM_SECONDS: Final = 20.0
+"""How long an id is asked for at a shared monitor while another run has it: longer than a dead one counts as alive."""
+CLAIM_AGAIN_SECONDS: Final = 0.5
+RECORD_SECONDS: Final = 5.0
+"""The same for a record on this host: the monitor of a killed launcher ends within a second or two."""
 FACT_SECONDS: Final = 60.0
 """How long a launcher waits for group rank 0 to publish the monitor's address, which it does right after rendezvous."""
 
@@ -35,16 +41,30 @@ class Connect(Protocol):
         """See :meth:`rankwatch_launcher.node.node.Node.connect`."""
 
 
+class Claimant(Protocol):
+    """The node, as far as the identity of its run goes."""
+
+    run: str
+
+    def claim(self, job_id: str, url: str, token: str) -> str:
+        """See :meth:`rankwatch_launcher.node.node.Node.claim`."""
+
+
 class MonitorDiscovery:
     """Connects the node to the job's monitor once, by the first way that applies."""
 
-    def __init__(self, options: Options, connect: Connect, endpoint: str) -> None:
+    def __init__(self, options: Options, connect: Connect, endpoint: str, node: Claimant | None = None) -> None:
+        self._node = node
+        self._run = uuid4().hex
         self._options = options
         self._connect = connect
         self._endpoint_host = parse_rendezvous_endpoint(endpoint, default_port=0)[0] if endpoint else ""
         self._monitor: LocalMonitor | None = None
-        self._job_id = options.job_id or f"{options.job_name}-{uuid4().hex[:8]}"
+        self._job_id = options.job_id or job_id.usable(f"{options.job_name}-{uuid4().hex[:8]}")
         self._done = False
+        self.monitor_url = ""
+        """Address of the job's monitor; empty: there is none."""
+        self.token = ""
 
     @property
     def job_id(self) -> str:
@@ -56,9 +76,15 @@ class MonitorDiscovery:
         """Whether the job's monitor runs beside this launcher."""
         return self._monitor is not None
 
+    @property
+    def record(self) -> Path | None:
+        """The job's record on this host; None if another monitor keeps it, or one with a database of its own."""
+        return self._monitor.record if self._monitor is not None else None
+
     def begin_alone(self) -> None:
         """Connect without waiting for the rendezvous: this is the job's only launcher."""
         if self._options.monitor_url:
+            self._claim(self._options.monitor_url)
             self._attach(self._options.monitor_url, self._options.token)
         elif self._can_start():
             self._start("127.0.0.1")
@@ -88,13 +114,15 @@ class MonitorDiscovery:
         self._done = True
         url, token = self._options.monitor_url, ""
         if url:
+            self._claim(url)
             self._attach(url, self._options.token)
         elif self._can_start():
             self._start(process.bind_address(self._endpoint_host, rendezvous.master_addr))
             if self._monitor is not None:
                 url, token = self._monitor.url, self._monitor.ingest_token
         # The store has no authentication: a configured token stays here, and an own monitor's may only ingest.
-        rendezvous.store.publish(FACT, {"url": url, "token": token, "job_id": self._job_id})
+        run = {"run": self._run} if self._node is not None else {}
+        rendezvous.store.publish(FACT, {"url": url, "token": token, "job_id": self._job_id} | run)
 
     def _follow(self, rendezvous: Rendezvous) -> None:
         until = time.monotonic() + FACT_SECONDS
@@ -105,6 +133,8 @@ class MonitorDiscovery:
             time.sleep(POLL_SECONDS)
         self._done = True
         self._job_id = str(fact.get("job_id", self._job_id))
+        if self._node is not None:
+            self._node.run = str(fact.get("run", ""))
         if url := self._options.monitor_url:
             self._attach(url, self._options.token, patience=START_SECONDS)
         elif url := str(fact.get("url", "")):
@@ -123,9 +153,39 @@ class MonitorDiscovery:
             return False
         return True
 
+    def _claim(self, url: str) -> None:
+        """Claim the job's id at a monitor that others use too; while another run has it, this one takes its own."""
+        if self._node is None:
+            return
+        self._node.run, until = self._run, time.monotonic() + CLAIM_SECONDS
+        # A run that was killed counts as alive for some seconds: its successor continues its record.
+        while refused := self._node.claim(self._job_id, url, self._options.token):
+            if time.monotonic() > until:
+                self._take_other_id(refused)
+                return
+            time.sleep(CLAIM_AGAIN_SECONDS)
+
+    def _separate(self) -> None:
+        """Take another id if a monitor on this host has the record of this one, after it had time to end."""
+        record = records.state_place(os.environ).folder / "jobs" / records.file_name(self._job_id)
+        until = time.monotonic() + RECORD_SECONDS
+        while (holder := records.holder(record)) is not None and not os.environ.get(process.DATABASE):
+            if time.monotonic() > until:
+                self._take_other_id(f"job {self._job_id!r} runs on this host already (monitor: process {holder})")
+                return
+            time.sleep(POLL_SECONDS)
+
+    def _take_other_id(self, why: str) -> None:
+        self._job_id = job_id.usable(f"{self._job_id}-{self._run[:6]}")
+        logger.warning("%s; this run is watched as job %s. Give each run its own --job-id", why, self._job_id)
+
     def _start(self, host: str) -> None:
+        self._separate()
+        if self._node is not None:
+            self._node.run = self._run
         try:
-            self._monitor = LocalMonitor(self._job_id, host)
+            keep = KeptRecords(self._options.keep_records_days, self._options.keep_records_mib)
+            self._monitor = LocalMonitor(self._job_id, host, keep)
             self._monitor.start()
         except OSError as error:
             self._monitor = None
@@ -136,6 +196,7 @@ class MonitorDiscovery:
         self._attach(self._monitor.url, self._monitor.token, self._monitor)
 
     def _attach(self, url: str, token: str, monitor: LocalMonitor | None = None, *, patience: float = 0.0) -> None:
+        self.monitor_url, self.token = url, token
         os.environ[env.MONITOR_URL] = url
         os.environ[env.JOB_ID] = self._job_id
         os.environ[env.JOB_NAME] = self._options.job_name

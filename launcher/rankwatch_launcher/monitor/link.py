@@ -24,7 +24,7 @@ from rankwatch.contract import env
 from rankwatch.contract.enums import AckState, DirectiveKind
 from rankwatch.contract.http_connection import HttpConnection, Response
 from rankwatch.contract.intervals import POLL_SECONDS
-from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, read
+from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim, read
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 from rankwatch.contract.text import one_line
 from rankwatch.contract.tls import TlsFiles
@@ -47,6 +47,10 @@ Body = Callable[[], Mapping[str, Any]]
 
 class RefusedError(Exception):
     """The monitor rejected the request."""
+
+
+class ConflictError(Exception):
+    """Another run has the job's id."""
 
 
 class UnknownJobError(Exception):
@@ -100,6 +104,22 @@ class MonitorLink:
             thread = threading.Thread(target=target, name=f"rankwatch-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def claim(self, url: str, token: str, claim: RunClaim) -> str:
+        """Claim the job's id for a run, before :meth:`connect`; returns why it is refused, empty if it is not.
+
+        A monitor that is away, or of an earlier version, refuses nothing.
+        """
+        self.url, self._token = url.rstrip("/"), token
+        self._prefix = urlsplit(self.url).path
+        try:
+            with contextlib.closing(self.connection()) as connection:
+                self._call(connection, "POST", "runs", asdict(claim), read_timeout=_CONNECT_SECONDS)
+        except ConflictError as refused:
+            return str(refused)
+        except (OSError, RefusedError, UnknownJobError, ValueError):
+            return ""
+        return ""
 
     def post(self, path: str, body: Body, *, delay: float = 0.0) -> None:
         """Queue ``body`` for a path below the job after ``delay`` seconds. Never blocks."""
@@ -275,6 +295,8 @@ class MonitorLink:
             raise UnknownJobError
         if answer.status in (408, 429) or answer.status >= 500:
             raise UnavailableError(status)
+        if answer.status == 409 and path == "runs":
+            raise ConflictError(_detail(answer.body))
         if answer.status >= 400:
             raise RefusedError(_refusal(answer, bool(self._token)))
         if answer.status == 204 or not answer.body:
@@ -318,6 +340,14 @@ class MonitorLink:
         if text not in self._warned and len(self._warned) < 20:
             self._warned.add(text)
             logger.warning("%s", text)
+
+
+def _detail(body: bytes) -> str:
+    """The detail of a problem document, else its text."""
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return body[:300].decode(errors="replace")
 
 
 def _batch(queue: Iterable[tuple[str, Body]], limit: int) -> list[tuple[str, Body]]:

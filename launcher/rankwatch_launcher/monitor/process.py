@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import random
-import re
 import secrets
 import socket
 import subprocess
@@ -21,15 +20,17 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from rankwatch.contract import access
+from rankwatch.contract import access, records
 from rankwatch.contract import env as environment
 from rankwatch.contract.access import MonitorAccess
-from rankwatch.contract.files import private_folder, state_folder, temporary_folder
+from rankwatch.contract.files import private_folder, temporary_folder
 from rankwatch.monitor_client import LOOPBACK
 from rankwatch_launcher.log import logger
+from rankwatch_launcher.monitor.monitor_log import MonitorLog
 
 NOT_INSTALLED: Final = (
     "no monitor: hangs will not be detected. Install it with `pip install 'rankwatch[monitor]'` or give one with "
@@ -38,6 +39,7 @@ NOT_INSTALLED: Final = (
 CONTROL_TOKEN: Final = "RANKWATCH_MONITOR_TOKEN"
 READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
 INGEST_TOKEN: Final = "RANKWATCH_MONITOR_INGEST_TOKEN"
+DATABASE: Final = "RANKWATCH_MONITOR_DATABASE"
 """Variables of the monitor's settings."""
 _READY_SECONDS: Final = 30.0
 _KILLED_SECONDS: Final = 5.0
@@ -61,6 +63,14 @@ def bind_address(rendezvous_host: str, master_addr: str) -> str:
     return "127.0.0.1" if rendezvous_host in LOOPBACK else master_addr
 
 
+@dataclass(frozen=True, slots=True)
+class KeptRecords:
+    """Which records of earlier jobs are kept; 0 is no limit."""
+
+    days: int
+    mib: int
+
+
 class LocalMonitor:
     """One monitor process; :meth:`start` returns at once.
 
@@ -68,7 +78,12 @@ class LocalMonitor:
     and people, ``ingest_token`` for ranks and other launchers. They stay the same when it is restarted.
     """
 
-    def __init__(self, job_id: str, host: str = "127.0.0.1") -> None:
+    def __init__(self, job_id: str, host: str = "127.0.0.1", keep: KeptRecords | None = None) -> None:
+        """``keep``: the limits on records of earlier jobs; None removes none.
+
+        Raises:
+            OSError: no folder can be made for its files, or no port of the host is free.
+        """
         self._environment = _environment(os.environ)
         self.token = self._environment[CONTROL_TOKEN]
         self.ingest_token = self._environment[INGEST_TOKEN]
@@ -77,9 +92,12 @@ class LocalMonitor:
         self._host = host
         self._port, self._port_lock = reserve_port(host)
         self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
-        self._database = job_database(job_id, os.environ)
+        self._keep = keep
+        folder = records_folder(os.environ)
+        self.record = None if os.environ.get(DATABASE) else folder / records.file_name(job_id)
+        """The job's database, kept after the job; None when ``RANKWATCH_MONITOR_DATABASE`` names another."""
         self._ready_file = self._folder / "ready.json"
-        self._log = self._folder / "monitor.log"
+        self._log = MonitorLog(records.log_of(folder / records.file_name(job_id)))
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = threading.Event()
         self._closing = threading.Event()
@@ -114,7 +132,8 @@ class LocalMonitor:
                 process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):  # in uninterruptible sleep (state D)
                     process.wait(_KILLED_SECONDS)
-        for file in (self._ready_file, self._log, *((self._access,) if self._access else ())):
+        self._log.show_warnings()
+        for file in (self._ready_file, *((self._access,) if self._access else ())):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
@@ -127,14 +146,14 @@ class LocalMonitor:
             private_folder(self._folder, create=False)
         except OSError:  # a cleaner of temporary files has removed it, and another user may have taken its name
             self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
-            self._ready_file, self._log = self._folder / self._ready_file.name, self._folder / self._log.name
+            self._ready_file = self._folder / self._ready_file.name
         command = [
             *(sys.executable, "-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
             *("--ready-file", str(self._ready_file), "--parent-pid", str(os.getpid())),
-            *(("--database", str(self._database)) if self._database else ()),
+            *(("--database", str(self.record)) if self.record else ()),
         ]
         self._ready_file.unlink(missing_ok=True)
-        with self._log.open("ab") as log:
+        with open(os.open(self._log.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             # In its own session, so that Ctrl-C at the terminal does not end it before the launcher's last reports.
             self._process = subprocess.Popen(
                 command,
@@ -149,10 +168,12 @@ class LocalMonitor:
         failures = 0
         while not self._closing.is_set():
             assert self._process is not None
-            if not self._ready.is_set() and self._read_ready():
+            if not self._ready.is_set() and self._read_ready() is not None:
                 self._publish_access()
                 self._ready.set()
-                logger.info("monitor page of this job: %s/ (rankwatch open %s)", self.url, self._job_id)
+                self._log_address()
+                self._prune()
+            self._log.show_warnings()
             code = self._process.poll()
             if code is None:
                 self._closing.wait(0.05 if not self._ready.is_set() else 0.5)
@@ -160,10 +181,10 @@ class LocalMonitor:
             failures += 1
             if not self._ready.is_set() and failures >= _MAX_STARTS:
                 logger.warning(
-                    "the monitor does not start (exit code %s): %s. Training continues", code, self._last_log_line()
+                    "the monitor does not start (exit code %s): %s. Training continues", code, self._log.last_line()
                 )
                 return
-            logger.warning("the monitor has died (%s) and is restarted", self._last_log_line() or f"exit code {code}")
+            logger.warning("the monitor has died (%s) and is restarted", self._log.last_line() or f"exit code {code}")
             # Exponential backoff for a monitor that dies again and again.
             self._closing.wait(min(0.2 * 2 ** min(failures, 8), 30.0))
             with self._lock:
@@ -183,38 +204,52 @@ class LocalMonitor:
         except OSError as error:
             logger.warning("commands on this machine will not find the monitor by themselves: %s", error)
 
-    def _read_ready(self) -> bool:
+    def _log_address(self) -> None:
+        if (self._read_ready() or {}).get("page", True):
+            logger.info("monitor page of this job: %s/ (rankwatch open %s)", self.url, self._job_id)
+        else:
+            logger.warning("monitor of this job: %s, without a page, which this installation lacks", self.url)
+
+    def _read_ready(self) -> dict[str, Any] | None:
         try:
-            return isinstance(json.loads(self._ready_file.read_text()), dict)
+            found = json.loads(self._ready_file.read_text())
         except (OSError, ValueError):
-            return False
+            return None
+        return found if isinstance(found, dict) else None
 
-    def _last_log_line(self) -> str:
+    def _prune(self) -> None:
+        if self._keep is None or self.record is None:
+            return
         try:
-            lines = self._log.read_text(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
-        return lines[-1][:300] if lines else ""
+            removed = records.prune(self.record.parent, days=self._keep.days, mib=self._keep.mib)
+        except OSError as error:
+            logger.warning("old records of jobs cannot be removed: %s", error)
+            return
+        if removed:
+            logger.info(
+                "%d old records of jobs were removed (--keep-records-days %d, --keep-records-mib %d)",
+                len(removed),
+                self._keep.days,
+                self._keep.mib,
+            )
 
 
-def job_database(job_id: str, env: Mapping[str, str]) -> Path | None:
-    """The job's database file, kept after the job; None when ``RANKWATCH_MONITOR_DATABASE`` is set.
+def records_folder(env: Mapping[str, str]) -> Path:
+    """The folder of the jobs' records, created if need be; a line is logged when it is not the usual one.
 
     One file per job id: two monitors must not share a file, and several jobs may run on one host.
+
+    Raises:
+        OSError: no folder can be created.
     """
-    if env.get("RANKWATCH_MONITOR_DATABASE"):
-        return None
-    state = state_folder(env) / "rankwatch" / "jobs"
+    place = records.state_place(env)
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # of another user that shares it
-            state.chmod(0o700)
-        usable = os.access(state, os.W_OK)
+        folder = records.create(place)
     except OSError:
-        usable = False
-    if not usable:
-        state = _fallback_folder()
-    return state / (re.sub(r"[^A-Za-z0-9._-]", "_", job_id)[:100] + ".db")
+        return _fallback_folder()
+    if place.moved:
+        logger.warning("the job's record is kept in %s: %s", folder, place.moved)
+    return folder
 
 
 def _fallback_folder() -> Path:

@@ -16,7 +16,15 @@ from typing import Any, Final
 
 from rankwatch.contract.enums import AckState, NodeRole, NoticeKind, ProcessEventKind, RankRequestKind
 from rankwatch.contract.intervals import evidence_spread, omits_redundant_reports
-from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent, RankRequest, RankStack
+from rankwatch.contract.messages import (
+    Directive,
+    Evidence,
+    NodeRegistration,
+    ProcessEvent,
+    RankRequest,
+    RankStack,
+    RunClaim,
+)
 from rankwatch.contract.policy import Policy
 from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN, Reading
 from rankwatch_launcher.coordination.decisions import RestartBudget, StepRange
@@ -67,6 +75,8 @@ class Node:
         self._capturing = threading.Lock()
         self._watch = RankWatch(self.name, self.stacks)
         self.role = (NodeRole.ACTIVE, "")
+        self.run = ""
+        """Identity of this start of the job, the same for all its launchers."""
         self.launchers = 1
         """Approximate number of launchers of the job, this one included."""
         self._reporter: ProxyReporter | None = None
@@ -96,6 +106,11 @@ class Node:
         self._reporter = ProxyReporter(self._view, link)
         self._reporter.start()
 
+    def claim(self, job_id: str, url: str, token: str) -> str:
+        """Claim a job's id for this run; see :meth:`MonitorLink.claim`."""
+        link = MonitorLink(job_id, self.registration)
+        return link.claim(url, token, RunClaim(self.run, self.hostname, os.getpid()))
+
     def registration(self) -> NodeRegistration:
         """This launcher's registration with the monitor."""
         return NodeRegistration(
@@ -108,6 +123,7 @@ class Node:
             policy=self._policy,
             facts=self.facts,
             ft_state=self._learned_limits.loaded,
+            run=self.run,
         )
 
     def report(self, kind: ProcessEventKind, reason: str = "", **details: Any) -> None:

@@ -16,8 +16,16 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from rankwatch.contract import ft_state, semconv
+from rankwatch.contract import job_id as job_ids
 from rankwatch.contract.enums import ProcessEventKind
-from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch.contract.messages import (
+    DirectiveAck,
+    Evidence,
+    NodeObservation,
+    NodeRegistration,
+    ProcessEvent,
+    RunClaim,
+)
 from rankwatch_monitor.core import apply, liveness, nodes
 from rankwatch_monitor.core.events import Acknowledged
 from rankwatch_monitor.core.incident.settings_push import settings_of
@@ -109,10 +117,7 @@ class LauncherMessages:
     def registration(self, job_id: str, registration: NodeRegistration) -> None:
         """Check a registration."""
         limits = self.monitor.limits
-        if not job_id or len(job_id) > self._longest:
-            raise HTTPException(422, f"a job id must have 1 to {self._longest} characters")
-        if not job_id.isprintable():
-            raise HTTPException(422, "a job id must not contain control characters")
+        check_id(job_id)
         if len(registration.facts) > limits.facts_per_launcher:
             raise HTTPException(422, f"{len(registration.facts)} facts, the limit is {limits.facts_per_launcher}")
         check(registration, "the registration", self._longest)
@@ -137,6 +142,16 @@ class LauncherMessages:
         known_node(self.monitor.job(job_id), ack.node)
         check(ack, "the acknowledgement", self._longest)
         self.monitor.submit(job_id, Acknowledged(directive, clean(ack)))
+
+
+def check_id(job_id: str) -> None:
+    """Check the id of a job that may be new.
+
+    Raises:
+        HTTPException: 422, it cannot be an id.
+    """
+    if (wrong := job_ids.problem(job_id)) is not None:
+        raise HTTPException(422, f"{job_id[:80]!r} cannot be the id of a job: {wrong}")
 
 
 def known_node(job: Job, name: str) -> Node:
@@ -201,6 +216,15 @@ def launcher_routes(
             "warnings": warnings,
         }
 
+    @routes.post("/jobs/{job_id}/runs", status_code=204, summary="Claim the id for a run that is about to start")
+    async def claim(job_id: str, claim: RunClaim) -> Response:
+        check_id(job_id)
+        check(claim, "the claim", monitor.limits.name_length)
+        rival = monitor.runs.claim(job_id, claim, monitor.jobs.get(job_id), monitor.clock.now())
+        if rival:
+            raise HTTPException(409, f"job {job_id!r} is run already, by {rival}")
+        return Response(status_code=204)
+
     @routes.get("/jobs/{job_id}/directives", summary="Directives after a number; waits until there is one")
     async def directives(
         job_id: str,
@@ -211,8 +235,12 @@ def launcher_routes(
         if node:
             job = monitor.job(job_id)
             apply.poll(job, known_node(job, node), monitor.clock.now())
+            wait = 0.0 if monitor.runs.has_warning(job_id, node) else wait
         ready = await monitor.directives_after(job_id, after, wait)
-        return {"directives": [asdict(directive) for directive in ready]}
+        found: dict[str, Any] = {"directives": [asdict(directive) for directive in ready]}
+        if node and (warnings := monitor.runs.take_warnings(job_id, node)):
+            found["warnings"] = warnings
+        return found
 
     @routes.post("/jobs/{job_id}/directives/{directive}/acks", status_code=204, summary="Acknowledge a directive")
     async def acknowledge(job_id: str, directive: int, ack: DirectiveAck) -> Response:

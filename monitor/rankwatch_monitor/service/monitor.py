@@ -41,6 +41,7 @@ from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
 from rankwatch_monitor.service.quotas import claimed_ranks, limit_sections, over_rank_limit
+from rankwatch_monitor.service.runs import Runs
 from rankwatch_monitor.service.scheduler import TICK_BUDGET, Scheduler
 from rankwatch_monitor.service.span_store import SpanStore
 from rankwatch_monitor.service.trend import Trends
@@ -91,8 +92,13 @@ class Monitor:
         policy: Policy | None = None,
         clock: Clock | None = None,
         leases: Leases | None = None,
+        read_only: bool = False,
     ) -> None:
-        """Load the repository's jobs; with ``leases`` (a database shared by several monitors) only once acquired."""
+        """Load the repository's jobs; with ``leases`` (a database shared by several monitors) only once acquired.
+
+        ``read_only``: the jobs are shown as they were stored, and never evaluated.
+        """
+        self.read_only = read_only
         self.clock = clock or Clock()
         self.limits = limits or Limits()
         self.counters = Counters()
@@ -101,6 +107,7 @@ class Monitor:
         self.recorder: EventRecorder | None = None
         self.publishing: Publishing | None = None
         self.broker = DirectiveBroker()
+        self.runs = Runs()
         self.jobs: dict[str, Job] = {}
         self.spans = SpanStore()
         self.trends = Trends()
@@ -125,6 +132,8 @@ class Monitor:
         """Which jobs this monitor may act for, when several monitors share the database."""
         if repository is not None and leases is None:
             for job in repository.load(self.started_at, self.limits.jobs, self.limits.ranks):
+                if read_only:
+                    job.silence_baseline = job.last_heard
                 self.adopt(job)
 
     @property
@@ -288,6 +297,7 @@ class Monitor:
         self.trends.forget(job_id)
         self._scores_logged_at.pop(job_id, None)
         self.broker.forget(job_id)
+        self.runs.forget(job_id)
 
     def hand_over(self, job_id: str, on_saved: Callable[[], None]) -> bool:
         """Save and drop a job that no longer reports to this monitor; ``on_saved`` is called once it is stored.
@@ -341,6 +351,9 @@ class Monitor:
     def tick(self) -> None:
         """Evaluate the jobs that are due, within the tick's budget; no exception ends the loop."""
         now = self.clock.now()
+        if self.read_only:
+            self.last_tick = now
+            return
         with self._contained("merge the stored jobs", now):
             for job in self.persistence.merge_pending(self.jobs, self.policy, now):
                 self.adopt(job)
@@ -472,7 +485,7 @@ class Monitor:
         now = self.clock.now()
         with self._contained("merge the stored jobs", now):
             self.persistence.merge_pending(self.jobs, self.policy, now)
-        for job in self.jobs.values():
+        for job in () if self.read_only else self.jobs.values():
             with self._contained(f"save job {job.id}", now):
                 self.persistence.save_all(job, now)
         with self._contained("end publishing", now):

@@ -10,10 +10,11 @@ from typing import Final
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
+HOW_TO_BUILD: Final = "install a wheel of Rankwatch, or run 'make web' in the repository"
 NOT_BUILT: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>Rankwatch</title>'
-    "<p>The monitor is running, but its page was not built: run <code>make web</code> in the repository, "
-    "then reload.</p></html>"
+    "<p>The monitor is running, but this installation has no page: install a wheel of Rankwatch, or run "
+    "<code>make web</code> in the repository, then reload.</p></html>"
 )
 
 # No referrer, since the URL may hold a token for a moment. No other origin, since everything comes from this server.
@@ -35,6 +36,11 @@ _MEDIA_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "im
 def static_folder() -> Path:
     """The folder of the built page; it does not exist before the first build."""
     return Path(__file__).parent / "static"
+
+
+def is_built() -> bool:
+    """Whether this installation has the page."""
+    return (static_folder() / "index.html").is_file()
 
 
 def mount(app: FastAPI, folder: Path | None = None) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rankwatch.cli import monitors
+from rankwatch.cli import past
 from rankwatch.contract import env
 from rankwatch.contract.text import one_line
 from rankwatch.monitor_client import DEFAULT_MONITOR, MonitorClient, MonitorError
@@ -26,6 +26,7 @@ def add_flags(parser: argparse.ArgumentParser, variables: Mapping[str, str]) -> 
     """Add the positional JOB and the flags of :func:`add_monitor_flags`."""
     parser.add_argument("job", nargs="?", metavar="JOB", help="the job's id; without it the newest job")
     add_monitor_flags(parser, variables)
+    past.add_database_flag(parser)
 
 
 def add_monitor_flags(parser: argparse.ArgumentParser, variables: Mapping[str, str], may: str = "read") -> None:
@@ -53,10 +54,20 @@ def print_for_job(command: str, arguments: argparse.Namespace, fetch: Callable[[
     return print_result(command, arguments, lambda client: (fetch(client, arguments.job or client.newest_job()), 0))
 
 
-def print_result(command: str, arguments: argparse.Namespace, fetch: Callable[[MonitorClient], tuple[str, int]]) -> int:
-    """Print the text that ``fetch(client)`` returns, or the error; returns the exit code."""
+def print_result(
+    command: str,
+    arguments: argparse.Namespace,
+    fetch: Callable[[MonitorClient], tuple[str, int]],
+    *,
+    stays: bool = False,
+) -> int:
+    """Print the text that ``fetch(client)`` returns, or the error; returns the exit code.
+
+    ``stays``: a monitor that was started to read a record goes on until its page is left.
+    """
     try:
-        text, code = fetch(monitors.client(arguments))
+        with past.asked(command, arguments, stays=stays) as client:
+            text, code = fetch(client)
         print_text(text)
     except MonitorError as error:
         return print_error(command, error)

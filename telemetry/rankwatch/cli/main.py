@@ -23,7 +23,14 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_PIPE: Final = 141
 """The same of SIGPIPE."""
 
-EXTRAS: Final = {"run": "torch", "monitor": "monitor", "replay": "monitor", "simulate": "monitor"}
+EXTRAS: Final = {
+    "run": "torch",
+    "monitor": "monitor",
+    "jobs": "monitor",
+    "demo": "torch,monitor",
+    "replay": "monitor",
+    "simulate": "monitor",
+}
 """The extra to install, by built-in sub-command, when its imports are missing."""
 
 

@@ -1,5 +1,7 @@
 """``rankwatch open``: prints an address that opens the monitor's page without a token. Standard library only.
 
+The page of a job that has ended is served by a read-only monitor over its record, which ends once the page is left.
+
 No browser is started: its command line, with the code in it, could be read by every user of the machine.
 """
 
@@ -10,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
+from rankwatch.cli import past
 from rankwatch.cli.common import add_monitor_flags, print_result
 from rankwatch.cli.parser import Parser
 from rankwatch.contract.semconv import API_PREFIX
@@ -19,7 +22,9 @@ from rankwatch.monitor_client import MonitorClient
 def open_page(argv: Sequence[str]) -> int:
     """Print an address that opens the monitor's page once, within a minute."""
     arguments = parser(os.environ).parse_args(argv)
-    return print_result("rankwatch open", arguments, lambda client: (f"{address_of(client, arguments.job)}\n", 0))
+    return print_result(
+        "rankwatch open", arguments, lambda client: (f"{address_of(client, arguments.job)}\n", 0), stays=True
+    )
 
 
 def address_of(client: MonitorClient, job: str | None) -> str:
@@ -36,8 +41,10 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     made = Parser(
         prog="rankwatch open",
         description="Prints an address that opens the monitor's page once, within a minute. The browser then may "
-        "do what the token allows, for 12 hours at most.",
+        "do what the token allows, for 12 hours at most. The page of a job that has ended shows its record; what "
+        f"serves it ends {past.LEFT_SECONDS // 60} minutes after the page was left.",
     )
     made.add_argument("job", nargs="?", metavar="JOB", help="the job to show; without it all jobs")
     add_monitor_flags(made, variables)
+    past.add_database_flag(made)
     return made

@@ -33,6 +33,17 @@ class NodeRegistration:
     """Facts about the environment: versions, scheduler, node names."""
     ft_state: Mapping[str, Any] = field(default_factory=dict)
     """Content of ``ft_state.json`` (:mod:`rankwatch.contract.ft_state`); empty: there is none."""
+    run: str = ""
+    """Identity of this start of the job, the same for all its launchers; empty: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaim:
+    """``POST /jobs/{id}/runs``: a launcher is about to start a run under this id; 409 if another run has it."""
+
+    run: str
+    host: str
+    launcher_pid: int
 
 
 @dataclass(frozen=True, slots=True)

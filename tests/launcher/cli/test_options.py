@@ -146,3 +146,18 @@ def test_the_help_begins_with_rankwatchs_own_groups_and_lists_choices() -> None:
 @pytest.mark.parametrize(("flag", "level"), [("--quiet", "WARNING"), ("--verbose", "DEBUG"), ("--auto", None)])
 def test_how_much_is_logged_can_be_chosen(flag: str, level: str | None) -> None:
     assert main.build_parser().parse_args([flag, "train.py"]).log_level == level
+
+
+@pytest.mark.parametrize("given", ["a/b", "..", "team/run", "a\nb"])
+def test_an_id_that_cannot_be_one_is_refused(given: str) -> None:
+    with pytest.raises(ValueError, match=r"--job-id .* cannot be the id of a job"):
+        options("--job-id", given)
+    with pytest.raises(ValueError, match=r"RANKWATCH_JOB_ID .* cannot be the id of a job"):
+        options(env={"RANKWATCH_JOB_ID": given})
+
+
+def test_any_rendezvous_id_of_torchrun_is_accepted() -> None:
+    made = {options("--rdzv-id", given)[0].job_id for given in ("team/run", "team_run", "..", "team/run")}
+    assert len(made) == 3
+    assert "team_run" in made
+    assert not [job_id for job_id in made if "/" in job_id or job_id == ".."]

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch.distributed import HashStore
 
-from rankwatch.contract import env
+from rankwatch.contract import env, records
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.monitor import discovery as module
 from rankwatch_launcher.monitor.discovery import FACT, FACT_SECONDS, MonitorDiscovery
 from rankwatch_launcher.options import Options
 
 URL = "http://monitor:9560"
+
+
+class Node:
+    """A node whose claims are refused so many times."""
+
+    run = ""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.refusals = refusals
+        self.claimed: list[tuple[str, str, str]] = []
+
+    def claim(self, job_id: str, url: str, token: str) -> str:
+        self.claimed.append((job_id, url, token))
+        return "it runs already" if len(self.claimed) <= self.refusals else ""
 
 
 class Scene:
@@ -32,14 +49,17 @@ class Scene:
             interrupted=lambda: self.interrupted,
             attempt_ended=lambda: self.ended,
         )
-        self.discovery = MonitorDiscovery(Options(**options), self._connect, "h:29400")
+        self.node: Node | None = options.pop("node", None)
+        self.discovery = MonitorDiscovery(Options(**options), self._connect, "h:29400", self.node)
 
     def _connect(self, job_id: str, url: str, token: str, *, ready: object = None, patience: float = 0.0) -> None:
         self.connected.append((job_id, url, token))
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("RANKWATCH_MONITOR_DATABASE", raising=False)
     for name in (env.MONITOR_URL, env.JOB_ID, env.JOB_NAME, env.TOKEN):
         monkeypatch.setenv(name, "")
 
@@ -128,3 +148,73 @@ def test_a_monitor_that_cannot_be_started_does_not_stop_the_job(monkeypatch: pyt
     scene = Scene(0, job_id="j")
     scene.discovery.begin_alone()
     assert (scene.connected, scene.discovery.holds_monitor) == ([], False)
+
+
+# Two runs of one id ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def console(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(logging.getLogger("rankwatch"), "propagate", True)
+    return caplog
+
+
+def test_the_launcher_that_decides_on_the_id_claims_it_and_others_take_its_run() -> None:
+    first = Scene(0, monitor_url=URL, token="t", job_id="j", node=Node())
+    first.discovery.on_rendezvous(first.rendezvous)
+    assert first.node is not None
+    assert (first.node.claimed, first.connected) == ([("j", URL, "t")], [("j", URL, "t")])
+    second = Scene(1, monitor_url=URL, token="t", node=Node())
+    second.rendezvous.store = first.store
+    second.discovery.on_rendezvous(second.rendezvous)
+    assert second.node is not None
+    assert (second.node.claimed, second.connected) == ([], [("j", URL, "t")])
+    assert second.node.run == first.node.run != ""
+
+
+def test_a_run_that_has_just_ended_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLAIM_AGAIN_SECONDS", 0.001)
+    scene = Scene(0, monitor_url=URL, job_id="j", node=Node(refusals=3))
+    scene.discovery.begin_alone()
+    assert scene.connected == [("j", URL, "")]
+
+
+def test_an_id_that_another_run_has_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, console: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "CLAIM_SECONDS", 0.0)
+    monkeypatch.setattr(module, "CLAIM_AGAIN_SECONDS", 0.001)
+    scene = Scene(0, monitor_url=URL, job_id="j", node=Node(refusals=1_000_000))
+    scene.discovery.on_rendezvous(scene.rendezvous)
+    [(job_id, url, _)] = scene.connected
+    assert job_id == scene.discovery.job_id == os.environ[env.JOB_ID]
+    assert job_id != "j"
+    assert job_id.startswith("j-")
+    fact = scene.store.find(FACT)
+    assert fact is not None
+    assert (url, fact["job_id"]) == (URL, job_id), "the other launchers take it too"
+    assert "it runs already" in console.text
+    assert job_id in console.text
+
+
+def test_a_record_on_this_host_that_another_run_writes_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, console: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "RECORD_SECONDS", 0.0)
+    monkeypatch.setattr(module.process, "available", lambda: True)
+    own = SimpleNamespace(url=URL, token="c", ingest_token="i", start=lambda: None, wait_ready=bool)
+    monkeypatch.setattr(module, "LocalMonitor", lambda *_: own)
+    record = module.process.records_folder(os.environ) / records.file_name("j")
+    lock = os.open(f"{record}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        scene = Scene(0, job_id="j", node=Node())
+        scene.discovery.begin_alone()
+    finally:
+        os.close(lock)
+    [(job_id, _, _)] = scene.connected
+    assert job_id.startswith("j-")
+    assert "runs on this host already" in console.text
+    free = Scene(0, job_id="j", node=Node())
+    free.discovery.begin_alone()
+    assert free.connected == [("j", URL, "c")]

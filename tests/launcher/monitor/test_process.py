@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 
 from launcher.conftest import wait_for
-from rankwatch.contract import access
+from rankwatch.contract import access, records
 from rankwatch_launcher.monitor.process import (
+    KeptRecords,
     LocalMonitor,
     bind_address,
     first_port,
     free_port,
-    job_database,
+    records_folder,
     reserve_port,
 )
 
@@ -142,10 +143,15 @@ def test_ports_are_free_and_addresses_must_be_ours() -> None:
         free_port("192.0.2.1")
 
 
-def test_each_job_has_its_own_database(tmp_path: Path) -> None:
-    env = {"XDG_STATE_HOME": str(tmp_path)}
-    assert job_database("a/b", env) == tmp_path / "rankwatch" / "jobs" / "a_b.db"
-    assert job_database("a", {**env, "RANKWATCH_MONITOR_DATABASE": "x"}) is None
+def test_each_job_has_its_own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = [LocalMonitor(job_id) for job_id in ("a/b", "a_b")]
+    assert [each.record for each in made] == [tmp_path / "rankwatch" / "jobs" / name for name in ("a%2Fb.db", "a_b.db")]
+    monkeypatch.setenv("RANKWATCH_MONITOR_DATABASE", "x")
+    made.append(LocalMonitor("a"))
+    assert made[-1].record is None
+    for each in made:
+        each.close()
 
 
 def test_without_a_state_folder_the_database_is_in_a_private_folder(
@@ -155,13 +161,52 @@ def test_without_a_state_folder_the_database_is_in_a_private_folder(
     (tmp_path / "file").touch()
     env = {"XDG_STATE_HOME": str(tmp_path / "file")}
     private = tmp_path / f"rankwatch.{os.geteuid()}" / "jobs"
-    assert job_database("a", env) == private / "a.db"
+    assert records_folder(env) == private
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     private.chmod(0o777)
-    fresh = job_database("a", env)
-    assert fresh is not None
-    assert fresh.parent not in (private, tmp_path), "one that others may have prepared is not used"
-    assert stat.S_IMODE(fresh.parent.stat().st_mode) == 0o700
+    fresh = records_folder(env)
+    assert fresh not in (private, tmp_path), "one that others may have prepared is not used"
+    assert stat.S_IMODE(fresh.stat().st_mode) == 0o700
+
+
+def test_its_log_stays_beside_the_record_and_its_warnings_are_shown(
+    local_monitor: LocalMonitor, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warning = "2026-03-01 10:00:00,123 [rankwatch monitor] WARNING wandb is not installed"
+    main = folder / "__main__.py"
+    main.write_text(f"import sys; print({warning!r}, file=sys.stderr, flush=True)\n{main.read_text()}")
+    local_monitor.start()
+    wait_for(lambda: "monitor: wandb is not installed" in caplog.text)
+    local_monitor.close()
+    assert local_monitor.record is not None
+    assert warning in records.log_of(local_monitor.record).read_text()
+
+
+def test_old_records_are_removed_once_it_is_ready(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("rankwatch").propagate = True
+    caplog.set_level(logging.INFO, "rankwatch")
+    old = records_folder(os.environ) / "old.db"
+    old.touch()
+    os.utime(old, (0, 0))
+    made = LocalMonitor("job 1", keep=KeptRecords(90, 2048))
+    try:
+        made.start()
+        wait_for(lambda: not old.exists())
+        wait_for(lambda: "1 old records of jobs were removed" in caplog.text)
+    finally:
+        made.close()
+
+
+def test_without_a_page_no_page_is_promised(
+    local_monitor: LocalMonitor, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    main = folder / "__main__.py"
+    main.write_text(main.read_text().replace('"url": "u",', '"url": "u", "page": False,'))
+    local_monitor.start()
+    wait_for(lambda: "without a page" in caplog.text)
+    assert "monitor page of this job" not in caplog.text
 
 
 def test_it_comes_back_although_its_temporary_folder_was_removed(local_monitor: LocalMonitor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import httpx
 import pytest
 
 from support.launcher import AT_WORK, WAITING, PlayedLauncher, polling
@@ -320,3 +321,27 @@ def test_incidents_never_share_an_id_however_many_there_were(api: Api, job: str,
         ids.append(answer.json()["incident_id"])
         launcher.send_stacks({"id": 0, "incident_id": ids[-1]}, {0: WAITING})
     assert len(set(ids)) == len(ids)
+
+
+def test_a_second_run_of_a_living_job_is_refused_and_the_first_is_warned(api: Api, job: str) -> None:
+    def claim(run: str, host: str) -> httpx.Response:
+        return api.post(f"/api/v1/jobs/{job}/runs", json={"run": run, "host": host, "launcher_pid": 7})
+
+    assert claim("first", "node-a").status_code == 204
+    registration = {"node": "n0", "host": "node-a", "launcher_pid": 7, "local_world_size": 1, "run": "first"}
+    assert api.post(f"/api/v1/jobs/{job}/nodes", json=registration).status_code == 200
+    assert claim("first", "node-a").status_code == 204
+    refused = claim("second", "node-b")
+    assert refused.status_code == 409
+    assert "node-a (process 7)" in refused.json()["detail"]
+    poll = {"after": "0", "node": "n0", "wait": "20"}
+    told = api.get(f"/api/v1/jobs/{job}/directives", params=poll).json()
+    assert "node-b (process 7)" in told["warnings"][0]
+    again = api.get(f"/api/v1/jobs/{job}/directives", params=poll | {"wait": "0"}).json()
+    assert "warnings" not in again, "once"
+
+
+@pytest.mark.parametrize("wrong", ["%2e%2e%2f", "x" * 257])
+def test_an_id_that_cannot_be_one_is_not_claimed(api: Api, wrong: str) -> None:
+    answer = api.post(f"/api/v1/jobs/{wrong}/runs", json={"run": "r", "host": "h", "launcher_pid": 7})
+    assert answer.status_code in (404, 422)

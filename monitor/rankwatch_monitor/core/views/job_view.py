@@ -104,7 +104,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "started_at": job.created_at,
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
         "goodput": goodput_ratio(job),
-        "iteration": job.furthest_iteration,
+        "iteration": _iteration(job),
         "iterations_per_second": job.steps_per_second,
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
@@ -116,6 +116,13 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "max_restarts": job.policy.max_restarts,
         "nodes_by_role": {str(role): count for role, count in nodes.counts(job).items()},
     }
+
+
+def _iteration(job: Job) -> int | None:
+    """The furthest step: of an ended job that was loaded from the store, the one that its accounts know."""
+    if (furthest := job.furthest_iteration) is None and job.ended is not None and job.ledger.furthest >= 0:
+        return job.ledger.furthest
+    return furthest
 
 
 def launchers(job: Job, now: float) -> list[dict[str, Any]]:

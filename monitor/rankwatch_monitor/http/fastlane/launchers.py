@@ -164,6 +164,8 @@ class LauncherFastLane:
             apply.poll(job, known_node(job, poll.node), self._monitor.clock.now())
         except (HTTPException, UnknownJobError, HeldElsewhereError):
             raise FallBackError(poll.head) from None
+        if self._monitor.runs.has_warning(poll.job_id, poll.node):
+            raise FallBackError(poll.head)
         broker = self._monitor.broker
         ready = broker.available(job, poll.after)
         if ready or not poll.wait or broker.ending:

@@ -83,6 +83,7 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
             "monitor", f"{url} is there but not ready: {words}", "read the monitor's log; restart it if need be"
         )
     yield _version(str(info.get("version", "")))
+    yield from _page(url)
     yield _clock(alive)
     yield from _token(url, token)
     yield _telemetry(url, token)
@@ -110,6 +111,11 @@ def _version(theirs: str) -> Finding:
     # Until 1.0 a minor version may change names.
     same = ours.split(".")[:2] == theirs.split(".")[:2]
     return warning("version", words, mend) if same else fault("version", words, mend)
+
+
+def _page(url: str) -> Iterator[Finding]:
+    if _request(url, "/").status == 503:
+        yield warning("page", f"the monitor at {url} has none, its API works", "install a wheel of Rankwatch there")
 
 
 def _clock(answer: Response) -> Finding:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 import rankwatch
@@ -32,6 +34,7 @@ def checks(answers: Answers | None = None) -> Iterator[Finding]:
     answers = probe() if answers is None else answers
     yield from torch(answers)
     yield from devices(answers)
+    yield from page()
     yield from extras()
 
 
@@ -113,6 +116,18 @@ def devices(answers: Answers) -> Iterator[Finding]:
         yield ok(
             "kernel timings", f"from {kernels['source']}" + (f": {kernels['reason']}" if kernels["reason"] else "")
         )
+
+
+def page() -> Iterator[Finding]:
+    """The web page of monitors that are started here."""
+    spec = find_spec("rankwatch_monitor.web") if find_spec("fastapi") and find_spec("rankwatch_monitor") else None
+    if spec is None or spec.origin is None:
+        return  # no monitor can run here
+    if Path(spec.origin).with_name("static").joinpath("index.html").is_file():
+        yield ok("page", "it is installed with the monitor")
+    else:
+        words = "this installation has none: a monitor that is started here serves its API only"
+        yield warning("page", words, "install a wheel of Rankwatch, or run 'make web' in the repository")
 
 
 def extras() -> Iterator[Finding]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from rankwatch.cli import monitors
+from rankwatch.cli import monitors, past
 from rankwatch.cli.common import EXIT_TROUBLE, add_monitor_flags, print_error, print_result
 from rankwatch.cli.formatting import duration
 from rankwatch.cli.live_display import LiveDisplay
@@ -35,6 +35,9 @@ def status(argv: Sequence[str]) -> int:
     arguments = parser(os.environ).parse_args(argv)
     if arguments.watch and arguments.json:
         return print_error(COMMAND, MonitorError("--watch and --json are mutually exclusive", EXIT_WRONG))
+    if arguments.watch and arguments.database:
+        words = "--watch follows a job that runs; --database shows one that has ended"
+        return print_error(COMMAND, MonitorError(words, EXIT_WRONG))
     if arguments.watch and not is_terminal(sys.stdout):
         words = "--watch needs a terminal as output: omit it, or use --json"
         return print_error(COMMAND, MonitorError(words, EXIT_WRONG))
@@ -125,6 +128,7 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     made.add_argument("job", nargs="?", metavar="JOB", help="the job's id; without it all jobs")
     add_monitor_flags(made, variables)
+    past.add_database_flag(made)
     made.add_argument("--watch", "-w", action="store_true", help="redraw every second, until q is pressed")
     made.add_argument("--json", action="store_true", help="print JSON")
     return made

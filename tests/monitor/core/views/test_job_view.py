@@ -192,3 +192,13 @@ def test_the_state_does_not_follow_that_of_processes_that_import_from_a_slow_dis
         states.append(scene.state)
     assert states[-1] == "running"
     assert sum(a != b for a, b in itertools.pairwise(states)) == 1, "it changes once"
+
+
+def test_the_step_of_an_ended_job_is_known_after_a_restart_of_the_monitor() -> None:
+    scene = Scene().run(10)
+    furthest = scene.job.furthest_iteration
+    assert furthest is not None
+    scene.job.ledger.furthest = furthest
+    scene.finish()
+    scene.reload()
+    assert summary(scene.job, scene.now)["iteration"] == furthest

@@ -1,8 +1,9 @@
 """Hang one rank of a real training run on purpose and watch Rankwatch find it, name it and get the job going again.
 
-``make demo`` calls this. It starts a monitor and ``rankwatch run`` with four ranks of ``train_gpt.py``, one of which is
-made to hang, follows the job over the monitor's REST API, and prints the events as they occur. The monitor is started
-here rather than by ``rankwatch run`` only so that its page can stay open when the job is over.
+This is ``rankwatch demo``, and ``make demo``. It starts a monitor and ``rankwatch run`` with four ranks of
+``train_gpt.py``, one of which is made to hang, follows the job over the monitor's REST API, and prints the events as
+they occur. The monitor is started here rather than by ``rankwatch run`` only so that its page can stay open when the
+job is over.
 
 On a terminal the page then stays until Ctrl-C; otherwise the result is written as JSON and the exit code is 0. On an
 error the reason is printed and the exit code is 1. No process is left behind either way.
@@ -21,15 +22,22 @@ import sys
 import textwrap
 import time
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 from rankwatch.monitor_client import opener
 
-TRAIN = Path(os.path.relpath(Path(__file__).with_name("train_gpt.py")))  # as a person would type it
+for _needed in ("torch", "fastapi"):  # `rankwatch` prints what to install
+    if find_spec(_needed) is None:
+        raise ModuleNotFoundError(f"No module named {_needed!r}", name=_needed)
+
+IN_WHEEL = Path(__file__).with_name("train_gpt.py")
+IN_REPOSITORY = Path(__file__).parents[3] / "examples" / "train_gpt.py"
+TRAIN = Path(os.path.relpath(IN_WHEEL if IN_WHEEL.is_file() else IN_REPOSITORY))  # as a person would type it
 RANKS = 4
 CULPRIT = 2
 STEPS = 140
@@ -351,7 +359,7 @@ def tail(log: Path, lines: int = 60) -> str:
     return "\n".join([f"The end of {log}:", *log.read_text(errors="replace").splitlines()[-lines:]])
 
 
-def demo(folder: Path, story_file: Path) -> None:
+def tell_demo(folder: Path, story_file: Path) -> None:
     """The whole demo; raises :class:`DemoError` when it does not go as it should."""
     clock = Clock()
     report = Teller(clock).report
@@ -381,16 +389,21 @@ def _terminated(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt  # so that SIGTERM, too, passes through Processes.__exit__
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def demo(argv: Sequence[str]) -> int:
+    """Train a small GPT on four ranks, hang one of them, and show what happens."""
+    parser = argparse.ArgumentParser(prog="rankwatch demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder in which the run gets one of its own")
     parser.add_argument("--story", type=Path, default=Path("demo-story.json"), help="where the story goes")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     folder: Path = options.runs / time.strftime("demo-%Y%m%d-%H%M%S")
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        print(f"rankwatch demo: {folder} cannot be made: {error.strerror}; name another --runs", file=sys.stderr)
+        return 2
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        demo(folder, options.story)
+        tell_demo(folder, options.story)
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 1
@@ -399,7 +412,3 @@ def main() -> int:
         print(tail(folder / "launcher.log"), file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The launcher's last lines: how the job ended, what it cost, and where its record is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rankwatch.cli.formatting import count, duration, percent
+from rankwatch.contract.enums import RESTARTS
+from rankwatch.contract.text import one_line
+from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
+from rankwatch_launcher.monitor.discovery import MonitorDiscovery
+from rankwatch_launcher.outcome import Outcome
+
+TIMEOUT: Final = 3.0
+"""Seconds for each question to the monitor."""
+SHOWN: Final = 5
+"""Restarts with their reasons, the newest."""
+
+
+def summary(outcome: Outcome, discovery: MonitorDiscovery) -> list[str]:
+    """The last lines, made while the monitor is still there; without an answer of it they are fewer."""
+    try:
+        told = lines(outcome, *_ask(discovery, outcome.job_id))
+    except (TypeError, ValueError, KeyError):  # what answers is no monitor, or one of another version
+        told = lines(outcome, {}, ())
+    where = [_where(discovery, outcome.job_id)] if discovery.monitor_url else []
+    return told + where
+
+
+def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How the job ended, and why it was restarted; ``incidents`` has the newest first."""
+    restarts = max(outcome.restarts, int(job.get("restarts") or 0))
+    facts = []
+    if outcome.iteration is not None:
+        facts.append(f"step {outcome.iteration}")
+    if (goodput := job.get("goodput")) is not None:
+        facts.append(f"goodput {percent(goodput)}")
+    if job.get("started_at") and job.get("ended_at"):
+        facts.append(f"in {duration(job['ended_at'] - job['started_at'])}")
+    facts.append(count(restarts, "restart"))
+    reasons = [each for each in incidents if each.get("action") in RESTARTS][:SHOWN]
+    told = [f"job {outcome.job_id} {outcome.state}: {', '.join(facts)}"]
+    if outcome.reason and outcome.code:
+        told.append(f"  because {one_line(outcome.reason)}")
+    told += [
+        f"  restarted attempt {each.get('attempt')}: {one_line(str(each['reason']))}" for each in reversed(reasons)
+    ]
+    return told
+
+
+def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+    if not discovery.monitor_url:
+        return {}, ()
+    try:
+        client = MonitorClient(discovery.monitor_url, discovery.token or None, TIMEOUT)
+        job = client.read(path_of(job_id))
+        return (job if isinstance(job, dict) else {}), client.listed(f"{path_of(job_id)}/incidents", "incidents")
+    except MonitorError:  # away, or the token may not read
+        return {}, ()
+
+
+def _where(discovery: MonitorDiscovery, job_id: str) -> str:
+    job = shlex.quote(job_id)
+    if discovery.record is not None:
+        return f"its record: {discovery.record} (rankwatch report {job}, rankwatch open {job})"
+    if discovery.holds_monitor:
+        return "its record is in the database of RANKWATCH_MONITOR_DATABASE"
+    return f"its record is kept by the monitor: rankwatch report {job} --monitor {discovery.monitor_url}"

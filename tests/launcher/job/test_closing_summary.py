@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from rankwatch_launcher.job.closing_summary import SHOWN, lines
+from rankwatch_launcher.outcome import FAILED, FINISHED, Outcome
+
+JOB = {"goodput": 0.874, "started_at": 100.0, "ended_at": 172.0, "restarts": 1}
+
+
+def restart(attempt: int, reason: str, action: str = "restart") -> dict[str, object]:
+    return {"id": f"job-{attempt}", "attempt": attempt, "action": action, "reason": reason}
+
+
+def test_a_job_that_finished_with_a_restart() -> None:
+    outcome = Outcome(FINISHED, 0, job_id="job", attempt=2, iteration=140, restarts=1)
+    first, second = lines(outcome, JOB, [restart(1, "rank 2 hung"), restart(1, "slow", action="log")])
+    assert first == "job job finished: step 140, goodput 87.4 %, in 72.0 s, 1 restart"
+    assert second.endswith("rank 2 hung")
+
+
+def test_the_reason_of_a_failure_is_one_line() -> None:
+    _, because = lines(Outcome(FAILED, 1, "rank 1 exited\nwith code 3", job_id="job"), {}, [])
+    assert "rank 1 exited" in because
+    assert "\n" not in because
+
+
+def test_without_a_monitor_it_is_what_the_launcher_knows() -> None:
+    assert lines(Outcome(FINISHED, 0, job_id="job", restarts=2), {}, ()) == ["job job finished: 2 restarts"]
+
+
+def test_of_many_restarts_the_newest_are_shown_in_their_order() -> None:
+    many = [restart(attempt, f"reason {attempt}") for attempt in range(20, 0, -1)]
+    told = lines(Outcome(FINISHED, 0, job_id="job", restarts=20), {}, many)[1:]
+    assert len(told) == SHOWN
+    assert told[-1].endswith("reason 20")
