@@ -68,7 +68,7 @@ class Shared:
         if not self.struck and file.exists():
             self.struck = True
             fault = dataclasses.replace(inject.parse(file.read_text()), step=step)
-            if fault.strikes(rank=RANK, step=step, attempt=ATTEMPT):
+            if fault.concerns(rank=RANK, attempt=ATTEMPT) and fault.is_due(step, None):
                 actions.carry_out(fault)
 
     def wants_an_end(self) -> bool:

@@ -18,7 +18,7 @@ def test_under_plain_torchrun_a_hang_is_found_and_reported(watched: Training) ->
     launcher = watched.torchrun("--standalone", "--nproc-per-node", "3", **variables)
     watched.until_running(3)
     assert watched.summary()["nodes"] == []
-    watched.api.change_policy(watched.job, section_timeouts={"step": STEP_LIMIT})
+    watched.api.change_policy(watched.job, section_timeouts={"step": STEP_LIMIT}, learned_minimum=10.0)
     assert watched.api.post(f"/api/v1/jobs/{watched.job}/actions", json={"action": "restart"}).status_code == 409
 
     watched.strike(f"rank=1,kind=hang,seconds={2.5 * STEP_LIMIT}")

@@ -28,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+PYTHON: Final = sys.executable
+"""As it was before a test put another program in its place."""
 TESTS: Final = str(Path(__file__).parents[1])
 TORCH: Final = ("torch", "torch.distributed", "torch.distributed.run")
 MONITOR: Final = ("rankwatch_monitor.cli",)
@@ -114,7 +116,7 @@ def _server(preload: tuple[str, ...]) -> Requests:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = f"import sys; sys.path.insert(0, {TESTS!r}); from support.forked import main; main()"
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(theirs.fileno()), *preload],
+            [PYTHON, "-c", code, str(theirs.fileno()), *preload],
             env={**_neutral(os.environ), ROOM: "x" * (1 << 16)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -139,7 +141,7 @@ def _neutral(env: Mapping[str, str]) -> dict[str, str]:
 
 def _request(command: Sequence[str], env: Mapping[str, str], cwd: str, *, session: bool) -> dict[str, Any] | None:
     """What a server needs to know of a command; None where that takes a new interpreter."""
-    if not command or command[0] != sys.executable:
+    if not command or command[0] != PYTHON:
         return None
     rest = list(command[1:])
     unbuffered = "PYTHONUNBUFFERED" in env

@@ -82,9 +82,9 @@ def _fail(message: str) -> int:
 
 TASKS: Final = (
     ("Run a job", ("run", "monitor", "slurm")),
-    ("Look at jobs", ("status", "open", "report", "incidents", "why")),
+    ("Look at jobs", ("jobs", "status", "open", "report", "incidents", "why")),
     ("Act on a job", ("order", "policy", "token", "session")),
-    ("Check and try", ("doctor", "simulate", "replay", "completion")),
+    ("Check and try", ("demo", "doctor", "simulate", "replay", "completion")),
 )
 """Sub-commands by task, as the help lists them; those of other packages follow."""
 

@@ -128,7 +128,7 @@ def test_the_host_of_the_store_has_the_ranks_save_before_it_goes(monkeypatch: py
     ("number", "standing_by", "state", "code"),
     [
         (signal.SIGTERM, False, PREEMPTED, 1),
-        (signal.SIGINT, False, STOPPED, 1),
+        (signal.SIGINT, False, STOPPED, 130),
         (signal.SIGTERM, True, PREEMPTED, 0),
     ],
 )

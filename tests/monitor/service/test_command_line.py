@@ -147,8 +147,8 @@ def test_asked_to_end_it_saves_what_it_holds_and_ends_with_code_0(tmp_path: Path
             next(stream.iter_lines())
             monitor.process.send_signal(number)
             code = monitor.process.wait(15)
-        assert code == 0, monitor.errors()
-        assert f"the monitor has shut down ({number.name})" in monitor.errors()
+        assert code == 0, monitor.printed()
+        assert f"the monitor has shut down ({number.name})" in monitor.printed()
     with running_monitor(tmp_path, database=monitor.database) as again, Api(again.url) as api:
         assert api.job("kept")["max_restarts"] == 5
 
@@ -163,7 +163,7 @@ def test_it_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
             parent.communicate()
             wait_for(lambda: monitor.process.poll() is not None, "the monitor ends after its parent")
             assert monitor.process.returncode == 0
-            assert str(parent.pid) in monitor.errors()
+            assert str(parent.pid) in monitor.printed()
     finally:
         parent.kill()
         parent.communicate()
@@ -200,8 +200,8 @@ def test_beyond_loopback_it_listens_with_a_token_and_warns_that_it_travels_in_cl
         with Api(monitor.url.replace("0.0.0.0", "127.0.0.1")) as api:
             assert api.get("/api/v1/jobs").status_code == 401
             assert api.get("/api/v1/jobs", headers={"Authorization": "Bearer t"}).status_code == 200
-        wait_for(lambda: "clear" in monitor.errors(), "the warning is written")
-        assert "--tls-cert" in monitor.errors()
+        wait_for(lambda: "clear" in monitor.printed(), "the warning is written")
+        assert "--tls-cert" in monitor.printed()
 
 
 def test_answers_on_a_kept_connection_come_at_once(tmp_path: Path) -> None:

