@@ -22,7 +22,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +192,6 @@ if __name__ == "__main__":
     except SystemExit as asked:
         os._exit(asked.code if isinstance(asked.code, int) else 1)
     except BaseException:  # noqa: BLE001 - whatever it was, it is shown and becomes the exit code
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # as the interpreter does
         sys.stderr.flush()
         os._exit(1)

@@ -23,10 +23,10 @@ SIGNAL = signal.SIGRTMIN + 4
 def test_a_signal_writes_the_stacks_of_a_stuck_rank_into_the_slots_folder(tmp_path: Path, kind: str) -> None:
     with stuck_rank(tmp_path, kind) as pid:
         stacks = tmp_path / "0.stack"
+        both = {"in train", f"in rankwatch_injected_{'hang' if kind == 'hang' else 'held_gil'}"}
         for _ in range(2):
             os.kill(pid, SIGNAL)
-            function = f"rankwatch_injected_{'hang' if kind == 'hang' else 'held_gil'}"
-            wait_until(lambda: {f"in {function}", "in train"} <= set(re.findall(r"in \w+", stacks.read_text())))
+            wait_until(lambda: both <= set(re.findall(r"in \w+", stacks.read_text())))
             os.truncate(stacks, 0)  # as a launcher does between two captures
 
 
