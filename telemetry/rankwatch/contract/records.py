@@ -30,12 +30,7 @@ RECENT_SECONDS: Final = 60.0
 """A record that was written within this time is never removed, whatever the limits are."""
 _PARTS: Final = ("", "-wal", "-shm", "-journal", ".lock")
 _NETWORK: Final = frozenset(
-    {
-        *("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fhgfs", "fuse.ceph"),
-        *("fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "ncpfs", "nfs"),
-        *("nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs"),
-        *("wekafs"),
-    }
+    ["9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fhgfs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"]
 )
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
@@ -106,7 +101,7 @@ def create(place: Place) -> Path:
         OSError: it cannot be created or written to.
     """
     folder = place.folder / "jobs"
-    if place.moved:  # a folder that every user may write to: nobody else may have prepared ours
+    if place.moved:  # a folder that every user may write to: no other user may have prepared ours
         private_folder(place.folder)
         return private_folder(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -105,6 +105,11 @@ def test_a_network_file_system_is_recognized(path: str, kind: str | None) -> Non
     assert network_file_system(Path(path), MOUNTS) == kind
 
 
+@pytest.mark.parametrize("kind", ["9p", "lustre", "nfs", "nfs4", "smb3", "fuse.sshfs", "wekafs"])
+def test_file_systems_of_clusters_are_network_file_systems(kind: str) -> None:
+    assert network_file_system(Path("/data/x"), f"30 21 0:40 / /data rw - {kind} server:/data rw") == kind
+
+
 def test_records_move_off_a_network_file_system() -> None:
     env = {"XDG_STATE_HOME": "/export/ada/.local/state"}
     place = records.state_place(env, MOUNTS)
