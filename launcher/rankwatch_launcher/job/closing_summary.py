@@ -22,11 +22,11 @@ SHOWN: Final = 5
 def summary(outcome: Outcome, discovery: MonitorDiscovery) -> list[str]:
     """The last lines, made while the monitor is still there; without an answer of it they are fewer."""
     try:
-        told = lines(outcome, *_ask(discovery, outcome.job_id))
+        shown = lines(outcome, *_ask(discovery, outcome.job_id))
     except (TypeError, ValueError, KeyError):  # what answers is no monitor, or one of another version
-        told = lines(outcome, {}, ())
+        shown = lines(outcome, {}, ())
     where = [_where(discovery, outcome.job_id)] if discovery.monitor_url else []
-    return told + where
+    return shown + where
 
 
 def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -41,13 +41,13 @@ def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[
         facts.append(f"in {duration(job['ended_at'] - job['started_at'])}")
     facts.append(count(restarts, "restart"))
     reasons = [each for each in incidents if each.get("action") in RESTARTS][:SHOWN]
-    told = [f"job {outcome.job_id} {outcome.state}: {', '.join(facts)}"]
+    shown = [f"job {outcome.job_id} {outcome.state}: {', '.join(facts)}"]
     if outcome.reason and outcome.code:
-        told.append(f"  because {one_line(outcome.reason)}")
-    told += [
+        shown.append(f"  because {one_line(outcome.reason)}")
+    shown += [
         f"  restarted attempt {each.get('attempt')}: {one_line(str(each['reason']))}" for each in reversed(reasons)
     ]
-    return told
+    return shown
 
 
 def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:

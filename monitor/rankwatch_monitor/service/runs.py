@@ -21,7 +21,7 @@ MOST_CLAIMS: Final = 10_000
 @dataclass(slots=True)
 class _Conflict:
     words: str
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
     """Launchers that were warned."""
 
 
@@ -33,7 +33,7 @@ class Runs:
         self._conflicts: dict[str, _Conflict] = {}
 
     def claim(self, job_id: str, claim: RunClaim, job: Job | None, now: float) -> str:
-        """Claim an id for a run; returns who runs it already, empty if the claim holds."""
+        """Claim an id for a run; returns the run that has it, empty if the claim holds."""
         if rival := self._rival(job_id, claim.run, job, now):
             where = f"{claim.host} (process {claim.launcher_pid})"
             words = (
@@ -50,14 +50,14 @@ class Runs:
     def has_warning(self, job_id: str, node: str) -> bool:
         """Whether a launcher of the job is yet to be warned."""
         conflict = self._conflicts.get(job_id)
-        return conflict is not None and node not in conflict.told
+        return conflict is not None and node not in conflict.warned
 
     def take_warnings(self, job_id: str, node: str) -> list[str]:
         """Warnings for a launcher, once."""
         if not self.has_warning(job_id, node):
             return []
         conflict = self._conflicts[job_id]
-        conflict.told.add(node)
+        conflict.warned.add(node)
         return [conflict.words]
 
     def forget(self, job_id: str) -> None:

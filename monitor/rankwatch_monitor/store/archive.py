@@ -69,7 +69,7 @@ def jobs(record: Path) -> list[Job]:
 
 
 def _uri(record: Path) -> str:
-    # Without a log nobody writes, and SQLite need not make the files of one.
+    # Without a log the file is not being written, and SQLite need not make the files of one.
     immutable = "" if _log(record).exists() else "&immutable=1"
     return f"file:{quote(os.path.abspath(record))}?mode=ro{immutable}"
 

@@ -19,7 +19,7 @@ NOT_BUILT: Final = (
 
 # No referrer, since the URL may hold a token for a moment. No other origin, since everything comes from this server.
 # Names in assets/ change with their content, so those are immutable, while the page must be revalidated.
-_PAGE_HEADERS: Final = {
+PAGE_HEADERS: Final = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
     "Referrer-Policy": "no-referrer",
@@ -54,7 +54,7 @@ def mount(app: FastAPI, folder: Path | None = None) -> None:
         file = static / name
         if not file.is_file():
             return HTMLResponse(NOT_BUILT, status_code=503, headers={"Cache-Control": "no-store"})
-        return HTMLResponse(file.read_bytes(), headers=_PAGE_HEADERS)
+        return HTMLResponse(file.read_bytes(), headers=PAGE_HEADERS)
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     def page() -> Response:

@@ -8,19 +8,14 @@ from typing import Final
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 
+from rankwatch_monitor.web import PAGE_HEADERS
+
 NOT_BUILT: Final = (
     "This monitor was installed without its manual. 'make docs' in the repository builds it; "
     "the same pages are in the folder docs there.\n"
 )
 NO_PAGE: Final = "The manual has no such page; its first one is /manual/.\n"
 
-# The theme's own styles hold their icons as data: URLs. Search runs in a worker, which is a file of the manual.
-_HEADERS: Final = {
-    "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 _MEDIA_TYPES: Final = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -53,7 +48,7 @@ def mount_manual(app: FastAPI, folder: Path | None = None) -> None:
         try:
             found = (manual / (path or "index.html")).resolve()
             if found.is_file() and found.is_relative_to(manual) and found.suffix in _MEDIA_TYPES:
-                return FileResponse(found, media_type=_MEDIA_TYPES[found.suffix], headers=_HEADERS)
+                return FileResponse(found, media_type=_MEDIA_TYPES[found.suffix], headers=PAGE_HEADERS)
         except (OSError, ValueError):  # a name that is too long, or has a null byte
             pass
         return _missing(NO_PAGE)

@@ -30,7 +30,11 @@ RECENT_SECONDS: Final = 60.0
 """A record that was written within this time is never removed, whatever the limits are."""
 _PARTS: Final = ("", "-wal", "-shm", "-journal", ".lock")
 _NETWORK: Final = frozenset(
-    ["9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fhgfs", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"]
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fhgfs", "fuse.ceph"),
+        *("fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "ncpfs", "nfs"),
+        *("nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"),
+    }
 )
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
