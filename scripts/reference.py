@@ -143,7 +143,14 @@ Made by `python scripts/reference.py` from the application; a test fails when it
   [security.md](security.md#tokens-and-scopes).
 * Errors are `application/problem+json` (RFC 9457); `detail` is a sentence. 503 and 429 come with `Retry-After`.
 * Fields are added, never renamed: ignore those that you do not know.
-* `/api/v1/events` is a stream of server-sent events; `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
+* `/api/v1/events` and `/api/v1/jobs/{id}/events` are streams of server-sent events: `jobs`, or `job`, `grid`,
+  `incident` and `performance`, each when it has changed, and every 2 s `clock` with the monitor's time (`now`) and the
+  time at which it last evaluated its jobs (`judged`). A client that receives no `clock` for 5 s shows a past.
+* An incident has its `reason` (the whole sentence), a `headline` of at most 90 characters, and `next_action`: what a
+  person should do (`text`), the `action` to order for which `ranks` (null: nothing has to be ordered), and the section
+  of the `runbook` in the manual. A job's `headline` is that of its open incident.
+* Answers over 16 KB and streams are compressed by gzip where the client accepts it.
+* `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 
 ```console
 $ curl -H "Authorization: Bearer $RANKWATCH_TOKEN" http://127.0.0.1:9560/api/v1/jobs

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 
 from fastapi import Depends, FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.params import Depends as DependsOn
 from fastapi.responses import JSONResponse, Response
 
@@ -38,6 +39,8 @@ from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import TokenRegistry
 from rankwatch_monitor.web.manual_files import mount_manual
 
+COMPRESSED_FROM = 16_384
+"""Bytes of an answer from which it is compressed. OTLP never gets there, and streams compress themselves."""
 STALLED = 5.0
 """Seconds without a tick after which the monitor is not ready."""
 DEAD = 120.0
@@ -102,6 +105,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     )
     app.state.otlp = otlp
     app.include_router(otlp.router)
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=1)
     app.add_middleware(OtlpMiddleware, endpoints=otlp)
     app.add_middleware(  # the last to be added is the outermost
         RequestGate, tokens=tokens, sessions=sessions, origins=origins, counters=monitor.counters, admission=bodies

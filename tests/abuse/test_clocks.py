@@ -22,9 +22,9 @@ LIMIT = 2.0
 FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
 REAL_WAITS = {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
-"""Only the wall clock is another. libfaketime's correction for old versions of glibc, which it finds out by measuring and
-on some machines switches on without need, makes every timed wait for a lock end at once or late, the interpreter's among
-them: two threads that share it then take turns of 0.2 s."""
+"""Only the wall clock is another. libfaketime's correction for old versions of glibc, which a measurement switches on,
+on some machines without need, makes every timed wait for a lock end at once or late, the interpreter's among them:
+two threads that share it then take turns of 0.2 s."""
 
 
 def at_work(job: str, step: int, hung: int | None = None, clock: float = 0.0) -> list[ResourceMetrics]:

@@ -48,6 +48,8 @@ DROP_REASONS: Final = 64
 """Reasons for dropped telemetry that are counted for one job; about ten exist."""
 PACE_WINDOW: Final = 30.0
 """Seconds over which the steps per second of a job are measured."""
+PACE_SPAN: Final = 5.0
+"""The same at least: reports that were delayed arrive together, and over one second would show many times the speed."""
 STALL_SECONDS: Final = 60.0
 """Seconds without a completed step after which a job is stalled, at the earliest."""
 STALL_UNKNOWN: Final = 300.0
@@ -159,7 +161,8 @@ class Pace:
         if self.samples:
             self.longest = max(self.longest, now - self.stepped_at)
         self.samples.append((now, iteration))
-        while len(self.samples) > 2 and now - self.samples[0][0] > PACE_WINDOW:
+        # A pause stays in the window until what follows it is long enough to be measured.
+        while len(self.samples) > 2 and now - self.samples[0][0] > PACE_WINDOW and now - self.samples[1][0] > PACE_SPAN:
             self.samples.popleft()
 
     @property
@@ -179,10 +182,10 @@ class Pace:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Steps per second; None before there are two samples, 0 exactly while the job is stalled."""
+        """Steps per second; None before :data:`PACE_SPAN` with two samples, 0 while the job is stalled."""
         if self.stalled:
             return 0.0
-        if len(self.samples) < 2:
+        if len(self.samples) < 2 or self.seen_at - self.samples[0][0] < PACE_SPAN:
             return None
         (t0, i0), (_, i1) = self.samples[0], self.samples[-1]
         return (i1 - i0) / (self.seen_at - t0) if i1 > i0 else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from rankwatch_monitor.core.hang import limits
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import headline, job_view, rankings
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service.monitor import Monitor
@@ -53,9 +54,10 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "stale_reports": job.stale.count,
         }
 
-    @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job")
-    async def ranks(job_id: str) -> dict[str, Any]:
-        return {"ranks": job_view.ranks(monitor.job(job_id), monitor.clock.now())}
+    @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job", response_model=dict[str, Any])
+    async def ranks(job_id: str) -> Response:
+        rows = job_view.ranks(monitor.job(job_id), monitor.clock.now())
+        return await asyncio.to_thread(JSONResponse, {"ranks": rows})  # 5 MB of 16,384 ranks
 
     @routes.get("/jobs/{job_id}/goodput", summary="How a job's time was spent, and the cost of each incident")
     async def goodput(job_id: str) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get("/jobs/{job_id}/incidents", summary="The incidents of a job, the newest first")
     async def incidents(job_id: str) -> dict[str, Any]:
-        return {"incidents": [incident.to_json() for incident in reversed(monitor.job(job_id).incidents)]}
+        return {"incidents": [headline.shown(incident) for incident in reversed(monitor.job(job_id).incidents)]}
 
     @routes.get("/jobs/{job_id}/incidents/{incident_id}", summary="One incident with its grouped stacks")
     async def one_incident(job_id: str, incident_id: str) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
         if incident is None:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
         return {
-            **incident.to_json(),
+            **headline.shown(incident),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": [
                 {"rank": rank, "error": failure.error, "process_state": failure.process_state}

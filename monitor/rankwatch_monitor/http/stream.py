@@ -1,20 +1,26 @@
-"""The live stream of the page: server-sent events, at most two snapshots a second, and only what changed."""
+"""The live stream of the page: server-sent events, at most two snapshots a second, and only what changed.
+
+A ``clock`` event has the time of the monitor (``now``) and when it last evaluated its jobs (``judged``), both in unix
+seconds. It also keeps proxies from closing a stream in which nothing changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import time
+import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
-from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from fastapi.sse import format_sse_event
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import job_view, rankings
+from rankwatch_monitor.core.views import headline, job_view, rankings
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import RevokedError, still_granted
 from rankwatch_monitor.http.jobs import listed
@@ -22,8 +28,8 @@ from rankwatch_monitor.service.monitor import Monitor
 
 INTERVAL: Final = 0.5
 """Seconds between two snapshots of a job."""
-KEEPALIVE: Final = 15.0
-"""Seconds without a change after which a comment is sent, since proxies close silent connections."""
+CLOCK_INTERVAL: Final = 2.0
+"""Seconds between two ``clock`` events: a page that receives none knows that what it shows is old."""
 LEGEND: Final = [str(state) for state in job_view.RANK_STATES]
 
 HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -51,7 +57,7 @@ def stream_routes(monitor: Monitor) -> APIRouter:
         def snapshot() -> list[Event]:
             return [("jobs", "jobs", {"jobs": listed(monitor, monitor.clock.now(), still_granted(request))})]
 
-        return EventStream(_changes(monitor, snapshot, 2 * INTERVAL), headers=HEADERS)
+        return _stream(request, _changes(monitor, snapshot, 2 * INTERVAL))
 
     def known(job_id: str) -> None:
         # A dependency, since after the stream has begun there can be no 404.
@@ -68,15 +74,30 @@ def stream_routes(monitor: Monitor) -> APIRouter:
             still_granted(request)
             return _events(monitor.job(job_id), monitor.clock.now())
 
-        return EventStream(_changes(monitor, snapshot, INTERVAL), headers=HEADERS)
+        return _stream(request, _changes(monitor, snapshot, INTERVAL))
 
     return routes
+
+
+def _stream(request: Request, events: AsyncIterator[bytes]) -> EventStream:
+    """The events, compressed for a client that can read it: a grid of 16,384 ranks mostly repeats one byte."""
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return EventStream(events, headers=HEADERS)
+    return EventStream(_compressed(events), headers=HEADERS | {"content-encoding": "gzip", "vary": "accept-encoding"})
+
+
+async def _compressed(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """One gzip stream, in which each event can be read as soon as it arrives."""
+    packer = zlib.compressobj(1, wbits=zlib.MAX_WBITS | 16)
+    async for event in events:
+        yield packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH)
+    yield packer.flush()
 
 
 async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interval: float) -> AsyncIterator[bytes]:
     """The first snapshot, then changes; ends with the monitor, its ownership of the job, or the token."""
     last: dict[str, str] = {}
-    unchanged = 0.0
+    clock_sent = -CLOCK_INTERVAL
     while not monitor.ending:
         try:
             events = snapshot()
@@ -85,13 +106,13 @@ async def _changes(monitor: Monitor, snapshot: Callable[[], list[Event]], interv
         for key, event, data in events:
             text = json.dumps(data)
             if last.get(key) != text:
-                last[key], unchanged = text, 0.0
+                last[key] = text
                 yield format_sse_event(event=event, data_str=text)
-        if unchanged >= KEEPALIVE:
-            unchanged = 0.0
-            yield KEEPALIVE_COMMENT
+        if time.monotonic() - clock_sent >= CLOCK_INTERVAL:
+            clock_sent = time.monotonic()
+            clock = {"now": monitor.clock.now(), "judged": monitor.last_tick}
+            yield format_sse_event(event="clock", data_str=json.dumps(clock))
         await asyncio.sleep(interval)
-        unchanged += interval
 
 
 def _events(job: Job, now: float) -> list[Event]:
@@ -109,7 +130,7 @@ def _events(job: Job, now: float) -> list[Event]:
         },
     }
     events = [("job", "job", job_view.summary(job, now)), ("grid", "grid", grid)]
-    events += [(incident.id, "incident", incident.to_json()) for incident in job.incidents[-20:]]
+    events += [(incident.id, "incident", headline.shown(incident)) for incident in job.incidents[-20:]]
     if (performance := rankings.live_view(job, now)) is not None:
         bytes_by_name = {name: base64.b64encode(each).decode() for name, each in rankings.grid_bytes(job).items()}
         events.append(("performance", "performance", {**performance, "grid": bytes_by_name}))

@@ -19,7 +19,7 @@ from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import headline, job_view
 from rankwatch_monitor.core.views.job_verdict import finding
 
 KEPT: Final = 50
@@ -120,7 +120,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
         cost_gpu_hours=performance.cost_gpu_hours,
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
-        incidents=tuple(i.to_json() | job_view.incident_durations(i) for i in job.incidents[-KEPT:]),
+        incidents=tuple(headline.shown(i) | job_view.incident_durations(i) for i in job.incidents[-KEPT:]),
     )
 
 

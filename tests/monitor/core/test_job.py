@@ -18,7 +18,7 @@ from rankwatch.contract.messages import NodeObservation, NodeRegistration, RankO
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import PolicyChanged, RankIdentity, RankReport
 from rankwatch_monitor.core.incident_record import Phase
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Job, Pace
 
 
 def report(scene: Scene, rank: int = 0, **identity: object) -> RankReport:
@@ -248,6 +248,25 @@ def test_the_pace_is_steps_per_second() -> None:
     scene.hang(1).run(9)
     assert scene.job.steps_per_second is not None
     assert scene.job.steps_per_second < 1.0
+
+
+def test_reports_that_arrive_together_after_a_pause_show_no_speed_that_never_was() -> None:
+    pace, steps = Pace(), 0
+    for second in range(100):
+        steps += 1
+        pace.add(float(second), steps)
+    pace.add(160.0, steps + 1)
+    rates = []
+    for second in range(161, 200):  # what waited meanwhile arrives within a second
+        steps += 60 if second == 161 else 1
+        pace.add(float(second), steps + 1)
+        rates.append(pace.steps_per_second)
+    assert max(rate for rate in rates if rate is not None) <= 60 / 5 + 1
+    assert rates[-1] == pytest.approx(1.0, rel=0.1)
+    late = Pace()
+    late.add(0.0, 100)
+    late.add(1.0, 165)
+    assert late.steps_per_second is None, "one second shows no speed"
 
 
 def test_directives_are_numbered_without_gaps_and_kept_within_bounds() -> None:

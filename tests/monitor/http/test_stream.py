@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import pytest
 
 from support.monitor_process import Api
 from support.otlp import PROTOBUF, body, rank_report
@@ -109,6 +111,33 @@ def test_the_fleets_stream_begins_with_all_jobs_and_reports_a_new_one(api: Api, 
         send(api, f"{job}-another", 1)
         while f"{job}-another" not in [each["id"] for each in picture["jobs"]]:
             picture = first(found, "jobs")
+
+
+@pytest.mark.parametrize("path", ["/events", "/jobs/{}/events"])
+def test_the_monitors_clock_is_part_of_each_stream(api: Api, job: str, path: str) -> None:
+    send(api, job, 7)
+    with stream(api, path.format(job)) as found:
+        clocks = [first(found, "clock") for _ in range(2)]
+    assert all(abs(each["now"] - time.time()) < 60 for each in clocks)
+    assert clocks[1]["now"] - clocks[0]["now"] >= 1.0, "two seconds apart"
+    assert clocks[1]["judged"] > clocks[0]["judged"], "and it states when the jobs were last evaluated"
+
+
+def test_a_stream_is_compressed_event_by_event_unless_the_client_cannot_read_that(api: Api, job: str) -> None:
+    send(api, job, 7)
+    for accepted, encoding in (("gzip", "gzip"), ("identity", None)):
+        asked = {"accept-encoding": accepted}
+        with api.stream("GET", f"/api/v1/jobs/{job}/events", headers=asked, timeout=10.0) as answer:
+            assert answer.headers.get("content-encoding") == encoding
+            assert first(events(answer), "grid")["world_size"] == WORLD
+
+
+def test_a_large_answer_is_compressed(api: Api, job: str) -> None:
+    reports = [rank_report(job, rank, 200, iteration=1) for rank in range(200)]
+    assert api.post("/v1/metrics", content=body(*reports), headers=PROTOBUF).status_code == 200
+    answer = api.get(f"/api/v1/jobs/{job}/ranks")
+    assert (answer.headers["content-encoding"], len(answer.json()["ranks"])) == ("gzip", 200)
+    assert answer.num_bytes_downloaded < len(answer.content) / 10
 
 
 def test_the_stream_of_an_unknown_job_is_a_404_not_an_empty_stream(api: Api) -> None:

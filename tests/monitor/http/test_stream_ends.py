@@ -111,11 +111,11 @@ def test_nothing_new_is_reported_too_so_that_no_proxy_closes_it(
     monitor: Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def go() -> None:
-        monkeypatch.setattr(stream, "KEEPALIVE", 0.0)
+        monkeypatch.setattr(stream, "CLOCK_INTERVAL", 0.0)
         reader = Reader(monitor, "/jobs/job/events")
         reader.reads.set()
         staying = asyncio.create_task(reader.stay())
-        await reader.until(lambda: reader.text.count(": ping\n\n") >= 2)
+        await reader.until(lambda: reader.text.count("event: clock") >= 2)
         reader.leaves.set()
         await staying
 

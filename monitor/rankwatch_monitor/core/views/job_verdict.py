@@ -13,8 +13,9 @@ no progress     no section was entered or left and no ``progress()`` counted wit
 for a while     the first rank reported that long ago; or no rank has reported, and the attempt is that old
 ==============  =======================================================================================================
 
-A job that has completed steps is ``no_step`` while it is stalled (:class:`~rankwatch_monitor.core.job.Pace`): exactly
-then its steps per second are 0. The finding causes no action; :mod:`~rankwatch_monitor.core.stall` raises suspicions.
+A job that has completed steps is ``no_step`` while it is stalled (:class:`~rankwatch_monitor.core.job.Pace`), while an
+incident holds it up, after it was lost and after it failed; its steps per second are 0 then. The finding causes no
+action; :mod:`~rankwatch_monitor.core.stall` raises suspicions.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch.contract.enums import StragglerVerdict
+from rankwatch.contract.enums import JobState, StragglerVerdict
 from rankwatch_monitor.core import liveness
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Finding
 
@@ -37,6 +39,8 @@ def finding(job: Job, now: float) -> Finding:
     found = job.performance.finding
     if found.verdict is not StragglerVerdict.HEALTHY:
         return found
+    if (held_up := _held_up(job, now)) is not None:
+        return held_up
     if job.pace.stalled:
         reason = f"No step has completed since {_clock(job.pace.stepped_at)} UTC."
         return Finding(StragglerVerdict.NO_STEP, reason=reason, since=job.pace.stepped_at)
@@ -46,6 +50,36 @@ def finding(job: Job, now: float) -> Finding:
     # No age in the reason: it is a label of a metric, and each value would be a new series.
     why = f"the first rank reported at {_clock(since)} UTC" if job.instrumented else "no rank has reported"
     return Finding(StragglerVerdict.NO_STEP, reason=f"No step has completed yet: {why}.", since=since)
+
+
+def steps_per_second(job: Job, now: float) -> float | None:
+    """Recent steps per second; 0 when the job is over, lost or held up, None while unknown."""
+    if job.ended is not None or liveness.lost(job, now) or liveness.all_shut_down(job):
+        return 0.0
+    incident = _holding_up(job)
+    stepped = incident is not None and job.pace.samples and job.pace.stepped_at > incident.opened_at
+    return job.steps_per_second if incident is None or stepped else 0.0
+
+
+def _held_up(job: Job, now: float) -> Finding | None:
+    """Why a job does not advance at all, whatever was measured before; None: it may, or it ended well."""
+    if job.ended is not None:
+        reason, since = (job.ended.reason if job.ended.state is JobState.FAILED else ""), job.ended.at
+    elif job.ever_instrumented and liveness.lost(job, now):
+        reason, since = f"No rank or launcher has reported since {_clock(job.last_heard)} UTC.", job.last_heard
+    elif (incident := _holding_up(job)) is not None:
+        reason, since = incident.reason, incident.timeline.since or incident.opened_at
+    else:
+        return None
+    return Finding(StragglerVerdict.NO_STEP, reason=reason, since=since) if reason else None
+
+
+def _holding_up(job: Job) -> Incident | None:
+    """The incident for which the ranks complete no step: a fault, or an order that is being carried out."""
+    incident = job.open_incident
+    if incident is None or (incident.elective and incident.phase not in (Phase.ACTING, Phase.RECOVERING)):
+        return None
+    return incident
 
 
 def no_step_since(job: Job, now: float) -> float | None:

@@ -20,8 +20,8 @@ from rankwatch_monitor.core.incident.lifecycle import UNINSTRUMENTED_AFTER, verd
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, UNKNOWN, live_ranks
-from rankwatch_monitor.core.views import rankings
-from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.core.views import headline, rankings
+from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
 
 RANK_STATES: Final = tuple(RankState)
 _CODE: Final = {state: code for code, state in enumerate(RANK_STATES)}
@@ -98,6 +98,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "name": job.name,
         "state": str(state),
         "reason": reason,
+        "headline": headline.of_job(job.open_incident, reason),
         "world_size": job.world_size,
         "ranks_reporting": int(np.sum(live_ranks(columns))),
         "attempt": job.attempt,
@@ -105,7 +106,7 @@ def summary(job: Job, now: float) -> dict[str, Any]:
         "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
         "goodput": goodput_ratio(job),
         "iteration": _iteration(job),
-        "iterations_per_second": job.steps_per_second,
+        "iterations_per_second": steps_per_second(job, now),
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
         "open_incidents": int(job.open_incident is not None),
@@ -169,7 +170,7 @@ def ranks(job: Job, now: float) -> list[dict[str, Any]]:
                 "progress": _non_negative(columns.progress_R[rank]),
                 "heartbeat_age": _age(now, columns.last_heartbeat_R[rank]),
                 "report_age": _age(now, columns.last_heard_R[rank]),
-                "open_sections": columns.open_sections(rank, now),
+                "open_sections": {name: round(age, 3) for name, age in columns.open_sections(rank, now).items()},
                 "idle": _age(now, columns.idle_since_R[rank]),
                 "scores": scores[rank],
                 "reason": f"its process {exit_words(columns, rank)}" if dead else reasons.get(rank, ""),
@@ -251,4 +252,4 @@ def _non_negative(value: np.int64) -> int | None:
 
 
 def _age(now: float, at: np.float64) -> float | None:
-    return None if np.isnan(at) else max(0.0, now - float(at))
+    return None if np.isnan(at) else round(max(0.0, now - float(at)), 3)

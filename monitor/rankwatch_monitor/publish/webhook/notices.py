@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views import headline, job_view
 
 SHOWN: Final = 16
 """Culprits, and stragglers, named in one notice; further ones are counted."""
@@ -130,7 +130,7 @@ def _cost(job: Job, incident: Incident) -> float | None:
 
 
 def _shown(incident: Incident) -> dict[str, Any]:
-    shown = incident.to_json() | job_view.incident_durations(incident)
+    shown = headline.shown(incident) | job_view.incident_durations(incident)
     culprits = shown["culprits"]
     return shown | {
         "culprits": culprits[:SHOWN],

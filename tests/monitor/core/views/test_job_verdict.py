@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch.contract.enums import Action, Cause, JobState, StragglerVerdict
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.straggler.findings import Finding
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.job_verdict import FIRST_STEP_AFTER, finding, no_step_since
@@ -123,3 +123,42 @@ def test_what_slows_a_job_is_reported_first() -> None:
     job, now = reported()
     job.performance.finding = Finding(StragglerVerdict.WORKER, Cause.DATA, "Rank 1 is slow.")
     assert verdict(job, now) == "worker"
+
+
+def shown(scene: Scene) -> tuple[str, str, float | None]:
+    summary = job_view.summary(scene.job, scene.now)
+    return summary["state"], summary["verdict"], summary["iterations_per_second"]
+
+
+def test_a_job_that_hangs_is_not_healthy_and_has_no_speed() -> None:
+    scene = Scene(on_hang="log").run(20)
+    assert shown(scene) == ("running", "healthy", pytest.approx(1.0))
+    scene.hang(2).until_found()
+    assert shown(scene) == ("hung", "no_step", 0.0)
+    assert finding(scene.job, scene.now).reason == scene.incident.reason
+    scene.resume().run(3)
+    assert shown(scene)[:2] == ("running", "healthy")
+    assert shown(scene)[2] != 0.0
+
+
+def test_neither_is_one_that_restarts_failed_or_is_lost() -> None:
+    scene = Scene(on_hang="restart").run(20)
+    scene.hang(2).until_found().until(lambda: scene.incident.phase == "recovering", within=60)
+    assert shown(scene) == ("recovering", "no_step", 0.0)
+
+    scene = Scene(launchers=False).run(20)
+    scene.ranks = []
+    scene.run(600)
+    assert shown(scene) == ("lost", "no_step", 0.0)
+
+    scene = Scene().run(20)
+    scene.job.ended = Ending(JobState.FAILED, "the restarts are used up", scene.now)
+    assert shown(scene) == ("failed", "no_step", 0.0)
+    assert finding(scene.job, scene.now).reason == "the restarts are used up"
+
+
+def test_an_order_that_leaves_the_ranks_running_leaves_the_job_healthy() -> None:
+    scene = Scene().run(20)
+    scene.order(Action.CAPTURE)
+    assert shown(scene)[1] == "healthy"
+    assert shown(scene)[2] == pytest.approx(1.0)
