@@ -24,7 +24,7 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu test-containers test-frameworks matrix check format bench web docs clean
+.PHONY: help demo dev test test-long test-gpu test-containers test-frameworks matrix check format bench bench-compare web docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,10 @@ format: $(VENV)/.installed ## put the code into its one format and repair what r
 
 bench: $(VENV)/.installed ## run every benchmark; the figures go into docs/benchmarks.md by hand
 	@set -e; for script in $$(ls benchmarks/[!_]*.py); do echo "== $$script"; $(BIN)/python $$script; done
+
+bench-compare: $(VENV)/.installed ## compare the quick benchmarks with those of another commit: BASE=<commit>
+	$(if $(BASE),,$(error give the commit to compare with: make bench-compare BASE=<commit>))
+	$(BIN)/python scripts/bench_compare.py $(BASE)
 
 web: $(PAGE) ## build the web page
 
