@@ -74,7 +74,8 @@ def main() -> None:
 
             def trains() -> str | None:
                 jobs = (_service.get(f"{monitor}/api/v1/jobs") or {"jobs": []})["jobs"]
-                return next((j["id"] for j in jobs if j["ranks_reporting"] == asked.ranks and j["iteration"]), None)
+                ready = (j["id"] for j in jobs if j["ranks_reporting"] >= 0.99 * asked.ranks and j["iteration"])
+                return next(ready, None)
 
             url = f"{monitor}/api/v1/jobs/{_service.wait_for('all ranks', trains, 300.0)}"
             counts, ended = Counts(), threading.Event()

@@ -6,9 +6,10 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import JSONResponse
 
 from rankwatch.contract.policy import Ranks, parse_ranks
-from rankwatch_monitor.service import span_store, trend
+from rankwatch_monitor.service import span_store, trace_export, trend
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN_RANKS = 64
@@ -49,6 +50,25 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
                 for rank in chosen
             ],
         }
+
+    @routes.get(
+        "/jobs/{job_id}/timeline/trace",
+        summary="The same as a Trace Event file for ui.perfetto.dev; steps are aligned by iteration",
+        response_model=dict[str, Any],
+    )
+    async def trace(
+        job_id: str,
+        ranks: Annotated[
+            str | None, Query(max_length=2000, description="such as 0,8-11; default: the first 64")
+        ] = None,
+        last: Annotated[int, Query(ge=1, le=SHOWN_STEPS, description="last steps")] = SHOWN_STEPS,
+    ) -> JSONResponse:
+        job, kept = monitor.job(job_id), monitor.spans.of(job_id)
+        chosen = kept.ranks[:SHOWN_RANKS] if ranks is None else _within(_chosen("ranks", ranks), max(job.world_size, 1))
+        shown = kept.iterations(chosen)[-last:]
+        hosts = dict(enumerate(job.columns.hosts))
+        found = trace_export.trace_events({rank: kept.steps(rank, shown) for rank in chosen}, hosts)
+        return JSONResponse(found, headers={"content-disposition": 'attachment; filename="trace.json"'})
 
     @routes.get("/jobs/{job_id}/trends", summary="Scores and goodput over the last six hours")
     async def points(job_id: str) -> dict[str, Any]:

@@ -240,3 +240,24 @@ def test_only_what_the_schema_calls_optional_can_be_switched_off(row: str) -> No
     else:
         with pytest.raises(ValueError, match=row.removeprefix("profiled_")):
             Policy().changed({row: None})
+
+
+def test_sampled_steps_are_exported_for_perfetto_aligned_by_iteration(api: Api, running: str) -> None:
+    answer = api.get(f"/api/v1/jobs/{running}/timeline/trace", params={"ranks": "0,3", "last": 2})
+    assert answer.headers["content-disposition"] == 'attachment; filename="trace.json"'
+    events = answer.json()["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert {rank: name.split(" on ")[0] for rank, name in names.items()} == {0: "rank 0", 3: "rank 3"}
+    spans = [e for e in events if e["ph"] == "X"]
+    assert {(e["pid"], e["args"]["iteration"]) for e in spans} == {(0, 20), (0, 30), (3, 20)}
+    steps = {(e["pid"], e["args"]["iteration"]): (e["ts"], e["dur"]) for e in spans if e["name"] == "step"}
+    assert steps[0, 20] == steps[3, 20] == (pytest.approx(0.1e6), pytest.approx(0.4e6)), (
+        "their clocks are an hour apart"
+    )
+    assert steps[0, 30][0] == pytest.approx(0.5e6 + 0.1e6), "after the longest step before it"
+    backward = next(e for e in spans if e["name"] == "backward")
+    assert backward["ts"] + backward["dur"] <= steps[0, 20][0] + steps[0, 20][1] + 1e-3, "nested spans lie within"
+
+
+def test_a_trace_of_ranks_that_do_not_exist_is_refused(api: Api, running: str) -> None:
+    assert api.get(f"/api/v1/jobs/{running}/timeline/trace", params={"ranks": "99"}).status_code == 422
