@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 TARGETS = (
     *("help", "demo", "dev", "test", "test-long", "test-gpu", "test-containers", "test-frameworks", "matrix"),
-    *("check", "format", "bench", "web", "docs", "clean"),
+    *("check", "format", "bench", "bench-compare", "web", "docs", "clean"),
 )
 
 # Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.

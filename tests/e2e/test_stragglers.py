@@ -54,7 +54,7 @@ def test_a_slow_rank_is_named_with_its_cause(watched: Training, part: str, cause
     (straggler,) = reported["stragglers"]
     assert reported["finding"]["verdict"] == "worker"
     assert reported["finding"]["reason"] == straggler["reason"]
-    late = {row["rank"]: row["lateness_share"] for row in reported["ranks"]}
+    late = {row["rank"]: row["lateness_share"] or 0.0 for row in reported["ranks"]}
     assert max(late, key=lambda rank: late[rank]) == SLOW_RANK
     report = watched.api.get(f"/api/v1/jobs/{watched.job}/report").text  # type: ignore[union-attr]
     assert f"Rank {SLOW_RANK} on {HOST} is slow" in " ".join(report.split())

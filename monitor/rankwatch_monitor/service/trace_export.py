@@ -1,8 +1,9 @@
 """Sampled steps as a Trace Event file, which ui.perfetto.dev and chrome://tracing open.
 
 The Trace Event Format in its JSON form (https://perfetto.dev/docs/getting-started/other-formats): complete events ("X")
-with times in microseconds, and metadata ("M") that names processes. A rank is a process of the trace. The clocks of hosts differ by more than a step, so steps are aligned by iteration: all ranks begin a step at
-the same time, and each sampled step begins when the longest one before it has ended.
+with times in microseconds, and metadata ("M") that names processes. A rank is a process of the trace. The clocks of
+hosts differ by more than a step, so steps are aligned by iteration: all ranks begin a step at the same time, and each
+sampled step begins when the longest one before it has ended.
 """
 
 from __future__ import annotations

@@ -48,11 +48,12 @@ def test_sections_progress_and_the_finished_flag(watched: Fit) -> None:
 def test_a_hang_and_a_crash_are_mended_and_training_completes(watched: Fit) -> None:
     """One fault of the callback's, and one of the launcher's in the attempt after it."""
     flag = watched.folder / "finished"
-    fault = {"fault_type": "rank_hung", "base_delay": 1.0, "rank_to_fail": 1}
+    fault = {"fault_type": "rank_hung", "base_delay": 3.0, "rank_to_fail": 1}
     callbacks = {NAME: {**PLAIN, "simulated_fault_params": fault}}
     limits = ("--section-timeout", "step=4", "--out-of-section-timeout", "6")
     crash = ("--inject", "kind=kill,rank=1,attempt=2,delay=0.5")
-    launcher = watched.launch(callbacks, "--steps", "120", flags=("--finished-flag", str(flag), *limits, *crash))
+    training = ("--steps", "300", "--save-every", "2")
+    launcher = watched.launch(callbacks, *training, flags=("--finished-flag", str(flag), *limits, *crash))
     assert launcher.wait() == 0, launcher.printed()
     assert launcher.printed().count("injecting a fault on purpose") == 2
     begins = [line.partition("step ")[2] for line in watched.lines("begins.*") if "attempt 3" in line]
@@ -60,7 +61,7 @@ def test_a_hang_and_a_crash_are_mended_and_training_completes(watched: Fit) -> N
     assert len(set(begins)) == 1
     assert int(begins[0]) > 0, "it went on from a checkpoint"
     assert [[culprit["rank"] for culprit in each["culprits"]] for each in watched.incidents()] == [[1], [1]]
-    assert len(watched.lines("ends with step 120.*")) == 2
+    assert len(watched.lines("ends with step 300.*")) == 2
     assert flag.exists()
 
 
