@@ -38,9 +38,10 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = script()
     if builder.up_to_date():
         return manual_folder()
-    folder = tmp_path_factory.mktemp("manual")
-    if not builder.build(folder=folder):
+    if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed")
+    folder = tmp_path_factory.mktemp("manual")
+    builder.build(folder=folder, strict=True)
     return folder
 
 
