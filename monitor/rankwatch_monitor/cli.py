@@ -111,6 +111,9 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
     try:
         listener = _listen(settings)
     except OSError as error:
+        if settings.listen_fd is not None:
+            _print_error(f"--listen-fd {settings.listen_fd} is no socket: {error.strerror}")
+            return 2
         _print_error(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "another --port may be free, --port 0 takes any"
@@ -315,6 +318,10 @@ async def _end_when_idle(seconds: int, server: uvicorn.Server) -> None:
 
 
 def _listen(settings: Settings) -> socket.socket:
+    if settings.listen_fd is not None:
+        inherited = socket.socket(fileno=settings.listen_fd)
+        inherited.set_inheritable(False)
+        return inherited
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
