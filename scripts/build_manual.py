@@ -67,19 +67,17 @@ def build(root: Path = ROOT, folder: Path | None = None, *, strict: bool = False
         raise SystemExit(f"rankwatch: the manual cannot be built: no module {missing[0]}. {mend}")
     with tempfile.TemporaryDirectory(prefix="rankwatch-manual-") as made:  # a build that fails leaves no half of it
         site = Path(made, "manual")
-        command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)]
-        command.append("--strict" if strict else "--no-strict")
+        command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site)]
+        command += ["--strict"] if strict else ["--no-strict", "--quiet"]  # with --quiet no warning is counted
         # Material announces its successor in red at every build; the versions are pinned.
         environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
         done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-        said = (done.stdout + done.stderr).strip()
         if done.returncode:
-            last = "\n".join(said.splitlines()[-20:])
+            said = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("INFO")]
+            last = "\n".join(said[-20:]).strip()
             raise SystemExit(
                 f"rankwatch: the manual cannot be built: mkdocs exited with {done.returncode}:\n{last}\n{mend}"
             )
-        if said:
-            sys.stderr.write(said + "\n")
         target = folder or root / MANUAL
         shutil.rmtree(target, ignore_errors=True)
         shutil.move(site, target)
