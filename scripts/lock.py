@@ -31,6 +31,7 @@ SETS: Final = {
     "demo": ("the image of the demo", ("rankwatch[torch]", "numpy")),
     "dev": ("development and tests", ("group:dev", "group:demo")),
     "build": ("the build of the wheel in the images", ("build-system", "pip")),
+    "manual": ("the build of the manual in the image of the monitor", ("group:manual",)),
 }
 
 
@@ -53,7 +54,9 @@ def _expand(asked: Sequence[str], project: dict[str, Any]) -> Iterator[str]:
             for extra in (own[1] or "").split(","):
                 yield from _expand(project["project"]["optional-dependencies"].get(extra.strip(), ()), project)
         elif each.startswith("group:"):
-            yield from _expand(project["dependency-groups"][each.removeprefix("group:")], project)
+            group = project["dependency-groups"][each.removeprefix("group:")]
+            included = (entry if isinstance(entry, str) else f"group:{entry['include-group']}" for entry in group)
+            yield from _expand(tuple(included), project)
         elif each == "build-system":
             yield from _expand(project["build-system"]["requires"], project)
         else:

@@ -9,14 +9,21 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+import shutil
 from pathlib import Path
 from typing import Any, Final
+
+from mkdocs.plugins import event_priority
 
 INLINE: Final = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 STYLE: Final = re.compile(r'(<t[hd][^>]*?) style="text-align: (\w+);?"')
 LINK: Final = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]*)(?:#[^)\s]*)?\)")
-UNUSED: Final = ("404.html", "sitemap.xml", "sitemap.xml.gz")
-"""Pages that need the address of the site, which only the reader's browser knows."""
+UNUSED: Final = (
+    *("404.html", "sitemap.xml", "sitemap.xml.gz"),  # need the address of the site, which only the browser knows
+    "search/search_index.json",  # a second time in search_index.js, from which the monitor serves it
+)
+OTHER_LANGUAGES: Final = Path("assets", "javascripts", "lunr")
+"""Stemmers and word lists for a search in other languages than English."""
 
 _scripts: dict[str, str] = {}
 
@@ -51,8 +58,9 @@ def on_post_page(output: str, *, page: Any, **_: Any) -> str:
     return STYLE.sub(r'\1 class="align-\2"', INLINE.sub(moved, output))
 
 
+@event_priority(-200)  # after the offline plugin, which makes one search index of the other
 def on_post_build(*, config: Any, **_: Any) -> None:
-    """Write the scripts, and remove what cannot be served."""
+    """Write the scripts, and remove what is not needed."""
     site = Path(config["site_dir"])
     folder = site / "assets" / "inline"
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,5 +68,6 @@ def on_post_build(*, config: Any, **_: Any) -> None:
         (folder / name).write_text(script)
     for name in UNUSED:
         (site / name).unlink(missing_ok=True)
+    shutil.rmtree(site / OTHER_LANGUAGES, ignore_errors=True)
     for source_map in site.rglob("*.map"):
         source_map.unlink()

@@ -48,3 +48,26 @@ def test_every_module_that_a_map_of_the_code_names_is_there() -> None:
     assert len(named) > 50, "the pattern no longer finds the modules in the documents"
     gone = [use for use in named if not any(f"/{module}".endswith(f"/{use[1]}") for module in modules)]
     assert gone == []
+
+
+def test_long_pages_begin_with_their_answer_in_five_lines() -> None:
+    looked_up = ("architecture", "benchmarks", "python-api", "reference", "rest-api", "troubleshooting")
+    without = [
+        page.stem
+        for page in (ROOT / "docs").glob("*.md")
+        if (text := page.read_text()).count("\n") > 80
+        and page.stem not in looked_up
+        and not page.stem.startswith("quick-")
+        and re.findall(r"^(\d)\. ", text.split("\n## ")[0], flags=re.MULTILINE)[:5] != list("12345")
+    ]
+    assert without == []
+
+
+def test_a_first_install_is_from_git_or_a_wheel() -> None:
+    """There is nothing on PyPI yet; by name only the extras of an installed Rankwatch are added."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "index.md", *(ROOT / "docs").glob("quick-*.md")]
+    commands = [
+        line for page in pages for line in page.read_text().splitlines() if re.match(r"\$ pip .*rankwatch", line)
+    ]
+    assert len(commands) >= len(pages) - 1
+    assert [line for line in commands if "git+https://" not in line and ".whl" not in line] == []

@@ -83,7 +83,8 @@ def test_what_pyproject_asks_for_is_pinned() -> None:
     asked = [
         *project["project"]["dependencies"],
         *(item for extra in ("monitor", "torch") for item in project["project"]["optional-dependencies"][extra]),
-        *project["dependency-groups"]["dev"],
+        *(item for item in project["dependency-groups"]["dev"] if isinstance(item, str)),
+        *project["dependency-groups"]["manual"],
         *project["build-system"]["requires"],
     ]
     pinned = {re.split("==", line)[0].lower().replace("_", "-") for line in text(ROOT / "constraints.txt").splitlines()}

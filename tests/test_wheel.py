@@ -58,7 +58,7 @@ def environment(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module", params=["wheel", "sdist"])
 def installed(environment: Path, built: dict[str, Path], request: pytest.FixtureRequest) -> Path:
-    """The environment with Rankwatch from its wheel, then from its sdist, which carries the page: it needs no Node."""
+    """The environment with Rankwatch from its wheel, then from its sdist, which needs no Node and no MkDocs."""
     command = [environment / "python", "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"]
     done = run(*command, built[request.param], path=without_node(environment.parent))
     assert done.returncode == 0, done.stderr
@@ -77,12 +77,12 @@ def without_node(folder: Path) -> str:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A copy of the repository as it is after a clone: without a page."""
+    """A copy of the repository as it is after a clone: without page and manual."""
     copy = tmp_path / "clone"
-    for folder in ("telemetry", "monitor", "launcher", "examples", "scripts"):
-        ignored = shutil.ignore_patterns("static", "node_modules", "__pycache__")
+    for folder in ("telemetry", "monitor", "launcher", "examples", "scripts", "docs"):
+        ignored = shutil.ignore_patterns("static", "manual", "node_modules", "__pycache__")
         shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt", ".gitignore"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt", "mkdocs.yml", ".gitignore"):
         shutil.copy(ROOT / name, copy / name)
     return copy
 
@@ -105,19 +105,39 @@ def test_a_wheel_without_a_page_is_not_built(bare: Path, tmp_path: Path) -> None
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_page_is_built_with_pips_node_where_the_machine_has_none(bare: Path, tmp_path: Path) -> None:
+def test_page_and_manual_are_built_with_what_pip_fetches_where_the_machine_has_nothing(
+    bare: Path, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "made"]
     command += ["--build-constraint", ROOT / "constraints.txt", bare]
     made = run(*command, path=without_node(tmp_path))
     assert made.returncode == 0, made.stderr
     (wheel,) = (tmp_path / "made").glob("rankwatch-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "rankwatch_monitor/web/static/index.html" in names
+    assert {"rankwatch_monitor/web/static/index.html", "rankwatch_monitor/web/manual/detection.html"} <= set(names)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_an_editable_install_needs_no_node_and_no_page(bare: Path, tmp_path: Path) -> None:
+def test_a_wheel_without_a_manual_is_built_only_on_request(bare: Path, built: dict[str, Path], tmp_path: Path) -> None:
+    """Without build isolation MkDocs may be absent: the build states the remedy, and the switch leaves it out."""
+    python = built["wheel"].parent / "env" / "bin" / "python"  # has hatchling and no MkDocs
+    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    command += ["--wheel-dir", tmp_path, bare]
+    made = run(*command, RANKWATCH_BUILD_PAGE="0")
+    assert made.returncode != 0
+    assert "the manual cannot be built: no module mkdocs" in made.stderr
+    assert "RANKWATCH_BUILD_MANUAL=0" in made.stderr
+    assert not list(tmp_path.glob("*.whl"))
+    made = run(*command, RANKWATCH_BUILD_PAGE="0", RANKWATCH_BUILD_MANUAL="0")
+    assert made.returncode == 0, made.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert [name for name in zipfile.ZipFile(wheel).namelist() if "/web/manual/" in name] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_an_editable_install_builds_neither_page_nor_manual(bare: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     done = run(
@@ -127,13 +147,18 @@ def test_an_editable_install_needs_no_node_and_no_page(bare: Path, tmp_path: Pat
     )
     assert done.returncode == 0, done.stderr
     assert not (bare / "monitor/rankwatch_monitor/web/static").exists()
+    assert not (bare / "monitor/rankwatch_monitor/web/manual").exists()
     assert run(python, "-c", "import rankwatch.contract, rankwatch_monitor").returncode == 0
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_wheel_has_the_page_and_not_its_source(built: dict[str, Path]) -> None:
+def test_the_wheel_has_page_and_manual_and_not_their_sources(built: dict[str, Path]) -> None:
+    assert built["wheel"].stat().st_size < 4_000_000
     names = zipfile.ZipFile(built["wheel"]).namelist()
+    manual = {name.partition("/web/manual/")[2] for name in names if "/web/manual/" in name}
+    assert {"index.html", "detection.html", "python-api.html", "search/search_index.js"} <= manual
+    assert [name for name in manual if name.endswith((".md", ".map", "search_index.json")) or "lunr" in name] == []
     assert "rankwatch_monitor/web/static/index.html" in names
     assert "rankwatch_launcher/demo/train_gpt.py" in names
     assert [name for name in names if "/web/source/" in name or name.endswith((".ts", ".tsx"))] == []
@@ -142,14 +167,17 @@ def test_the_wheel_has_the_page_and_not_its_source(built: dict[str, Path]) -> No
     assert {
         "monitor/rankwatch_monitor/web/static/index.html",
         "monitor/rankwatch_monitor/web/source/package.json",
+        "monitor/rankwatch_monitor/web/manual/index.html",
+        "docs/index.md",
         "scripts/build_page.py",
+        "scripts/build_manual.py",
     } <= packed
     assert not any("node_modules" in name for name in packed)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_wheel_serves_the_page_without_torch(installed: Path, tmp_path: Path) -> None:
+def test_the_wheel_serves_page_and_manual_without_torch(installed: Path, tmp_path: Path) -> None:
     assert run(installed / "python", "-c", "import torch").returncode != 0
     ready = tmp_path / "ready.json"
     command = [installed / "rankwatch", "monitor", "--port", "0", "--database", "none"]
@@ -157,9 +185,13 @@ def test_the_wheel_serves_the_page_without_torch(installed: Path, tmp_path: Path
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd="/") as monitor:
         try:
             wait_for(ready.exists, "the monitor listens", 30)
-            with urlopen(json.loads(ready.read_text())["url"]) as page:
-                assert page.status == 200
-                assert b"<!doctype html>" in page.read()[:100].lower()
+            url = json.loads(ready.read_text())["url"]
+            for path in ("", "/manual", "/manual/", "/manual/detection.html"):
+                with urlopen(url + path) as page:
+                    assert page.status == 200
+                    assert b"<!doctype html>" in page.read()[:100].lower()
+            with urlopen(url + "/manual/search/search_index.json") as index:
+                assert any("detection.html" in entry["location"] for entry in json.load(index)["docs"])
         finally:
             monitor.terminate()
     assert monitor.returncode == 0
@@ -167,16 +199,18 @@ def test_the_wheel_serves_the_page_without_torch(installed: Path, tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_doctor_knows_the_page_and_when_it_is_missing(installed: Path) -> None:
+@pytest.mark.parametrize("part", ["page", "manual"])
+def test_doctor_knows_page_and_manual_and_when_they_are_missing(installed: Path, part: str) -> None:
     def found() -> dict[str, str]:
         said = json.loads(run(installed / "rankwatch", "doctor", "--json").stdout)
         return {each["name"]: each["level"] for each in said["findings"]}
 
-    (page,) = installed.parent.glob("lib/python*/site-packages/rankwatch_monitor/web/static/index.html")
-    assert found()["page"] == "ok"
+    folder = {"page": "static", "manual": "manual"}[part]
+    (page,) = installed.parent.glob(f"lib/python*/site-packages/rankwatch_monitor/web/{folder}/index.html")
+    assert found()[part] == "ok"
     page.rename(page.with_name("away.html"))
     try:
-        assert found()["page"] == "warning"
+        assert found()[part] == "warning"
     finally:
         page.with_name("away.html").rename(page)
 

@@ -42,6 +42,7 @@ from rankwatch_monitor.store import archive
 from rankwatch_monitor.store.leases import Leases
 from rankwatch_monitor.store.outbox import Outbox
 from rankwatch_monitor.store.repository import Repository
+from rankwatch_monitor.web import manual_files
 
 log = logging.getLogger("rankwatch")
 
@@ -110,6 +111,9 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
     try:
         listener = _listen(settings)
     except OSError as error:
+        if settings.listen_fd is not None:
+            _print_error(f"--listen-fd {settings.listen_fd} is no socket: {error.strerror}")
+            return 2
         _print_error(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "another --port may be free, --port 0 takes any"
@@ -271,11 +275,12 @@ async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settin
 async def _announce(url: str, server: uvicorn.Server, settings: Settings) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
-    if web.is_built():
-        log.info("page, API and OTLP at %s", url)
-    else:
-        log.info("API and OTLP at %s", url)
+    parts = [*(["page"] if web.is_built() else []), *(["manual"] if manual_files.is_built() else []), "API"]
+    log.info("%s and OTLP at %s", ", ".join(parts), url)
+    if not web.is_built():
         log.warning("this installation has no page: %s", web.HOW_TO_BUILD)
+    if not manual_files.is_built():  # no warning: a launcher prints those, and detection lacks nothing
+        log.info("this installation has no manual: %s", manual_files.HOW_TO_BUILD)
     if settings.token and not settings.loopback and not settings.tls_cert:
         log.warning(
             "the token travels in clear text beyond this machine: give --tls-cert and --tls-key, or use a TLS proxy"
@@ -313,6 +318,10 @@ async def _end_when_idle(seconds: int, server: uvicorn.Server) -> None:
 
 
 def _listen(settings: Settings) -> socket.socket:
+    if settings.listen_fd is not None:
+        inherited = socket.socket(fileno=settings.listen_fd)
+        inherited.set_inheritable(False)
+        return inherited
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -46,6 +46,9 @@ class Settings:
 
     host: str = _setting("127.0.0.1", "ADDRESS", "address to listen on; any other than loopback requires a token")
     port: int = _setting(9560, "PORT", "port to listen on; 0 takes any free one")
+    listen_fd: int | None = _setting(
+        None, "FD", "serve on this inherited socket, which listens on --host and --port already, as launchers start it"
+    )
     token: str | None = _setting(None, "TOKEN", "token with full access (also RANKWATCH_TOKEN)")
     read_token: str | None = _setting(None, "TOKEN", "token with read access only")
     ingest_token: str | None = _setting(None, "TOKEN", "token for sending telemetry only")

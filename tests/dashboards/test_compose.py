@@ -269,17 +269,19 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / page / "index.html").is_file():
         pytest.skip("the page was not built: make web")
     context = folder / "source"
-    for source in ("pyproject.toml", "README.md", "LICENSE", "locks/", "telemetry/", "monitor/", "launcher/"):
-        assert source in copied(path)
-        ignored = shutil.ignore_patterns("__pycache__", "node_modules", "static")
+    ignored = shutil.ignore_patterns("__pycache__", "node_modules", "static", "manual")
+    own_files = [source for source in copied(path) if not source.startswith(("/", "monitor/rankwatch_monitor/web"))]
+    assert {"pyproject.toml", "telemetry/", "docs/", "scripts/build_page.py", "scripts/build_manual.py"} <= {*own_files}
+    for source in own_files:
         if source.endswith("/"):
-            shutil.copytree(ROOT / source, context / source, ignore=ignored)
+            shutil.copytree(ROOT / source, context / source, ignore=ignored, dirs_exist_ok=True)
         else:
-            context.mkdir(exist_ok=True)
+            (context / source).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / source, context / source)
     shutil.copytree(ROOT / page, context / page)
     venv.create(folder / "builder", with_pip=True)
-    own = environment(PATH=f"{folder / 'builder' / 'bin'}:{os.environ['PATH']}")
+    variables = dict(rest.split("=", 1) for word, rest in instructions(path) if word == "ENV" and "BUILD_PAGE" in rest)
+    own = environment(PATH=f"{folder / 'builder' / 'bin'}:{os.environ['PATH']}", **variables)
     places = {
         "/build/wheels": str(folder / "wheels"),
         "/build/locks": str(context / "locks"),
@@ -319,8 +321,9 @@ def test_the_image_s_monitor_starts_without_torch_and_is_healthy(image: Path, tm
         try:
             wait_for(ready.exists, "the monitor listens", 40)
             url = json.loads(ready.read_text())["url"]
-            with urlopen(url) as page:
-                assert b"<!doctype html>" in page.read()[:100].lower()
+            for part in ("", "/manual/", "/manual/compose.html"):
+                with urlopen(url + part) as page:
+                    assert b"<!doctype html>" in page.read()[:100].lower()
             check = json.loads(reported["HEALTHCHECK"].partition("CMD ")[2])
             for test in (check, SERVICES["monitor"]["healthcheck"]["test"][1:]):
                 script = test[-1].replace("http://127.0.0.1:9560", url.rstrip("/"))

@@ -38,10 +38,38 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = script()
     if builder.up_to_date():
         return manual_folder()
-    folder = tmp_path_factory.mktemp("manual")
-    if not builder.build(folder=folder):
+    if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed")
+    folder = tmp_path_factory.mktemp("manual")
+    builder.build(folder=folder, strict=True)
     return folder
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_link_that_leads_nowhere_fails_a_strict_build_alone(tmp_path: Path, strict: bool) -> None:
+    pytest.importorskip("mkdocs")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[a page](nowhere.md)\n")
+    (tmp_path / "mkdocs.yml").write_text("site_name: small\ntheme: {name: null, custom_dir: theme}\n")
+    (tmp_path / "theme").mkdir()
+    (tmp_path / "theme" / "main.html").write_text("{{ page.content }}")
+    (tmp_path / "pyproject.toml").write_text("[dependency-groups]\nmanual = ['mkdocs-material>=9']\n")
+    builder, folder = script(), tmp_path / "site"
+    if strict:
+        with pytest.raises(SystemExit, match=r"nowhere\.md"):
+            builder.build(tmp_path, folder, strict=True)
+        assert not folder.exists(), "no half of a manual is left"
+    else:
+        builder.build(tmp_path, folder)
+        assert (folder / "index.html").is_file()
+
+
+def test_the_tools_are_those_of_pyproject_in_the_versions_of_constraints(tmp_path: Path) -> None:
+    builder = script()
+    names = [each.partition("==")[0] for each in builder.tools()]
+    assert names == ["mkdocs-material", "mkdocstrings[python]"]
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(each.replace("[python]", "") in pins for each in builder.tools())
 
 
 # Serving -------------------------------------------------------------------------------------------------------------

@@ -159,10 +159,14 @@ class MonitorDiscovery:
             return
         self._node.run, until = self._run, time.monotonic() + CLAIM_SECONDS
         # A run that was killed counts as alive for some seconds: its successor continues its record.
+        waiting = False
         while refused := self._node.claim(self._job_id, url, self._options.token):
             if time.monotonic() > until:
                 self._take_other_id(refused)
                 return
+            if not waiting:
+                waiting = True
+                logger.warning("%s; waiting up to %.0f s for that run to end", refused, CLAIM_SECONDS)
             time.sleep(CLAIM_AGAIN_SECONDS)
 
     def _separate(self) -> None:

@@ -1,16 +1,17 @@
 """Runs the job's own monitor beside the launcher when none is configured, and restarts it when it dies.
 
-The monitor is a separate process, reached over HTTP only. Its port is chosen here, below the kernel's ephemeral range,
-so that its address is known before it has started and the ranks need not wait for it. The launcher sends its token only
-once the monitor has written that it listens there: another program may have taken the port meanwhile.
+The monitor is a separate process, reached over HTTP only. The launcher itself listens on its port, below the kernel's
+ephemeral range, and the monitor inherits the socket. So the ranks have its address and token before it has started and
+need not wait for it, and no other process can receive a token at that port, also while the monitor is restarted.
+Connections that are made while it starts are answered once it runs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import json
+import math
 import os
 import random
 import secrets
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +52,7 @@ _PORTS: Final = (15000, 32000)
 _USERS_FROM: Final = 15_600
 _USERS: Final = 1_600
 _USER_PORTS: Final = 10
+_BACKLOG: Final = 4096
 """Ports that the jobs of one user prefer; two users may have the same."""
 
 
@@ -90,7 +93,8 @@ class LocalMonitor:
         self._job_id = job_id
         self._access: Path | None = None
         self._host = host
-        self._port, self._port_lock = reserve_port(host)
+        self._listener = listen(host)
+        self._port: int = self._listener.getsockname()[1]
         self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
         self._keep = keep
         folder = records_folder(os.environ)
@@ -105,7 +109,7 @@ class LocalMonitor:
 
     @property
     def url(self) -> str:
-        """Its address, known before it listens."""
+        """Its address, known before it runs."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}"
 
@@ -137,9 +141,7 @@ class LocalMonitor:
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
-        if self._port_lock is not None:
-            os.close(self._port_lock)
-            self._port_lock = None
+        self._listener.close()
 
     def _spawn(self) -> None:
         try:
@@ -149,6 +151,7 @@ class LocalMonitor:
             self._ready_file = self._folder / self._ready_file.name
         command = [
             *(sys.executable, "-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
+            *("--listen-fd", str(self._listener.fileno())),
             *("--ready-file", str(self._ready_file), "--parent-pid", str(os.getpid())),
             *(("--database", str(self.record)) if self.record else ()),
         ]
@@ -162,6 +165,7 @@ class LocalMonitor:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=(self._listener.fileno(),),
             )
 
     def _supervise(self) -> None:
@@ -183,16 +187,29 @@ class LocalMonitor:
                 logger.warning(
                     "the monitor does not start (exit code %s): %s. Training continues", code, self._log.last_line()
                 )
+                self._refuse_connections(math.inf)  # the ranks have its token, so nothing else may listen there
                 return
             logger.warning("the monitor has died (%s) and is restarted", self._log.last_line() or f"exit code {code}")
             # Exponential backoff for a monitor that dies again and again.
-            self._closing.wait(min(0.2 * 2 ** min(failures, 8), 30.0))
+            self._refuse_connections(min(0.2 * 2 ** min(failures, 8), 30.0))
             with self._lock:
                 if not self._closing.is_set():
                     try:
                         self._spawn()
                     except OSError as error:  # no process, descriptor or space now: the next round tries again
                         logger.warning("the monitor cannot be restarted: %s", error)
+
+    def _refuse_connections(self, seconds: float) -> None:
+        """Close connections at once for so long: without a monitor they would wait for an answer."""
+        until = time.monotonic() + seconds
+        while not self._closing.is_set() and (left := until - time.monotonic()) > 0:
+            try:
+                self._listener.settimeout(min(left, 0.2))
+                self._listener.accept()[0].close()
+            except TimeoutError:
+                continue
+            except OSError:  # the connection was reset, or there is no descriptor for it
+                self._closing.wait(min(left, 0.2))
 
     def _publish_access(self) -> None:
         """Let this user's commands find the monitor."""
@@ -267,53 +284,29 @@ def first_port(uid: int) -> int:
     return _USERS_FROM + uid % _USERS * _USER_PORTS
 
 
-def reserve_port(host: str) -> tuple[int, int | None]:
-    """The user's first port that is free, so that the page of a job can be bookmarked; any other when all are taken.
+def listen(host: str) -> socket.socket:
+    """Listen on the user's first port that is free, so that the page of a job can be bookmarked.
 
-    Returns it with the descriptor of a lock on it, which keeps other launchers of this user from choosing it before the
-    monitor listens; None: there is no lock.
+    When all are taken it is any other outside of the ephemeral range.
 
     Raises:
         OSError: the address is not this machine's, or no port is free.
     """
     first = first_port(os.getuid())
-    for port in range(first, first + _USER_PORTS):
+    ports = [*range(first, first + _USER_PORTS), *(random.randrange(*_PORTS) for _ in range(50))]
+    for port in ports:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # an earlier job may have left TIME_WAIT
         try:
-            lock = os.open(temporary_folder("ports") / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError:
-            break
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _probe(host, port)
-        except OSError:
-            os.close(lock)
-        else:
-            return port, lock
-    return free_port(host), None
-
-
-def free_port(host: str) -> int:
-    """A free port outside the ephemeral range.
-
-    Raises:
-        OSError: the address is not this machine's, or no port is free.
-    """
-    for _ in range(50):
-        port = random.randrange(*_PORTS)
-        try:
-            _probe(host, port)
+            listener.bind((host, port))
+            # At once: of two sockets with SO_REUSEADDR on one port, the first to listen has it.
+            listener.listen(_BACKLOG)
         except OSError as error:
+            listener.close()
             refusal = error
-            continue
-        return port
+        else:
+            return listener
     raise OSError(f"no free port on {host}: {refusal}")
-
-
-def _probe(host: str, port: int) -> None:
-    """Raise OSError if the port cannot be listened on."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the monitor does: its last run left TIME_WAIT
-        probe.bind((host, port))
 
 
 def _environment(base: Mapping[str, str]) -> dict[str, str]:

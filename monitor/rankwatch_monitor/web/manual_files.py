@@ -10,10 +10,8 @@ from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse,
 
 from rankwatch_monitor.web import PAGE_HEADERS
 
-NOT_BUILT: Final = (
-    "This monitor was installed without its manual. 'make docs' in the repository builds it; "
-    "the same pages are in the folder docs there.\n"
-)
+HOW_TO_BUILD: Final = "install a wheel of Rankwatch, or run 'make docs' in the repository"
+NOT_BUILT: Final = f"This installation has no manual: {HOW_TO_BUILD}; the same pages are in the folder docs there.\n"
 NO_PAGE: Final = "The manual has no such page; its first one is /manual/.\n"
 
 _MEDIA_TYPES: Final = {
@@ -25,11 +23,19 @@ _MEDIA_TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 """What is served, by suffix; independent of the machine's own table of types."""
+_INDEX: Final = "search/search_index.json"
+_INDEX_PREFIX: Final = b"var __index = "
+"""Before the index in the script of the same name, which is read where the manual is opened as files."""
 
 
 def manual_folder() -> Path:
     """The folder of the built manual; it does not exist before the first build."""
     return Path(__file__).parent / "manual"
+
+
+def is_built() -> bool:
+    """Whether this installation has the manual."""
+    return (manual_folder() / "index.html").is_file()
 
 
 def mount_manual(app: FastAPI, folder: Path | None = None) -> None:
@@ -45,6 +51,9 @@ def mount_manual(app: FastAPI, folder: Path | None = None) -> None:
     def file(path: str) -> Response:
         if not manual.is_dir():
             return _missing(NOT_BUILT)
+        if path == _INDEX and (script := manual / "search" / "search_index.js").is_file():
+            content = script.read_bytes().removeprefix(_INDEX_PREFIX)
+            return Response(content, media_type=_MEDIA_TYPES[".json"], headers=PAGE_HEADERS)
         try:
             found = (manual / (path or "index.html")).resolve()
             if found.is_file() and found.is_relative_to(manual) and found.suffix in _MEDIA_TYPES:

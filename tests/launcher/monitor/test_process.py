@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -10,6 +11,8 @@ import signal
 import socket
 import stat
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,18 +25,18 @@ from rankwatch_launcher.monitor.process import (
     LocalMonitor,
     bind_address,
     first_port,
-    free_port,
+    listen,
     records_folder,
-    reserve_port,
 )
 
 STAND_IN = """
 import argparse, json, os, signal, socket
 parser = argparse.ArgumentParser()
-for flag in ("--host", "--port", "--ready-file", "--parent-pid", "--database"):
+for flag in ("--host", "--port", "--listen-fd", "--ready-file", "--parent-pid", "--database"):
     parser.add_argument(flag)
 args = parser.parse_args()
-listener = socket.create_server((args.host, int(args.port)))
+listener = socket.socket(fileno=int(args.listen_fd))
+assert listener.getsockname() == (args.host, int(args.port))
 with open(args.ready_file + ".new", "w") as file:
     tokens = [os.environ[f"RANKWATCH_MONITOR_{name}TOKEN"] for name in ("", "INGEST_")]
     json.dump({"url": "u", "pid": os.getpid(), "tokens": tokens}, file)
@@ -137,10 +140,9 @@ def test_a_monitor_of_several_nodes_listens_on_loopback_if_they_are_all_here() -
     assert bind_address("node7", "node7") == "node7"
 
 
-def test_ports_are_free_and_addresses_must_be_ours() -> None:
-    assert 15000 <= free_port("127.0.0.1") < 32000
+def test_addresses_must_be_ours() -> None:
     with pytest.raises(OSError, match="no free port"):
-        free_port("192.0.2.1")
+        listen("192.0.2.1")
 
 
 def test_each_job_has_its_own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,23 +223,81 @@ def test_it_comes_back_although_its_temporary_folder_was_removed(local_monitor: 
 
 
 def test_jobs_of_one_user_take_the_same_ports_again_and_never_one_of_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    first = reserve_port("127.0.0.1")
-    second = reserve_port("127.0.0.1")
-    assert first[1] is not None
-    assert second[1] is not None
-    mine = range(first_port(os.getuid()), first_port(os.getuid()) + 10)
-    assert {first[0], second[0]} <= {*mine}
-    assert first[0] < second[0]
-    os.close(first[1])
-    again = reserve_port("127.0.0.1")
-    assert again[0] == first[0]
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr("rankwatch_launcher.monitor.process.first_port", lambda _: taken.getsockname()[1])
-        other = reserve_port("127.0.0.1")
-        assert other[0] != taken.getsockname()[1]
-    for _, lock in (second, again, other):
-        if lock is not None:
-            os.close(lock)
+    monkeypatch.setattr("rankwatch_launcher.monitor.process.first_port", lambda _: first_port(1_500))
+    with contextlib.ExitStack() as open_:
+        first, second = listen("127.0.0.1"), open_.enter_context(listen("127.0.0.1"))
+        ports = [each.getsockname()[1] for each in (first, second)]
+        assert set(ports) <= {*range(first_port(1_500), first_port(1_500) + 10)}
+        assert ports[0] < ports[1]
+        first.close()
+        again = open_.enter_context(listen("127.0.0.1"))
+        assert again.getsockname()[1] == ports[0]
+        monkeypatch.setattr("rankwatch_launcher.monitor.process._USER_PORTS", 1)
+        other = open_.enter_context(listen("127.0.0.1"))
+        assert 15000 <= other.getsockname()[1] < 32000
+
+
+def seized(host: str, port: int) -> bool:
+    """Whether another process could listen on a port; it tries each option that shares ports."""
+    for options in ([], [socket.SO_REUSEADDR], [socket.SO_REUSEPORT], [socket.SO_REUSEADDR, socket.SO_REUSEPORT]):
+        with socket.socket() as other:
+            for option in options:
+                other.setsockopt(socket.SOL_SOCKET, option, 1)
+            with contextlib.suppress(OSError):
+                other.bind((host, port))
+                other.listen()
+                return True
+    return False
+
+
+class Seizing(threading.Thread):
+    """Another process that tries to take a port all the time."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port, self.tries, self.taken, self.over = port, 0, False, threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set() and not self.taken:
+            self.taken = seized("127.0.0.1", self.port) or seized("0.0.0.0", self.port)
+            self.tries += 1
+            time.sleep(0.001)
+
+
+def test_the_port_is_never_another_process_s_while_the_monitor_starts_and_is_restarted(
+    local_monitor: LocalMonitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The ranks send the token from their first report on, whether or not the monitor runs already."""
+    port = local_monitor._port
+    assert not seized("127.0.0.1", port), "before it is started"
+    other = Seizing(port)
+    other.start()
+    try:
+        local_monitor.start()
+        assert local_monitor.wait_ready()
+        process = local_monitor._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        wait_for(lambda: "is restarted" in caplog.text)
+        wait_for(lambda: local_monitor._process is not process and local_monitor._ready_file.exists())
+    finally:
+        other.over.set()
+        other.join()
+    assert other.tries > 50
+    assert not other.taken
+    local_monitor.close()
+    assert seized("127.0.0.1", port), "after the job it is free"
+
+
+def test_the_port_of_a_monitor_that_does_not_start_answers_nothing_and_stays_taken(
+    local_monitor: LocalMonitor, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "__main__.py").write_text("raise SystemExit('no room')")
+    local_monitor.start()
+    wait_for(lambda: "does not start" in caplog.text)
+    assert not seized("127.0.0.1", local_monitor._port)
+    with socket.create_connection(("127.0.0.1", local_monitor._port), timeout=10) as client:
+        client.settimeout(10)
+        assert client.recv(1) == b"", "closed at once: a rank does not wait for an answer"

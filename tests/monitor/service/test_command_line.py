@@ -46,6 +46,7 @@ WRONG = {
     "a certificate that is not there": Wrong(("--tls-cert", "no.pem", "--tls-key", "{cert}"), ("--tls-cert", "no.pem")),
     "a certificate that is none": Wrong(("--tls-cert", "{cert}", "--tls-key", "{cert}"), ("--tls-cert", "certificate")),
     "a port in use": Wrong(("--port", "{port}"), ("{port}", "--port 0")),
+    "a descriptor that is none": Wrong(("--listen-fd", "987654"), ("--listen-fd", "987654", "socket")),
     "a port beyond all ports": Wrong(("--port", "70000"), ("--port", "65535", "70000")),
     "a port that is no number": Wrong(("--port", "http"), ("--port", "http")),
     "a port that is no number by the environment": Wrong(

@@ -259,6 +259,22 @@ WELL = {
 }
 
 
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page and manual are built, whatever this checkout has."""
+    monkeypatch.setattr(package_checks, "is_built", lambda folder: True)
+
+
+@pytest.mark.parametrize("part", ["page", "manual"])
+def test_a_part_of_the_monitor_that_is_not_built_is_a_warning(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi")
+    folder = {"page": "static", "manual": "manual"}[part]
+    monkeypatch.setattr(package_checks, "is_built", lambda path: path.name != folder)
+    [missing] = bad(list(package_checks.page()))
+    assert (missing.name, missing.level) == (part, Level.WARNING)
+    assert "make" in missing.mend
+
+
 def test_packages_that_are_well() -> None:
     assert bad(list(package_checks.checks(WELL))) == []
 

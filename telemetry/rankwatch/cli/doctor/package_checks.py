@@ -118,16 +118,29 @@ def devices(answers: Answers) -> Iterator[Finding]:
         )
 
 
+WEB_PARTS: Final = (
+    ("page", "static", "serves its API only", "make web"),
+    ("manual", "manual", "answers 404 at /manual", "make docs"),
+)
+"""Built parts of the monitor: name, folder, what a monitor without it does, what builds it."""
+
+
 def page() -> Iterator[Finding]:
-    """The web page of monitors that are started here."""
+    """The web page and the manual of monitors that are started here."""
     spec = find_spec("rankwatch_monitor.web") if find_spec("fastapi") and find_spec("rankwatch_monitor") else None
     if spec is None or spec.origin is None:
         return  # no monitor can run here
-    if Path(spec.origin).with_name("static").joinpath("index.html").is_file():
-        yield ok("page", "it is installed with the monitor")
-    else:
-        words = "this installation has none: a monitor that is started here serves its API only"
-        yield warning("page", words, "install a wheel of Rankwatch, or run 'make web' in the repository")
+    for name, folder, without, command in WEB_PARTS:
+        if is_built(Path(spec.origin).with_name(folder)):
+            yield ok(name, "it is installed with the monitor")
+        else:
+            words = f"this installation has none: a monitor that is started here {without}"
+            yield warning(name, words, f"install a wheel of Rankwatch, or run '{command}' in the repository")
+
+
+def is_built(folder: Path) -> bool:
+    """Whether a built part of the monitor is in the folder."""
+    return (folder / "index.html").is_file()
 
 
 def extras() -> Iterator[Finding]:
