@@ -30,7 +30,8 @@ from rankwatch_monitor.http.fastlane.protocol import FastLaneProtocol
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.forward.forwarder import MIB
-from rankwatch_monitor.publish.publisher import Publisher, Publishing
+from rankwatch_monitor.publish.prometheus.state_entries import StateEntries
+from rankwatch_monitor.publish.publisher import Publisher, Publishing, Watcher
 from rankwatch_monitor.publish.wandb import publisher as wandb
 from rankwatch_monitor.publish.wandb.run import Where
 from rankwatch_monitor.publish.webhook import publisher as webhook
@@ -210,7 +211,7 @@ def _wants_wandb(settings: Settings) -> bool:
     return settings.wandb_project is not None and settings.wandb_mode != "disabled"
 
 
-def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishing | None:
+def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishing:
     publishers: list[Publisher] = []
     if (to_wandb := _wandb(settings)) is not None:
         publishers.append(to_wandb)
@@ -220,8 +221,10 @@ def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishin
         log.info("OTLP is forwarded to %s", ", ".join(queue.name for queue in forwarding.queues))
         app.state.otlp.tee = forwarding.take
         publishers.append(forwarding)
-    watchers = [_webhooks(settings, monitor)] if settings.webhook else []
-    return Publishing(publishers, watchers) if publishers or watchers else None
+    watchers: list[Watcher] = [StateEntries()]
+    if settings.webhook:
+        watchers.append(_webhooks(settings, monitor))
+    return Publishing(publishers, watchers)
 
 
 def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:

@@ -20,7 +20,7 @@ from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.publish.shown_verdict import shown_finding
 
 KEPT: Final = 50
 """Incidents, and stragglers, in a snapshot: the newest."""
@@ -96,7 +96,7 @@ class Snapshot:
 def snapshot(job: Job, now: float) -> Snapshot:
     """The job as publishers show it at ``now`` (unix seconds)."""
     state, reason = job_view.job_state(job, now)
-    performance, found = job.performance, finding(job, now)
+    performance, found = job.performance, shown_finding(job, now)
     scores = performance.scores
     return Snapshot(
         at=now,
@@ -115,7 +115,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
         verdict=str(found.verdict),
         verdict_reason=found.reason,
         spreads=_spreads(scores) if scores is not None else {},
-        lateness=_reduced(np.max, scores.lateness_R) if scores is not None else None,
+        lateness=_lateness(_reduced(np.max, scores.lateness_R)) if scores is not None else None,
         step_seconds=_reduced(np.median, scores.step_R) if scores is not None else None,
         cost_gpu_hours=performance.cost_gpu_hours,
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
@@ -170,7 +170,7 @@ def _row(job: Job, scores: Scores, rank: int, straggler: Straggler | None) -> Wo
         gpu_relative=_number(scores.gpu_relative_R[rank]),
         gpu_individual=_number(scores.gpu_individual_R[rank]),
         gpu_robust=_number(scores.gpu_robust_R[rank]),
-        lateness=_number(scores.lateness_R[rank]),
+        lateness=_lateness(_number(scores.lateness_R[rank])),
         cause=str(straggler.cause) if straggler is not None else "",
         reason=straggler.reason if straggler is not None else "",
     )
@@ -178,3 +178,8 @@ def _row(job: Job, scores: Scores, rank: int, straggler: Straggler | None) -> Wo
 
 def _number(value: np.float64) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+def _lateness(seconds: float | None) -> float | None:
+    """Seconds for which others wait for a rank: 0 for one that itself waits for longer than its peers."""
+    return None if seconds is None else max(0.0, seconds)
