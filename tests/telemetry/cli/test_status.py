@@ -83,7 +83,7 @@ def test_a_hang_names_the_rank_the_reason_the_limit_and_what_was_done(api: Api, 
     assert flat.count(incident["reason"]) == 1, "what was reported at the top is not stated again"
     assert "waiting 3 (0-1, 3)" in flat
     assert "hung 1 (2)" in flat
-    assert f"[{incident['id']}] to blame: rank 2 on node-a, behind" in flat
+    assert f"[{incident['id']}] culprit: rank 2 on node-a, behind" in flat
     assert "action: capture; the policy is to capture" in flat
     assert re.search(r"section step 10 s 1\d\.\d s configured 0-3", flat)
     assert "node-a active 0-3" in flat
@@ -230,7 +230,7 @@ def test_a_job_that_gets_into_trouble_is_redrawn_and_is_the_exit_code(
         seat.until("RUNNING")
         hang(api, job)
         seat.until("HUNG")
-        seat.until("to blame: rank 2")
+        seat.until("culprit: rank 2")
         seat.press("q")
         assert seat.ended() == 3
 
@@ -275,7 +275,7 @@ def test_ctrl_c_while_the_monitor_is_away_is_its_exit_code(tmp_path: Path, job: 
 def test_what_is_too_much_for_a_small_terminal_is_counted(monitor: RunningMonitor, api: Api, job: str) -> None:
     hang(api, job)
     with watching(monitor.url, job, columns=60, lines=12) as seat:
-        seat.until("lines more than fit; q leaves")
+        seat.until("below: arrow keys, PgUp, PgDn; q leaves")
         drawn = seat.seen.partition("\x1b[H")[2].partition("\x1b[J")[0]
         assert drawn.count("\r\n") == 11
         seat.resize(140, 60)

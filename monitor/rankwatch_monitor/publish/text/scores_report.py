@@ -22,7 +22,7 @@ from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import rankings
-from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.publish.shown_verdict import shown_finding
 
 DEFAULT_SHOWN: Final = 5
 """Ranks shown if the policy's number is 0, with which the log shows the report only if there are stragglers."""
@@ -38,7 +38,7 @@ _FINDING: Final = {
     StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the workload is uneven, no node is to blame",
     StragglerVerdict.LINK: "the network between the members of a group is slow, not one of the members",
     StragglerVerdict.UNEXPLAINED: "time is lost, and no measurement explains it",
-    StragglerVerdict.NO_STEP: "no step was completed yet",
+    StragglerVerdict.NO_STEP: "no step completes",
 }
 
 
@@ -231,7 +231,7 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
 
 
 def _verdict(job: Job, now: float) -> list[str]:
-    found = finding(job, now)
+    found = shown_finding(job, now)
     text = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
     if found.verdict is StragglerVerdict.HEALTHY:
         return wrapped(text, "  ")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from rankwatch.contract import job_summary
 from rankwatch.monitor_client import MonitorClient, path_of
 
 TERMINAL_STATES: Final = ("finished", "failed", "stopped")
@@ -24,6 +25,7 @@ _UNKNOWN_ELSEWHERE: Final = {
     "ended_at": None,
     "iteration": None,
     "iterations_per_second": None,
+    "steps_per_second": None,
     "restarts": None,
     "max_restarts": None,
     "verdict": "",
@@ -85,7 +87,7 @@ def list_jobs(client: MonitorClient) -> list[dict[str, Any]]:
 
     def complete(job: Json) -> dict[str, Any]:
         if "monitor" not in job:
-            return {**job, "state": job["state"]}
+            return {**job, "verdict": job_summary.verdict(job)}
         return {**_UNKNOWN_ELSEWHERE, **job, "reason": f"watched by monitor {job['monitor']}" if job["monitor"] else ""}
 
     return _validated(client, lambda: [complete(each) for each in client.listed("/jobs", "jobs")])
@@ -106,7 +108,7 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
         detailed = suspect and job["world_size"] <= MAX_DETAILED_RANKS
         rows = client.read(f"{path}/ranks")["ranks"] if detailed else ()
         return JobSnapshot(
-            job=job,
+            job={**job, "verdict": job_summary.verdict(job)},
             ranks=ranks,
             incident=next((each for each in incidents if each["phase"] != "closed"), None),
             last=next((each for each in incidents if each["phase"] == "closed"), None),
