@@ -158,7 +158,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         listener.close()
         return 2
     try:
-        monitor.publishing = None if read_only else _publishing(settings, monitor, app)
+        monitor.publishing = None if read_only else _publishing(settings, monitor, app, address(settings, listener))
     except ValueError as error:
         _print_error(str(error))
         listener.close()
@@ -211,9 +211,9 @@ def _wants_wandb(settings: Settings) -> bool:
     return settings.wandb_project is not None and settings.wandb_mode != "disabled"
 
 
-def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishing:
+def _publishing(settings: Settings, monitor: Monitor, app: FastAPI, url: str) -> Publishing:
     publishers: list[Publisher] = []
-    if (to_wandb := _wandb(settings)) is not None:
+    if (to_wandb := _wandb(settings, url)) is not None:
         publishers.append(to_wandb)
     if settings.forward:
         backends = forwarder.backends(settings.forward, settings.forward_header)
@@ -244,10 +244,11 @@ def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
     return made
 
 
-def _wandb(settings: Settings) -> wandb.WandbPublisher | None:
+def _wandb(settings: Settings, url: str) -> wandb.WandbPublisher | None:
     if settings.wandb_project is None or not _wants_wandb(settings) or not wandb.installed():
         return None
-    where = Where(settings.wandb_project, settings.wandb_entity, settings.wandb_mode or "online", settings.wandb_dir)
+    mode, page = settings.wandb_mode or "online", settings.external_url or url
+    where = Where(settings.wandb_project, settings.wandb_entity, mode, settings.wandb_dir, settings.wandb_series, page)
     wandb.prepare(os.environ, where)
     log.info("jobs are published to project %s of Weights & Biases (%s)", where.project, where.mode)
     return wandb.WandbPublisher(where)

@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rankwatch.contract import job_summary
 from rankwatch.contract.enums import JobState
+from rankwatch.profiling.source import KINETO_CPU, NO_SOURCE
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
@@ -81,6 +83,11 @@ class Snapshot:
     """As the API shows them, the oldest first."""
     incidents: tuple[Mapping[str, Any], ...]
     """As the API shows them, with the duration of each phase, the oldest first."""
+    steps_per_second: float | None = None
+    """0 while no step completes, None while unknown."""
+    headline: str = ""
+    on_cpu: bool = False
+    """Kernel timings are those of torch's operators on the CPU, of all ranks that have some."""
 
     @property
     def over(self) -> bool:
@@ -98,6 +105,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
     state, reason = job_view.job_state(job, now)
     performance, found = job.performance, shown_finding(job, now)
     scores = performance.scores
+    summary = job_view.summary(job, now)
     return Snapshot(
         at=now,
         job_id=job.id,
@@ -121,6 +129,9 @@ def snapshot(job: Job, now: float) -> Snapshot:
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
         incidents=tuple(i.to_json() | job_view.incident_durations(i) for i in job.incidents[-KEPT:]),
+        steps_per_second=job_summary.steps_per_second(summary),
+        headline=str(summary.get("headline") or ""),
+        on_cpu=performance.sources.keys() - {NO_SOURCE} == {KINETO_CPU},
     )
 
 
