@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from grafana.incidents import history
 from grafana.layout import TO_JOB, Row, dashboard
 from grafana.panels import (
     SENTENCE,
@@ -166,7 +167,10 @@ def _course() -> Row:
         [query(f"sum by (kind) (increase({of_fleet(names.INCIDENTS)}[$__rate_interval]))", "{{kind}}")],
         stacked=True,
     )
-    return Row("Over time", 8, [(12, band), (12, ranks), (8, goodput), (8, hour), (8, cost), (24, opened)])
+    to_job = override("Job", {"links": [link("Open the job", TO_JOB + "&var-job=${__value.raw:percentencode}")]})
+    incidents = history(of_fleet, ("job", "Job"), links=(to_job,))
+    panels = [(12, band), (12, ranks), (8, goodput), (8, hour), (8, cost), (24, incidents), (24, opened)]
+    return Row("Over time", 8, panels)
 
 
 def _alerts() -> Row:

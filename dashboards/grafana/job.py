@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from grafana.incidents import history, kinds, states_entered
 from grafana.layout import Row, dashboard
 from grafana.panels import (
     BUCKETS,
@@ -62,24 +63,23 @@ def _state() -> Row:
                     "What the job is doing.",
                     query(f"max({numbered(of_job)})", now=True),
                     mappings=[STATE_WORDS],
-                    none="no such job",
                 ),
             ),
             (
                 16,
                 stat(
                     "Why",
-                    "In the monitor's words, as on its page and in its log.",
+                    "The reason of the state, as on the page and in the log.",
                     reason,
                     text="name",
-                    none="nothing to say",
                 ),
             ),
             (
                 4,
                 stat(
-                    "Whose doing",
-                    "Who makes the job lose time: a rank (worker), a stage, the workload or a link.",
+                    "Diagnosis",
+                    "What makes the job lose time: a rank (worker), a stage, the workload or a link; healthy only "
+                    "while it makes progress.",
                     verdict,
                     text="name",
                     mappings=[mapping({"1": ("", "text")})],
@@ -161,7 +161,6 @@ def _incident() -> Row:
         "Kind of verdict and the action that is taken.",
         [query(f"max by (kind, action) ({of_job(names.INCIDENT_OPEN)})", table=True)],
         {"kind": "Kind", "action": "Action"},
-        none="no incident is open",
     )
     withheld = table(
         "What is not done",
@@ -169,9 +168,15 @@ def _incident() -> Row:
         [query(f"max by (wanted, reason) ({of_job(names.ACTION_WITHHELD)})", table=True)],
         {"wanted": "Wanted", "reason": "Why"},
         overrides=[override("Why", SENTENCE)],
-        none="nothing is withheld",
     )
-    return Row("Incident", 6, [(12, to_blame), (5, opened), (7, withheld)])
+    return Row(
+        "Incidents",
+        6,
+        [
+            *((12, to_blame), (5, opened), (7, withheld)),
+            *((14, history(of_job)), (5, kinds(of_job)), (5, states_entered(of_job))),
+        ],
+    )
 
 
 def _course() -> Row:
@@ -258,8 +263,8 @@ def _steps() -> Row:
         colors=PARTS,
     )
     verdicts = lines(
-        "Whose doing",
-        "1 for the verdict of the moment: a rank's (worker), a stage's, the workload's or a link's doing, or healthy.",
+        "Diagnosis",
+        "1 for the current verdict: worker (a rank), stage, workload, link, unexplained, no_step, or healthy.",
         [query(f"max by (verdict) ({of_job(names.JOB_VERDICT)})", "{{verdict}}")],
         stacked=True,
         steps=True,

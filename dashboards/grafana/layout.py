@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from grafana.incidents import marked
 from grafana.panels import DATASOURCE, Json
 from grafana.queries import checked, labels_of, of_job
 from rankwatch_monitor.publish.prometheus import names as names
@@ -141,10 +142,12 @@ def links(*, job: bool) -> list[Json]:
 
 def marks() -> list[Json]:
     """Incidents, restarts and alerts of a job, marked on every chart."""
-    marked = [
-        ("Incidents", "red", f"{of_job(names.INCIDENT_OPEN)} == 1", "Incident: {{kind}}", "action {{action}}"),
-        ("Restarts", "orange", f"increase({of_job(names.JOB_RESTARTS)}[1m]) > 0", "Restart", "a new attempt began"),
-        ("Alerts", "purple", 'ALERTS{job="$job",alertstate="firing"}', "{{alertname}}", "severity {{severity}}"),
+    restarts = f"increase({of_job(names.JOB_RESTARTS)}[1m]) > 0"
+    firing = 'ALERTS{job="$job",alertstate="firing"}'
+    all_of_them = [
+        *marked(),
+        ("Restarts", "orange", restarts, "Restart", "a new attempt began", False),
+        ("Alerts", "purple", firing, "{{alertname}}", "severity {{severity}}", False),
     ]
     made: list[Json] = [
         {
@@ -157,9 +160,9 @@ def marks() -> list[Json]:
             "titleFormat": title,
             "textFormat": text,
             "step": "15s",
-            "useValueForTime": False,
+            "useValueForTime": value_is_time,
         }
-        for name, colour, expression, title, text in marked
+        for name, colour, expression, title, text, value_is_time in all_of_them
     ]
     return made
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from grafana.empty import empty_because
 from grafana.queries import checked, result_labels
 
 Json = dict[str, Any]
@@ -113,15 +114,19 @@ def override(name: str, properties: Mapping[str, Any], *, matcher: str = "byName
 STATE_WORDS: Final = mapping({str(number): (state, colour) for number, (state, colour) in enumerate(STATES.items())})
 
 
-def _panel(kind: str, title: str, description: str, unit: str, queries: Sequence[Json], **more: Any) -> Json:
+def _panel(
+    kind: str, title: str, description: str, unit: str, queries: Sequence[Json], none: str | None = None, **more: Any
+) -> Json:
+    """``none``: why there is no result, by default that of :mod:`grafana.empty`."""
     if not (title and description and unit and queries):
         raise ValueError(f"panel {title!r} needs a title, a description, a unit and a query")
-    defaults = {"unit": unit, **more.pop("defaults", {})}
+    why = none or empty_because([each["expr"] for each in queries])
+    defaults = {"unit": unit, "noValue": why, **more.pop("defaults", {})}
     overrides = more.pop("overrides", [])
     return {
         "type": kind,
         "title": title,
-        "description": description,
+        "description": f"{description} Empty: {why}.",
         "datasource": DATASOURCE,
         "targets": [{**each, "refId": chr(ord("A") + number)} for number, each in enumerate(queries)],
         "fieldConfig": {"defaults": defaults, "overrides": overrides},
@@ -140,10 +145,10 @@ def stat(
     text: str = "auto",
     decimals: int | None = None,
     graph: bool = False,
-    none: str = "–",
+    none: str | None = None,
 ) -> Json:
     """One figure; ``text`` "name" shows the legend instead, ``none`` stands where there is no series."""
-    defaults: Json = {"thresholds": steps or thresholds(base="text"), "mappings": list(mappings), "noValue": none}
+    defaults: Json = {"thresholds": steps or thresholds(base="text"), "mappings": list(mappings)}
     defaults["color"] = {"mode": "thresholds"}
     if decimals is not None:
         defaults["decimals"] = decimals
@@ -158,7 +163,7 @@ def stat(
         "textMode": text,
         "wideLayout": True,
     }
-    return _panel("stat", title, description, unit, [asked], defaults=defaults, options=options)
+    return _panel("stat", title, description, unit, [asked], none, defaults=defaults, options=options)
 
 
 def lines(
@@ -174,6 +179,7 @@ def lines(
     low: float | None = 0,
     high: float | None = None,
     mappings: Sequence[Json] = (),
+    none: str | None = None,
 ) -> Json:
     """A course over time; ``stacked`` areas, ``percent`` of their sum, ``steps`` where values jump."""
     custom = {
@@ -197,6 +203,7 @@ def lines(
         description,
         unit,
         queries,
+        none,
         defaults=defaults,
         options=options,
         overrides=colours(colors or {}),
@@ -209,7 +216,6 @@ def states(title: str, description: str, asked: Json) -> Json:
         "custom": {"fillOpacity": 80, "lineWidth": 0},
         "color": {"mode": "thresholds"},
         "mappings": [STATE_WORDS],
-        "noValue": "no job",
     }
     options = {
         "alignValue": "left",
@@ -222,9 +228,17 @@ def states(title: str, description: str, asked: Json) -> Json:
     return _panel("state-timeline", title, description, "short", [asked], defaults=defaults, options=options)
 
 
-def bars(title: str, description: str, asked: Json, *, unit: str, colors: Mapping[str, str] | None = None) -> Json:
+def bars(
+    title: str,
+    description: str,
+    asked: Json,
+    *,
+    unit: str,
+    colors: Mapping[str, str] | None = None,
+    none: str | None = None,
+) -> Json:
     """One bar for each series, longest first as the query sorts them."""
-    defaults = {"color": {"mode": "palette-classic-by-name"}, "min": 0, "noValue": "none"}
+    defaults = {"color": {"mode": "palette-classic-by-name"}, "min": 0}
     options = {
         "displayMode": "basic",
         "legend": {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": False},
@@ -244,6 +258,7 @@ def bars(title: str, description: str, asked: Json, *, unit: str, colors: Mappin
         description,
         unit,
         [asked],
+        none,
         defaults=defaults,
         options=options,
         overrides=colours(colors or {}),
@@ -259,7 +274,7 @@ def table(
     unit: str = "short",
     overrides: Sequence[Json] = (),
     sort: str | None = None,
-    none: str = "none",
+    none: str | None = None,
 ) -> Json:
     """Rows made of labels and values.
 
@@ -271,7 +286,7 @@ def table(
         unit: of values that no override speaks of.
         overrides: properties of columns, by heading.
         sort: heading to sort by, falling.
-        none: what to say when there is no row.
+        none: why there is no row.
 
     Raises:
         ValueError: a column is neither a label of a result nor the value of a query.
@@ -294,7 +309,6 @@ def table(
         "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": False, "inspect": False},
         "color": {"mode": "thresholds"},
         "thresholds": thresholds(base="text"),
-        "noValue": none,
     }
     options: Json = {"showHeader": True, "cellHeight": "sm"}
     if sort:
@@ -305,6 +319,7 @@ def table(
         description,
         unit,
         queries,
+        none,
         defaults=defaults,
         options=options,
         overrides=list(overrides),

@@ -26,11 +26,13 @@ OF_THE_SCRAPE: Final = frozenset({"instance", "job"})
 WORDS: Final[dict[tuple[str, str], frozenset[str]]] = {
     (names.JOB_STATE.name, "state"): frozenset(JobState),
     (names.JOB_REASON.name, "state"): frozenset(JobState),
+    (names.JOB_STATE_ENTERED.name, "state"): frozenset(JobState),
     (names.JOB_RANKS.name, "state"): frozenset(RankState),
     (names.JOB_NODES.name, "role"): frozenset(NodeRole),
     (names.JOB_VERDICT.name, "verdict"): frozenset(StragglerVerdict),
     (names.INCIDENTS.name, "kind"): frozenset(VerdictKind),
     (names.INCIDENT_OPEN.name, "kind"): frozenset(VerdictKind),
+    (names.INCIDENT_OPENED.name, "kind"): frozenset(VerdictKind),
     (names.ACTION_WITHHELD.name, "wanted"): frozenset(Action),
     (names.STRAGGLERS.name, "cause"): frozenset(Cause),
     (names.STEP_PART_SECONDS.name, "part"): frozenset(Part),

@@ -49,7 +49,6 @@ def _worst() -> Row:
             *(override(heading, shown) for heading in ("Robust", "Relative", "Individual")),
         ],
         sort="Others wait",
-        none="no rank has told of windows of steps yet",
     )
     late = lines(
         "Others wait for",

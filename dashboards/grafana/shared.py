@@ -29,8 +29,13 @@ def numbered(of: Selector) -> str:
 
 
 def state_band(title: str, said: str, of: Selector) -> Json:
-    """What each job was doing, a band a job."""
-    return states(title, said, query(f"max by (job) ({numbered(of)})", "{{job}}"))
+    """What each job was doing, a band a job; a hang or recovery that no scrape saw lasts one rate interval."""
+    entered = {state: of(names.JOB_STATE_ENTERED, state=state) for state in ("recovering", "hung")}
+    numbers = {state: number for number, state in enumerate(STATES)}
+    missed = " or ".join(
+        f"(increase({counter}[$__rate_interval]) > 0) * 0 + {numbers[state]}" for state, counter in entered.items()
+    )
+    return states(title, said, query(f"max by (job) ({numbered(of)} or {missed})", "{{job}}"))
 
 
 def blamed(title: str, said: str, of: Selector) -> Json:
@@ -41,7 +46,6 @@ def blamed(title: str, said: str, of: Selector) -> Json:
         [query(f"max by (rank, host, class, reason) ({of(names.CULPRIT)})", table=True)],
         {"rank": "Rank", "host": "Host", "class": "Class", "reason": "Why"},
         overrides=[TO_RANK, override("Why", SENTENCE)],
-        none="nobody is blamed",
     )
 
 
@@ -53,7 +57,6 @@ def stragglers(of: Selector) -> Json:
         [query(f"max by (rank, host, cause, reason) ({of(names.STRAGGLER)})", table=True)],
         {"rank": "Rank", "host": "Host", "cause": "Cause", "reason": "Why"},
         overrides=[TO_RANK, override("Why", SENTENCE)],
-        none="no rank makes the others wait",
     )
 
 

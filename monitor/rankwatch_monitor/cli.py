@@ -30,7 +30,8 @@ from rankwatch_monitor.http.fastlane.protocol import FastLaneProtocol
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.forward.forwarder import MIB
-from rankwatch_monitor.publish.publisher import Publisher, Publishing
+from rankwatch_monitor.publish.prometheus.state_entries import StateEntries
+from rankwatch_monitor.publish.publisher import Publisher, Publishing, Watcher
 from rankwatch_monitor.publish.wandb import publisher as wandb
 from rankwatch_monitor.publish.wandb.run import Where
 from rankwatch_monitor.publish.webhook import publisher as webhook
@@ -161,7 +162,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         listener.close()
         return 2
     try:
-        monitor.publishing = None if read_only else _publishing(settings, monitor, app)
+        monitor.publishing = None if read_only else _publishing(settings, monitor, app, address(settings, listener))
     except ValueError as error:
         _print_error(str(error))
         listener.close()
@@ -214,9 +215,9 @@ def _wants_wandb(settings: Settings) -> bool:
     return settings.wandb_project is not None and settings.wandb_mode != "disabled"
 
 
-def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishing | None:
+def _publishing(settings: Settings, monitor: Monitor, app: FastAPI, url: str) -> Publishing:
     publishers: list[Publisher] = []
-    if (to_wandb := _wandb(settings)) is not None:
+    if (to_wandb := _wandb(settings, url)) is not None:
         publishers.append(to_wandb)
     if settings.forward:
         backends = forwarder.backends(settings.forward, settings.forward_header)
@@ -224,8 +225,10 @@ def _publishing(settings: Settings, monitor: Monitor, app: FastAPI) -> Publishin
         log.info("OTLP is forwarded to %s", ", ".join(queue.name for queue in forwarding.queues))
         app.state.otlp.tee = forwarding.take
         publishers.append(forwarding)
-    watchers = [_webhooks(settings, monitor)] if settings.webhook else []
-    return Publishing(publishers, watchers) if publishers or watchers else None
+    watchers: list[Watcher] = [StateEntries()]
+    if settings.webhook:
+        watchers.append(_webhooks(settings, monitor))
+    return Publishing(publishers, watchers)
 
 
 def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
@@ -245,10 +248,11 @@ def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
     return made
 
 
-def _wandb(settings: Settings) -> wandb.WandbPublisher | None:
+def _wandb(settings: Settings, url: str) -> wandb.WandbPublisher | None:
     if settings.wandb_project is None or not _wants_wandb(settings) or not wandb.installed():
         return None
-    where = Where(settings.wandb_project, settings.wandb_entity, settings.wandb_mode or "online", settings.wandb_dir)
+    mode, page = settings.wandb_mode or "online", settings.external_url or url
+    where = Where(settings.wandb_project, settings.wandb_entity, mode, settings.wandb_dir, settings.wandb_series, page)
     wandb.prepare(os.environ, where)
     log.info("jobs are published to project %s of Weights & Biases (%s)", where.project, where.mode)
     return wandb.WandbPublisher(where)

@@ -18,6 +18,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.forward import forwarder
 from rankwatch_monitor.publish.wandb import publisher as wandb
+from rankwatch_monitor.publish.wandb import rows as wandb_rows
 from rankwatch_monitor.publish.webhook import bodies
 from rankwatch_monitor.publish.webhook import publisher as webhook
 
@@ -86,6 +87,7 @@ class Settings:
     wandb_dir: str | None = _setting(
         None, "FOLDER", "directory of W&B's files; default: WANDB_DIR, else the working directory"
     )
+    wandb_series: str = _setting(wandb_rows.CURATED, "WHICH", "numbers of a run: curated (about ten) or all")
     webhook: tuple[str, ...] = _setting(
         (),
         "[FORMAT=]URL",
@@ -227,6 +229,8 @@ class Settings:
     def _check_wandb(self) -> None:
         if self.wandb_mode is not None and self.wandb_mode not in wandb.MODES:
             raise ValueError(f"--wandb-mode must be {', '.join(wandb.MODES[:-1])} or disabled, not {self.wandb_mode!r}")
+        if self.wandb_series not in wandb_rows.SERIES:
+            raise ValueError(f"--wandb-series must be {' or '.join(wandb_rows.SERIES)}, not {self.wandb_series!r}")
         given = [name for name in ("entity", "mode", "dir") if getattr(self, f"wandb_{name}")]
         if given and not self.wandb_project and self.wandb_mode != "disabled":
             raise ValueError(

@@ -25,6 +25,8 @@ from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "dashboards" / "prometheus"
+SHORT = "short-hang"
+"""A job that hung once, for less time than lies between two scrapes."""
 JOB, WORLD, SLOW, STEP = "llama-8b", 8, 5, 0.4
 
 
@@ -101,6 +103,36 @@ def trouble(api: Api, metrics: Api) -> None:
     sent(api, *hung)
     wait_for(lambda: api.incidents(JOB), "the hang is found")
     seen(f'ALERTS{{alertname="RankwatchActionWithheld",alertstate="firing",job="{JOB}"}}')
+
+
+def short_hang(api: Api, metrics: Api) -> None:
+    """Three ranks, one behind in its step for a moment: the hang begins and ends between two scrapes."""
+    scraped = f'timestamp(rankwatch_job_state{{job="{SHORT}",state="running"}})'
+
+    def report(*, behind: bool, iteration: int, seconds: float) -> None:
+        reports = [
+            rank_report(
+                SHORT, rank, 3, iteration=iteration - (behind and rank == 1), open_sections={"step": seconds},
+                host="node-s",
+            )
+            for rank in range(3)
+        ]  # fmt: skip
+        sent(api, *reports)
+
+    def newest() -> float:
+        found = asked(metrics, scraped)
+        return float(found[0]["value"][1]) if found else 0.0
+
+    report(behind=False, iteration=8, seconds=0.1)
+    api.change_policy(SHORT, section_timeouts={"step": 2.0}, silence_timeout=None, observe_only=True)
+    before = wait_for(newest, "the job was scraped", 30)
+    wait_for(lambda: newest() > before, "it was scraped again just now", 30)
+    report(behind=True, iteration=9, seconds=3.0)
+    api.judge_now(SHORT)
+    assert api.job(SHORT)["state"] == "hung"
+    report(behind=False, iteration=10, seconds=0.1)
+    api.judge_now(SHORT)
+    assert api.job(SHORT)["state"] == "running"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards.scene import JOB, PROMETHEUS, asked, prometheus, tool, trouble
+from dashboards.scene import JOB, PROMETHEUS, SHORT, asked, prometheus, short_hang, tool, trouble
 from rankwatch_monitor.publish.prometheus import names as names
 from support.monitor_process import Api, running_monitor
 
@@ -33,6 +34,7 @@ NOT_SHOWN: dict[str, str] = {}
 sys.path.insert(0, str(GRAFANA.parent))  # `grafana` is a folder of dashboards/, not a package that is installed
 BUILD = runpy.run_path(str(GRAFANA.parent / "build.py"))
 from grafana import layout, panels, queries  # noqa: E402
+from grafana.empty import NO_JOB, NO_MONITOR, empty_because  # noqa: E402
 
 
 def loaded(path: Path) -> dict[str, Any]:
@@ -58,9 +60,10 @@ def expressions() -> Iterator[tuple[str, str]]:
 EXPRESSIONS = dict(expressions())
 
 
-def filled_in(expression: str) -> str:
+def filled_in(expression: str, job: str = JOB) -> str:
     """The expression with the variables of a dashboard as they are once a job is chosen."""
-    values = {"$job": JOB, "$instance": ".*", "$host": ".*", "$__rate_interval": "1m", "$__range": "1h"}
+    values = {"$job": job, "$instance": ".*", "$host": ".*", "$__rate_interval": "1m"}
+    values |= {"$__range_s": "3600", "$__range": "1h"}
     for name, value in values.items():
         expression = expression.replace(name, value)
     assert "$" not in expression, expression
@@ -95,6 +98,8 @@ def test_every_panel_can_be_distinguished_and_states_what_it_shows(path: Path) -
         assert panel["title"]
         assert panel["description"].endswith("."), panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"]
+        assert len(why := panel["fieldConfig"]["defaults"]["noValue"]) > 10, panel["title"]
+        assert panel["description"].endswith(f" Empty: {why}."), panel["title"]
     assert board["uid"] == path.stem
     assert "rankwatch" in board["tags"], "the links between dashboards go by this tag"
 
@@ -118,7 +123,14 @@ def test_a_dashboard_leads_to_the_others_and_to_the_page() -> None:
     for path in FILES:
         text, variables = path.read_text(), {each["name"] for each in loaded(path)["templating"]["list"]}
         assert set(re.findall(r"/d/([\w-]+)", text)) <= uids
-        used = set(re.findall(r"\$\{?(\w+)", text)) - {"__value", "__url_time_range", "__rate_interval", "__all"}
+        used = set(re.findall(r"\$\{?(\w+)", text)) - {
+            "__value",
+            "__url_time_range",
+            "__rate_interval",
+            "__range",
+            "__range_s",
+            "__all",
+        }
         assert used <= variables, "a variable that is not on the dashboard stays in the address as it is"
         assert any(link["url"].startswith("${page}/#/") for link in loaded(path)["links"] if link["type"] == "link")
 
@@ -176,11 +188,52 @@ def test_colours_know_every_word() -> None:
     assert set(panels.PARTS) == set(Part)
 
 
+def test_why_a_panel_is_empty_is_that_of_the_family_it_shows() -> None:
+    assert empty_because(["sum(rankwatch_rank_lateness_seconds)"]) == "no rank has sent a window of steps yet"
+    assert empty_because(["rankwatch_job_world_size"]) == NO_JOB
+    assert empty_because(["rankwatch_tick_seconds"]) == NO_MONITOR
+
+
 # Run ----------------------------------------------------------------------------------------------------------------
 
 
+def targets() -> Iterator[tuple[str, str, str]]:
+    """Dashboard, title of the panel and PromQL of every query."""
+    for path in FILES:
+        for panel in shown(loaded(path)):
+            yield from ((path.stem, panel["title"], target["expr"]) for target in panel["targets"])
+
+
+def check_values(metrics: Api) -> None:
+    """Every panel's values are 0 or more, of the job in trouble and of the one that hung for a moment."""
+    for job in (JOB, SHORT):
+        for board, title, expression in targets():
+            values = [float(row["value"][1]) for row in asked(metrics, filled_in(expression, job))]
+            assert not [value for value in values if value < 0], f"{board}: {title} of {job}"
+
+
+def check_short_hang(metrics: Api) -> None:
+    """A hang that had ended before the next scrape: in no state that was scraped, and on the job's dashboard."""
+    assert not asked(metrics, f'max_over_time(rankwatch_job_state{{job="{SHORT}",state="hung"}}[1h]) > 0')
+    of = {title: expression for board, title, expression in targets() if board == "rankwatch-job"}
+    for board, title, expression in targets():
+        if title == "Incidents in this range" and "timestamp" in expression and " * 1000" in expression:
+            rows = [r["metric"] for r in asked(metrics, filled_in(expression, SHORT)) if r["metric"]["job"] == SHORT]
+            assert [(r["kind"], r["rank"], r["host"]) for r in rows] == [("section_overrun", "1", "node-s")], board
+            assert rows[0]["reason"].startswith("Rank 1 on node-s has been in section 'step'")
+            assert rows[0]["outcome"] != "open"
+    assert asked(metrics, filled_in(of["Incidents in this range, by kind"], SHORT))[0]["value"][1] == "1"
+    entered = {r["metric"]["state"] for r in asked(metrics, filled_in(of["States entered in this range"], SHORT))}
+    assert "hung" in entered
+    (board,) = (loaded(path) for path in FILES if path.stem == "rankwatch-job")
+    mark = next(mark for mark in board["annotations"]["list"] if mark["name"] == "Incidents")
+    (marked,) = asked(metrics, filled_in(mark["expr"], SHORT))
+    assert mark["useValueForTime"]
+    assert abs(float(marked["value"][1]) / 1000 - time.time()) < 300
+
+
 @pytest.mark.long
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_every_expression_has_an_answer_while_a_job_is_in_trouble(tmp_path: Path) -> None:
     """A real monitor that received a straggler, a restart and a hang, and a real Prometheus that scrapes it."""
     tool("prometheus")
@@ -190,9 +243,16 @@ def test_every_expression_has_an_answer_while_a_job_is_in_trouble(tmp_path: Path
         Api(monitor.url) as api,
         prometheus(tmp_path / "prometheus", monitor.url.removeprefix("http://")) as metrics,
     ):
+        short_hang(api, metrics)
         trouble(api, metrics)
-        empty = [where for where, expression in EXPRESSIONS.items() if not asked(metrics, filled_in(expression))]
+        empty = [
+            where
+            for where, expression in EXPRESSIONS.items()
+            if not any(asked(metrics, filled_in(expression, job)) for job in (JOB, SHORT))
+        ]
         assert empty == []
+        check_short_hang(metrics)
+        check_values(metrics)
         for path in FILES:
             for variable in loaded(path)["templating"]["list"]:
                 if variable["type"] == "query":

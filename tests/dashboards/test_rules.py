@@ -32,6 +32,7 @@ VALUES = {
     ("rankwatch_job_verdict", "verdict"): set(StragglerVerdict),
     ("rankwatch_incidents_total", "kind"): set(VerdictKind),
     ("rankwatch_incident_open", "kind"): set(VerdictKind),
+    ("rankwatch_incident_opened_timestamp_seconds", "kind"): set(VerdictKind),
     ("rankwatch_job_time_seconds_total", "bucket"): set(Bucket),
 }
 """Labels whose values are words of ours: a rule that misspells one would never fire."""

@@ -80,8 +80,9 @@ class Publishing:
     def failures(self) -> dict[str, int]:
         """Failures by publisher; ``handover`` counts snapshots that raised before a publisher took them."""
         all_of_them = (*self.publishers, *self.watchers)
-        named = {type(p).__name__.removesuffix("Publisher").lower(): int(getattr(p, "errors", 0)) for p in all_of_them}
-        return named | {"handover": self.errors}
+        failing = [each for each in all_of_them if hasattr(each, "errors")]  # others deliver nothing
+        named = {type(p).__name__.removesuffix("Publisher").lower(): int(p.errors) for p in failing}
+        return named | {"handover": self.errors} if named else {}
 
     def samples(self) -> list[Sample]:
         """Values for ``/metrics`` of publishers with metrics of their own."""

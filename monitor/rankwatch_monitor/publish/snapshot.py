@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rankwatch.contract.enums import JobState
+from rankwatch.profiling.source import KINETO_CPU, NO_SOURCE
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
@@ -81,6 +82,11 @@ class Snapshot:
     """As the API shows them, the oldest first."""
     incidents: tuple[Mapping[str, Any], ...]
     """As the API shows them, with the duration of each phase, the oldest first."""
+    steps_per_second: float | None = None
+    """0 while no step completes, None while unknown."""
+    headline: str = ""
+    on_cpu: bool = False
+    """Kernel timings are those of torch's operators on the CPU, of all ranks that have some."""
 
     @property
     def over(self) -> bool:
@@ -98,6 +104,7 @@ def snapshot(job: Job, now: float) -> Snapshot:
     state, reason = job_view.job_state(job, now)
     performance, found = job.performance, finding(job, now)
     scores = performance.scores
+    summary = job_view.summary(job, now)
     return Snapshot(
         at=now,
         job_id=job.id,
@@ -115,12 +122,15 @@ def snapshot(job: Job, now: float) -> Snapshot:
         verdict=str(found.verdict),
         verdict_reason=found.reason,
         spreads=_spreads(scores) if scores is not None else {},
-        lateness=_reduced(np.max, scores.lateness_R) if scores is not None else None,
+        lateness=_lateness(_reduced(np.max, scores.lateness_R)) if scores is not None else None,
         step_seconds=_reduced(np.median, scores.step_R) if scores is not None else None,
         cost_gpu_hours=performance.cost_gpu_hours,
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
         incidents=tuple(headline.shown(i) | job_view.incident_durations(i) for i in job.incidents[-KEPT:]),
+        steps_per_second=summary["iterations_per_second"],
+        headline=summary["headline"],
+        on_cpu=performance.sources.keys() - {NO_SOURCE} == {KINETO_CPU},
     )
 
 
@@ -170,7 +180,7 @@ def _row(job: Job, scores: Scores, rank: int, straggler: Straggler | None) -> Wo
         gpu_relative=_number(scores.gpu_relative_R[rank]),
         gpu_individual=_number(scores.gpu_individual_R[rank]),
         gpu_robust=_number(scores.gpu_robust_R[rank]),
-        lateness=_number(scores.lateness_R[rank]),
+        lateness=_lateness(_number(scores.lateness_R[rank])),
         cause=str(straggler.cause) if straggler is not None else "",
         reason=straggler.reason if straggler is not None else "",
     )
@@ -178,3 +188,8 @@ def _row(job: Job, scores: Scores, rank: int, straggler: Straggler | None) -> Wo
 
 def _number(value: np.float64) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+def _lateness(seconds: float | None) -> float | None:
+    """Seconds for which others wait for a rank: 0 for one that itself waits for longer than its peers."""
+    return None if seconds is None else max(0.0, seconds)

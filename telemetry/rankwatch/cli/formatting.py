@@ -47,7 +47,9 @@ def percent(part: float) -> str:
 
 
 def pace(steps_per_second: float) -> str:
-    """``3.20 steps/s``, or ``12.5 s a step``."""
+    """``3.20 steps/s``, ``12.5 s a step``, or ``0 steps/s``."""
+    if steps_per_second <= 0:
+        return "0 steps/s"
     return f"{steps_per_second:.2f} steps/s" if steps_per_second >= 0.1 else f"{1 / steps_per_second:.1f} s a step"
 
 
@@ -74,6 +76,31 @@ def printable(line: str) -> str:
     """The line with unprintable characters replaced."""
     # Names are untrusted: a host called "\x1b[2J" must not clear the screen.
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def refit(lines: Iterable[str], width: int) -> list[str]:
+    """Text that was wrapped at :data:`WIDTH` columns, wrapped at another width; lines that fit are unchanged.
+
+    A line continues the one before if it is indented by two more columns and its first word did not fit there.
+    """
+    paragraphs: list[tuple[str, str]] = []  # the paragraph and its last line
+    for line in lines:
+        words, indent = line.split(), len(line) - len(line.lstrip())
+        if paragraphs and words:
+            paragraph, last = paragraphs[-1]
+            inside = indent == len(paragraph) - len(paragraph.lstrip()) + 2
+            if inside and len(last) <= WIDTH < len(last) + 1 + len(words[0]):
+                paragraphs[-1] = (f"{paragraph} {line.strip()}", line)
+                continue
+        paragraphs.append((line, line))
+    fitted = []
+    for paragraph, _ in paragraphs:
+        first = " " * (len(paragraph) - len(paragraph.lstrip()))
+        more = textwrap.wrap(
+            paragraph.strip(), width, initial_indent=first, subsequent_indent=first + "  ", break_on_hyphens=False
+        )
+        fitted += [paragraph] if len(paragraph) <= width else more
+    return fitted
 
 
 def wrapped(sentence: str, indent: str) -> list[str]:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import count, duration, printable, ranks, spaced, when
+from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import incident_lines
 from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, terminal_of
@@ -57,26 +58,26 @@ def incidents(argv: Sequence[str]) -> int:
 
 
 def table(rows: Sequence[Json], terminal: Terminal) -> list[str]:
-    """Table of a job's incidents, newest first, each with its outcome below it."""
+    """Table of a job's incidents, newest first, outcomes below; ids without the job's id."""
     if not rows:
         return ["no incident"]
     columns = (
         Column("OPENED", drop=1),
         Column("KIND"),
         Column("ATTEMPT", right=True, drop=10),
-        Column("TO BLAME", least=8),
+        Column("CULPRIT", least=8),
         Column("ACTION", drop=3, least=8),
         *(Column(title, right=True, drop=drop) for (_, title, _), drop in zip(PHASES, (5, 9, 8, 6, 7), strict=True)),
         Column("TOTAL", right=True),
         Column("STEPS LOST", right=True, drop=4),
-        Column("ID", least=8),
+        Column("ID", least=8, middle=True),
     )
     made = terminal.table(columns, [_row(row) for row in rows])
     lines = made[:1]
     for row, line in zip(rows, made[1:], strict=True):
         lines.append(line)
         outcome, style = row["outcome"] or f"{row['phase']}: {row['reason']}", "dim" if row["closed_at"] else "bad"
-        lines += terminal.wrapped(outcome, "  ", style, most=2)
+        lines += terminal.wrapped(without_domains(outcome), "  ", style, most=2)
     return lines
 
 
@@ -118,7 +119,7 @@ def _row(row: Json) -> list[Cell]:
         *(Cell("" if took.get(name) is None else duration(took[name])) for name, _, _ in PHASES),
         Cell("open" if took.get("total_s") is None else duration(took["total_s"])),
         Cell("" if row["steps_lost"] is None else str(row["steps_lost"])),
-        Cell(row["id"]),
+        Cell(row["id"].removeprefix(f"{row['job_id']}-")),
     ]
 
 
@@ -143,7 +144,7 @@ def _lost(incident: Json) -> str:
 
 
 def _group(group: Json, terminal: Terminal) -> list[str]:
-    notes = [word for word, true in (("to blame", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
+    notes = [word for word, true in (("culprit", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
     arguments = ", ".join([*notes, *filter(None, (group["note"],))])
     style = "bad" if group["is_culprit"] else ""
     lines = ["", *terminal.wrapped(_members(group["ranks"]) + (f": {arguments}" if arguments else ""), "  ", style)]

@@ -8,6 +8,7 @@ The shell's screen is preserved while the alternate screen is active. Keys are r
 event                             action
 ================================  ======================================================================================
 ``q``, Ctrl-D                     :meth:`LiveDisplay.wait` returns True
+arrows, PgUp, PgDn, Home, End     :meth:`LiveDisplay.wait` returns early; :meth:`LiveDisplay.scrolled` has the new line
 Ctrl-C, SIGTERM, SIGHUP           ``KeyboardInterrupt``, at once, also during a request
 Ctrl-Z                            the shell's screen is restored and the process stops; ``fg`` redraws the display
 any exception                     the shell's screen is restored before the traceback
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import termios
@@ -31,6 +33,11 @@ _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 """Alternate screen on, cursor off, line wrapping off."""
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _QUIT: Final = (b"q", b"Q", b"\x04", b"\x03")
+_KEY: Final = re.compile(rb"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+_LINES: Final = {b"\x1b[A": -1, b"\x1bOA": -1, b"k": -1, b"\x1b[B": 1, b"\x1bOB": 1, b"j": 1}
+_PAGES: Final = {b"\x1b[5~": -1, b"b": -1, b"\x1b[6~": 1, b" ": 1}
+_TOP: Final = (b"\x1b[H", b"\x1bOH", b"\x1b[1~", b"g")
+_BOTTOM: Final = (b"\x1b[F", b"\x1bOF", b"\x1b[4~", b"G")
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
@@ -44,6 +51,7 @@ class LiveDisplay:
         self._handlers: dict[int, Handler] = {}
         self._ended = False
         self._drawn: list[str] = []
+        self._scroll: list[bytes] = []
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -67,7 +75,7 @@ class LiveDisplay:
         self._write("".join(f"{line}\x1b[K" for line in lines[-1:]) + "\x1b[J")
 
     def wait(self, seconds: float) -> bool:
-        """Wait; returns True, possibly early, if the user quits."""
+        """Wait; returns True if the user quits. A key that scrolls ends the wait early."""
         until = time.monotonic() + seconds
         while not self._ended and (left := until - time.monotonic()) > 0:
             if self._modes is None:
@@ -75,10 +83,27 @@ class LiveDisplay:
                 continue
             ready, _, _ = select.select([self._keys], [], [], min(left, 0.1))
             if ready:
-                pressed = os.read(self._keys.fileno(), 1)
-                if not pressed or pressed in _QUIT:  # end of file: the terminal is gone
+                pressed = os.read(self._keys.fileno(), 64)
+                keys = _KEY.findall(pressed)
+                if not pressed or any(key in _QUIT for key in keys):  # end of file: the terminal is gone
                     self._ended = True
+                self._scroll += [key for key in keys if key in (*_LINES, *_PAGES, *_TOP, *_BOTTOM)]
+                if self._scroll:
+                    break
         return self._ended
+
+    def scrolled(self, top: int, page: int, lines: int) -> int:
+        """The first of ``lines`` to show after the keys since the last call, of which ``page`` fit."""
+        last = max(0, lines - page)
+        top = min(top, last)
+        for key in self._scroll:
+            if key in _TOP or key in _BOTTOM:
+                top = last if key in _BOTTOM else 0
+            else:
+                top += _LINES.get(key, 0) + max(1, page - 1) * _PAGES.get(key, 0)
+            top = min(max(top, 0), last)
+        self._scroll.clear()
+        return top
 
     def _show(self) -> None:
         try:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
+from rankwatch.cli.formatting import WIDTH, refit
 from rankwatch.cli.parser import Parser
+from rankwatch.cli.terminal import terminal_of
 from rankwatch.contract.text import lines
 from rankwatch.monitor_client import MonitorClient, path_of
 
@@ -27,12 +30,12 @@ def report(argv: Sequence[str]) -> int:
 
 def text(client: MonitorClient, job: str) -> str:
     """The report as text."""
-    return lines(client.get(f"{path_of(job)}/report").decode(), LARGEST)
+    return _fitted(lines(client.get(f"{path_of(job)}/report").decode(), LARGEST))
 
 
 def scores(client: MonitorClient, job: str) -> str:
     """The performance of all ranks as text, in the format of nvidia-resiliency-ext."""
-    return lines(client.get(f"{path_of(job)}/scores/report").decode(), LARGEST)
+    return _fitted(lines(client.get(f"{path_of(job)}/scores/report").decode(), LARGEST))
 
 
 def scores_as_json(client: MonitorClient, job: str) -> str:
@@ -43,10 +46,19 @@ def scores_as_json(client: MonitorClient, job: str) -> str:
 def as_json(client: MonitorClient, job: str) -> str:
     """The report as JSON: the job, its goodput, its incidents with their stacks."""
     path = path_of(job)
-    facts = {"job": client.read(path), "goodput": client.read(f"{path}/goodput")}
+    summary = client.read(path)
+    facts = {"job": summary, "goodput": client.read(f"{path}/goodput")}
     listed = client.listed(f"{path}/incidents", "incidents")
     incidents = [client.read(f"{path}/incidents/{quote(each['id'], safe='')}") for each in listed]
     return json.dumps({**facts, "incidents": incidents}, indent=2) + "\n"
+
+
+def _fitted(report_text: str) -> str:
+    """The text at the width of the terminal; as it is for other output, and on wider ones."""
+    terminal = terminal_of(sys.stdout)
+    if not terminal.height or terminal.width >= WIDTH:
+        return report_text
+    return "".join(f"{line}\n" for line in refit(report_text.splitlines(), terminal.width))
 
 
 def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:

@@ -65,6 +65,8 @@ class Column:
     right: bool = False
     drop: int = 0
     least: int = 0
+    middle: bool = False
+    """Truncate in the middle: ids and hosts differ at both ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Terminal:
     def _line(self, parts: Sequence[tuple[Cell, Column, int]]) -> str:
         made = []
         for position, (cell, column, width) in enumerate(parts):
-            text = cut(cell.text, width)
+            text = cut_middle(cell.text, width) if column.middle else cut(cell.text, width)
             space = " " * (width - cell_width(text))
             last = position == len(parts) - 1
             painted = self.paint(text, cell.style)
@@ -162,6 +164,14 @@ def cut(text: str, width: int) -> str:
     while kept and cell_width(kept) > width - 1:
         kept = kept[:-1]
     return f"{kept.rstrip()}…"
+
+
+def cut_middle(text: str, width: int) -> str:
+    """The text truncated to ``width`` columns in its middle."""
+    if cell_width(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return cut(text, width - end) + (text[-end:] if end else "")
 
 
 def cut_front(text: str, width: int) -> str:

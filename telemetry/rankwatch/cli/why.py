@@ -6,14 +6,17 @@ import argparse
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from rankwatch.cli.common import add_flags, print_for_job
-from rankwatch.cli.formatting import printable
+from rankwatch.cli.formatting import printable, refit
 from rankwatch.cli.parser import Parser
+from rankwatch.cli.status.render import headline_lines
+from rankwatch.cli.terminal import Terminal, terminal_of
 from rankwatch.monitor_client import MonitorClient, path_of
 
 MOMENTS: Final = "unix seconds, ISO 8601 (UTC unless it has an offset), HH:MM[:SS] (UTC), or -10m (s, m, h, d) ago"
@@ -32,12 +35,17 @@ def why(argv: Sequence[str]) -> int:
         answer = client.read(f"{path_of(job)}/why{question}")
         if not isinstance(answer, dict) or "sentence" not in answer:
             raise client.not_a_monitor()
-        return json.dumps(answer, indent=2) + "\n" if arguments.json else text(answer)
+        if arguments.json:
+            return json.dumps(answer, indent=2) + "\n"
+        terminal = terminal_of(sys.stdout)
+        return "".join(f"{line}\n" for line in headline_lines(client.read(path_of(job)), terminal)) + text(
+            answer, terminal
+        )
 
     return print_for_job("rankwatch why", arguments, ask)
 
 
-def text(answer: Mapping[str, Any]) -> str:
+def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
     """The answer as text: the summary, then the contributions with their shares, then correlated changes."""
     lines = [str(answer["sentence"])]
     if answer.get("parts"):
@@ -51,7 +59,14 @@ def text(answer: Mapping[str, Any]) -> str:
     if answer.get("circumstances"):
         lines += ["", "What else changed at that time"]
         lines += [f"  {each['sentence']}" for each in answer["circumstances"]]
-    return "".join(f"{printable(line)}\n" for line in lines)
+    fitted = [line for each in lines for line in _fit(printable(each), terminal)]
+    return "".join(f"{line}\n" for line in fitted)
+
+
+def _fit(line: str, terminal: Terminal | None) -> list[str]:
+    if terminal is None or not terminal.height:
+        return [line]
+    return refit([line], terminal.width)
 
 
 def moment(words: str, now: float) -> float:

@@ -72,7 +72,7 @@ def test_with_no_kernel_timings_the_latest_rank_is_the_worst() -> None:
     assert [(w.rank, w.gpu_relative, w.lateness) for w in snapshot(job, NOW).worst] == [
         (1, None, 0.3),
         (3, None, 0.1),
-        (0, None, -0.1),
+        (0, None, 0.0),
     ]
 
 

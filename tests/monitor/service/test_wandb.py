@@ -42,7 +42,7 @@ def services(mark: str) -> list[int]:
 
 def offline(folder: Path) -> tuple[str, ...]:
     folder.mkdir(exist_ok=True)
-    return ("--wandb-project", "p", "--wandb-mode", "offline", "--wandb-dir", str(folder))
+    return ("--wandb-project", "p", "--wandb-mode", "offline", "--wandb-dir", str(folder), "--wandb-series", "all")
 
 
 def send(api: Api, job: str, *, attempt: int = 1, overdue: float = 0.0, resumed_at: int | None = None) -> None:
@@ -85,6 +85,7 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
     first = only(files)
     assert first.finished
 
+    first_url = monitor.url
     with running_monitor(tmp_path / "second", *flags, database=database, settings=own) as monitor:
         with Api(monitor.url, "a-secret-token") as api:
             launcher.api = api
@@ -97,7 +98,8 @@ def test_one_run_over_an_incident_and_a_restart_of_the_monitor(tmp_path: Path, m
     first, second = written_runs(files)
     assert first.run.run_id == second.run.run_id == run_id(job)
     assert (second.run.display_name, second.run.run_group) == (first.run.display_name, job)
-    assert [(alert.text, alert.level) for alert in first.alerts] == [(incident["reason"], "ERROR")]
+    (alert,) = first.alerts
+    assert (alert.text, alert.level) == (f"{incident['reason']}\n{first_url}/#/jobs/team%3Agpt", "ERROR")
     assert second.alerts == [], "none is called twice"
     assert second.rows[0]["_step"] > first.rows[-1]["_step"]
     (row,) = second.tables("incidents")[-1]
@@ -160,7 +162,9 @@ def test_scores_and_a_straggler_from_what_ranks_send(tmp_path: Path, mark: str) 
     assert (worst["rank"], worst["gpu_relative"]) == (2, pytest.approx(0.5))
     (straggler,) = run.tables("stragglers")[-1]
     (alert,) = run.alerts
-    assert (alert.text, alert.level) == (straggler["reason"], "WARN") == (worst["reason"], "WARN")
+    reason, link = alert.text.splitlines()
+    assert (reason, alert.level) == (straggler["reason"], "WARN") == (worst["reason"], "WARN")
+    assert link.endswith("/#/jobs/job")
     assert alert.title.startswith("rank 2 is slow")
 
 
@@ -219,6 +223,7 @@ def test_no_key_is_one_warning_and_no_question(tmp_path: Path, mark: str) -> Non
     ("flags", "words"),
     [
         (("--wandb-project", "p", "--wandb-mode", "off"), ("--wandb-mode", "'off'", "online, offline or disabled")),
+        (("--wandb-project", "p", "--wandb-series", "few"), ("--wandb-series", "curated or all", "'few'")),
         (("--wandb-mode", "offline"), ("--wandb-mode", "--wandb-project", "RANKWATCH_MONITOR_WANDB_PROJECT")),
         (("--wandb-entity", "team"), ("--wandb-entity", "--wandb-project")),
         (("--wandb-project", "p", "--wandb-dir", "no/such"), ("--wandb-dir", "no/such", "writable")),

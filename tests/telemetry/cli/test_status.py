@@ -79,11 +79,11 @@ def test_a_hang_names_the_rank_the_reason_the_limit_and_what_was_done(api: Api, 
     assert code == 3
     [incident] = api.incidents(job)
     flat = " ".join(printed.split())
-    assert flat.startswith(f"JOB {job} is HUNG {incident['reason']}")
+    assert flat.startswith(f"{incident['headline']} JOB {job} is HUNG {incident['reason']}")
     assert flat.count(incident["reason"]) == 1, "what was reported at the top is not stated again"
     assert "waiting 3 (0-1, 3)" in flat
     assert "hung 1 (2)" in flat
-    assert f"[{incident['id']}] to blame: rank 2 on node-a, behind" in flat
+    assert f"[{incident['id']}] culprit: rank 2 on node-a, behind" in flat
     assert "action: capture; the policy is to capture" in flat
     assert re.search(r"section step 10 s 1\d\.\d s configured 0-3", flat)
     assert "node-a active 0-3" in flat
@@ -98,8 +98,8 @@ def test_the_table_has_every_job_with_its_reason_below_it(api: Api, job: str, as
     at = next(number for number, line in enumerate(lines) if line.startswith(f"{job} "))
     assert "hung" in lines[at]
     assert "4/4" in lines[at]
-    assert "healthy" not in lines[at], "its speed is healthy, and at three in the morning that reads as if all were"
-    assert " ".join(" ".join(lines[at + 1 : at + 3]).split()).startswith("Rank 2 on node-a has been in section 'step'")
+    assert "healthy" not in lines[at]
+    assert " ".join(" ".join(lines[at + 1 : at + 3]).split()).startswith("Rank 2 on node-a is 1 step behind")
 
 
 def test_a_job_without_a_step_is_not_called_healthy() -> None:
@@ -230,7 +230,7 @@ def test_a_job_that_gets_into_trouble_is_redrawn_and_is_the_exit_code(
         seat.until("RUNNING")
         hang(api, job)
         seat.until("HUNG")
-        seat.until("to blame: rank 2")
+        seat.until("culprit: rank 2")
         seat.press("q")
         assert seat.ended() == 3
 
@@ -275,7 +275,7 @@ def test_ctrl_c_while_the_monitor_is_away_is_its_exit_code(tmp_path: Path, job: 
 def test_what_is_too_much_for_a_small_terminal_is_counted(monitor: RunningMonitor, api: Api, job: str) -> None:
     hang(api, job)
     with watching(monitor.url, job, columns=60, lines=12) as seat:
-        seat.until("lines more than fit; q leaves")
+        seat.until("below: arrow keys, PgUp, PgDn; q leaves")
         drawn = seat.seen.partition("\x1b[H")[2].partition("\x1b[J")[0]
         assert drawn.count("\r\n") == 11
         seat.resize(140, 60)

@@ -32,6 +32,7 @@ from rankwatch_monitor.core.straggler.findings import Finding
 
 FIRST_STEP_AFTER: Final = 60.0
 """Seconds without a completed step or other progress after which a job is not called healthy."""
+ENDED_EARLY: Final = (JobState.FAILED, JobState.STOPPED)
 
 
 def finding(job: Job, now: float) -> Finding:
@@ -64,7 +65,7 @@ def steps_per_second(job: Job, now: float) -> float | None:
 def _held_up(job: Job, now: float) -> Finding | None:
     """Why a job does not advance at all, whatever was measured before; None: it may, or it ended well."""
     if job.ended is not None:
-        reason, since = (job.ended.reason if job.ended.state is JobState.FAILED else ""), job.ended.at
+        reason, since = job.ended.reason if job.ended.state in ENDED_EARLY else "", job.ended.at
     elif job.ever_instrumented and liveness.lost(job, now):
         reason, since = f"No rank or launcher has reported since {_clock(job.last_heard)} UTC.", job.last_heard
     elif (incident := _holding_up(job)) is not None:

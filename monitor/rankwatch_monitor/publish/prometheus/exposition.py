@@ -32,6 +32,9 @@ WORST: Final = 5
 NAMED: Final = 100
 """Culprits, and open stragglers (the costliest first), published by name."""
 
+LATEST: Final = 10
+"""Incidents of a job published one by one."""
+
 _Family = CounterMetricFamily | GaugeMetricFamily
 
 
@@ -119,6 +122,14 @@ class _Snapshot(Collector):
             for culprit in incident.culprits[:NAMED]:
                 where = (job.id, str(culprit.rank), culprit.host, culprit.kind)
                 self._add(names.CULPRIT, 1.0, *where, incident.reason)
+        for latest in [each for each in job.incidents if each.confirmed and not each.provisional][-LATEST:]:
+            first = latest.culprits[0] if latest.culprits else None
+            blamed = (str(first.rank), first.host, str(first.kind)) if first is not None else ("", "", "")
+            outcome = "open" if latest.open else latest.outcome or "closed"
+            what = (job.id, latest.id, latest.kind, *blamed, latest.reason, outcome)
+            self._add(names.INCIDENT_OPENED, latest.opened_at, *what)
+            if (total := job_view.incident_durations(latest)["total_s"]) is not None:
+                self._add(names.INCIDENT_SECONDS, total, job.id, latest.id)
         for wanted, reason in list(dict.fromkeys(_withheld(job)))[:WORST]:
             self._add(names.ACTION_WITHHELD, 1.0, job.id, wanted, reason)
 
@@ -153,7 +164,7 @@ class _Snapshot(Collector):
                 self._add(names.RANK_SCORE, float(score_R[rank]), *where, score)
         for rank in rankings.highest(scores.lateness_R, WORST):
             where = (job.id, str(rank), rankings.host_of(job, rank))
-            self._add(names.RANK_LATENESS, float(scores.lateness_R[rank]), *where)
+            self._add(names.RANK_LATENESS, max(0.0, float(scores.lateness_R[rank])), *where)
         if (step := rankings.min_median_max(scores.step_R)) is not None:
             self._add(names.STEP_SECONDS, step["median"], job.id)
         self._add(names.SCORING_SECONDS, scores.seconds, job.id)

@@ -22,6 +22,12 @@ Sample = tuple[Family, float, tuple[str, ...]]
 JOB_STATE: Final = Family(
     "rankwatch_job_state", "gauge", ("job", "state"), "1 for the state a job is in, 0 for the others"
 )
+JOB_STATE_ENTERED: Final = Family(
+    "rankwatch_job_state_entered_total",
+    "counter",
+    ("job", "state"),
+    "times that a job entered a state since the monitor watches it; also states that ended before a scrape",
+)
 JOB_REASON: Final = Family(
     "rankwatch_job_reason",
     "gauge",
@@ -68,6 +74,19 @@ INCIDENTS: Final = Family(
 INCIDENT_OPEN: Final = Family(
     "rankwatch_incident_open", "gauge", ("job", "kind", "action"), "1 while an incident is open"
 )
+INCIDENT_OPENED: Final = Family(
+    "rankwatch_incident_opened_timestamp_seconds",
+    "gauge",
+    ("job", "incident", "kind", "rank", "host", "class", "reason", "outcome"),
+    "when each of the 10 latest confirmed incidents of a job opened, in unix seconds; rank, host and class of the "
+    'first culprit, and the outcome, which is "open" until the incident is closed',
+)
+INCIDENT_SECONDS: Final = Family(
+    "rankwatch_incident_seconds",
+    "gauge",
+    ("job", "incident"),
+    "time from the beginning of the fault to the first new step, of each of the same incidents that is closed",
+)
 CULPRIT: Final = Family(
     "rankwatch_culprit",
     "gauge",
@@ -97,7 +116,7 @@ RANK_LATENESS: Final = Family(
     "rankwatch_rank_lateness_seconds",
     "gauge",
     ("job", "rank", "host"),
-    "time in each step for which the others wait for a rank, of the 5 latest",
+    "time in each step for which the others wait for a rank, of the 5 latest; never negative",
 )
 SCORED_RANKS: Final = Family(
     "rankwatch_scored_ranks", "gauge", ("job", "score"), "ranks that have a GPU score; the others have no timings"
@@ -123,7 +142,7 @@ JOB_VERDICT: Final = Family(
     "gauge",
     ("job", "verdict"),
     "1 for the diagnosis of the time a job loses, 0 for the others: healthy, worker, stage, workload, link, "
-    "unexplained, no_step",
+    "unexplained, no_step; healthy is 0 while a job hangs, recovers or is lost, and once it failed or was stopped",
 )
 STEP_SECONDS: Final = Family(
     "rankwatch_step_seconds", "gauge", ("job",), "time of a step in the last window, median over the ranks"
@@ -218,6 +237,7 @@ BUILD_INFO: Final = Family("rankwatch_build_info", "gauge", ("version", "python"
 
 FAMILIES: Final = (
     JOB_STATE,
+    JOB_STATE_ENTERED,
     JOB_REASON,
     JOB_LAST_HEARD,
     JOB_INSTRUMENTED,
@@ -234,6 +254,8 @@ FAMILIES: Final = (
     JOB_TIME,
     INCIDENTS,
     INCIDENT_OPEN,
+    INCIDENT_OPENED,
+    INCIDENT_SECONDS,
     CULPRIT,
     ACTION_WITHHELD,
     *FROM_WINDOWS,

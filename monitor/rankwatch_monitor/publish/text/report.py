@@ -59,8 +59,8 @@ def _headline(job: Job, now: float) -> list[str]:
         f"began {when(shown['started_at'])}",
     ]
     if shown["iteration"] is not None:
-        speed = shown["iterations_per_second"]
-        facts.insert(1, f"step {shown['iteration']}" + (f" at {pace(speed)}" if speed else ""))
+        speed = shown["iterations_per_second"] if shown["ended_at"] is None else None
+        facts.insert(1, f"step {shown['iteration']}" + (f" at {pace(speed)}" if speed is not None else ""))
     if shown["ended_at"] is not None:
         facts.append(f"ended {when(shown['ended_at'])}")
     lines = wrapped(f"JOB {name} is {shown['state'].upper()}: {', '.join(facts)}", "")
@@ -120,11 +120,11 @@ def _incident(incident: Incident, now: float) -> list[str]:
     for culprit in incident.culprits[:SHOWN_CULPRITS]:
         host = f" on {culprit.host}" if culprit.host else ""
         why = f": {culprit.reason}" if culprit.reason and culprit.reason not in incident.reason else ""
-        lines += wrapped(f"to blame: rank {culprit.rank}{host}, {culprit.kind.replace('_', ' ')}{why}", "    ")
+        lines += wrapped(f"culprit: rank {culprit.rank}{host}, {culprit.kind.replace('_', ' ')}{why}", "    ")
     if len(incident.culprits) > SHOWN_CULPRITS:
-        lines.append(f"    and {count(len(incident.culprits) - SHOWN_CULPRITS, 'more rank')} to blame")
+        lines.append(f"    and {count(len(incident.culprits) - SHOWN_CULPRITS, 'more culprit')}")
     if not incident.culprits:
-        lines.append("    to blame: none")
+        lines.append("    culprit: none")
     action = incident.action.replace("_", " ")
     lines += wrapped(f"action: {action}" + (f"; {incident.action_reason}" if incident.action_reason else ""), "    ")
     if incident.outcome:
@@ -157,7 +157,7 @@ def _stacks(incident: Incident) -> list[str]:
 
 
 def _group(group: dict[str, Any]) -> list[str]:
-    notes = [word for word, true in (("to blame", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
+    notes = [word for word, true in (("culprit", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
     lines = [f"      {_members(group['ranks'])}: {', '.join(notes)}".rstrip()]
     lines += [
         f"        {frame['function']}  {frame['file']}:{frame['line']}" for frame in group["frames"][:SHOWN_FRAMES]

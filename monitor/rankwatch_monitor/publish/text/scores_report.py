@@ -38,7 +38,7 @@ _FINDING: Final = {
     StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the workload is uneven, no node is to blame",
     StragglerVerdict.LINK: "the network between the members of a group is slow, not one of the members",
     StragglerVerdict.UNEXPLAINED: "time is lost, and no measurement explains it",
-    StragglerVerdict.NO_STEP: "no step was completed yet",
+    StragglerVerdict.NO_STEP: "no step completes",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from rankwatch.contract.enums import JobState, VerdictKind
 from rankwatch_monitor.publish.snapshot import Snapshot, WorstRank
@@ -31,6 +32,15 @@ class Metric(NamedTuple):
     meaning: str
 
 
+CURATED: Final = "curated"
+ALL: Final = "all"
+SERIES: Final = (CURATED, ALL)
+"""Which numbers are logged."""
+CURATED_NAMES: Final = (
+    *("iteration", "steps_per_second", "step_seconds", "goodput", "restarts", "open_incidents", "open_stragglers"),
+    *("lateness_max", "gpu_robust_min"),
+)
+"""Numbers of :data:`CURATED`, without the prefix."""
 _SPREAD: Final = "`_min`, `_median` and `_max` over ranks"
 METRICS: Final = (
     Metric(ITERATION, "{step}", "furthest step of any rank; the horizontal axis of all others"),
@@ -43,7 +53,8 @@ METRICS: Final = (
         f"time in a section against the fastest rank, likewise `individual` and `robust`: {_SPREAD}",
     ),
     Metric(f"{PREFIX}lateness_max", "s", "of each step, for which the others wait for the latest rank"),
-    Metric(f"{PREFIX}step_seconds", "s", "time of a step, median over ranks"),
+    Metric(f"{PREFIX}steps_per_second", "{step}/s", "speed of the job; 0 while no step completes"),
+    Metric(f"{PREFIX}step_seconds", "s", "time of a step in the last window, median over ranks; while the job runs"),
     Metric(f"{PREFIX}goodput", "1", "part of the job's life that was spent on new steps"),
     Metric(f"{PREFIX}attempt", "{attempt}", "number of the attempt that runs"),
     Metric(f"{PREFIX}restarts", "{restart}", "restarts of the ranks within the job"),
@@ -75,12 +86,18 @@ class Alert(NamedTuple):
     current: bool
 
 
-def row(snapshot: Snapshot) -> dict[str, float]:
+def named(snapshot: Snapshot, name: str) -> str:
+    """The name on a job whose kernel timings are those of the CPU: ``cpu`` stands for ``gpu``."""
+    return name.replace("gpu", "cpu") if snapshot.on_cpu else name
+
+
+def row(snapshot: Snapshot, series: str = ALL) -> dict[str, float]:
     """The numbers of a snapshot; unknown ones are omitted."""
     values: dict[str, float | None] = {
         "iteration": snapshot.iteration,
         "lateness_max": snapshot.lateness,
-        "step_seconds": snapshot.step_seconds,
+        "steps_per_second": snapshot.steps_per_second,
+        "step_seconds": snapshot.step_seconds if snapshot.state is JobState.RUNNING else None,
         "goodput": snapshot.goodput,
         "attempt": snapshot.attempt,
         "restarts": snapshot.restarts,
@@ -90,7 +107,11 @@ def row(snapshot: Snapshot) -> dict[str, float]:
     }
     for name, spread in snapshot.spreads.items():
         values |= {f"{name}_min": spread.min, f"{name}_median": spread.median, f"{name}_max": spread.max}
-    return {f"{PREFIX}{name}": value for name, value in values.items() if value is not None}
+    return {
+        f"{PREFIX}{named(snapshot, name)}": value
+        for name, value in values.items()
+        if value is not None and (series == ALL or name in CURATED_NAMES)
+    }
 
 
 def config(snapshot: Snapshot) -> dict[str, Any]:
@@ -98,9 +119,15 @@ def config(snapshot: Snapshot) -> dict[str, Any]:
     return {"job_id": snapshot.job_id, "world_size": snapshot.world_size, "policy": dict(snapshot.policy)}
 
 
-def summary(snapshot: Snapshot) -> dict[str, str]:
-    """State and diagnosis of the job, as text."""
-    return {
+def page_of(page: str | None, job_id: str) -> str | None:
+    """The job on the monitor's page, whose address is ``page``."""
+    return f"{page.rstrip('/')}/#/jobs/{quote(job_id, safe='', errors='replace')}" if page else None
+
+
+def summary(snapshot: Snapshot, page: str | None = None) -> dict[str, str]:
+    """State and diagnosis of the job, as text, with the job's address on the monitor's page."""
+    more = {f"{PREFIX}headline": snapshot.headline, f"{PREFIX}page": page_of(page, snapshot.job_id)}
+    return {name: text for name, text in more.items() if text} | {
         f"{PREFIX}state": str(snapshot.state),
         f"{PREFIX}reason": snapshot.reason,
         f"{PREFIX}verdict": snapshot.verdict,
@@ -122,10 +149,11 @@ def tables(snapshot: Snapshot) -> dict[str, Table]:
     """The tables of a snapshot by name."""
     incidents = [_incident(incident) for incident in snapshot.incidents]
     slow = tuple((s["id"], s["ended"]) for s in snapshot.stragglers)
+    worst, straggler = (tuple(named(snapshot, name) for name in columns) for columns in (WorstRank._fields, _STRAGGLER))
     return {
-        WORST_RANKS: Table(WorstRank._fields, [list(worst) for worst in snapshot.worst], slow, varies=True),
+        WORST_RANKS: Table(worst, [list(rank) for rank in snapshot.worst], slow, varies=True),
         INCIDENTS: Table(_INCIDENT, incidents, tuple(map(tuple, incidents))),
-        STRAGGLERS: Table(_STRAGGLER, [_straggler(s) for s in snapshot.stragglers], slow),
+        STRAGGLERS: Table(straggler, [_straggler(s) for s in snapshot.stragglers], slow),
     }
 
 
@@ -151,17 +179,18 @@ def _when(at: float | None) -> str | None:
 # Alerts ---------------------------------------------------------------------------------------------------------------
 
 
-def alerts(snapshot: Snapshot, since: float) -> Iterator[Alert]:
+def alerts(snapshot: Snapshot, since: float, page: str | None = None) -> Iterator[Alert]:
     """One per confirmed incident and straggler; what ended before ``since`` (unix seconds) is not sent."""
+    link = page_of(page, snapshot.job_id)
     for incident in snapshot.incidents:
         if incident["confirmed"] and not incident["provisional"]:
-            what = incident["kind"].replace("_", " ") + _of(incident["culprits"])
+            title = _title(incident["kind"].replace("_", " ") + _of(incident["culprits"]), snapshot)
             current = incident["closed_at"] is None or incident["closed_at"] >= since
-            yield Alert(incident["id"], _title(what, snapshot), _text(incident["reason"]), _level(incident), current)
+            yield Alert(incident["id"], title, _text(incident["reason"], link), _level(incident), current)
     for straggler in snapshot.stragglers:
-        what = f"rank {straggler['rank']} is slow: {straggler['cause']}"
+        title = _title(f"rank {straggler['rank']} is slow: {straggler['cause']}", snapshot)
         current = straggler["ended"] is None or straggler["ended"] >= since
-        yield Alert(straggler["id"], _title(what, snapshot), _text(straggler["reason"]), "WARN", current)
+        yield Alert(straggler["id"], title, _text(straggler["reason"], link), "WARN", current)
 
 
 def _level(incident: Mapping[str, Any]) -> str:
@@ -180,5 +209,6 @@ def _title(what: str, snapshot: Snapshot) -> str:
     return f"{what} ({snapshot.name})"[:LONGEST_TITLE]
 
 
-def _text(reason: str) -> str:
-    return reason[:LONGEST_TEXT]
+def _text(reason: str, link: str | None) -> str:
+    end = f"\n{link}" if link else ""
+    return reason[: LONGEST_TEXT - len(end)] + end

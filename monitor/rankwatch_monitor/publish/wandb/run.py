@@ -45,6 +45,9 @@ class Where:
     mode: str = "online"
     folder: str | None = None
     """Files are written below it; None: ``WANDB_DIR``, else the working directory."""
+    series: str = rows.CURATED
+    page: str | None = None
+    """Address of the monitor's page, for links."""
 
 
 def run_id(job_id: str) -> str:
@@ -86,14 +89,14 @@ def begin(where: Where, snapshot: Snapshot, since: float) -> JobRun:
     )
     run.define_metric(rows.ITERATION)
     run.define_metric(f"{rows.PREFIX}*", step_metric=rows.ITERATION, step_sync=False)
-    return JobRun(run, since)
+    return JobRun(run, since, where)
 
 
 class JobRun:
     """One open run, and what was written to it."""
 
-    def __init__(self, run: wandb.Run, since: float) -> None:
-        self._run = run
+    def __init__(self, run: wandb.Run, since: float, where: Where) -> None:
+        self._run, self._where = run, where
         self._since = since
         self._state = _RunState(Path(run.settings.wandb_dir) / f"rankwatch-{run.id}.json")
         self._state.step = max(self._state.step, run.step - 1)
@@ -111,10 +114,11 @@ class JobRun:
             self._config = config
         state = self._state
         state.step = max(state.step + 1, int((snapshot.at - snapshot.created_at) / STEP_SECONDS))
-        self._run.log(rows.row(snapshot) | self._changed_tables(snapshot), step=state.step, commit=True)
+        values = rows.row(snapshot, self._where.series) | self._changed_tables(snapshot)
+        self._run.log(values, step=state.step, commit=True)
         summary: Any = self._run.summary
-        summary.update(rows.summary(snapshot))
-        for alert in rows.alerts(snapshot, self._since):
+        summary.update(rows.summary(snapshot, self._where.page))
+        for alert in rows.alerts(snapshot, self._since, self._where.page):
             if alert.id not in state.sent:
                 if alert.current:
                     self._run.alert(alert.title, alert.text, level=alert.level, wait_duration=1)
@@ -136,6 +140,9 @@ class JobRun:
             if table.data and not (same and (not due or not table.varies)):
                 self._tables[name] = table.key
                 made[name] = wandb.Table(columns=list(table.columns), data=table.data, allow_mixed_types=True)
+                # A table that is bound when it is logged has no artifact, whose copies would stay in artifacts/staging.
+                table_of_run: Any = made[name]  # its methods carry no types
+                table_of_run.bind_to_run(self._run, name, self._state.step)
         if due:
             self._reported_at = snapshot.at
         return made

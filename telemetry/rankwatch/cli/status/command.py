@@ -56,11 +56,16 @@ def watch(arguments: argparse.Namespace) -> int:
         client = monitors.client(arguments, WATCH_TIMEOUT)
         lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
         away: float | None = None
+        top, due = 0, time.monotonic() + INTERVAL
         with contextlib.suppress(KeyboardInterrupt), LiveDisplay(sys.stdout, sys.stdin) as screen:
             while True:
-                screen.draw(_framed(lines, client.url, away, terminal_of(sys.stdout)))
-                if screen.wait(INTERVAL):
+                terminal = terminal_of(sys.stdout)
+                top = screen.scrolled(top, _room(terminal), len(lines))
+                screen.draw(_framed(lines, client.url, away, terminal, top))
+                if screen.wait(max(0.0, due - time.monotonic())):
                     break
+                if time.monotonic() < due:  # a key scrolled
+                    continue
                 try:
                     lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
                     away = None
@@ -68,6 +73,7 @@ def watch(arguments: argparse.Namespace) -> int:
                     if error.code != EXIT_AWAY:
                         raise
                     away = time.monotonic() if away is None else away
+                due = time.monotonic() + INTERVAL
     except MonitorError as error:
         return print_error(COMMAND, error)
     return EXIT_AWAY if away is not None else code
@@ -102,8 +108,13 @@ def _as_json(client: MonitorClient, job: str | None) -> tuple[str, int]:
     return json.dumps(shown, indent=2) + "\n", EXIT_TROUBLE if trouble else 0
 
 
-def _framed(lines: Sequence[str], url: str, away: float | None, terminal: Terminal) -> list[str]:
-    """The lines with a header and a footer, cut to the height of the terminal."""
+def _room(terminal: Terminal) -> int:
+    """Lines between header and footer."""
+    return max(1, terminal.height - 4)
+
+
+def _framed(lines: Sequence[str], url: str, away: float | None, terminal: Terminal, top: int = 0) -> list[str]:
+    """The lines from ``top`` on with a header and a footer, cut to the height of the terminal."""
     clock = time.strftime("%H:%M:%S")
     if away is None:
         head = terminal.paint(f"{url}  {clock}"[: terminal.width], "dim")
@@ -111,10 +122,9 @@ def _framed(lines: Sequence[str], url: str, away: float | None, terminal: Termin
         gone = duration(time.monotonic() - away)
         words = f"THE MONITOR IS AWAY since {gone}; retrying every second. Below: the last response"
         head = terminal.paint(words[: terminal.width], "bad")
-    room = max(1, terminal.height - 4)
-    shown = list(lines[:room])
+    shown = list(lines[top : top + _room(terminal)])
     hidden = len(lines) - len(shown)
-    foot = f"{hidden} lines more than fit; " if hidden else ""
+    foot = f"{top} lines above, {hidden - top} below: arrow keys, PgUp, PgDn; " if hidden else ""
     return [head, "", *shown, "", terminal.paint(f"{foot}q leaves"[: terminal.width], "dim")]
 
 

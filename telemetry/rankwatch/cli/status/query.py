@@ -85,7 +85,7 @@ def list_jobs(client: MonitorClient) -> list[dict[str, Any]]:
 
     def complete(job: Json) -> dict[str, Any]:
         if "monitor" not in job:
-            return {**job, "state": job["state"]}
+            return job
         return {**_UNKNOWN_ELSEWHERE, **job, "reason": f"watched by monitor {job['monitor']}" if job["monitor"] else ""}
 
     return _validated(client, lambda: [complete(each) for each in client.listed("/jobs", "jobs")])

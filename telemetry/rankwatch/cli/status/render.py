@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import count, duration, pace, percent, printable, ranks, spaced, when
+from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 
@@ -15,8 +16,8 @@ _REASON_LINES: Final = 2
 """Maximum lines of a job's reason in the table of all jobs."""
 
 _FLEET: Final = (
-    Column("JOB", least=12),
-    Column("NAME", drop=5, least=8),
+    Column("JOB", least=12, middle=True),
+    Column("NAME", drop=7, least=8),
     Column("STATE"),
     Column("STEP", right=True),
     Column("PACE", right=True, drop=2),
@@ -36,26 +37,34 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
     lines = table[:1]
     for job, line in zip(jobs, table[1:], strict=True):
         lines.append(line)
-        if job["reason"]:
-            lines += terminal.wrapped(job["reason"], "  ", reason_style(job), most=_REASON_LINES)
+        if why := job.get("headline") or job["reason"]:
+            lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
     return lines
 
 
 def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
     """One job: state and reason, figures, ranks, incident, stragglers, limits passed, goodput, nodes."""
+    names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
+    snapshot = short_snapshot(snapshot, names)
     parts = (
-        _headline(snapshot.job, terminal),
+        headline_lines(snapshot.job, terminal) + _headline(snapshot.job, terminal),
         _ranks(snapshot, terminal),
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
         _passed(snapshot, terminal),
         _goodput(snapshot, terminal),
-        _nodes(snapshot.job, terminal),
+        _nodes(snapshot.job, terminal) + [line for each in legend(names) for line in terminal.wrapped(each, "", "dim")],
     )
     lines: list[str] = []
     for part in parts:
         lines += ([""] if lines and part else []) + part
     return lines
+
+
+def headline_lines(job: Json, terminal: Terminal) -> list[str]:
+    """The headline of an open incident: that of any other state is its reason, which follows."""
+    words = job.get("headline") if job["open_incidents"] else ""
+    return terminal.wrapped(words, "", "bold") if words else []
 
 
 def state_style(word: str) -> str:
@@ -80,13 +89,13 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
         host = f" on {culprit['host']}" if culprit["host"] else ""
         why = f": {culprit['reason']}" if culprit["reason"] and culprit["reason"] not in incident["reason"] else ""
         lines += terminal.wrapped(
-            f"to blame: rank {culprit['rank']}{host}, {spaced(culprit['class'])}{why}", indent, "bold"
+            f"culprit: rank {culprit['rank']}{host}, {spaced(culprit['class'])}{why}", indent, "bold"
         )
     more = len(incident["culprits"]) - SHOWN
     if more > 0:
-        lines.append(f"{indent}and {count(more, 'more rank')} to blame")
+        lines.append(f"{indent}and {count(more, 'more culprit')}")
     if not incident["culprits"]:
-        lines.append(f"{indent}to blame: none")
+        lines.append(f"{indent}culprit: none")
     why = f"; {incident['action_reason']}" if incident["action_reason"] else ""
     lines += terminal.wrapped(f"action: {spaced(incident['action'])}{why}", indent)
     if incident["outcome"]:
@@ -98,14 +107,14 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
 
 
 def _row(job: Json, now: float) -> list[Cell]:
-    speed, elsewhere = _speed(job), "monitor" in job
+    speed, elsewhere = _pace(job), "monitor" in job
     lived = max(0.0, (job["ended_at"] or now) - job["started_at"])
     return [
         Cell(job["id"], "bold"),
         Cell("" if job["name"] == job["id"] else job["name"]),
         Cell(job["state"], state_style(job["state"])),
         Cell("" if job["iteration"] is None else str(job["iteration"])),
-        Cell(pace(speed) if speed else ""),
+        Cell(speed),
         Cell(str(job["world_size"]) if elsewhere else f"{job['ranks_reporting']}/{job['world_size']}"),
         Cell("" if elsewhere else f"{job['restarts']}/{job['max_restarts']}", "warning" if job["restarts"] else ""),
         Cell("" if job["goodput"] is None else percent(job["goodput"])),
@@ -114,14 +123,14 @@ def _row(job: Json, now: float) -> list[Cell]:
     ]
 
 
-def _speed(job: Json) -> float | None:
-    """Steps per second of a running job; in other states the smoothed rate only decays."""
-    speed: float | None = job["iterations_per_second"] if job["state"] == "running" else None
-    return speed
+def _pace(job: Json) -> str:
+    """Speed of a job that has not ended; 0 while it makes no progress, empty while unknown."""
+    speed = job["iterations_per_second"]
+    return "" if speed is None or job["state"] in ("finished", "failed", "stopped") else pace(speed)
 
 
 def _verdict(job: Json) -> Cell:
-    """Performance verdict; "healthy" is omitted next to a hang, where it would mislead."""
+    """Verdict on the speed; "healthy" is omitted unless the job runs without an incident."""
     if job["verdict"] == "healthy" and (job["state"] != "running" or job["open_incidents"]):
         return Cell("")
     slow = f" ({job['open_stragglers']})" if job["open_stragglers"] else ""
@@ -140,8 +149,8 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
     facts = [f"{job['ranks_reporting']} of {count(job['world_size'], 'rank')} reporting", f"attempt {job['attempt']}"]
     facts.append(f"{count(job['restarts'], 'restart')} of {job['max_restarts']}")
     if job["iteration"] is not None:
-        speed = _speed(job)
-        facts.insert(0, f"step {job['iteration']}" + (f" at {pace(speed)}" if speed else ""))
+        speed = _pace(job)
+        facts.insert(0, f"step {job['iteration']}" + (f" at {speed}" if speed else ""))
     if job["observe_only"]:
         facts.append("observe only: no action on the ranks")
     facts.append(f"began {when(job['started_at'])}")
@@ -240,7 +249,7 @@ def _nodes(job: Json, terminal: Terminal) -> list[str]:
     if not nodes:
         return []
     columns = (
-        Column("NODES", least=10),
+        Column("NODES", least=10, middle=True),
         Column("ROLE"),
         Column("RANKS", least=6),
         Column("SEEN", right=True, drop=2),

@@ -14,16 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch import __version__
-from rankwatch.contract.enums import Action, Cause, CulpritClass, Proof, VerdictKind
+from rankwatch.contract.enums import Action, Cause, CulpritClass, JobState, Proof, VerdictKind
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import HELD_BECAUSE, Incident
-from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.incident_record import HELD_BECAUSE, Incident, Phase, Timeline
+from rankwatch_monitor.core.job import Ending, Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.publish.forward.forwarder import Backend, Forwarding
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.exposition import NAMED, Own, exposition
 from rankwatch_monitor.publish.publisher import Publishing
+from rankwatch_monitor.publish.snapshot import snapshot
 from rankwatch_monitor.publish.webhook.delivery import Message
 from rankwatch_monitor.publish.webhook.publisher import Receiver, Webhooks
 from support.http_receiver import Answers, HttpReceiver
@@ -92,7 +93,9 @@ def test_each_family_has_the_labels_of_the_table() -> None:
 
 
 def test_the_healthy_twin_has_no_straggler() -> None:
-    found = samples(scored(8))
+    job = scored(8)
+    job.last_heard = NOW
+    found = samples(job)
     assert value(found, "job_verdict", verdict="healthy") == 1.0
     assert not [key for key in found if key[0] == "rankwatch_straggler"]
 
@@ -136,6 +139,78 @@ def hung(action: Action, why: str, *, culprits: int = 1, policy: Policy | None =
 def test_culprits_are_named_up_to_a_bound() -> None:
     by_name = Counter(name for name, _ in samples(hung(Action.RESTART, "the policy is to restart", culprits=4096)))
     assert by_name["rankwatch_culprit"] == NAMED
+
+
+def test_a_short_hang_is_published_after_it_has_ended() -> None:
+    """It began and ended between two scrapes: what a scrape finds later has its rank, reason, time and duration."""
+    job = hung(Action.LOG, "observe-only is on")
+    line = Timeline(since=NOW - 3.0, detected=NOW, decided=NOW, first_step=NOW + 0.8)
+    job.incidents[0] = replace(job.incidents[0], phase=Phase.CLOSED, closed_at=NOW + 0.8, outcome="over", timeline=line)
+    found = samples(job, now=NOW + 9.0)
+    what = {"incident": "i1", "kind": "silent", "rank": "0", "host": "host-0", "class": "host_silent"}
+    what |= {"reason": "Rank 0 is silent.", "outcome": "over"}
+    assert value(found, "incident_opened_timestamp_seconds", **what) == NOW
+    assert value(found, "incident_seconds", incident="i1") == pytest.approx(3.8)
+    assert value(found, "incident_open", kind="silent", action="log") is None
+
+
+def listed(job: Job) -> list[dict[str, str]]:
+    """The labels of the incidents that are published one by one."""
+    return [dict(labels) for name, labels in samples(job) if name.startswith("rankwatch_incident_opened")]
+
+
+def test_an_open_incident_has_no_duration_yet_and_a_suspicion_is_not_listed() -> None:
+    job = hung(Action.LOG, "observe-only is on")
+    assert [each["outcome"] for each in listed(job)] == ["open"]
+    assert value(samples(job), "incident_seconds", incident="i1") is None
+    job.incidents[0] = replace(job.incidents[0], confirmed=False)
+    assert listed(job) == []
+
+
+def test_the_latest_incidents_are_listed_up_to_a_bound() -> None:
+    job = hung(Action.LOG, "observe-only is on")
+    job.incidents[:0] = [replace(job.incidents[0], id=f"c{n}", phase=Phase.CLOSED, closed_at=NOW) for n in range(50)]
+    assert {each["incident"] for each in listed(job)} == {"i1", *(f"c{n}" for n in range(41, 50))}
+
+
+def in_state(state: JobState) -> Job:
+    """A job in a state in which no step completes."""
+    restarting = {"action": Action.RESTART, "phase": Phase.RECOVERING}
+    job = hung(Action.LOG, "observe-only is on")
+    if state is JobState.LOST:
+        job.last_heard = job.silence_baseline = NOW - 3600.0
+    elif state is JobState.RECOVERING:
+        job.incidents[0] = replace(job.incidents[0], **restarting)
+    elif state is not JobState.HUNG:
+        job.ended = Ending(state, "rank 0 exited with code 1", NOW)
+    return job
+
+
+@pytest.mark.parametrize("state", sorted(set(JobState) - {JobState.STARTING, JobState.RUNNING, JobState.FINISHED}))
+def test_a_job_that_makes_no_progress_is_not_healthy(state: JobState) -> None:
+    job = in_state(state)
+    found = samples(job)
+    assert value(found, "job_state", state=state) == 1.0
+    assert value(found, "job_verdict", verdict="healthy") == 0.0
+    assert value(found, "job_verdict", verdict="no_step") == 1.0
+    assert snapshot(job, NOW).verdict == "no_step"
+
+
+def test_a_suspected_hang_is_not_healthy_and_a_straggler_stays_the_verdict() -> None:
+    job = hung(Action.LOG, "observe-only is on")
+    job.incidents[0] = replace(job.incidents[0], confirmed=False)
+    assert value(samples(job), "job_verdict", verdict="healthy") == 0.0
+    slow = scored(8, slow=5)
+    slow.ended = Ending(JobState.FAILED, "rank 5 exited with code 1", NOW)
+    assert value(samples(slow), "job_verdict", verdict="worker") == 1.0
+
+
+def test_others_never_wait_for_a_negative_time() -> None:
+    job = scored(8)  # each rank waits a little longer than its peers
+    late = [figure for (name, _), figure in samples(job).items() if name == "rankwatch_rank_lateness_seconds"]
+    assert late == [0.0] * 5
+    taken = snapshot(job, NOW)
+    assert (taken.lateness, {worst.lateness for worst in taken.worst}) == (0.0, {0.0})
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_each_incident_with_reason_culprit_phases_and_what_was_lost(hung: Accoun
     for incident in (newest, earlier):
         assert plain(incident.reason) in shown
     assert "section overrun in attempt 2, OPEN for 11.0 s" in shown
-    assert "to blame: rank 5 on host-1, stopped" in shown
+    assert "culprit: rank 5 on host-1, stopped" in shown
     assert "outcome: attempt 2 goes on at step 56; 3 steps were lost" in shown
     assert (
         "took: 11.0 s to detect, 0.0 s to decide, 0.0 s to capture stacks, 1.0 s to restart, 1.5 s to the first new "
@@ -63,7 +63,7 @@ def test_stacks_are_grouped_the_culprits_first_and_innermost_frames_on_top(hung:
     shown = text(hung.job, hung.now)
     block = shown[shown.index("stacks, the innermost frame first:") :].split("\n")[1:6]
     assert [line.strip() for line in block[:3]] == [
-        "rank 5: to blame",
+        "rank 5: culprit",
         "load_batch  /srv/user/train.py:41",
         "main  /srv/user/train.py:90",
     ]
@@ -124,7 +124,7 @@ def test_many_incidents_do_not_make_it_endless() -> None:
     shown = text(scene.job, scene.now)
     assert "INCIDENTS 30, the newest first" in shown
     assert "and 10 before these" in shown
-    assert shown.count("to blame: none") == 20
+    assert shown.count("culprit: none") == 20
 
 
 def test_sentences_fit_the_terminal(hung: Accounted) -> None:

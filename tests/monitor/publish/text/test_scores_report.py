@@ -152,7 +152,9 @@ def test_the_sentence_of_a_straggler_is_not_reported_twice() -> None:
 
 
 def test_the_healthy_twin_names_no_rank() -> None:
-    shown = scores_text(scored(8), NOW)
+    job = scored(8)
+    job.last_heard = NOW
+    shown = scores_text(job, NOW)
     assert "STRAGGLERS none now" in shown
     assert " no rank is waited for" in shown
     assert "verdict: healthy" in shown

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +52,7 @@ def test_nothing_of_the_trainings_own_run_reaches_the_monitors() -> None:
 
 @pytest.fixture
 def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[wandb.WandbPublisher]:
-    where = Where("a project", mode="offline", folder=str(tmp_path))
+    where = Where("a project", mode="offline", folder=str(tmp_path), series="all", page="https://monitor.example/")
     prepared = dict(os.environ)
     wandb.prepare(prepared, where)
     for name in os.environ.keys() - prepared.keys():
@@ -117,7 +119,9 @@ def test_scores_tables_and_alerts_are_in_the_file(publisher: wandb.WandbPublishe
         ("rank 6 is slow: compute (gpt)", "WARN"),
         ("rank 1 is slow: compute (gpt)", "WARN"),
     ]
-    assert run.alerts[0].text == job.performance.stragglers[0].reason
+    assert run.alerts[0].text == f"{job.performance.stragglers[0].reason}\nhttps://monitor.example/#/jobs/job"
+    assert run.summary["rankwatch/page"] == "https://monitor.example/#/jobs/job"
+    assert list(tmp_path.rglob("staging/*")) == [], "a table leaves no copies behind"
 
 
 def test_a_job_that_is_over_ends_its_run_and_one_that_is_back_goes_on_in_it(
@@ -157,7 +161,9 @@ def test_its_process_killed_is_one_warning_and_a_new_one_later(
     job.last_heard = NOW
     written(publisher, job, NOW)
     (service,) = wandb._services(os.getpid())
+    process = next(each for each in gc.get_objects() if isinstance(each, subprocess.Popen) and each.pid == service)
     os.kill(service, signal.SIGKILL)
+    process.wait(10)  # the library does not wait for a process that was killed
     at = NOW
     while publisher.errors == 0:  # it takes a moment until the library notices
         assert at < NOW + 3000, "no error in 300 rows"
