@@ -63,6 +63,14 @@ class Script:
     seen_queries: set[str] = field(default_factory=set)
     elsewhere: dict[str, str] = field(default_factory=dict)
     """Jobs that another monitor watches, and what is reported to those that ask here."""
+    clock: bool = True
+    """Whether the event streams have clock events; older monitors send none."""
+    ahead: float = 0.0
+    """Seconds that the monitor's clock is ahead of the browser's."""
+    judged: float | None = None
+    """When the jobs were last evaluated; None: just now."""
+    frozen: bool = False
+    """Connections stay open, and nothing is sent on them."""
     open: bool = False
     """Event streams end when this is False: the server would otherwise wait for them when it stops."""
 
@@ -262,6 +270,8 @@ def _app(script: Script) -> FastAPI:
     async def authenticate(request: Request, proceed: Any) -> Any:
         if not request.url.path.startswith("/api"):
             return await proceed(request)
+        while script.frozen:
+            await asyncio.sleep(0.1)
         script.seen_tokens.add(request.headers.get("authorization"))
         script.seen_queries.add(request.url.query)
         opened = request.cookies.get(COOKIE)
@@ -392,13 +402,21 @@ def _grid(script: Script, job_id: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _clock(script: Script) -> list[tuple[str, Any]]:
+    now = time.time() // 1 + script.ahead
+    return [("clock", {"now": now, "judged": now if script.judged is None else script.judged})] if script.clock else []
+
+
 def _stream(script: Script, picture: Callable[[], list[tuple[str, Any]]]) -> Response:
     """Send the current picture, and again whenever it has changed."""
 
     async def events() -> AsyncIterator[str]:
         sent: dict[str, str] = {}
         while script.open:
-            for name, data in picture():
+            if script.frozen:
+                await asyncio.sleep(0.1)
+                continue
+            for name, data in [*picture(), *_clock(script)]:
                 text = json.dumps(data)
                 if sent.get(name) != text:
                     sent[name] = text

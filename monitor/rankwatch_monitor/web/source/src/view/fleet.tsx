@@ -2,11 +2,12 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobElsewhere, JobState, JobSummary } from "../api/types";
-import { asOf } from "../api/connection";
-import { type FleetWatch, type Listed, watchFleet } from "../live/fleet";
+import type { JobState, JobSummary } from "../api/types";
+import { asOf, now, stale } from "../api/connection";
+import { type FleetWatch, isElsewhere, type Listed, watchFleet } from "../live/fleet";
+import { speed } from "../live/samples";
 import { jobAddress } from "../logic/route";
-import { ago, count, percent, rate } from "../logic/text";
+import { ago, clock, count, percent, rate } from "../logic/text";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { showInTab } from "./tab";
@@ -26,7 +27,7 @@ export function Fleet() {
   const sorted = [...jobs].sort((a, b) => ORDER[a.state] - ORDER[b.state] || Number(isSlow(b)) - Number(isSlow(a)) || (b.started_at ?? 0) - (a.started_at ?? 0));
   return (
     <section class="fleet">
-      <h1>{summary(jobs)}</h1>
+      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{summary(jobs)}</h1>
       <ul>
         {sorted.map((job) => (
           <JobRow key={job.id} job={job} />
@@ -34,10 +35,6 @@ export function Fleet() {
       </ul>
     </section>
   );
-}
-
-function isElsewhere(job: Listed): job is JobElsewhere {
-  return "monitor" in job;
 }
 
 function summary(jobs: readonly Listed[]): string {
@@ -66,7 +63,7 @@ function coarse(then: number | null): string {
 }
 
 function JobRow({ job }: { job: Listed }) {
-  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : job.reason;
+  const why = isElsewhere(job) ? (job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`) : (job.headline || job.reason);
   return (
     <li data-state={job.state}>
       <a href={jobAddress(job.id)}>
@@ -83,11 +80,12 @@ function JobRow({ job }: { job: Listed }) {
 }
 
 function Figures({ job }: { job: JobSummary }) {
-  const speed = rate(job.iterations_per_second);
+  const perSecond = speed(job);
+  const { value, unit } = rate(perSecond);
   const over = job.ended_at !== null;
   return (
     <>
-      <Figure label={over ? "last step" : job.iterations_per_second === null ? "step" : `${speed.value} ${speed.unit}`}>{count(job.iteration)}</Figure>
+      <Figure label={over ? "last step" : stale.value !== null ? "speed unknown" : perSecond === null ? "step" : `${value} ${unit}`}>{count(job.iteration)}</Figure>
       <Figure label={job.ranks_reporting === job.world_size || over ? "ranks" : `${count(job.ranks_reporting)} reporting`}>{count(job.world_size)}</Figure>
       <Figure label="restarts">
         {job.restarts}
